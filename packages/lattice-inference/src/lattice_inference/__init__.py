@@ -1,0 +1,1 @@
+"""Transformer inference as a light library."""

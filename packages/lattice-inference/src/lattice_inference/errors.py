@@ -1,0 +1,64 @@
+"""Every error that lattice_inference raises on purpose.
+
+One tree under :class:`LatticeError`; each class also derives from the builtin that a Python user would catch.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "LatticeError",
+    "CheckpointError",
+    "ChecksumError",
+    "DownloadError",
+    "InvalidInputError",
+    "ModelConfigError",
+    "ModelNotFoundError",
+    "NonFiniteError",
+    "TextTooLongError",
+    "TokenizerError",
+    "UnsupportedError",
+]
+
+
+class LatticeError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class InvalidInputError(LatticeError, ValueError):
+    """An argument has a value, type or shape that the call cannot take."""
+
+
+class TextTooLongError(InvalidInputError):
+    """A text exceeds a limit and the caller asked for an error instead of truncation."""
+
+
+class ModelNotFoundError(LatticeError, FileNotFoundError):
+    """No place that may be searched holds the model, or a file of it is missing."""
+
+
+class DownloadError(LatticeError, OSError):
+    """The hub could not be reached or refused the request."""
+
+
+class ChecksumError(LatticeError, ValueError):
+    """A file's SHA-256 is not the one on record."""
+
+
+class CheckpointError(LatticeError, ValueError):
+    """A weight file is malformed, truncated, or lacks a tensor that the model needs."""
+
+
+class ModelConfigError(LatticeError, ValueError):
+    """A model's configuration file is malformed, or a field is missing or out of range."""
+
+
+class TokenizerError(LatticeError, ValueError):
+    """A tokenizer file is malformed or names a component that does not exist here."""
+
+
+class UnsupportedError(LatticeError, ValueError):
+    """The request or file is well-formed but asks for something that is not built."""
+
+
+class NonFiniteError(LatticeError, ArithmeticError):
+    """A computation produced NaN or infinity; the message names the first input that it happened for."""

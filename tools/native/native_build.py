@@ -1,0 +1,167 @@
+"""Builds Lattice's extension modules: Cython doors once, C kernels once per instruction set.
+
+Every package's ``setup.py`` uses this module, from ``tools/native`` in the workspace or from the copy of that folder
+inside an sdist. It does three things that setuptools does not do by itself:
+
+* a *kernel* source is compiled once for each instruction set of the target, with that set's flags and
+  ``-DLATTICE_ISA_<NAME>``, and the objects are linked into one extension, which chooses among them at run time;
+* Cython's C is compiled at ``-O2`` (it is glue) and our kernels at ``-O3``;
+* objects are rebuilt only when a source or a header they depend on is newer.
+
+Environment: ``LATTICE_WERROR=1`` makes warnings in our C errors (CI does), ``LATTICE_SANITIZE=address,undefined`` builds
+with sanitizers, ``LATTICE_TARGET_ARCH`` names the target when cross-compiling, ``LATTICE_BUILD_JOBS`` sets the number of
+compilers run at once.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from setuptools import Extension
+from setuptools.command.build_ext import build_ext
+
+NATIVE_ROOT = Path(__file__).resolve().parent
+INCLUDE = NATIVE_ROOT / "include"
+
+
+@dataclass(frozen=True)
+class InstructionSet:
+    """One level that kernels are compiled for: its name in ``LATTICE_ISA`` and the compiler flags that allow it."""
+
+    name: str
+    flags: tuple[str, ...]
+
+
+# The baseline is x86-64-v2 (SSE4.2, POPCNT) on x86 and plain C without fused multiply-add elsewhere.
+INSTRUCTION_SETS: dict[str, tuple[InstructionSet, ...]] = {
+    "x86_64": (
+        InstructionSet("baseline", ("-msse4.2", "-mpopcnt")),
+        InstructionSet("avx2", ("-mavx2", "-mfma", "-mf16c", "-mpopcnt")),
+        InstructionSet(
+            "avx512", ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c", "-mpopcnt")
+        ),
+    ),
+    "aarch64": (InstructionSet("baseline", ()), InstructionSet("neon", ())),
+    "other": (InstructionSet("baseline", ()),),
+}
+
+KERNEL_FLAGS = (
+    "-std=c11",
+    "-O3",
+    "-g0",
+    "-ffp-contract=off",  # FMA only where it is written: the same bits from every compiler and instruction set
+    "-fno-math-errno",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Wno-psabi",
+)
+DOOR_FLAGS = ("-O2", "-g0", "-ffp-contract=off", "-fvisibility=hidden", "-Wno-psabi")
+
+
+def target_architecture() -> str:
+    """Return ``x86_64``, ``aarch64`` or ``other`` for the machine that is compiled for."""
+    machine = os.environ.get("LATTICE_TARGET_ARCH", platform.machine()).lower()
+    if machine in {"x86_64", "amd64"}:
+        return "x86_64"
+    if machine in {"aarch64", "arm64"}:
+        return "aarch64"
+    return "other"
+
+
+def sanitizer_flags() -> list[str]:
+    """Return the flags for the sanitizers named by ``LATTICE_SANITIZE``, for compiler and linker alike."""
+    names = os.environ.get("LATTICE_SANITIZE", "")
+    if not names:
+        return []
+    return [f"-fsanitize={names}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+
+
+class NativeExtension(Extension):
+    """An extension module with ``kernels``: C files that are compiled once per instruction set.
+
+    ``sources`` holds the ``.pyx`` door and C files compiled once; ``header_folders`` are searched for headers and
+    watched for changes.
+    """
+
+    def __init__(
+        self, name: str, sources: list[str], *, kernels: list[str] | None = None, header_folders: list[str] | None = None
+    ) -> None:
+        folders = [str(INCLUDE), *(header_folders or [])]
+        headers = [str(path) for folder in folders for path in sorted(Path(folder).rglob("*.h"))]
+        self.kernels = kernels or []
+        super().__init__(
+            name,
+            sources,
+            include_dirs=folders,
+            depends=headers,
+            extra_compile_args=[*DOOR_FLAGS, *sanitizer_flags()],
+            extra_link_args=[
+                *(["-Wl,-s"] if sys.platform == "linux" and not sanitizer_flags() else []),
+                *sanitizer_flags(),
+            ],
+            libraries=[] if sys.platform == "win32" else ["m"],
+        )
+        self.define_macros.append(("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"))
+
+
+class BuildNative(build_ext):
+    """``build_ext`` that compiles the kernels of every :class:`NativeExtension` before its door is linked."""
+
+    def build_extension(self, ext: Any) -> None:
+        """Compile the kernels of ``ext``, then the extension itself with the kernels' objects."""
+        if isinstance(ext, NativeExtension):
+            sources = [source for source in ext.sources if source.endswith(".c") and "kernels" in Path(source).parts]
+            ext.sources = [source for source in ext.sources if source not in sources]
+            jobs = [(source, None) for source in sources]
+            jobs += [(k, isa) for k in ext.kernels for isa in INSTRUCTION_SETS[target_architecture()]]
+            with ThreadPoolExecutor(int(os.environ.get("LATTICE_BUILD_JOBS", "2"))) as pool:
+                objects = list(pool.map(lambda job: self._compile_kernel(ext, *job), jobs))
+            ext.extra_objects = [*(ext.extra_objects or []), *objects]
+            ext.depends = [*ext.depends, *objects]
+        super().build_extension(ext)
+
+    def _compile_kernel(self, ext: NativeExtension, source: str, isa: InstructionSet | None) -> str:
+        flags = [*KERNEL_FLAGS, *sanitizer_flags()]
+        if os.environ.get("LATTICE_WERROR") == "1":
+            flags.append("-Werror")
+        suffix = "plain"
+        if isa is not None:
+            suffix = isa.name
+            flags += [*isa.flags, f"-DLATTICE_ISA_{isa.name.upper()}=1"]
+        # One folder a (module, instruction set): the compiler names an object after its source.
+        output = Path(self.build_temp) / ext.name / suffix
+        output.mkdir(parents=True, exist_ok=True)
+        target = Path(self.compiler.object_filenames([source], output_dir=str(output))[0])
+        newest = max(Path(path).stat().st_mtime for path in [source, __file__, *ext.depends] if Path(path).exists())
+        if not self.force and target.exists() and target.stat().st_mtime >= newest:
+            return str(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (built,) = self.compiler.compile(
+            [source], output_dir=str(output), include_dirs=ext.include_dirs, extra_postargs=flags
+        )
+        return str(built)
+
+
+def setup_arguments(extensions: list[NativeExtension]) -> dict[str, Any]:
+    """Return the arguments of ``setuptools.setup`` that build ``extensions``."""
+    from Cython.Build import cythonize
+
+    modules = cythonize(
+        extensions,
+        compiler_directives={
+            "language_level": 3,
+            "embedsignature": True,
+            "boundscheck": False,
+            "wraparound": False,
+            "freethreading_compatible": True,
+        },
+        include_path=[str(INCLUDE)],
+    )
+    return {"ext_modules": modules, "cmdclass": {"build_ext": BuildNative}}
