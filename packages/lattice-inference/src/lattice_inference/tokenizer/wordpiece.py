@@ -1,0 +1,80 @@
+"""The WordPiece model: its vocabulary and how a tokenizer.json describes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lattice_inference.errors import TokenizerError
+from lattice_inference.tokenizer.fields import Fields
+
+__all__ = ["MAX_TOKEN_BYTES", "MAX_VOCABULARY_BYTES", "WordPiece", "check_vocabulary", "parse_wordpiece"]
+
+MAX_TOKEN_BYTES = 1024
+"""Longest entry of a vocabulary, in UTF-8; finding a piece takes at most as many steps."""
+
+MAX_VOCABULARY_BYTES = 16 * 2**20
+"""All entries of a vocabulary together, in UTF-8; published ones have 0.2 to 3 million."""
+
+
+@dataclass(frozen=True)
+class WordPiece:
+    """A WordPiece model: pieces that begin a word, and pieces behind ``prefix`` that continue one.
+
+    Words of more than ``max_word_characters`` characters, and words with a part in no piece, become ``unknown_token``.
+    """
+
+    vocabulary: dict[str, int]
+    unknown_token: str
+    prefix: str = "##"
+    max_word_characters: int = 100
+
+    def __post_init__(self) -> None:
+        check_vocabulary(self.vocabulary, "model.vocab")
+        if self.unknown_token not in self.vocabulary:
+            raise TokenizerError(f"the unknown token {self.unknown_token!r} is not in model.vocab")
+
+
+def check_vocabulary(vocabulary: dict[str, int], where: str) -> None:
+    """Raise :class:`TokenizerError` unless every token has an id of its own and the ids are dense.
+
+    An id may be missing here and there (a vocab.txt with a repeated line leaves such a hole), but fewer than half.
+    """
+    if not vocabulary:
+        raise TokenizerError(f"{where} is empty")
+    limit = 2 * len(vocabulary)
+    seen = bytearray(limit)
+    total_bytes = 0
+    for token, token_id in vocabulary.items():
+        if type(token_id) is not int:
+            raise TokenizerError(f"{where}[{token[:60]!r}] is {token_id!r:.60}; expected an integer id")
+        if not 0 <= token_id < limit:
+            raise TokenizerError(
+                f"{where}[{token[:60]!r}] is {token_id:.10g}; {len(vocabulary):,} entries may have ids 0 to {limit - 1:,}"
+            )
+        if seen[token_id]:
+            raise TokenizerError(f"{where} gives the id {token_id} to {token[:60]!r} and to another token")
+        seen[token_id] = 1
+        try:
+            size = len(token.encode())
+        except UnicodeEncodeError:
+            raise TokenizerError(f"{where} has a token with a lone surrogate: {token[:60]!r}") from None
+        if size > MAX_TOKEN_BYTES:
+            raise TokenizerError(f"{where} has a token of {size:,} bytes; the limit is {MAX_TOKEN_BYTES:,}")
+        total_bytes += size
+    if total_bytes > MAX_VOCABULARY_BYTES:
+        raise TokenizerError(f"{where} has {total_bytes:,} bytes of tokens; the limit is {MAX_VOCABULARY_BYTES:,}")
+
+
+def parse_wordpiece(fields: Fields) -> WordPiece:
+    """Return the model of a ``model`` entry of type WordPiece."""
+    vocabulary = fields.raw("vocab")
+    if not isinstance(vocabulary, dict):
+        raise TokenizerError(f"{fields.where}.vocab is a {type(vocabulary).__name__}; expected an object of token: id")
+    model = WordPiece(
+        vocabulary=vocabulary,
+        unknown_token=fields.string("unk_token"),
+        prefix=fields.string("continuing_subword_prefix"),
+        max_word_characters=fields.integer("max_input_chars_per_word", 0, 2**64 - 1),
+    )
+    fields.finish()
+    return model
