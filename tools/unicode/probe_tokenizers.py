@@ -8,6 +8,7 @@ classes exist; the classes themselves are measured by which pairs change places.
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -143,7 +144,7 @@ def _combining_classes(nfd: dict[int, str]) -> dict[int, int]:
         representatives.setdefault(unicodedata.combining(chr(c)), chr(c))
     representatives.pop(0, None)
     ruler = sorted(representatives)
-    pairs = [representatives[high] + representatives[low] for low, high in zip(ruler, ruler[1:], strict=False)]
+    pairs = [representatives[high] + representatives[low] for low, high in itertools.pairwise(ruler)]
     _require(all(_reorders(pairs)), "the representatives of the combining classes are not in order")
     classes = {}
     for c in marks:

@@ -40,7 +40,7 @@ ONLY_SECOND: Final[int]
 
 Encoded = tuple[
     npt.NDArray[np.int32],
-    npt.NDArray[np.int32] | None,
+    npt.NDArray[np.int32],
     npt.NDArray[np.int32],
     npt.NDArray[np.int32],
     npt.NDArray[np.int32],
@@ -58,7 +58,7 @@ class Pipeline:
 
     def __init__(self, normalize_steps: bytes, split_steps: bytes) -> None: ...
     def set_wordpiece(
-        self, keys: list[bytes], ids: list[int], unknown_id: int, prefix: bytes, max_word_characters: int
+        self, vocabulary: dict[str, int], unknown_id: int, prefix: str, max_word_characters: int
     ) -> None: ...
     def finish(self, raw_tokens: list[tuple[str, int, int]], normalized_tokens: list[tuple[str, int, int]]) -> None: ...
     def split(self, text: str) -> tuple[str, list[int], list[tuple[int, int]]]: ...

@@ -238,9 +238,9 @@ cdef tuple _arrays(lt_batch* batch, bint want_offsets):
         memcpy(cnp.PyArray_DATA(type_ids), batch.type_ids, size * sizeof(int32_t))
     for i in range(size):
         id_data[i] = batch.tokens[i].id
+    offsets = _new_array(size if want_offsets else 0, 2, cnp.NPY_INT32)
     if not want_offsets:
-        return ids, None, type_ids
-    offsets = _new_array(size, 2, cnp.NPY_INT32)
+        return ids, offsets, type_ids
     offset_data = <int32_t*>cnp.PyArray_DATA(offsets)
     for i in range(size):
         offset_data[2 * i] = batch.tokens[i].start
@@ -292,10 +292,11 @@ cdef class Pipeline:
     def __dealloc__(self):
         lt_pipeline_free(&self.pipeline)
 
-    cdef int _build(self, lt_trie* trie, list keys, list values) except -1:
-        """Build a trie from UTF-8 keys in any order."""
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        data = b"".join([keys[i] for i in order])
+    cdef int _build(self, lt_trie* trie, dict values) except -1:
+        """Build a trie from strings with their values."""
+        keys = sorted(values)  # str compares by code point, which is the bytewise order of UTF-8 too
+        encoded = [key.encode() for key in keys]
+        data = b"".join(encoded)
         cdef Py_ssize_t count = len(keys), i, end = 0
         cdef int32_t* numbers = <int32_t*>malloc((2 * count + 1) * sizeof(int32_t))
         if numbers == NULL:
@@ -303,22 +304,22 @@ cdef class Pipeline:
         try:
             numbers[0] = 0
             for i in range(count):
-                end += len(keys[order[i]])
+                end += len(<bytes>encoded[i])
                 numbers[i + 1] = <int32_t>end
-                numbers[count + 1 + i] = values[order[i]]
+                numbers[count + 1 + i] = values[keys[i]]
             if lt_trie_build(trie, <const uint8_t*><const char*>data, numbers, numbers + count + 1, <int32_t>count) != LT_OK:
                 raise MemoryError
         finally:
             free(numbers)
         return 0
 
-    def set_wordpiece(self, list keys, list ids, Py_ssize_t unknown_id, bytes prefix, Py_ssize_t max_word_characters):
-        """Set the model: distinct non-empty UTF-8 keys with their ids, and the prefix of continuing pieces."""
+    def set_wordpiece(self, dict vocabulary, Py_ssize_t unknown_id, str prefix, Py_ssize_t max_word_characters):
+        """Set the model: non-empty pieces with their ids, and the prefix of continuing pieces."""
         if self.pipeline.model.vocabulary.nodes != NULL:
             raise ValueError("the model is set already")
-        self._build(&self.pipeline.model.vocabulary, keys, ids)
+        self._build(&self.pipeline.model.vocabulary, vocabulary)
         cdef int32_t node = LT_TRIE_ROOT
-        for byte in prefix:
+        for byte in prefix.encode():
             if node >= 0:
                 node = lt_trie_step(self.pipeline.model.vocabulary.nodes, node, byte)
         self.pipeline.model.continuation_root = node
@@ -336,7 +337,7 @@ cdef class Pipeline:
         self.kept_alive += [kept_ids, kept_flags]
         added.ids = <const int32_t*><const char*>kept_ids
         added.flags = <const uint8_t*><const char*>kept_flags
-        return self._build(&added.trie, [content.encode() for content, _, _ in tokens], list(range(len(tokens))))
+        return self._build(&added.trie, {content: i for i, (content, _, _) in enumerate(tokens)})
 
     def finish(self, list raw_tokens, list normalized_tokens):
         """Set the added tokens, (content, id, flags) with distinct non-empty contents, and make the pipeline usable."""
@@ -374,7 +375,7 @@ cdef class Pipeline:
 
     def encode(self, tuple texts, tuple seconds, Template single not None, Template pair not None,
                Py_ssize_t max_tokens, int strategy, bint cut_left, bint find_special, bint want_offsets):
-        """Encode texts: ids, offsets or None, type ids, boundaries, counts before truncation, truncated.
+        """Encode texts: ids, offsets (none unless wanted), type ids, boundaries, counts before truncation, truncated.
 
         seconds is None, or as long as texts and holds None where a text stands alone. max_tokens counts the template's
         special tokens; -1 is no limit.

@@ -87,8 +87,8 @@ def assign_ids(tokens: list[AddedToken], vocabulary: dict[str, int]) -> dict[str
             token_id = max(len(vocabulary), highest + 1)
             if token_id in taken:
                 raise TokenizerError(
-                    f"the added token {token.content!r} would get the id {token_id}, which the vocabulary uses: its ids have "
-                    "holes"
+                    f"the added token {token.content!r} would get the id {token_id}, which the vocabulary uses: "
+                    "its ids have holes"
                 )
         ids[token.content] = token_id
         highest = max(highest, token_id)

@@ -63,7 +63,8 @@ class Padding:
 def parse_truncation(value: object, where: str = "truncation") -> Truncation | None:
     """Return the truncation that a tokenizer.json states.
 
-    Its ``stride`` says how far further pieces of a long text overlap; only the first piece is made here, so it has no effect.
+    Its ``stride`` says how far further pieces of a long text overlap; only the first piece is made here, so it has no
+    effect.
     """
     if value is None:
         return None

@@ -25,9 +25,10 @@ _OTHER_FORMATS = {
 def load_tokenizer(path: str | os.PathLike[str], *, apply_file_limits: bool = False) -> Tokenizer:
     """Load a tokenizer from a directory, a tokenizer.json or a vocab.txt.
 
-    A directory's tokenizer.json is taken before its vocab.txt. A vocab.txt is BERT's, with the settings (``do_lower_case``
-    and so on) of the tokenizer_config.json beside it. Truncation and padding that a tokenizer.json states are training
-    settings more often than limits of the model, so they are applied only with ``apply_file_limits=True``.
+    A directory's tokenizer.json is taken before its vocab.txt. A vocab.txt is BERT's, with the settings
+    (``do_lower_case`` and so on) of the tokenizer_config.json beside it. Truncation and padding that a tokenizer.json
+    states are settings of its training more often than limits of the model, so they are applied only with
+    ``apply_file_limits=True``.
 
     Raises :class:`ModelNotFoundError` if there is no file, :class:`TokenizerError` if it is malformed and
     :class:`UnsupportedError` if it is of another format or uses a component that is not built.

@@ -24,7 +24,7 @@ _PUNCTUATION = {
 
 
 def parse_pre_tokenizer(value: object, where: str = "pre_tokenizer") -> Steps:
-    """Return the steps of a ``pre_tokenizer`` entry (``None``: the text is one word); raise for one that is not built."""
+    """Return the steps of a ``pre_tokenizer`` entry (``None``: all is one word); raise for one that is not built."""
     if value is None:
         return ()
     return _flatten(value, where)

@@ -33,11 +33,11 @@ class Tokenizer:
     GIL. Picklable.
 
     Texts are ``str``. Every text has a defined result: control characters, NUL and unassigned code points are what the
-    file's normalizer makes of them (BERT's drops them), and an empty text has only the template's special tokens. A lone
-    surrogate, which no Unicode text contains, and a text that is not a ``str`` raise :class:`InvalidInputError`.
+    file's normalizer makes of them (BERT's drops them), and an empty text has only the template's special tokens. A
+    lone surrogate, which no Unicode text contains, and a text that is not a ``str`` raise :class:`InvalidInputError`.
 
-    Special tokens in a text, such as ``"[SEP]"`` typed by a user, become the special token, as in Hugging Face's library;
-    with ``special_tokens_in_text=False`` they are text like any other.
+    Special tokens in a text, such as ``"[SEP]"`` typed by a user, become the special token, as in Hugging Face's
+    library; with ``special_tokens_in_text=False`` they are text like any other.
     """
 
     def __init__(self, definition: TokenizerDefinition, *, apply_file_limits: bool = False) -> None:
@@ -96,17 +96,10 @@ class Tokenizer:
 
         Raises :class:`InvalidInputError` for what is not a ``str``, a lone surrogate, or a limit that cannot be kept.
         """
-        limit = self._truncation(truncation)
         ids, offsets, type_ids, _, _, truncated = self._encode(
-            (text,), None if pair is None else (pair,), add_special_tokens, special_tokens_in_text, limit, True
+            (text,), None if pair is None else (pair,), add_special_tokens, special_tokens_in_text, truncation, True
         )
-        encoding = Encoding(
-            ids,
-            cast(npt.NDArray[np.int32], offsets),
-            type_ids,
-            truncated=bool(truncated[0]),
-            id_to_token=self.id_to_token,
-        )
+        encoding = Encoding(ids, offsets, type_ids, bool(truncated[0]), self)
         return encoding if self._file_padding is None else self._pad([encoding])[0]
 
     def encode_batch(
@@ -119,20 +112,12 @@ class Tokenizer:
     ) -> list[Encoding]:
         """Encode texts and pairs (tuples of two texts); each gets what :meth:`encode` gives for it."""
         firsts, seconds = _split_pairs(texts)
-        limit = self._truncation(truncation)
         ids, offsets, type_ids, boundaries, _, truncated = self._encode(
-            firsts, seconds, add_special_tokens, special_tokens_in_text, limit, True
+            firsts, seconds, add_special_tokens, special_tokens_in_text, truncation, True
         )
-        offsets = cast(npt.NDArray[np.int32], offsets)
         bounds = boundaries.tolist()
         encodings = [
-            Encoding(
-                ids[start:end],
-                offsets[start:end],
-                type_ids[start:end],
-                truncated=was_cut,
-                id_to_token=self.id_to_token,
-            )
+            Encoding(ids[start:end], offsets[start:end], type_ids[start:end], was_cut, self)
             for start, end, was_cut in zip(bounds, bounds[1:], truncated.tolist(), strict=False)
         ]
         return encodings if self._file_padding is None else self._pad(encodings)
@@ -151,9 +136,8 @@ class Tokenizer:
         Nothing is ever padded here.
         """
         firsts, seconds = _split_pairs(texts)
-        limit = self._truncation(max_tokens)
         ids, _, type_ids, boundaries, counts, truncated = self._encode(
-            firsts, seconds, add_special_tokens, special_tokens_in_text, limit, False
+            firsts, seconds, add_special_tokens, special_tokens_in_text, max_tokens, False
         )
         return PackedEncoding(ids, boundaries, type_ids, counts, truncated)
 
@@ -164,7 +148,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int] | npt.NDArray[np.integer], *, skip_special_tokens: bool = True) -> str:
         """Return the text of ``ids``; raise :class:`InvalidInputError` for an id that no token has."""
-        parts = []
+        parts: list[str] = []
         for token_id in np.asarray(ids).tolist() if isinstance(ids, np.ndarray) else ids:
             token = self.id_to_token(token_id) if isinstance(token_id, int) else None
             if token is None:
@@ -180,35 +164,30 @@ class Tokenizer:
                 parts.append(self._definition.decoder.render(token, is_first=True))
         return "".join(parts)
 
-    def _truncation(self, truncation: Truncation | int | None) -> Truncation | None:
-        if truncation is None:
-            return self._file_truncation
-        return truncation if isinstance(truncation, Truncation) else Truncation(truncation)
-
     def _encode(
         self,
         firsts: tuple[str, ...],
         seconds: tuple[str | None, ...] | None,
         add_special_tokens: bool,
         special_tokens_in_text: bool,
-        limit: Truncation | None,
+        truncation: Truncation | int | None,
         want_offsets: bool,
     ) -> native.Encoded:
         single, pair = self._templates if add_special_tokens else self._bare_templates
-        if limit is None:
-            return self._pipeline.encode(
-                firsts, seconds, single, pair, -1, 0, False, special_tokens_in_text, want_offsets
+        if truncation is None:
+            truncation = self._file_truncation
+        if truncation is None:
+            limit, strategy, cut_left = -1, 0, False
+        else:
+            if not isinstance(truncation, Truncation):
+                truncation = Truncation(truncation)
+            limit, strategy, cut_left = (
+                truncation.max_tokens,
+                _STRATEGIES[truncation.strategy],
+                truncation.side == "left",
             )
         return self._pipeline.encode(
-            firsts,
-            seconds,
-            single,
-            pair,
-            limit.max_tokens,
-            _STRATEGIES[limit.strategy],
-            limit.side == "left",
-            special_tokens_in_text,
-            want_offsets,
+            firsts, seconds, single, pair, limit, strategy, cut_left, special_tokens_in_text, want_offsets
         )
 
     def _pad(self, encodings: list[Encoding]) -> list[Encoding]:
@@ -231,7 +210,7 @@ def _split_pairs(texts: Iterable[Text]) -> tuple[tuple[str, ...], tuple[str | No
     if isinstance(texts, str):
         raise InvalidInputError("texts is one str; pass a list of texts")
     items = tuple(texts)
-    if not any(isinstance(item, tuple) for item in items):
+    if tuple not in map(type, items):
         return cast(tuple[str, ...], items), None
     firsts: list[str] = []
     seconds: list[str | None] = []
@@ -259,16 +238,18 @@ def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
     """Compile a definition for the C code."""
     model = definition.model
     pipeline = native.Pipeline(bytes(definition.normalizer), bytes(definition.pre_tokenizer))
-    keys = [(token.encode(), token_id) for token, token_id in model.vocabulary.items() if token]
+    pieces = model.vocabulary
+    if "" in pieces:  # the empty string can be in a file and have an id, but is never a piece
+        pieces = {token: token_id for token, token_id in pieces.items() if token}
     pipeline.set_wordpiece(
-        [key for key, _ in keys],
-        [token_id for _, token_id in keys],
+        pieces,
         model.vocabulary[model.unknown_token],
-        model.prefix.encode(),
+        model.prefix,
         min(model.max_word_characters, native.MAX_TEXT_CHARACTERS),
     )
     ids = definition.added_token_ids()
-    raw, normalized = [], {}
+    raw: list[tuple[str, int, int]] = []
+    normalized: dict[str, tuple[str, int, int]] = {}
     # Of two tokens that normalize to the same text, the first special one counts, else the first: Hugging Face's order.
     for token in sorted(definition.added_tokens, key=lambda token: not token.special):
         if not token.normalized:

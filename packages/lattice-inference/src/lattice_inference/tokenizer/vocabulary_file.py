@@ -88,8 +88,8 @@ def _refuse_other_tokenizers(config: Fields) -> None:
         name = config.string("tokenizer_class")
         if name.removesuffix("Fast").removesuffix("Tokenizer") not in _BERT_CLASSES:
             raise UnsupportedError(
-                f"{CONFIG_NAME} names the tokenizer class {name!r}, which does not read a vocab.txt as BERT does; use the "
-                "model's tokenizer.json"
+                f"{CONFIG_NAME} names the tokenizer class {name!r}, which does not read a vocab.txt as BERT does; use "
+                "the model's tokenizer.json"
             )
     if not config.boolean("do_basic_tokenize", True):
         raise UnsupportedError(f"{CONFIG_NAME} sets do_basic_tokenize to false, which is not supported")
@@ -119,7 +119,7 @@ def _special_token(config: Fields, name: str, default: str | None) -> AddedToken
 
 
 def _added_tokens(config: Fields, special: list[AddedToken]) -> list[AddedToken]:
-    """Return all added tokens: the special ones, and those listed by id or by name, the listing by id deciding flags."""
+    """Return all added tokens: the special ones, and those listed by name or by id, where the id's flags count."""
     tokens = {token.content: token for token in special}
     for name in ("additional_special_tokens", "extra_special_tokens"):
         for i, item in enumerate(_listed(config, name)):

@@ -41,28 +41,30 @@ def check_vocabulary(vocabulary: dict[str, int], where: str) -> None:
     """
     if not vocabulary:
         raise TokenizerError(f"{where} is empty")
+    ids = vocabulary.values()
+    if set(map(type, ids)) != {int}:
+        token, token_id = next(item for item in vocabulary.items() if type(item[1]) is not int)
+        raise TokenizerError(f"{where}[{token[:60]!r}] is {token_id!r:.60}; expected an integer id")
     limit = 2 * len(vocabulary)
-    seen = bytearray(limit)
-    total_bytes = 0
-    for token, token_id in vocabulary.items():
-        if type(token_id) is not int:
-            raise TokenizerError(f"{where}[{token[:60]!r}] is {token_id!r:.60}; expected an integer id")
-        if not 0 <= token_id < limit:
-            raise TokenizerError(
-                f"{where}[{token[:60]!r}] is {token_id:.10g}; {len(vocabulary):,} entries may have ids 0 to {limit - 1:,}"
-            )
-        if seen[token_id]:
-            raise TokenizerError(f"{where} gives the id {token_id} to {token[:60]!r} and to another token")
-        seen[token_id] = 1
-        try:
-            size = len(token.encode())
-        except UnicodeEncodeError:
-            raise TokenizerError(f"{where} has a token with a lone surrogate: {token[:60]!r}") from None
-        if size > MAX_TOKEN_BYTES:
-            raise TokenizerError(f"{where} has a token of {size:,} bytes; the limit is {MAX_TOKEN_BYTES:,}")
-        total_bytes += size
-    if total_bytes > MAX_VOCABULARY_BYTES:
-        raise TokenizerError(f"{where} has {total_bytes:,} bytes of tokens; the limit is {MAX_VOCABULARY_BYTES:,}")
+    if min(ids) < 0 or max(ids) >= limit:
+        token, token_id = next(item for item in vocabulary.items() if not 0 <= item[1] < limit)
+        raise TokenizerError(
+            f"{where}[{token[:60]!r}] is {token_id!r:.60}; {len(vocabulary):,} entries may have ids 0 to {limit - 1:,}"
+        )
+    if len(set(ids)) != len(vocabulary):
+        by_id: dict[int, str] = {}
+        for token, token_id in vocabulary.items():
+            other = by_id.setdefault(token_id, token)
+            if other != token:
+                raise TokenizerError(f"{where} gives the id {token_id} to {other[:60]!r} and to {token[:60]!r}")
+    try:
+        sizes = [len(token.encode()) for token in vocabulary]
+    except UnicodeEncodeError as error:
+        raise TokenizerError(f"{where} has a token with a lone surrogate: {error.object[:60]!r}") from None
+    if max(sizes) > MAX_TOKEN_BYTES:
+        raise TokenizerError(f"{where} has a token of {max(sizes):,} bytes; the limit is {MAX_TOKEN_BYTES:,}")
+    if sum(sizes) > MAX_VOCABULARY_BYTES:
+        raise TokenizerError(f"{where} has {sum(sizes):,} bytes of tokens; the limit is {MAX_VOCABULARY_BYTES:,}")
 
 
 def parse_wordpiece(fields: Fields) -> WordPiece:
