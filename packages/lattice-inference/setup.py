@@ -5,7 +5,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import numpy
 from setuptools import setup
 
 HERE = Path(__file__).resolve().parent
@@ -32,7 +31,7 @@ setup(
             NativeExtension(
                 "lattice_inference.tokenizer._tokenizer",
                 [f"{TOKENIZER}/_tokenizer.pyx", *sorted(glob.glob(f"{TOKENIZER}/native/kernels/*.c"))],
-                header_folders=[f"{TOKENIZER}/native", numpy.get_include()],
+                header_folders=[f"{TOKENIZER}/native"],
             ),
         ]
     )

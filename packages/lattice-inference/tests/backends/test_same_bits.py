@@ -110,4 +110,4 @@ def test_fused_program_has_fewer_passes(bert):
     fused = compile_program(program, rules=RULES).program
     kinds = {op.kind for op in fused.ops}
     assert {"linear_gelu", "linear_add", "embed_rows_add"} <= kinds
-    assert len(fused.ops) < 0.6 * len(program.ops)
+    assert len(fused.ops) < 0.7 * len(program.ops)
