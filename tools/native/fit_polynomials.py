@@ -1,0 +1,123 @@
+"""Fits the polynomials of ``include/lattice/vector_math.h`` and prints them as C constants.
+
+Each function is reduced to a polynomial on a short interval. A weighted least-squares fit on Chebyshev nodes in 60-digit
+arithmetic is close to minimax; the coefficients are then rounded to float32 one at a time, lowest order first, and the
+rest is fitted again, so that every rounding error is absorbed by the orders above it.
+
+Run it with mpmath installed: ``python tools/native/fit_polynomials.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import mpmath as mp
+import numpy as np
+
+mp.mp.dps = 60
+
+
+def fit(
+    function: Callable[[mp.mpf], mp.mpf],
+    low: float,
+    high: float,
+    terms: int,
+    weight: Callable[[mp.mpf], mp.mpf],
+    fixed: int | None = None,
+) -> list[np.float32]:
+    """Return ``terms`` float32 coefficients (lowest order first) of a polynomial close to ``function`` on [low, high].
+
+    ``weight`` turns an error of the polynomial into the error that counts. The first ``fixed`` coefficients are rounded
+    to float32 before the rest is fitted (all of them by default).
+    """
+    count = 8 * terms
+    nodes = [
+        (mp.mpf(low) + high) / 2 + (mp.mpf(high) - low) / 2 * mp.cos(mp.pi * (2 * i + 1) / (2 * count))
+        for i in range(count)
+    ]
+    values = [function(x) for x in nodes]
+    weights = [weight(x) for x in nodes]
+    coefficients: list[np.float32] = []
+    for order in range(terms):
+        matrix = mp.matrix(count, terms - order)
+        right = mp.matrix(count, 1)
+        for row, (x, value, w) in enumerate(zip(nodes, values, weights, strict=True)):
+            known = sum((mp.mpf(float(c)) * x**power for power, c in enumerate(coefficients)), mp.mpf(0))
+            for column in range(terms - order):
+                matrix[row, column] = w * x ** (order + column)
+            right[row] = w * (value - known)
+        solution = mp.lu_solve(matrix.T * matrix, matrix.T * right)
+        coefficients.append(np.float32(float(solution[0])))
+    return coefficients
+
+
+def show(name: str, coefficients: list[np.float32]) -> None:
+    print(f"/* {name}, lowest order first */")
+    for coefficient in coefficients:
+        print(f"    {float(coefficient).hex():>24}f, /* {float(coefficient):.9g} */")
+
+
+def main() -> None:
+    half_ln2 = float(mp.log(2) / 2) * 1.01
+    # exp(r) = 1 + r + r^2 q(r)
+    show(
+        "exp",
+        fit(
+            lambda r: (mp.exp(r) - 1 - r) / r**2 if abs(r) > 1e-12 else mp.mpf(1) / 2,
+            -half_ln2,
+            half_ln2,
+            5,
+            lambda r: r**2 / mp.exp(r),
+        ),
+    )
+    # erf(x) = x + x p(x^2) for |x| <= 0.95
+    show(
+        "erf, small",
+        fit(
+            lambda s: mp.erf(mp.sqrt(s)) / mp.sqrt(s) - 1 if s > 1e-30 else 2 / mp.sqrt(mp.pi) - 1,
+            0.0,
+            0.95**2,
+            6,
+            lambda s: mp.mpf(1),
+        ),
+    )
+    # erf(x) = 1 - exp(-(t + t q(t))) for t = |x| > 0.9
+    show(
+        "erf, large",
+        fit(
+            lambda t: -mp.log(mp.erfc(t)) / t - 1,
+            0.9,
+            4.0,
+            7,
+            lambda t: t * mp.erfc(t),
+        ),
+    )
+    # tanh(x) = x + x^3 p(x^2) for |x| <= 0.6
+    show(
+        "tanh, small",
+        fit(
+            lambda s: (mp.tanh(mp.sqrt(s)) / mp.sqrt(s) - 1) / s if s > 1e-25 else mp.mpf(-1) / 3,
+            0.0,
+            0.6**2,
+            5,
+            lambda s: s,
+        ),
+    )
+    # log(1 + f) = f - f^2/2 + f^3 p(f) for sqrt(1/2) <= 1 + f < sqrt(2)
+    show(
+        "log",
+        fit(
+            lambda f: (mp.log(1 + f) - f + f**2 / 2) / f**3 if abs(f) > 1e-12 else mp.mpf(1) / 3,
+            float(mp.sqrt(0.5)) - 1,
+            float(mp.sqrt(2)) - 1,
+            9,
+            lambda f: f**3 / (mp.log(1 + f) if abs(f) > 1e-12 else f) if abs(f) > 1e-12 else f**2,
+        ),
+    )
+    ln2_high = 0.693359375  # 355/512: nine bits, so that n * ln2_high is exact for |n| < 2^15
+    print("ln2_high", float(ln2_high).hex(), "ln2_low", float(np.float32(float(mp.log(2) - ln2_high))).hex())
+    print("log2e", float(np.float32(float(1 / mp.log(2)))).hex())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+/* What this CPU and operating system can run: feature bits and the choice of an instruction set.
+ *
+ * A feature counts only when the operating system saves the registers it needs (XGETBV on x86): a CPU may announce AVX-512
+ * under a hypervisor or kernel that does not preserve it. Nothing here executes an instruction beyond the baseline.
+ */
+#ifndef LATTICE_CPU_H
+#define LATTICE_CPU_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+#if defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
+/* Levels that kernels are compiled for. Their numbers are stable: they index tables of kernels. */
+typedef enum {
+    LATTICE_BASELINE = 0, /* x86-64-v2, or plain C without fused multiply-add elsewhere */
+    LATTICE_AVX2 = 1,     /* AVX2, FMA, F16C */
+    LATTICE_AVX512 = 2,   /* AVX-512 F, BW, DQ, VL on top of AVX2 */
+    LATTICE_NEON = 3,     /* AArch64 Advanced SIMD, always with FMA */
+    LATTICE_ISA_COUNT = 4
+} lattice_isa;
+
+/* Single instructions that some kernels have a body of their own for. */
+enum {
+    LATTICE_FEATURE_AVX2 = 1u << 0,
+    LATTICE_FEATURE_AVX512 = 1u << 1,
+    LATTICE_FEATURE_AVX_VNNI = 1u << 2,
+    LATTICE_FEATURE_AVX512_VNNI = 1u << 3,
+    LATTICE_FEATURE_AVX512_BF16 = 1u << 4,
+    LATTICE_FEATURE_AVX512_VPOPCNTDQ = 1u << 5,
+    LATTICE_FEATURE_NEON = 1u << 6,
+    LATTICE_FEATURE_DOTPROD = 1u << 7,
+    LATTICE_FEATURE_I8MM = 1u << 8,
+    LATTICE_FEATURE_BF16 = 1u << 9,
+};
+
+static inline const char *lattice_isa_name(int isa)
+{
+    static const char *const names[LATTICE_ISA_COUNT] = {"baseline", "avx2", "avx512", "neon"};
+    return isa >= 0 && isa < LATTICE_ISA_COUNT ? names[isa] : "unknown";
+}
+
+#if defined(__x86_64__)
+static inline uint64_t lattice_enabled_register_state(void)
+{
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return ((uint64_t)high << 32) | low;
+}
+
+static inline uint32_t lattice_cpu_features(void)
+{
+    uint32_t a, b, c, d, features = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d))
+        return 0;
+    const int os_saves_state = (c >> 27) & 1; /* OSXSAVE: XGETBV may be executed */
+    const int fma = (c >> 12) & 1, f16c = (c >> 29) & 1, avx = (c >> 28) & 1;
+    if (!os_saves_state || !avx)
+        return 0;
+    const uint64_t state = lattice_enabled_register_state();
+    const int ymm_saved = (state & 0x6) == 0x6;    /* XCR0 bits 1, 2: SSE and AVX */
+    const int zmm_saved = (state & 0xe6) == 0xe6;  /* and bits 5, 6, 7: mask and upper registers */
+    uint32_t b7, c7, d7, a7_1 = 0, b1, c1, d1;
+    if (!ymm_saved || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7))
+        return 0;
+    const uint32_t highest_subleaf = a;
+    if (((b7 >> 5) & 1) && fma && f16c)
+        features |= LATTICE_FEATURE_AVX2;
+    else
+        return 0;
+    if (highest_subleaf >= 1)
+        __get_cpuid_count(7, 1, &a7_1, &b1, &c1, &d1);
+    if ((a7_1 >> 4) & 1)
+        features |= LATTICE_FEATURE_AVX_VNNI;
+    const int avx512 = ((b7 >> 16) & 1) && ((b7 >> 17) & 1) && ((b7 >> 30) & 1) && ((b7 >> 31) & 1); /* F DQ BW VL */
+    if (avx512 && zmm_saved) {
+        features |= LATTICE_FEATURE_AVX512;
+        if ((c7 >> 11) & 1)
+            features |= LATTICE_FEATURE_AVX512_VNNI;
+        if ((c7 >> 14) & 1)
+            features |= LATTICE_FEATURE_AVX512_VPOPCNTDQ;
+        if ((a7_1 >> 5) & 1)
+            features |= LATTICE_FEATURE_AVX512_BF16;
+    }
+    return features;
+}
+#elif defined(__aarch64__)
+static inline uint32_t lattice_cpu_features(void)
+{
+    uint32_t features = LATTICE_FEATURE_NEON;
+#if defined(__linux__)
+    const unsigned long capabilities = getauxval(AT_HWCAP);
+    const unsigned long capabilities2 = getauxval(AT_HWCAP2);
+    if (capabilities & (1ul << 20)) /* HWCAP_ASIMDDP */
+        features |= LATTICE_FEATURE_DOTPROD;
+    if (capabilities2 & (1ul << 13)) /* HWCAP2_I8MM */
+        features |= LATTICE_FEATURE_I8MM;
+    if (capabilities2 & (1ul << 14)) /* HWCAP2_BF16 */
+        features |= LATTICE_FEATURE_BF16;
+#elif defined(__APPLE__)
+    const struct {
+        const char *name;
+        uint32_t feature;
+    } queries[] = {{"hw.optional.arm.FEAT_DotProd", LATTICE_FEATURE_DOTPROD},
+                   {"hw.optional.arm.FEAT_I8MM", LATTICE_FEATURE_I8MM},
+                   {"hw.optional.arm.FEAT_BF16", LATTICE_FEATURE_BF16}};
+    for (unsigned i = 0; i < sizeof queries / sizeof queries[0]; i++) {
+        int value = 0;
+        size_t size = sizeof value;
+        if (sysctlbyname(queries[i].name, &value, &size, NULL, 0) == 0 && value)
+            features |= queries[i].feature;
+    }
+#endif
+    return features;
+}
+#else
+static inline uint32_t lattice_cpu_features(void)
+{
+    return 0;
+}
+#endif
+
+static inline int lattice_isa_available(int isa)
+{
+    const uint32_t features = lattice_cpu_features();
+    switch (isa) {
+    case LATTICE_BASELINE:
+        return 1;
+    case LATTICE_AVX2:
+        return (features & LATTICE_FEATURE_AVX2) != 0;
+    case LATTICE_AVX512:
+        return (features & LATTICE_FEATURE_AVX512) != 0;
+    case LATTICE_NEON:
+        return (features & LATTICE_FEATURE_NEON) != 0;
+    default:
+        return 0;
+    }
+}
+
+/* The level named `requested` (NULL or "": the best one). Returns -1 for an unknown name, -2 for one this CPU cannot run. */
+static inline int lattice_isa_select(const char *requested)
+{
+    if (requested == NULL || requested[0] == '\0') {
+        for (int isa = LATTICE_ISA_COUNT - 1; isa > LATTICE_BASELINE; isa--)
+            if (lattice_isa_available(isa))
+                return isa;
+        return LATTICE_BASELINE;
+    }
+    for (int isa = 0; isa < LATTICE_ISA_COUNT; isa++)
+        if (strcmp(requested, lattice_isa_name(isa)) == 0)
+            return lattice_isa_available(isa) ? isa : -2;
+    return -1;
+}
+
+#endif
