@@ -149,6 +149,13 @@ class BuildNative(build_ext):
         return str(built)
 
 
+def _keep_extension(template: Extension, settings: dict[str, Any]) -> tuple[Extension, dict[str, Any]]:
+    """Hand Cython the extension it was given: by itself it would make a new one, which knows no kernels."""
+    template.sources = settings["sources"]
+    template.depends = sorted({*template.depends, *settings.get("depends", [])})
+    return template, {"module_name": settings["name"]}
+
+
 def setup_arguments(extensions: list[NativeExtension]) -> dict[str, Any]:
     """Return the arguments of ``setuptools.setup`` that build ``extensions``."""
     from Cython.Build import cythonize
@@ -163,5 +170,6 @@ def setup_arguments(extensions: list[NativeExtension]) -> dict[str, Any]:
             "freethreading_compatible": True,
         },
         include_path=[str(INCLUDE)],
+        create_extension=_keep_extension,
     )
     return {"ext_modules": modules, "cmdclass": {"build_ext": BuildNative}}
