@@ -1,4 +1,4 @@
-"""Builds the native modules. The shared headers and build code are copied in from the workspace, so an sdist is whole."""
+"""Builds the native modules. Shared headers and build code are copied in from the workspace: an sdist is whole."""
 
 import shutil
 import sys

@@ -1,8 +1,9 @@
 """The models that lattice_embed knows by name, and what is known about each.
 
-The facts (dimensions, prompts, pooling, token limits, licences, digests) are those that the models' authors publish.
-Where a model's own files say something else at load time, the files win: the catalogue serves what must be known before
-a file is read, and models whose cached copy holds weights only.
+The facts (dimensions, prompts, pooling, token limits, licences) are those that the models' authors publish. Where a
+model's own files say something else at load time, the files win: the catalogue serves what must be known before a
+file is read, and models whose cached copy holds weights only. Where the files are, and their digests, is the knowledge
+of lattice_inference (its ``hub`` and ``known_models``).
 """
 
 from __future__ import annotations
@@ -52,9 +53,6 @@ class ModelDescription:
         architecture: name of the network's family, as in the model's config.
         tokenizer: kind of the tokenizer's model.
         weights_bytes: size of the float weights on the hub where known.
-        weights_sha256: digest of ``model.safetensors`` where known.
-        tokenizer_file: file that the tokenizer digest is of.
-        tokenizer_sha256: digest of that file where known.
     """
 
     slug: str
@@ -71,9 +69,6 @@ class ModelDescription:
     architecture: str = ""
     tokenizer: str = ""
     weights_bytes: int | None = None
-    weights_sha256: str | None = None
-    tokenizer_file: str | None = None
-    tokenizer_sha256: str | None = None
 
     def prompt(self, role: Role) -> str:
         """Return what is put before a text in ``role``: the query prompt, the passage prompt, or nothing."""
@@ -84,10 +79,9 @@ _BGE_QUERY = "Represent this sentence for searching relevant passages: "
 _QWEN_QUERY = (
     "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "  # ends in a space
 )
-_BERT_UNCASED_VOCABULARY = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
 
 
-def _bge(slug: str, dimensions: int, weights_sha256: str) -> ModelDescription:
+def _bge(slug: str, dimensions: int) -> ModelDescription:
     return ModelDescription(
         slug=slug,
         model_id=f"BAAI/{slug}",
@@ -99,9 +93,6 @@ def _bge(slug: str, dimensions: int, weights_sha256: str) -> ModelDescription:
         license="MIT",
         architecture="bert",
         tokenizer="wordpiece",
-        weights_sha256=weights_sha256,
-        tokenizer_file="vocab.txt",
-        tokenizer_sha256=_BERT_UNCASED_VOCABULARY,
     )
 
 
@@ -222,15 +213,9 @@ class EmbeddingModel(Enum):
 
 
 _DESCRIPTIONS: dict[EmbeddingModel, ModelDescription] = {
-    EmbeddingModel.BGE_SMALL_EN_V1_5: _bge(
-        "bge-small-en-v1.5", 384, "3c9f31665447c8911517620762200d2245a2518d6e7208acc78cd9db317e21ad"
-    ),
-    EmbeddingModel.BGE_BASE_EN_V1_5: _bge(
-        "bge-base-en-v1.5", 768, "c7c1988aae201f80cf91a5dbbd5866409503b89dcaba877ca6dba7dd0a5167d7"
-    ),
-    EmbeddingModel.BGE_LARGE_EN_V1_5: _bge(
-        "bge-large-en-v1.5", 1024, "45e1954914e29bd74080e6c1510165274ff5279421c89f76c418878732f64ae7"
-    ),
+    EmbeddingModel.BGE_SMALL_EN_V1_5: _bge("bge-small-en-v1.5", 384),
+    EmbeddingModel.BGE_BASE_EN_V1_5: _bge("bge-base-en-v1.5", 768),
+    EmbeddingModel.BGE_LARGE_EN_V1_5: _bge("bge-large-en-v1.5", 1024),
     EmbeddingModel.MULTILINGUAL_E5_SMALL: ModelDescription(
         slug="multilingual-e5-small",
         model_id="intfloat/multilingual-e5-small",
@@ -243,9 +228,6 @@ _DESCRIPTIONS: dict[EmbeddingModel, ModelDescription] = {
         license="MIT",
         architecture="bert",
         tokenizer="unigram",
-        weights_sha256="1a55775f53449dac10a2bcbc312469fac40b96d53198c407081a831f81c98477",
-        tokenizer_file="tokenizer.json",
-        tokenizer_sha256="0b44a9d7b51c3c62626640cda0e2c2f70fdacdc25bbbd68038369d14ebdf4c39",
     ),
     EmbeddingModel.MULTILINGUAL_E5_BASE: ModelDescription(
         slug="multilingual-e5-base",
@@ -259,9 +241,6 @@ _DESCRIPTIONS: dict[EmbeddingModel, ModelDescription] = {
         license="MIT",
         architecture="xlm-roberta",
         tokenizer="unigram",
-        weights_sha256="a18a44fad1d0b46ded15928144138cff1135d5cc8233bdd90be5f18822de09a7",
-        tokenizer_file="tokenizer.json",
-        tokenizer_sha256="62c24cdc13d4c9952d63718d6c9fa4c287974249e16b7ade6d5a85e7bbb75626",
     ),
     EmbeddingModel.ALL_MINILM_L6_V2: ModelDescription(
         slug="all-minilm-l6-v2",
@@ -274,9 +253,6 @@ _DESCRIPTIONS: dict[EmbeddingModel, ModelDescription] = {
         architecture="bert",
         tokenizer="wordpiece",
         weights_bytes=90_868_376,
-        weights_sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-        tokenizer_file="vocab.txt",
-        tokenizer_sha256=_BERT_UNCASED_VOCABULARY,
     ),
     EmbeddingModel.PARAPHRASE_MULTILINGUAL_MINILM_L12_V2: ModelDescription(
         slug="paraphrase-multilingual-minilm-l12-v2",
@@ -288,9 +264,6 @@ _DESCRIPTIONS: dict[EmbeddingModel, ModelDescription] = {
         license="Apache-2.0",
         architecture="bert",
         tokenizer="unigram",
-        weights_sha256="eaa086f0ffee582aeb45b36e34cdd1fe2d6de2bef61f8a559a1bbc9bd955917b",
-        tokenizer_file="tokenizer.json",
-        tokenizer_sha256="2c3387be76557bd40970cec13153b3bbf80407865484b209e655e5e4729076b8",
     ),
     EmbeddingModel.QWEN3_EMBEDDING_0_6B: _qwen3("qwen3-embedding-0.6b", "Qwen/Qwen3-Embedding-0.6B", 1024),
     EmbeddingModel.QWEN3_EMBEDDING_4B: _qwen3("qwen3-embedding-4b", "Qwen/Qwen3-Embedding-4B", 2560),

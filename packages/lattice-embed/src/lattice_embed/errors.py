@@ -94,9 +94,7 @@ class TextTooLongError(InvalidTextError, inference_errors.TextTooLongError):
 
     def __init__(self, *, index: int, length: int, limit: int, unit: Literal["characters", "tokens"]) -> None:
         remedy = "or raise max_text_chars" if unit == "characters" else 'or use truncate="right"'
-        super().__init__(
-            index=index, reason=f"has {length:,} {unit}; the limit is {limit:,}: split the text, {remedy}"
-        )
+        super().__init__(index=index, reason=f"has {length:,} {unit}; the limit is {limit:,}: split the text, {remedy}")
         self.length = length
         self.limit = limit
         self.unit = unit

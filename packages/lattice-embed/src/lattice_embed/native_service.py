@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import blake3
 import numpy as np
 import numpy.typing as npt
-from lattice_inference import errors as inference_errors
 
 from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
 from lattice_embed.errors import (
@@ -38,6 +37,7 @@ from lattice_embed.validation import (
     check_texts,
 )
 from lattice_embed.vectors import normalize as normalize_rows
+from lattice_inference import errors as inference_errors
 
 if TYPE_CHECKING:
     from lattice_inference import Encoder
@@ -90,9 +90,9 @@ class _LoadedModel:
 class NativeEmbeddingService(EmbeddingService):
     """Embeds texts with one model, in this process.
 
-    The model is loaded by the first call that needs it, once, whichever thread makes it; a load that fails may be tried
-    again by the next call. All methods may be called from several threads at once. Pickling keeps the model's name and the
-    options, not the weights: the copy loads for itself.
+    The model is loaded by the first call that needs it, once, whichever thread makes it; a load that fails may be
+    tried again by the next call. All methods may be called from several threads at once. Pickling keeps the model's
+    name and the options, not the weights: the copy loads for itself.
 
     Args:
         model: a catalogue member, slug, alias, hub id or directory. ``None`` takes ``LATTICE_EMBED_MODEL``, else
@@ -353,7 +353,7 @@ class NativeEmbeddingService(EmbeddingService):
         )
 
     def count_tokens(self, texts: Sequence[str], *, role: Role = Role.GENERIC) -> npt.NDArray[np.int32]:
-        """Count the tokens of each text as the model would read it, prompt and special tokens included, before truncation.
+        """Count the tokens of each text, prompt and special tokens included, before truncation.
 
         Returns:
             int32 array of shape (n,).
@@ -363,7 +363,8 @@ class NativeEmbeddingService(EmbeddingService):
         """
         checked = check_texts(texts, max_texts=self._max_batch_size, max_chars=self._max_text_chars)
         loaded = self._load()
-        return loaded.encoder.count_tokens(checked, prompt=loaded.prompts[check_role(role)])
+        counts: npt.NDArray[np.int32] = loaded.encoder.count_tokens(checked, prompt=loaded.prompts[check_role(role)])
+        return counts
 
     def _too_many_tokens(self, loaded: _LoadedModel, texts: list[str], prompt: str) -> TextTooLongError:
         """Name the first text over the token limit. Counting again is paid by the error only."""

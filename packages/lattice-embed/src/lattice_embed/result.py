@@ -78,7 +78,7 @@ class EmbeddingResult:
         """Tokens that the model read in all, or ``None`` where the service cannot know."""
         return None if bool((self.token_counts < 0).any()) else int(self.token_counts.sum())
 
-    def __array__(self, dtype: npt.DTypeLike = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy:
             return np.array(self.vectors, dtype=dtype, copy=True)
         array = self.vectors if dtype is None else self.vectors.astype(dtype, copy=False)

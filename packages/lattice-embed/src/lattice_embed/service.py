@@ -20,6 +20,9 @@ __all__ = ["EmbeddingService", "ModelName", "in_thread"]
 ModelName = EmbeddingModel | str
 """How a call names a model: a catalogue member, or a slug, alias or hub id."""
 
+TextList = list[str] | tuple[str, ...]
+"""Several texts, told apart from one (a str is a sequence of str to a type checker)."""
+
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
 
@@ -82,16 +85,17 @@ class EmbeddingService(ABC):
         """Embed one text into a float32 vector of shape (dim,)."""
         if not isinstance(text, str):
             raise InvalidInputError(f"text is a {type(text).__name__}, not a str; embed() takes a list of texts")
-        return self._embed_checked([text], model, role, normalize).vectors[0]
+        vector: Float32Array = self._embed_checked([text], model, role, normalize).vectors[0]
+        return vector
 
     @overload
     def embed_query(self, text: str, model: ModelName | None = None, *, normalize: bool = True) -> Float32Array: ...
     @overload
     def embed_query(
-        self, text: Sequence[str], model: ModelName | None = None, *, normalize: bool = True
+        self, text: TextList, model: ModelName | None = None, *, normalize: bool = True
     ) -> EmbeddingResult: ...
     def embed_query(
-        self, text: str | Sequence[str], model: ModelName | None = None, *, normalize: bool = True
+        self, text: str | TextList, model: ModelName | None = None, *, normalize: bool = True
     ) -> Float32Array | EmbeddingResult:
         """Embed a search query, or a list of them: the model's query prompt is put before each.
 
@@ -104,10 +108,10 @@ class EmbeddingService(ABC):
     def embed_passage(self, text: str, model: ModelName | None = None, *, normalize: bool = True) -> Float32Array: ...
     @overload
     def embed_passage(
-        self, text: Sequence[str], model: ModelName | None = None, *, normalize: bool = True
+        self, text: TextList, model: ModelName | None = None, *, normalize: bool = True
     ) -> EmbeddingResult: ...
     def embed_passage(
-        self, text: str | Sequence[str], model: ModelName | None = None, *, normalize: bool = True
+        self, text: str | TextList, model: ModelName | None = None, *, normalize: bool = True
     ) -> Float32Array | EmbeddingResult:
         """Embed a text to be found, or a list of them: the model's passage prompt is put before each.
 
@@ -117,6 +121,31 @@ class EmbeddingService(ABC):
         return self._embed_as(Role.PASSAGE, text, model, normalize)
 
     # Any number of texts
+
+    def embed_batches(
+        self,
+        texts: Iterable[str],
+        model: ModelName | None = None,
+        *,
+        role: Role = Role.GENERIC,
+        normalize: bool = True,
+        batch_size: int = DEFAULT_STREAM_BATCH,
+    ) -> Iterator[EmbeddingResult]:
+        """Yield a result for each ``batch_size`` texts, in order, for any iterable of any length.
+
+        At most one batch is read ahead, so that memory stays bounded and the first vectors come early. Errors name a
+        text by its position in ``texts``. No texts yield nothing.
+        """
+        size = min(check_limit("batch_size", batch_size), self.max_batch_size)
+        remaining = iter(check_iterable(texts))
+        done = 0
+        while batch := list(islice(remaining, size)):
+            try:
+                result = self._embed_checked(batch, model, role, normalize)  # type: ignore[arg-type]
+            except (InvalidTextError, NonFiniteVectorError) as error:
+                raise error.shifted(done) from error.__cause__  # the caller counts texts, not batches
+            yield result
+            done += len(batch)
 
     def embed_iter(
         self,
@@ -129,10 +158,9 @@ class EmbeddingService(ABC):
     ) -> Iterator[Float32Array]:
         """Yield one float32 vector of shape (dim,) a text, in order, for any iterable of any length.
 
-        At most ``batch_size`` texts are read ahead, so that memory stays bounded and the first vectors come early. No
-        text is an error of its own here: an empty iterable yields nothing.
+        As :meth:`embed_batches`, one vector at a time.
         """
-        for result in self._embed_batches(texts, model, role, normalize, batch_size):
+        for result in self.embed_batches(texts, model, role=role, normalize=normalize, batch_size=batch_size):
             yield from result.vectors
 
     def encode(
@@ -144,7 +172,7 @@ class EmbeddingService(ABC):
         normalize: bool = True,
     ) -> Float32Array:
         """Embed any number of texts into one float32 array of shape (n, dim); no texts give (0, dim)."""
-        batches = self._embed_batches(texts, model, role, normalize, self.max_batch_size)
+        batches = self.embed_batches(texts, model, role=role, normalize=normalize, batch_size=self.max_batch_size)
         if not isinstance(texts, Sized):
             parts = [result.vectors for result in batches]
             return np.concatenate(parts) if parts else self._no_vectors(model)
@@ -183,10 +211,10 @@ class EmbeddingService(ABC):
     ) -> Float32Array: ...
     @overload
     async def aembed_query(
-        self, text: Sequence[str], model: ModelName | None = None, *, normalize: bool = True
+        self, text: TextList, model: ModelName | None = None, *, normalize: bool = True
     ) -> EmbeddingResult: ...
     async def aembed_query(
-        self, text: str | Sequence[str], model: ModelName | None = None, *, normalize: bool = True
+        self, text: str | TextList, model: ModelName | None = None, *, normalize: bool = True
     ) -> Float32Array | EmbeddingResult:
         """Do :meth:`embed_query` in a worker thread."""
         return await in_thread(self._embed_as, Role.QUERY, text, model, normalize)
@@ -197,10 +225,10 @@ class EmbeddingService(ABC):
     ) -> Float32Array: ...
     @overload
     async def aembed_passage(
-        self, text: Sequence[str], model: ModelName | None = None, *, normalize: bool = True
+        self, text: TextList, model: ModelName | None = None, *, normalize: bool = True
     ) -> EmbeddingResult: ...
     async def aembed_passage(
-        self, text: str | Sequence[str], model: ModelName | None = None, *, normalize: bool = True
+        self, text: str | TextList, model: ModelName | None = None, *, normalize: bool = True
     ) -> Float32Array | EmbeddingResult:
         """Do :meth:`embed_passage` in a worker thread."""
         return await in_thread(self._embed_as, Role.PASSAGE, text, model, normalize)
@@ -208,7 +236,7 @@ class EmbeddingService(ABC):
     # Shared by the derived methods
 
     def _embed_as(
-        self, role: Role, text: str | Sequence[str], model: ModelName | None, normalize: bool
+        self, role: Role, text: str | TextList, model: ModelName | None, normalize: bool
     ) -> Float32Array | EmbeddingResult:
         if isinstance(text, str):
             return self.embed_one(text, model, role=role, normalize=normalize)
@@ -222,20 +250,6 @@ class EmbeddingService(ABC):
         if len(result) != len(texts):
             raise LatticeEmbedError(f"{self.name}.embed() returned {len(result)} vectors for {len(texts)} texts")
         return result
-
-    def _embed_batches(
-        self, texts: Iterable[str], model: ModelName | None, role: Role, normalize: bool, batch_size: int
-    ) -> Iterator[EmbeddingResult]:
-        size = min(check_limit("batch_size", batch_size), self.max_batch_size)
-        remaining = iter(check_iterable(texts))
-        done = 0
-        while batch := list(islice(remaining, size)):
-            try:
-                result = self._embed_checked(batch, model, role, normalize)
-            except (InvalidTextError, NonFiniteVectorError) as error:
-                raise error.shifted(done) from error.__cause__  # the caller counts texts, not batches
-            yield result
-            done += len(batch)
 
     def _no_vectors(self, model: ModelName | None) -> Float32Array:
         return np.empty((0, self.model_config(model).dimensions), np.float32)

@@ -1,6 +1,6 @@
 """Checks on the texts of a call, shared by every service.
 
-The limits hold for the caller's own text, before a prompt is put before it: nobody pays for a prompt that the library adds.
+The limits hold for the caller's own text, before a prompt is added: nobody pays for what the library puts there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,13 @@ from collections.abc import Iterable, Mapping, Set
 from itertools import islice
 
 from lattice_embed.catalogue import Role
-from lattice_embed.errors import EmptyInputError, InvalidInputError, InvalidTextError, TextTooLongError, TooManyTextsError
+from lattice_embed.errors import (
+    EmptyInputError,
+    InvalidInputError,
+    InvalidTextError,
+    TextTooLongError,
+    TooManyTextsError,
+)
 
 __all__ = ["DEFAULT_MAX_BATCH_SIZE", "DEFAULT_MAX_TEXT_CHARS", "check_limit", "check_role", "check_text", "check_texts"]
 

@@ -1,12 +1,12 @@
 """Vector operations in float32: similarities, distances, normalizing, nearest rows.
 
-Vectors are 1-D, matrices hold one vector a row. Arrays that are float32 and C-contiguous are read in place; lists and other
-real dtypes are converted. Scores are float32 values.
+Vectors are 1-D, matrices hold one vector a row. Arrays that are float32 and C-contiguous are read in place; lists and
+other real dtypes are converted. Scores are float32 values.
 
 Between a pair of vectors, and between one vector and many, the result has the same bits on every CPU with fused
-multiply-add (AVX2, AVX-512, NEON), and ``one_vs_many(q, M)[i]`` has the bits of the pair operation on ``q`` and ``M[i]``;
-``many_vs_many`` agrees with them to rounding (1e-6 for unit vectors). NaN or infinity in the input is not an error: NaN comes
-out where it went in.
+multiply-add (AVX2, AVX-512, NEON), and ``one_vs_many(q, M)[i]`` has the bits of the pair operation on ``q`` and
+``M[i]``; ``many_vs_many`` agrees with them to rounding (1e-6 for unit vectors). NaN or infinity in the input is not an
+error: NaN comes out where it went in.
 
 Every function may be called from several threads at once; large work is done without the GIL.
 """
@@ -14,7 +14,7 @@ Every function may be called from several threads at once; large work is done wi
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -128,11 +128,9 @@ def batch_cosine_similarity(
         raise InvalidInputError(f"pairs is a {type(pairs).__name__}: pass pairs of vectors, or two matrices")
     scores = []
     for index, pair in enumerate(pairs):
-        try:
-            a, b = pair  # type: ignore[misc]
-        except (TypeError, ValueError):
-            raise InvalidInputError(f"pair {index} does not hold two vectors; for two matrices pass both") from None
-        scores.append(cosine_similarity(a, b))
+        if not isinstance(pair, Sequence | np.ndarray) or len(pair) != 2:
+            raise InvalidInputError(f"pair {index} does not hold two vectors; for two matrices pass both")
+        scores.append(cosine_similarity(pair[0], pair[1]))
     return np.array(scores, np.float32)
 
 
@@ -165,8 +163,8 @@ def many_vs_many(a: npt.ArrayLike, b: npt.ArrayLike, *, metric: Metric = "cosine
 def top_k(query: npt.ArrayLike, matrix: npt.ArrayLike, k: int, *, metric: Metric = "cosine") -> TopK:
     """Find the ``k`` rows of a matrix of shape (n, dim) that are nearest to a vector of shape (dim,).
 
-    Similarities rank from the largest down, distances from the smallest up; equal scores go by the lower row, and NaN ranks
-    last. All rows are scored, none is sorted but the best.
+    Similarities rank from the largest down, distances from the smallest up; equal scores go by the lower row, and NaN
+    ranks last. All rows are scored, none is sorted but the best.
 
     Returns:
         Indices and scores of min(k, n) rows, best first.
