@@ -1,4 +1,4 @@
-"""NativeEmbeddingService: loading, roles, limits, options, over a stand-in encoder (test_real_model.py: the real one)."""
+"""NativeEmbeddingService over a stand-in encoder: loading, roles, limits, options (test_real_model.py: the real)."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def qwen_runs(monkeypatch: pytest.MonkeyPatch, loader: Any) -> None:
 
 def test_model_is_loaded_by_the_first_call_with_its_own_facts(loader: Any) -> None:
     service = NativeEmbeddingService(MINILM)
-    assert not service.is_loaded
+    loaded = [service.is_loaded]
     assert service.model_config() == ModelConfig(MINILM)
     assert loader.calls == []
     service.embed(["a"])
     service.embed(["b"])
-    assert service.is_loaded
+    assert [*loaded, service.is_loaded] == [False, True]
     assert loader.calls == [
         (
             "sentence-transformers/all-MiniLM-L6-v2",

@@ -1,5 +1,7 @@
 """What may be embedded: every kind of wrong text is refused by name, and nothing right is."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -58,7 +60,7 @@ def test_no_texts_are_refused(texts: object) -> None:
 
 
 def test_too_many_texts_are_refused_without_reading_on() -> None:
-    def endless():  # type: ignore[no-untyped-def]
+    def endless() -> Iterator[str]:
         while True:
             yield "a"
 
