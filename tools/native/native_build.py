@@ -98,13 +98,15 @@ class NativeExtension(Extension):
         kernels: list[str] | None = None,
         header_folders: list[str] | None = None,
     ) -> None:
+        import numpy
+
         folders = [str(INCLUDE), *(header_folders or [])]
         headers = [str(path) for folder in folders for path in sorted(Path(folder).rglob("*.h"))]
         self.kernels = kernels or []
         super().__init__(
             name,
             sources,
-            include_dirs=folders,
+            include_dirs=[*folders, numpy.get_include()],
             depends=headers,
             extra_compile_args=[*DOOR_FLAGS, *sanitizer_flags()],
             extra_link_args=[
@@ -165,8 +167,15 @@ def setup_arguments(extensions: list[NativeExtension]) -> dict[str, Any]:
     """Return the arguments of ``setuptools.setup`` that build ``extensions``."""
     from Cython.Build import cythonize
 
+    def keep(template: NativeExtension, settings: dict[str, Any]) -> tuple[NativeExtension, dict[str, Any]]:
+        """Keep our own extension object, with what Cython found out about it."""
+        for name, value in settings.items():
+            setattr(template, name, value)
+        return template, {}
+
     modules = cythonize(
         extensions,
+        create_extension=keep,
         compiler_directives={
             "language_level": 3,
             "embedsignature": True,

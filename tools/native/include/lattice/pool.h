@@ -11,8 +11,8 @@
  *
  * Who gets which task never changes a result: a task writes only its own outputs.
  *
- * - One caller owns the workers at a time. `lattice_pool_enter(pool, wait)` queues for them or, with wait = 0, reports that
- *   they are taken; the caller then runs its loops alone.
+ * - One caller owns the workers at a time. `enter(pool, limit, wait)` queues for them or, with wait = 0, reports that they
+ *   are taken; the caller then runs its tasks alone. At most `limit` threads take part, the owner included.
  * - After fork() the child starts with no workers and creates its own at the first region.
  * - Threads never outlive their use: none is created before the first region that can use one.
  * - Each thread computes under the default floating-point environment (round to nearest, subnormals kept), whatever the
@@ -47,7 +47,7 @@ typedef struct lattice_pool {
     int abi; /* LATTICE_POOL_ABI of the code that made this pool */
     int size;
     /* The three doors that every package uses, so that a pool made by one can serve another. */
-    int (*enter)(struct lattice_pool *pool, int wait);
+    int (*enter)(struct lattice_pool *pool, int limit, int wait);
     void (*loop)(struct lattice_pool *pool, int64_t count, lattice_task task, void *context);
     void (*leave)(struct lattice_pool *pool);
     int (*get_threads)(struct lattice_pool *pool);
@@ -194,8 +194,9 @@ static void lattice_pool_start_workers(lattice_pool *pool, int wanted)
     pthread_mutex_unlock(&pool->sleep);
 }
 
-/* Opens a region. Returns 1 when the caller owns the workers; 0 when `wait` is 0 and somebody else does. */
-static int lattice_pool_enter(lattice_pool *pool, int wait)
+/* Opens a region for at most `limit` threads. Returns how many may take part (at least 1: the caller owns the workers), or
+ * 0 when `wait` is 0 and somebody else owns them. */
+static int lattice_pool_enter(lattice_pool *pool, int limit, int wait)
 {
     if (pthread_mutex_trylock(&pool->owner) != 0) {
         if (!wait)
@@ -203,7 +204,9 @@ static int lattice_pool_enter(lattice_pool *pool, int wait)
         pthread_mutex_lock(&pool->owner);
     }
     pool->saved_environment = lattice_float_environment_default();
-    const int threads = atomic_load_explicit(&pool->threads, memory_order_relaxed);
+    int threads = atomic_load_explicit(&pool->threads, memory_order_relaxed);
+    if (threads > limit)
+        threads = limit > 0 ? limit : 1;
     if (threads > 1) {
         if (pool->started < threads - 1)
             lattice_pool_start_workers(pool, threads - 1);
@@ -213,7 +216,7 @@ static int lattice_pool_enter(lattice_pool *pool, int wait)
         pthread_cond_broadcast(&pool->wake);
         pthread_mutex_unlock(&pool->sleep);
     }
-    return 1;
+    return threads;
 }
 
 /* Runs task(context, 0 .. count-1, thread) on the owner (thread 0) and the workers; returns when all are done. */

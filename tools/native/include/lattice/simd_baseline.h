@@ -60,11 +60,11 @@ LATTICE_INLINE f32x16 f32x16_min(f32x16 a, f32x16 b)
 }
 LATTICE_INLINE f32x16 f32x16_sqrt(f32x16 a)
 {
-    f32x16 result;
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++)
-            result.q[i][j] = __builtin_sqrtf(a.q[i][j]);
-    return result;
+    float lanes[16];
+    f32x16_store(lanes, a);
+    for (int i = 0; i < 16; i++)
+        lanes[i] = __builtin_sqrtf(lanes[i]);
+    return f32x16_load(lanes);
 }
 LATTICE_INLINE f32x16 f32x16_abs(f32x16 a)
 {
@@ -99,21 +99,23 @@ LATTICE_INLINE i32x16 i32x16_shift_right(i32x16 a, int bits) { LATTICE_QUARTERS(
 /* Conversion of NaN or of a value beyond int32 is undefined in C: such lanes are set to INT32_MIN as x86 does. */
 LATTICE_INLINE i32x16 i32x16_from_f32x16(f32x16 a)
 {
+    float lanes[16];
+    int32_t converted[16];
+    f32x16_store(lanes, a);
+    for (int i = 0; i < 16; i++)
+        converted[i] = lanes[i] >= -2147483648.0f && lanes[i] < 2147483648.0f ? (int32_t)lanes[i] : INT32_MIN;
     i32x16 result;
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++) {
-            const float x = a.q[i][j];
-            result.q[i][j] = x >= -2147483648.0f && x < 2147483648.0f ? (int32_t)x : INT32_MIN;
-        }
+    memcpy(&result, converted, sizeof result);
     return result;
 }
 LATTICE_INLINE f32x16 f32x16_from_i32x16(i32x16 a)
 {
-    f32x16 result;
-    for (int i = 0; i < 4; i++)
-        for (int j = 0; j < 4; j++)
-            result.q[i][j] = (float)a.q[i][j];
-    return result;
+    int32_t lanes[16];
+    float converted[16];
+    memcpy(lanes, &a, sizeof lanes);
+    for (int i = 0; i < 16; i++)
+        converted[i] = (float)lanes[i];
+    return f32x16_load(converted);
 }
 LATTICE_INLINE f32x16 f32x16_from_bits(i32x16 a) { LATTICE_QUARTERS(f32x16, (lattice_f32x4)a.q[i]); }
 LATTICE_INLINE i32x16 f32x16_bits(f32x16 a) { LATTICE_QUARTERS(i32x16, (lattice_i32x4)a.q[i]); }

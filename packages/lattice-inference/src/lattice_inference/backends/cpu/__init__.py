@@ -1,1 +1,5 @@
-"""."""
+"""The CPU backend: fused programs on C kernels, one table of them an instruction set."""
+
+from lattice_inference.backends.cpu.backend import CpuBackend, CpuProgram
+
+__all__ = ["CpuBackend", "CpuProgram"]

@@ -1,0 +1,67 @@
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+_Float32 = npt.NDArray[np.float32]
+_Int32 = npt.NDArray[np.int32]
+_Operand = tuple[int, int, int]
+
+QUERY_BLOCK: int
+PANEL: int
+MAX_SLOTS: int
+
+def select_isa(requested: str | None = None) -> str: ...
+def available_isas() -> list[str]: ...
+def cpu_features() -> list[str]: ...
+def get_num_threads() -> int: ...
+def set_num_threads(threads: int) -> None: ...
+
+class Memory:
+    nbytes: int
+    def __init__(self, nbytes: int, huge_pages: bool = False) -> None: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+def pack_panels(weight: _Float32, target: Memory, offset: int) -> None: ...
+def elementwise(function: str, x: _Float32, *, isa: str) -> _Float32: ...
+
+class Plan:
+    isa: str
+    def __init__(self, isa: str) -> None: ...
+    def append(
+        self,
+        kernel: int,
+        *,
+        rows: int,
+        inputs: Sequence[_Operand],
+        output: _Operand,
+        k: int,
+        n: int,
+        residual: _Operand | None = None,
+        weight: _Float32 | tuple[Memory, int] | None = None,
+        bias: _Float32 | None = None,
+        activation: int = 0,
+        mode: int = 0,
+        heads: int = 0,
+        kv_heads: int = 0,
+        head_dim: int = 0,
+        scale: float = 1.0,
+        epsilon: float = 0.0,
+    ) -> None: ...
+    def check_ids(self, which: int, table_rows: int) -> None: ...
+    def scratch_bytes(self, max_seqlen: int) -> int: ...
+    def run(
+        self,
+        token_ids: _Int32,
+        token_type_ids: _Int32,
+        positions: _Int32,
+        cu_seqlens: _Int32,
+        cu_query_blocks: _Int32,
+        max_seqlen: int,
+        arena: Memory,
+        slot_offsets: Sequence[int],
+        scratch_offset: int,
+        scratch_bytes: int,
+        threads: int,
+    ) -> tuple[int, int] | None: ...

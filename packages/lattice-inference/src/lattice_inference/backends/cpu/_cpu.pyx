@@ -1,0 +1,329 @@
+"""The door into the C kernels: argument checks and memory, then one call without the GIL."""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+cimport numpy as cnp
+
+import os
+
+import numpy as np
+
+cnp.import_array()
+
+
+cdef extern from "sys/mman.h" nogil:
+    void *mmap(void *address, size_t length, int protection, int flags, int descriptor, long offset)
+    int munmap(void *address, size_t length)
+    int madvise(void *address, size_t length, int advice)
+    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS
+    void *MAP_FAILED
+
+cdef extern from *:
+    """
+    #include <sys/mman.h>
+    #ifndef MADV_HUGEPAGE
+    #define MADV_HUGEPAGE (-1) /* not Linux: the advice is refused, which is harmless */
+    #endif
+    """
+    int MADV_HUGEPAGE
+
+cdef extern from "lattice/cpu.h":
+    int LATTICE_ISA_COUNT
+    uint32_t lattice_cpu_features()
+    int lattice_isa_available(int isa)
+    int lattice_isa_select(const char *requested)
+    const char *lattice_isa_name(int isa)
+
+cdef extern from "lattice/pool_capsule.h":
+    ctypedef struct lattice_pool:
+        int (*get_threads)(lattice_pool *pool)
+        void (*set_threads)(lattice_pool *pool, int threads)
+    int LATTICE_MAX_THREADS
+    lattice_pool *lattice_pool_shared() except NULL
+
+cdef extern from "step.h" nogil:
+    int LATTICE_MAX_SLOTS
+    int LATTICE_PANEL
+    int LATTICE_QUERY_BLOCK
+    int LATTICE_KERNEL_COUNT
+    ctypedef struct lattice_view:
+        int32_t slot
+        int32_t stride
+        int64_t column
+    ctypedef struct lattice_op:
+        int32_t kernel, rows, activation, mode, heads, kv_heads, head_dim
+        float scale, epsilon
+        lattice_view input[3]
+        lattice_view residual
+        lattice_view output
+        const float *weight
+        const float *bias
+        int64_t k, n
+    ctypedef struct lattice_step:
+        int64_t tokens, sequences, max_seqlen
+        const int32_t *ids[3]
+        const int32_t *cu_seqlens
+        const int32_t *cu_query_blocks
+        float *slots[32]
+        char *scratch
+        int64_t scratch_bytes
+        int threads
+    ctypedef struct lattice_kernel_table:
+        const char *name
+        int tile_rows
+        void (*elementwise)(int function, const float *x, float *y, int64_t count)
+    int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)
+
+cdef extern from "run_step.h" nogil:
+    const lattice_kernel_table *lattice_kernels(int isa)
+    void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *step,
+                          const lattice_kernel_table *table, lattice_pool *pool)
+    void lattice_pack_panels(const float *weight, int64_t n, int64_t k, float *panels)
+
+
+cdef lattice_pool *pool = lattice_pool_shared()
+
+QUERY_BLOCK = LATTICE_QUERY_BLOCK
+PANEL = LATTICE_PANEL
+MAX_SLOTS = LATTICE_MAX_SLOTS
+
+
+def select_isa(requested=None):
+    """Return the name of the instruction set to use: ``requested``, else ``LATTICE_ISA``, else the best one.
+
+    Raises ValueError for an unknown name and for a level that this CPU or this build cannot run.
+    """
+    name = os.environ.get("LATTICE_ISA", "") if requested is None else requested
+    cdef int isa = lattice_isa_select(name.encode())
+    known = ", ".join(lattice_isa_name(i).decode() for i in range(LATTICE_ISA_COUNT))
+    if isa == -1:
+        raise ValueError(f"there is no instruction set named {name!r}; LATTICE_ISA and isa take one of: {known}")
+    if isa == -2 or lattice_kernels(isa) == NULL:
+        raise ValueError(f"this CPU cannot run {name!r}; it can run: {', '.join(available_isas())}")
+    return lattice_isa_name(isa).decode()
+
+
+def available_isas():
+    """Return the names of the instruction sets that this CPU and this build can run, slowest first."""
+    return [
+        lattice_isa_name(isa).decode()
+        for isa in range(LATTICE_ISA_COUNT)
+        if lattice_isa_available(isa) and lattice_kernels(isa) != NULL
+    ]
+
+
+def cpu_features():
+    """Return the names of the instruction set extensions that kernels can make use of here."""
+    names = ["avx2", "avx512", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_vpopcntdq", "neon", "dotprod", "i8mm", "bf16"]
+    cdef uint32_t features = lattice_cpu_features()
+    return [name for bit, name in enumerate(names) if features >> bit & 1]
+
+
+def get_num_threads():
+    """Return how many threads the process's pool may use."""
+    return pool.get_threads(pool)
+
+
+def set_num_threads(int threads):
+    """Set how many threads the process's pool may use, from 1 to 256."""
+    if not 1 <= threads <= LATTICE_MAX_THREADS:
+        raise ValueError(f"the number of threads must be from 1 to {LATTICE_MAX_THREADS}, not {threads}")
+    pool.set_threads(pool, threads)
+
+
+cdef const lattice_kernel_table *table_of(str isa) except NULL:
+    cdef const lattice_kernel_table *table = lattice_kernels(lattice_isa_select(select_isa(isa).encode()))
+    if table == NULL:
+        raise ValueError(f"this build has no kernels for {isa}")
+    return table
+
+
+cdef float *float32_data(object array, Py_ssize_t size, str name) except NULL:
+    """The data of a C-contiguous float32 array with at least ``size`` elements."""
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.flags.c_contiguous:
+        raise TypeError(f"{name} must be a C-contiguous float32 array")
+    if array.size < size:
+        raise ValueError(f"{name} has {array.size} elements, {size} are needed")
+    return <float *>cnp.PyArray_DATA(<cnp.ndarray>array)
+
+
+cdef const int32_t *int32_data(cnp.ndarray array, Py_ssize_t size, str name) except NULL:
+    if cnp.PyArray_TYPE(array) != cnp.NPY_INT32 or not cnp.PyArray_IS_C_CONTIGUOUS(array):
+        raise TypeError(f"{name} must be a C-contiguous int32 array")
+    if cnp.PyArray_SIZE(array) != size:
+        raise ValueError(f"{name} has {array.size} entries, {size} are needed")
+    return <const int32_t *>cnp.PyArray_DATA(array)
+
+
+cdef class Memory:
+    """Zeroed memory from the operating system, aligned to a page, given back when the object goes.
+
+    ``huge_pages`` asks for 2 MiB pages: weights are streamed, and fewer translations make that faster.
+    Supports the buffer protocol (bytes, writable).
+    """
+
+    cdef char *mapping
+    cdef size_t mapped
+    cdef char *data
+    cdef readonly Py_ssize_t nbytes
+
+    def __cinit__(self, Py_ssize_t nbytes, bint huge_pages=False):
+        cdef size_t page = 2 << 20 if huge_pages else 4096
+        cdef size_t address
+        self.mapping = NULL
+        self.nbytes = nbytes
+        self.mapped = (<size_t>max(nbytes, 1) + page - 1) // page * page + (page if huge_pages else 0)
+        cdef void *mapping = mmap(NULL, self.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+        if mapping == MAP_FAILED:
+            raise MemoryError(f"cannot get {nbytes} bytes of memory")
+        self.mapping = <char *>mapping
+        address = (<size_t>mapping + page - 1) // page * page
+        self.data = <char *>address
+        if huge_pages:
+            madvise(self.data, self.mapped - page, MADV_HUGEPAGE)
+
+    def __dealloc__(self):
+        if self.mapping != NULL:
+            munmap(self.mapping, self.mapped)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.data, self.nbytes, 0, flags)
+
+    def __len__(self):
+        return self.nbytes
+
+
+def pack_panels(weight, Memory target, Py_ssize_t offset):
+    """Write ``weight`` (n, k) as panels of 16 columns, [n / 16][k][16], at a byte offset of ``target``."""
+    cdef Py_ssize_t n = weight.shape[0], k = weight.shape[1]
+    cdef float *source = float32_data(weight, n * k, "weight")
+    cdef Py_ssize_t nbytes = (n + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL * k * 4
+    if offset < 0 or offset % 4 or offset + nbytes > target.nbytes:
+        raise ValueError(f"{nbytes} bytes at {offset} do not fit in {target.nbytes}")
+    cdef float *panels = <float *>(target.data + offset)
+    with nogil:
+        lattice_pack_panels(source, n, k, panels)
+
+
+def elementwise(str function, x, *, str isa):
+    """Apply ``exp``, ``erf``, ``tanh`` or ``log`` of the kernels to a float32 array. For tests of their accuracy."""
+    cdef int index = ["exp", "erf", "tanh", "log"].index(function)
+    cdef const lattice_kernel_table *table = table_of(isa)
+    result = np.empty_like(x)
+    table.elementwise(index, float32_data(x, x.size, "x"), float32_data(result, x.size, "result"), x.size)
+    return result
+
+
+cdef lattice_view view_of(object operand):
+    """(slot, stride, column), or None for no operand."""
+    cdef lattice_view view
+    memset(&view, 0, sizeof(view))
+    view.slot = -1
+    if operand is not None:
+        view.slot, view.stride, view.column = operand
+    return view
+
+
+cdef class Plan:
+    """The ops of a compiled program as C structs. Immutable once run; safe to run from several threads at once."""
+
+    cdef lattice_op *ops
+    cdef Py_ssize_t count
+    cdef const lattice_kernel_table *table
+    cdef list owners
+    cdef list tables
+    cdef readonly str isa
+
+    def __cinit__(self, str isa):
+        self.ops = NULL
+        self.count = 0
+        self.isa = isa
+        self.table = table_of(isa)
+        self.owners = []
+        self.tables = []
+
+    def __dealloc__(self):
+        free(self.ops)
+
+    def append(
+        self, int kernel, *, int rows, inputs, output, Py_ssize_t k, Py_ssize_t n, residual=None, weight=None, bias=None,
+        int activation=0, int mode=0, int heads=0, int kv_heads=0, int head_dim=0, float scale=1.0, float epsilon=0.0,
+    ):
+        """Add an op. Operands are (slot, stride, column); ``weight`` is an array or (Memory, byte offset) of panels."""
+        if not 0 <= kernel < LATTICE_KERNEL_COUNT:
+            raise ValueError(f"there is no kernel {kernel}")
+        for operand in (*inputs, output, *([] if residual is None else [residual])):
+            if not 0 <= operand[0] < LATTICE_MAX_SLOTS:
+                raise ValueError(f"slot {operand[0]} is not one of the {LATTICE_MAX_SLOTS} slots of a step")
+        cdef lattice_op *grown = <lattice_op *>realloc(self.ops, (self.count + 1) * sizeof(lattice_op))
+        if grown == NULL:
+            raise MemoryError
+        self.ops = grown
+        cdef lattice_op *op = &self.ops[self.count]
+        memset(op, 0, sizeof(lattice_op))
+        op.kernel, op.rows, op.k, op.n, op.activation, op.mode = kernel, rows, k, n, activation, mode
+        op.heads, op.kv_heads, op.head_dim, op.scale, op.epsilon = heads, kv_heads, head_dim, scale, epsilon
+        for i in range(3):
+            op.input[i] = view_of(inputs[i] if i < len(inputs) else None)
+        op.residual = view_of(residual)
+        op.output = view_of(output)
+        cdef Memory memory
+        if isinstance(weight, tuple):
+            memory, offset = weight
+            op.weight = <const float *>(memory.data + <Py_ssize_t>offset)
+        elif weight is not None:
+            op.weight = float32_data(weight, weight.size, "weight")
+        if bias is not None:
+            op.bias = float32_data(bias, n, "bias")
+        self.owners.append((weight, bias))
+        self.count += 1
+
+    def check_ids(self, int which, Py_ssize_t table_rows):
+        """Have every run refuse ids of input ``which`` (0 token, 1 token type, 2 position) outside the table."""
+        self.tables.append((which, table_rows))
+
+    def scratch_bytes(self, Py_ssize_t max_seqlen):
+        """Return the bytes of scratch that one thread needs for sequences of up to ``max_seqlen`` tokens."""
+        cdef int64_t most = 0
+        for i in range(self.count):
+            most = max(most, lattice_scratch_bytes(&self.ops[i], max_seqlen))
+        return most
+
+    def run(
+        self, cnp.ndarray token_ids not None, cnp.ndarray token_type_ids not None, cnp.ndarray positions not None,
+        cnp.ndarray cu_seqlens not None, cnp.ndarray cu_query_blocks not None, Py_ssize_t max_seqlen,
+        Memory arena not None, slot_offsets, Py_ssize_t scratch_offset, Py_ssize_t scratch_bytes, int threads,
+    ):
+        """Run every op on a batch. Returns (which, row) of the first id outside its table, else None.
+
+        ``arena`` holds the slots at ``slot_offsets`` and, at ``scratch_offset``, ``threads`` stretches of scratch.
+        """
+        cdef lattice_step step
+        cdef Py_ssize_t tokens = token_ids.size, i
+        cdef int64_t limit
+        cdef int which
+        memset(&step, 0, sizeof(step))
+        step.tokens = tokens
+        step.sequences = cu_seqlens.size - 1
+        step.max_seqlen = max_seqlen
+        step.ids[0] = int32_data(token_ids, tokens, "token_ids")
+        step.ids[1] = int32_data(token_type_ids, tokens, "token_type_ids")
+        step.ids[2] = int32_data(positions, tokens, "positions")
+        step.cu_seqlens = int32_data(cu_seqlens, step.sequences + 1, "cu_seqlens")
+        step.cu_query_blocks = int32_data(cu_query_blocks, step.sequences + 1, "cu_query_blocks")
+        if scratch_offset + scratch_bytes * threads > arena.nbytes:
+            raise ValueError("the arena is too small for the scratch of this step")
+        for i, offset in enumerate(slot_offsets):
+            step.slots[i] = <float *>(arena.data + <Py_ssize_t>offset)
+        step.scratch = arena.data + scratch_offset
+        step.scratch_bytes = scratch_bytes
+        step.threads = threads
+        for which, limit in self.tables:
+            for i in range(tokens):
+                if not 0 <= step.ids[which][i] < limit:
+                    return which, i
+        with nogil:
+            lattice_step_run(self.ops, self.count, &step, self.table, pool)
+        return None

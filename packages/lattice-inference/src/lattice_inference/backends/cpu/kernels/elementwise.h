@@ -1,0 +1,123 @@
+/* Activations and sums, element by element: y = f(x). One definition each, used alone and in the epilogue of a linear. */
+#ifndef LATTICE_ELEMENTWISE_H
+#define LATTICE_ELEMENTWISE_H
+
+#include "lattice/vector_math.h"
+#include "step.h"
+
+/* h + h erf(x / sqrt 2), h = x / 2 */
+LATTICE_INLINE f32x16 gelu_erf(f32x16 x)
+{
+    const f32x16 half = f32x16_mul(x, f32x16_set1(0.5f));
+    return f32x16_fma(half, f32x16_erf(f32x16_mul(x, f32x16_set1(0.70710678f))), half);
+}
+
+/* h + h tanh(sqrt(2 / pi) (x + 0.044715 x^3)) */
+LATTICE_INLINE f32x16 gelu_tanh(f32x16 x)
+{
+    const f32x16 half = f32x16_mul(x, f32x16_set1(0.5f));
+    const f32x16 u = f32x16_mul(x, f32x16_set1(0.79788456f));
+    const f32x16 v = f32x16_mul(f32x16_mul(x, x), f32x16_set1(0.044715f));
+    return f32x16_fma(half, f32x16_tanh(f32x16_fma(u, v, u)), half);
+}
+
+LATTICE_INLINE f32x16 silu(f32x16 x)
+{
+    return f32x16_div(x, f32x16_add(f32x16_set1(1.0f), f32x16_exp(f32x16_neg(x))));
+}
+
+LATTICE_INLINE f32x16 activate(int activation, f32x16 x)
+{
+    switch (activation) {
+    case LATTICE_ACTIVATION_GELU_ERF:
+        return gelu_erf(x);
+    case LATTICE_ACTIVATION_GELU_TANH:
+        return gelu_tanh(x);
+    case LATTICE_ACTIVATION_RELU:
+        return f32x16_max(f32x16_zero(), x);
+    case LATTICE_ACTIVATION_SILU:
+        return silu(x);
+    case LATTICE_ACTIVATION_TANH:
+        return f32x16_tanh(x);
+    default:
+        return x;
+    }
+}
+
+/* Rows in a task of the ops that work row by row: enough to be worth handing to another thread. */
+#define ROWS_A_TASK 16
+
+static int64_t row_tasks(const lattice_op *op, const lattice_step *step)
+{
+    return step->threads == 1 ? 1 : lattice_divide_up(lattice_rows(op, step), ROWS_A_TASK);
+}
+
+/* The rows [first, end) of a task when `total` rows are spread over `tasks`. */
+LATTICE_INLINE void task_rows(int64_t total, int64_t task, int64_t tasks, int64_t *first, int64_t *end)
+{
+    *first = total * task / tasks;
+    *end = total * (task + 1) / tasks;
+}
+
+static void activation_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+{
+    (void)thread;
+    int64_t first, end;
+    task_rows(lattice_rows(op, step), task, tasks, &first, &end);
+    for (int64_t row = first; row < end; row++) {
+        const float *x = lattice_row(step, &op->input[0], row);
+        float *y = lattice_row(step, &op->output, row);
+        int64_t i = 0;
+        for (; i + 16 <= op->n; i += 16)
+            f32x16_store(y + i, activate(op->activation, f32x16_load(x + i)));
+        if (i < op->n)
+            f32x16_store_tail(y + i, activate(op->activation, f32x16_load_tail(x + i, op->n - i)), op->n - i);
+    }
+}
+
+/* y = a + b over one row */
+LATTICE_INLINE void add_row(const float *a, const float *b, float *y, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        f32x16_store(y + i, f32x16_add(f32x16_load(a + i), f32x16_load(b + i)));
+    if (i < n)
+        f32x16_store_tail(y + i, f32x16_add(f32x16_load_tail(a + i, n - i), f32x16_load_tail(b + i, n - i)), n - i);
+}
+
+static void add_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+{
+    (void)thread;
+    int64_t first, end;
+    task_rows(lattice_rows(op, step), task, tasks, &first, &end);
+    for (int64_t row = first; row < end; row++)
+        add_row(lattice_row(step, &op->input[0], row), lattice_row(step, &op->input[1], row),
+                lattice_row(step, &op->output, row), op->n);
+}
+
+/* The functions of vector_math.h over an array, for the tests of their accuracy. */
+static void elementwise_run(int function, const float *x, float *y, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += 16) {
+        const int64_t here = count - i < 16 ? count - i : 16;
+        const f32x16 value = f32x16_load_tail(x + i, here);
+        f32x16 result;
+        switch (function) {
+        case 0:
+            result = f32x16_exp(value);
+            break;
+        case 1:
+            result = f32x16_erf(value);
+            break;
+        case 2:
+            result = f32x16_tanh(value);
+            break;
+        default:
+            result = f32x16_log(value);
+            break;
+        }
+        f32x16_store_tail(y + i, result, here);
+    }
+}
+
+#endif

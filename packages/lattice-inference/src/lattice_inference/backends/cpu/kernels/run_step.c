@@ -1,0 +1,76 @@
+/* See run_step.h. Compiled once, for the baseline. */
+#include "run_step.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "lattice/cpu.h"
+
+#define SMALL_STEP_TOKENS 32 /* a step of so few tokens does not queue behind another caller's */
+
+#if defined(__x86_64__)
+extern const lattice_kernel_table lattice_kernel_table_baseline, lattice_kernel_table_avx2, lattice_kernel_table_avx512;
+static const lattice_kernel_table *const tables[LATTICE_ISA_COUNT] = {
+    &lattice_kernel_table_baseline, &lattice_kernel_table_avx2, &lattice_kernel_table_avx512, NULL};
+#elif defined(__aarch64__)
+extern const lattice_kernel_table lattice_kernel_table_baseline, lattice_kernel_table_neon;
+static const lattice_kernel_table *const tables[LATTICE_ISA_COUNT] = {&lattice_kernel_table_baseline, NULL, NULL,
+                                                                      &lattice_kernel_table_neon};
+#else
+extern const lattice_kernel_table lattice_kernel_table_baseline;
+static const lattice_kernel_table *const tables[LATTICE_ISA_COUNT] = {&lattice_kernel_table_baseline, NULL, NULL, NULL};
+#endif
+
+const lattice_kernel_table *lattice_kernels(int isa)
+{
+    return isa >= 0 && isa < LATTICE_ISA_COUNT ? tables[isa] : NULL;
+}
+
+typedef struct {
+    const lattice_op *op;
+    const lattice_step *step;
+    const lattice_kernel *kernel;
+    int64_t tasks;
+} op_in_progress;
+
+static void run_task(void *opaque, int64_t task, int thread)
+{
+    const op_in_progress *current = opaque;
+    current->kernel->run(current->op, current->step, task, current->tasks, thread);
+}
+
+void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *given, const lattice_kernel_table *table,
+                      lattice_pool *pool)
+{
+    lattice_step step = *given;
+    const int threads = pool->enter(pool, step.threads, step.tokens > SMALL_STEP_TOKENS);
+    step.threads = threads > 0 ? threads : 1;
+    const uint64_t environment = lattice_float_environment_default();
+    for (int64_t i = 0; i < count; i++) {
+        const lattice_kernel *kernel = &table->kernels[ops[i].kernel];
+        op_in_progress current = {&ops[i], &step, kernel, kernel->tasks(&ops[i], &step)};
+        if (step.threads > 1)
+            pool->loop(pool, current.tasks, run_task, &current);
+        else
+            for (int64_t task = 0; task < current.tasks; task++)
+                kernel->run(&ops[i], &step, task, current.tasks, 0);
+    }
+    lattice_float_environment_restore(environment);
+    if (threads > 0)
+        pool->leave(pool);
+}
+
+void lattice_pack_panels(const float *weight, int64_t n, int64_t k, float *panels)
+{
+    for (int64_t column = 0; column < n; column += LATTICE_PANEL) {
+        const int64_t here = n - column < LATTICE_PANEL ? n - column : LATTICE_PANEL;
+        float *panel = panels + column * k;
+        if (here < LATTICE_PANEL)
+            memset(panel, 0, (size_t)(k * LATTICE_PANEL) * sizeof(float));
+        for (int64_t j = 0; j < here; j++) {
+            const float *row = weight + (column + j) * k;
+            for (int64_t i = 0; i < k; i++)
+                panel[i * LATTICE_PANEL + j] = row[i];
+        }
+    }
+}

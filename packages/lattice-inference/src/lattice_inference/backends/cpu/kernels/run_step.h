@@ -1,0 +1,19 @@
+/* Walks the ops of a step: the one door from Python into the kernels. */
+#ifndef LATTICE_RUN_STEP_H
+#define LATTICE_RUN_STEP_H
+
+#include "lattice/pool.h"
+#include "step.h"
+
+/* The kernels of an instruction set; NULL when this build has none for it. */
+const lattice_kernel_table *lattice_kernels(int isa);
+
+/* Runs `count` ops for `step`, on at most step->threads threads of `pool`. Large steps queue for the pool; small ones that
+ * find it taken run alone. */
+void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *step, const lattice_kernel_table *table,
+                      lattice_pool *pool);
+
+/* W [n][k], rows k floats apart -> panels [n / 16][k][16]; missing columns of the last panel are zeros. */
+void lattice_pack_panels(const float *weight, int64_t n, int64_t k, float *panels);
+
+#endif

@@ -1,0 +1,146 @@
+"""Which ops the CPU fuses, and how each becomes the arguments of a C kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from lattice_inference.backends.cpu import _cpu
+from lattice_inference.errors import UnsupportedError
+from lattice_inference.graph.compile import CompiledProgram
+from lattice_inference.graph.fusion import Concat, Fusion
+from lattice_inference.graph.memory import MemoryPlan
+from lattice_inference.graph.program import Op, Rows, View
+
+if TYPE_CHECKING:
+    from lattice_inference.backends.cpu.backend import ResidentWeights
+
+__all__ = ["IN_PLACE", "RULES", "lower"]
+
+_ACTIVATIONS = ("gelu", "relu", "silu", "tanh")
+
+RULES: tuple[Fusion | Concat, ...] = (
+    *(Fusion(f"linear_{activation}", ("linear", activation)) for activation in _ACTIVATIONS),
+    Fusion("linear_add", ("linear", "add")),
+    Fusion("embed_rows_add", ("embed_rows", "add")),
+    Concat("attention"),
+)
+"""The fusions of this backend. All of them keep every bit."""
+
+IN_PLACE: Mapping[str, int] = {
+    "add": 0,
+    "gelu": 0,
+    "relu": 0,
+    "silu": 0,
+    "tanh": 0,
+    "layer_norm": 0,
+    "l2_normalize": 0,
+    "linear_add": 1,
+    "embed_rows_add": 0,
+}
+"""Ops that may write over one of their inputs: they read an element of it only to write the same one."""
+
+# The numbers of kernels/step.h.
+_EMBED_ROWS, _LINEAR, _ADD, _ACTIVATION, _LAYER_NORM, _ATTENTION, _POOL, _L2_NORMALIZE = range(8)
+_ROWS = {Rows.TOKENS: 0, Rows.SEQUENCES: 1}
+_ACTIVATION_CODES = {"gelu_erf": 1, "gelu_tanh": 2, "relu": 3, "silu": 4, "tanh": 5}
+_POOL_MODES = {"cls": 0, "mean": 1, "last": 2}
+_IDS = {"token_ids": 0, "token_type_ids": 1, "positions": 2}
+
+Arguments = dict[str, Any]
+
+
+def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) -> None:
+    """Append every op of ``compiled`` to ``plan``.
+
+    Raises:
+        UnsupportedError: there is no kernel for an op.
+    """
+    for op in compiled.program.ops:
+        if op.kind not in _LOWERINGS:
+            raise UnsupportedError(f"the CPU backend has no kernel for the op {op.kind!r}")
+        output = op.outputs[0]
+        kernel, arguments = _LOWERINGS[op.kind](op, weights, compiled.memory)
+        plan.append(
+            kernel,
+            rows=_ROWS[output.rows],
+            output=_operand(output, compiled.memory),
+            n=output.width,
+            **{"inputs": [_operand(view, compiled.memory) for view in op.inputs], "k": output.width, **arguments},
+        )
+        if kernel == _EMBED_ROWS:
+            plan.check_ids(arguments["mode"], op.weights["table"].shape[0])
+
+
+def _operand(view: View, memory: MemoryPlan) -> tuple[int, int, int]:
+    return memory.placement[view.buffer], view.buffer.width, view.column
+
+
+def _activation_code(kind: str, op: Op) -> int:
+    return _ACTIVATION_CODES[f"gelu_{op.attributes['form']}" if kind == "gelu" else kind]
+
+
+def _embed_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    arguments: Arguments = {"weight": weights.array(op.weights["table"]), "mode": _IDS[str(op.attributes["ids"])]}
+    if op.inputs:
+        arguments |= {"inputs": [], "residual": _operand(op.inputs[0], memory)}
+    return _EMBED_ROWS, arguments
+
+
+def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    arguments: Arguments = {
+        "inputs": [_operand(op.inputs[0], memory)],
+        "weight": weights[op.weights["weight"]],
+        "k": op.inputs[0].width,
+    }
+    if "bias" in op.weights:
+        arguments["bias"] = weights.array(op.weights["bias"])
+    suffix = op.kind.removeprefix("linear").removeprefix("_")
+    if suffix == "add":
+        arguments["residual"] = _operand(op.inputs[1], memory)
+    elif suffix:
+        arguments["activation"] = _activation_code(suffix, op)
+    return _LINEAR, arguments
+
+
+def _activation(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return _ACTIVATION, {"activation": _activation_code(op.kind, op)}
+
+
+def _add(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return _ADD, {}
+
+
+def _layer_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return _LAYER_NORM, {
+        "weight": weights.array(op.weights["weight"]),
+        "bias": weights.array(op.weights["bias"]),
+        "epsilon": op.attributes["epsilon"],
+    }
+
+
+def _attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return _ATTENTION, {name: op.attributes[name] for name in ("heads", "kv_heads", "head_dim", "scale")}
+
+
+def _pool(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return _POOL, {"mode": _POOL_MODES[str(op.attributes["mode"])]}
+
+
+def _l2_normalize(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return _L2_NORMALIZE, {}
+
+
+_LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[int, Arguments]]] = {
+    "embed_rows": _embed_rows,
+    "embed_rows_add": _embed_rows,
+    "linear": _linear,
+    "linear_add": _linear,
+    **{f"linear_{activation}": _linear for activation in _ACTIVATIONS},
+    **dict.fromkeys(_ACTIVATIONS, _activation),
+    "add": _add,
+    "layer_norm": _layer_norm,
+    "attention": _attention,
+    "pool": _pool,
+    "l2_normalize": _l2_normalize,
+}

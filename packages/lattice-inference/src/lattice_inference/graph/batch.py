@@ -1,0 +1,91 @@
+"""The one form a batch has: its sequences one after the other, with no padding anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.errors import InvalidInputError
+
+__all__ = ["Batch"]
+
+Int32Array = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """T tokens of B sequences, packed.
+
+    ``token_ids[T]``, ``token_type_ids[T]`` and ``positions[T]`` hold the sequences in order; sequence ``b`` is the rows
+    ``cu_seqlens[b]`` to ``cu_seqlens[b + 1]``. The fields below those are for programs that keep state: how many tokens
+    of each sequence are in the cache already, which pages and slots belong to it, and which rows' logits are wanted.
+
+    Raises:
+        InvalidInputError: lengths disagree, ``cu_seqlens`` does not start at 0, does not end at T, or a sequence is empty.
+    """
+
+    token_ids: Int32Array
+    cu_seqlens: Int32Array
+    token_type_ids: Int32Array | None = None
+    positions: Int32Array | None = None
+    context_lengths: Int32Array | None = None
+    block_table: tuple[Int32Array, ...] | None = None
+    read_slots: Int32Array | None = None
+    write_slots: Int32Array | None = None
+    adapter: Int32Array | None = None
+    logit_rows: Int32Array | None = None
+    max_seqlen: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        tokens = _int32(self, "token_ids")
+        bounds = _int32(self, "cu_seqlens")
+        if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != len(tokens):
+            raise InvalidInputError(
+                f"cu_seqlens must run from 0 to the {len(tokens)} tokens of the batch with one entry more than there are "
+                f"sequences, got {bounds[:8].tolist()}"
+            )
+        lengths = np.diff(bounds)
+        if not bool((lengths > 0).all()):
+            raise InvalidInputError(f"sequence {int(np.argmax(lengths <= 0))} of the batch has no tokens")
+        for name, default in (("token_type_ids", _zeros), ("positions", _positions)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default(bounds))
+            elif len(_int32(self, name)) != len(tokens):
+                raise InvalidInputError(f"{name} has {len(getattr(self, name))} entries for {len(tokens)} tokens")
+        object.__setattr__(self, "max_seqlen", int(lengths.max()))
+
+    @property
+    def tokens(self) -> int:
+        """T, the number of tokens."""
+        return len(self.token_ids)
+
+    @property
+    def sequences(self) -> int:
+        """B, the number of sequences."""
+        return len(self.cu_seqlens) - 1
+
+    @property
+    def carries_state(self) -> bool:
+        """Whether the batch names cache pages, slots, adapters or logit rows."""
+        names = ("context_lengths", "block_table", "read_slots", "write_slots", "adapter", "logit_rows")
+        return any(getattr(self, name) is not None for name in names)
+
+
+def _int32(batch: Batch, name: str) -> Int32Array:
+    array = np.ascontiguousarray(getattr(batch, name), dtype=np.int32)
+    if array.ndim != 1:
+        raise InvalidInputError(f"{name} must be one-dimensional, got shape {array.shape}")
+    object.__setattr__(batch, name, array)
+    return array
+
+
+def _zeros(bounds: Int32Array) -> Int32Array:
+    return np.zeros(int(bounds[-1]), np.int32)
+
+
+def _positions(bounds: Int32Array) -> Int32Array:
+    """Positions 0, 1, 2, ... of each sequence."""
+    rows = np.arange(int(bounds[-1]), dtype=np.int32)
+    return rows - np.repeat(bounds[:-1], np.diff(bounds))

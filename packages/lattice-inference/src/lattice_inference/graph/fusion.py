@@ -1,0 +1,121 @@
+"""Rewrites a program into the fused ops that a backend declares. Fusion moves data less; it never changes a bit.
+
+Two kinds of rewriting exist. A :class:`Fusion` joins a producer and its only consumer into one op, whose kernel computes
+exactly what the two would have. A :class:`Concat` lays several linears over the same input side by side in one, whose
+output columns the consumer then reads as views.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from lattice_inference.graph.program import Buffer, Op, Program, View, WeightRef
+
+__all__ = ["Concat", "Fusion", "fuse"]
+
+
+def _always(producer: Op, consumer: Op) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Joins ``pattern[0]`` and the ``pattern[1]`` that alone reads its output into one op named ``name``.
+
+    The fused op has the producer's inputs, then the consumer's other inputs; weights and attributes of both.
+    """
+
+    name: str
+    pattern: tuple[str, str]
+    when: Callable[[Op, Op], bool] = _always
+
+
+@dataclass(frozen=True)
+class Concat:
+    """Lays the linears that feed one op of kind ``consumer`` side by side when they read the same input."""
+
+    consumer: str
+
+
+def fuse(program: Program, rules: Sequence[Fusion | Concat]) -> Program:
+    """Apply ``rules`` in order, each until it matches nothing more."""
+    for rule in rules:
+        program = _join(program, rule) if isinstance(rule, Fusion) else _lay_side_by_side(program, rule)
+    return program
+
+
+def _readers(program: Program) -> Counter[Buffer]:
+    """Count the operands, program outputs included, that read each buffer."""
+    counts = Counter(view.buffer for op in program.ops for view in op.inputs)
+    counts.update(view.buffer for view in program.outputs.values())
+    return counts
+
+
+def _join(program: Program, rule: Fusion) -> Program:
+    readers = _readers(program)
+    first, second = rule.pattern
+    ops: list[Op] = []
+    pending: dict[Buffer, Op] = {}  # producers that may still be joined to their consumer, which comes later
+    for op in program.ops:
+        match = next((view for view in op.inputs if view.buffer in pending and view.is_whole), None)
+        if op.kind == second and match is not None and rule.when(pending[match.buffer], op):
+            producer = pending.pop(match.buffer)
+            ops.remove(producer)
+            others = list(op.inputs)
+            others.remove(match)
+            op = Op(
+                rule.name,
+                (*producer.inputs, *others),
+                {**producer.weights, **op.weights},
+                op.outputs,
+                {**producer.attributes, **op.attributes},
+            )
+        ops.append(op)
+        if op.kind == first and readers[op.outputs[0].buffer] == 1:
+            pending[op.outputs[0].buffer] = op
+    return replace(program, ops=tuple(ops))
+
+
+def _lay_side_by_side(program: Program, rule: Concat) -> Program:
+    readers = _readers(program)
+    producers = {view.buffer: op for op in program.ops for view in op.outputs}
+    ops = list(program.ops)
+    moved: dict[Buffer, View] = {}
+    for consumer in program.ops:
+        if consumer.kind != rule.consumer:
+            continue
+        group = [producers[view.buffer] for view in consumer.inputs if view.buffer in producers and view.is_whole]
+        alike = len({(op.kind, op.inputs, tuple(op.weights)) for op in group}) == 1
+        alone = all(readers[op.outputs[0].buffer] == 1 for op in group)
+        if len(group) != len(consumer.inputs) or len(group) < 2 or not alike or not alone or group[0].kind != "linear":
+            continue
+        joined, views = _concatenated(group)
+        position = min(ops.index(op) for op in group)
+        ops = [op for op in ops if op not in group]
+        ops.insert(position, joined)
+        moved |= {op.outputs[0].buffer: view for op, view in zip(group, views, strict=True)}
+    rewritten = [replace(op, inputs=tuple(moved.get(view.buffer, view) for view in op.inputs)) for op in ops]
+    return replace(program, ops=tuple(rewritten))
+
+
+def _concatenated(group: Sequence[Op]) -> tuple[Op, list[View]]:
+    width = sum(op.outputs[0].width for op in group)
+    first = group[0].outputs[0].buffer
+    buffer = Buffer(first.index, "+".join(op.outputs[0].buffer.name for op in group), first.rows, width)
+    weights = {
+        name: WeightRef(
+            tuple(source for op in group for source in op.weights[name].sources),
+            (width, *group[0].weights[name].shape[1:]),
+            group[0].weights[name].use,
+            "concat",
+        )
+        for name in group[0].weights
+    }
+    views = []
+    column = 0
+    for op in group:
+        views.append(View(buffer, column, op.outputs[0].width))
+        column += op.outputs[0].width
+    return Op("linear", group[0].inputs, weights, (View(buffer, 0, width),)), views

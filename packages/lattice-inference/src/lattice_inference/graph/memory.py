@@ -1,0 +1,95 @@
+"""Gives every buffer a place: buffers whose lives do not overlap share a slot, and slots lie one after the other.
+
+A slot has a row for each of one row symbol, so its size is that symbol's count times a width fixed here; where it begins
+is worked out for each step from the counts of the batch. A step therefore asks for memory once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lattice_inference.graph.program import Buffer, Program, Rows
+
+__all__ = ["ALIGNMENT", "MemoryPlan", "Slot", "plan_memory"]
+
+ALIGNMENT = 64
+"""Slots begin at multiples of this many bytes: a cache line, and the widest vector register."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A stretch of the arena with ``width`` floats for each row of ``rows``."""
+
+    rows: Rows
+    width: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Which slot each buffer lies in."""
+
+    slots: tuple[Slot, ...]
+    placement: Mapping[Buffer, int]
+
+    def offsets(self, counts: Mapping[Rows, int]) -> tuple[list[int], int]:
+        """Return the byte offset of every slot, and the bytes of all of them, for a batch with these row counts."""
+        offsets, total = [], 0
+        for slot in self.slots:
+            offsets.append(total)
+            size = 4 * slot.width * counts[slot.rows]
+            total += -(-size // ALIGNMENT) * ALIGNMENT
+        return offsets, total
+
+
+def plan_memory(program: Program, in_place: Mapping[str, int]) -> MemoryPlan:
+    """Colour the buffers of ``program`` to slots.
+
+    ``in_place`` names the ops that may write over one of their inputs, and which one: a slot is handed on to the output
+    when that input is read for the last time there and has the output's width.
+    """
+    last_use = _last_uses(program)
+    slots: list[Slot] = []
+    free: list[int] = []
+    placement: dict[Buffer, int] = {}
+    for index, op in enumerate(program.ops):
+        dying = {view.buffer for view in op.inputs if last_use[view.buffer] == index}
+        output = op.outputs[0].buffer
+        donor = op.inputs[in_place[op.kind]] if op.kind in in_place else None
+        if (
+            donor is not None
+            and donor.buffer in dying
+            and donor.is_whole
+            and (donor.rows, donor.width) == (output.rows, output.width)
+        ):
+            placement[output] = placement[donor.buffer]
+            dying.discard(donor.buffer)
+        else:
+            placement[output] = _take(slots, free, output)
+        free.extend(placement[buffer] for buffer in dying)
+        if output not in last_use:
+            raise ValueError(f"nothing reads {output.name}: the program computes it for nobody")
+    return MemoryPlan(tuple(slots), placement)
+
+
+def _last_uses(program: Program) -> dict[Buffer, int]:
+    uses: dict[Buffer, int] = {}
+    for index, op in enumerate(program.ops):
+        for view in op.inputs:
+            uses[view.buffer] = index
+    for view in program.outputs.values():
+        uses[view.buffer] = len(program.ops)
+    return uses
+
+
+def _take(slots: list[Slot], free: list[int], buffer: Buffer) -> int:
+    """Take the free slot that fits best, widening it if none is wide enough, or open a new one."""
+    candidates = [index for index in free if slots[index].rows is buffer.rows]
+    if not candidates:
+        slots.append(Slot(buffer.rows, buffer.width))
+        return len(slots) - 1
+    wide = [index for index in candidates if slots[index].width >= buffer.width]
+    chosen = min(wide, key=lambda i: slots[i].width) if wide else max(candidates, key=lambda i: slots[i].width)
+    free.remove(chosen)
+    slots[chosen] = Slot(buffer.rows, max(slots[chosen].width, buffer.width))
+    return chosen

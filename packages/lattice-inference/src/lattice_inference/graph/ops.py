@@ -1,0 +1,191 @@
+"""Every op: its inputs, weights, attributes and shapes, and what it means down to the order of additions.
+
+The meaning is what each backend must compute. ``fold16`` stands for a sum over sixteen virtual lanes: element ``i`` is
+accumulated into lane ``i % 16`` in ascending order, then the lanes are added as ``i + (i + 8)``, ``i + (i + 4)``,
+``i + (i + 2)``, ``i + (i + 1)``. ``fma`` rounds once. Every value is float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from lattice_inference.errors import InvalidInputError
+from lattice_inference.graph.program import AttributeValue, Op, Rows
+
+__all__ = ["KEY_SEGMENT", "OPS", "OpDefinition", "validate"]
+
+KEY_SEGMENT = 512
+"""Attention takes keys in segments of this many, from position 0."""
+
+Shape = tuple[Rows, int]
+
+
+@dataclass(frozen=True)
+class OpDefinition:
+    """The signature of an op.
+
+    Attributes:
+        inputs: how many views it reads.
+        weights: names of its weights; those that end in ``?`` may be left out.
+        attributes: names and types of its attributes, all required.
+        shape: from the op to the rows and width of its output; raises InvalidInputError when the operands do not fit.
+        meaning: what it computes.
+    """
+
+    inputs: int
+    weights: tuple[str, ...]
+    attributes: Mapping[str, type]
+    shape: Callable[[Op], Shape]
+    meaning: str
+
+
+def _require(condition: bool, op: Op, problem: str) -> None:
+    if not condition:
+        raise InvalidInputError(f"{op.kind}: {problem}")
+
+
+def _same(op: Op) -> Shape:
+    return op.inputs[0].rows, op.inputs[0].width
+
+
+def _embed_rows(op: Op) -> Shape:
+    _require(len(op.weights["table"].shape) == 2, op, "the table must have two dimensions")
+    _require(op.attributes["ids"] in {"token_ids", "token_type_ids", "positions"}, op, "ids names no input of a batch")
+    return Rows.TOKENS, op.weights["table"].shape[1]
+
+
+def _linear(op: Op) -> Shape:
+    weight, x = op.weights["weight"], op.inputs[0]
+    _require(
+        len(weight.shape) == 2 and weight.shape[1] == x.width, op, f"a weight {weight.shape} cannot take {x.width} columns"
+    )
+    bias = op.weights.get("bias")
+    _require(bias is None or bias.shape == (weight.shape[0],), op, "the bias must have one entry an output")
+    return x.rows, weight.shape[0]
+
+
+def _add(op: Op) -> Shape:
+    a, b = op.inputs
+    _require((a.rows, a.width) == (b.rows, b.width), op, f"cannot add {b.rows} x {b.width} to {a.rows} x {a.width}")
+    return a.rows, a.width
+
+
+def _layer_norm(op: Op) -> Shape:
+    width = op.inputs[0].width
+    _require(all(ref.shape == (width,) for ref in op.weights.values()), op, f"weights must have {width} entries")
+    return _same(op)
+
+
+def _attention(op: Op) -> Shape:
+    query, key, value = op.inputs
+    heads, kv_heads, head_dim = (_integer(op, name) for name in ("heads", "kv_heads", "head_dim"))
+    _require(heads > 0 and kv_heads > 0 and head_dim > 0, op, "heads, kv_heads and head_dim must be positive")
+    _require(heads % kv_heads == 0, op, f"{heads} query heads cannot share {kv_heads} key heads evenly")
+    _require(query.width == heads * head_dim, op, f"queries have {query.width} columns, not {heads} x {head_dim}")
+    _require(key.width == value.width == kv_heads * head_dim, op, f"keys and values must have {kv_heads} x {head_dim} columns")
+    _require(op.attributes["mask"] in {"bidirectional"}, op, "the only mask so far is 'bidirectional'")
+    return query.rows, query.width
+
+
+def _pool(op: Op) -> Shape:
+    _require(op.inputs[0].rows is Rows.TOKENS, op, "only rows of tokens can be pooled")
+    _require(op.attributes["mode"] in {"cls", "mean", "last"}, op, "mode must be 'cls', 'mean' or 'last'")
+    return Rows.SEQUENCES, op.inputs[0].width
+
+
+def _gelu(op: Op) -> Shape:
+    _require(op.attributes["form"] in {"erf", "tanh"}, op, "form must be 'erf' or 'tanh'")
+    return _same(op)
+
+
+def _integer(op: Op, name: str) -> int:
+    value = op.attributes[name]
+    _require(isinstance(value, int), op, f"{name} must be an integer")
+    return int(value)
+
+
+OPS: Mapping[str, OpDefinition] = {
+    "embed_rows": OpDefinition(
+        0,
+        ("table",),
+        {"ids": str},
+        _embed_rows,
+        "y[t] = table[ids[t]], with ids the batch's token_ids, token_type_ids or positions.",
+    ),
+    "linear": OpDefinition(
+        1,
+        ("weight", "bias?"),
+        {},
+        _linear,
+        "y[t, n] = c + bias[n], where c is one chain over k from 0: c = fma(x[t, k], weight[n, k], c), starting at 0.",
+    ),
+    "add": OpDefinition(2, (), {}, _add, "y = a + b."),
+    "gelu": OpDefinition(
+        1,
+        (),
+        {"form": str},
+        _gelu,
+        "'erf': h = 0.5 x; y = fma(h, erf(x * 0.70710678), h). "
+        "'tanh': u = x * 0.79788456; v = (x * x) * 0.044715; y = fma(h, tanh(fma(u, v, u)), h).",
+    ),
+    "relu": OpDefinition(1, (), {}, _same, "y = 0 > x ? 0 : x (so a NaN stays)."),
+    "silu": OpDefinition(1, (), {}, _same, "y = x / (1 + exp(-x))."),
+    "tanh": OpDefinition(1, (), {}, _same, "y = tanh(x)."),
+    "layer_norm": OpDefinition(
+        1,
+        ("weight", "bias"),
+        {"epsilon": float},
+        _layer_norm,
+        "mean = fold16(x) / n; d = x - mean; variance = fold16(d * d, by fma) / n; r = 1 / sqrt(variance + epsilon); "
+        "y = fma(d * r, weight, bias).",
+    ),
+    "attention": OpDefinition(
+        3,
+        (),
+        {"heads": int, "kv_heads": int, "head_dim": int, "scale": float, "mask": str},
+        _attention,
+        "Within each sequence, for query row i and head h with key head g = h // (heads / kv_heads): keys are taken in "
+        "segments of KEY_SEGMENT from position 0. In a segment s[j] = scale * c with c one fma chain over the head's "
+        "dimensions; m = max(s); p[j] = exp(s[j] - m); l = fold16(p); o[d] = one fma chain over j of p[j] * v[j, d]. "
+        "Segments are merged left to right: M = max(m1, m2), f1 = exp(m1 - M), f2 = exp(m2 - M), "
+        "l = fma(l2, f2, l1 * f1), o = fma(o2, f2, o1 * f1). y = o / l.",
+    ),
+    "pool": OpDefinition(
+        1,
+        (),
+        {"mode": str},
+        _pool,
+        "For each sequence: 'cls' its first row, 'last' its last row, 'mean' the sum of its rows in order, starting at 0, "
+        "divided by their number.",
+    ),
+    "l2_normalize": OpDefinition(
+        1, (), {}, _same, "y = x / max(sqrt(fold16(x * x, by fma)), 1e-12)."
+    ),
+}
+
+
+def validate(op: Op) -> Shape:
+    """Check ``op`` against its definition and return the rows and width of its output.
+
+    Raises:
+        InvalidInputError: the kind is unknown, an operand or attribute is missing, superfluous or of the wrong type, or
+            shapes do not fit.
+    """
+    definition = OPS.get(op.kind)
+    if definition is None:
+        raise InvalidInputError(f"there is no op named {op.kind!r}; known: {', '.join(sorted(OPS))}")
+    _require(len(op.inputs) == definition.inputs, op, f"takes {definition.inputs} inputs, got {len(op.inputs)}")
+    required = {name for name in definition.weights if not name.endswith("?")}
+    allowed = {name.rstrip("?") for name in definition.weights}
+    _require(required <= set(op.weights) <= allowed, op, f"takes the weights {definition.weights}, got {tuple(op.weights)}")
+    _require(
+        set(op.attributes) == set(definition.attributes),
+        op,
+        f"takes the attributes {tuple(definition.attributes)}, got {tuple(op.attributes)}",
+    )
+    for name, kind in definition.attributes.items():
+        value: AttributeValue = op.attributes[name]
+        _require(type(value) is kind, op, f"attribute {name} must be of type {kind.__name__}, got {value!r}")
+    return definition.shape(op)
+
