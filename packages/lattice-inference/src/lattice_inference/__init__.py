@@ -1,1 +1,91 @@
-"""Transformer inference as a light library."""
+"""Transformer inference as a light library: checkpoints, tokenizers, model programs and CPU kernels of our own.
+
+>>> import lattice_inference
+>>> with lattice_inference.load_encoder("sentence-transformers/all-MiniLM-L6-v2") as encoder:
+...     encoded = encoder.encode(["A text.", "Another one."])
+>>> encoded.vectors.shape
+(2, 384)
+
+Names are imported on first use, so importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from lattice_inference._version import __version__
+from lattice_inference.errors import (
+    CheckpointError,
+    ChecksumError,
+    DownloadError,
+    InvalidInputError,
+    LatticeError,
+    ModelConfigError,
+    ModelNotFoundError,
+    NonFiniteError,
+    TextTooLongError,
+    TokenizerError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    from lattice_inference.encoder import EncodedTexts, Encoder, load_encoder
+    from lattice_inference.hub import ModelFiles, find_model
+    from lattice_inference.runtime import NUMERICS_VERSION, cpu_info, get_num_threads, set_num_threads
+    from lattice_inference.tokenizer import Encoding, Tokenizer, load_tokenizer
+
+__all__ = [
+    "load_encoder",
+    "Encoder",
+    "EncodedTexts",
+    "load_tokenizer",
+    "Tokenizer",
+    "Encoding",
+    "find_model",
+    "ModelFiles",
+    "set_num_threads",
+    "get_num_threads",
+    "cpu_info",
+    "NUMERICS_VERSION",
+    "LatticeError",
+    "CheckpointError",
+    "ChecksumError",
+    "DownloadError",
+    "InvalidInputError",
+    "ModelConfigError",
+    "ModelNotFoundError",
+    "NonFiniteError",
+    "TextTooLongError",
+    "TokenizerError",
+    "UnsupportedError",
+    "__version__",
+]
+
+_HOMES = {
+    "load_encoder": "encoder",
+    "Encoder": "encoder",
+    "EncodedTexts": "encoder",
+    "load_tokenizer": "tokenizer",
+    "Tokenizer": "tokenizer",
+    "Encoding": "tokenizer",
+    "find_model": "hub",
+    "ModelFiles": "hub",
+    "set_num_threads": "runtime",
+    "get_num_threads": "runtime",
+    "cpu_info": "runtime",
+    "NUMERICS_VERSION": "runtime",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -61,4 +61,12 @@ class UnsupportedError(LatticeError, ValueError):
 
 
 class NonFiniteError(LatticeError, ArithmeticError):
-    """A computation produced NaN or infinity; the message names the first input that it happened for."""
+    """A computation produced NaN or infinity.
+
+    Attributes:
+        rows: the inputs that it happened for, by their index in the call.
+    """
+
+    def __init__(self, message: str, rows: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.rows = rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -115,12 +115,12 @@ class CpuProgram:
         self._plan = _cpu.Plan(isa)
         lower(compiled, weights, self._plan)
 
-    def run(self, batch: Batch, *, check_finite: bool = True) -> dict[str, Float32Array]:
-        """Return the outputs of the program for ``batch``, in new arrays.
+    def run(self, batch: Batch, *, outputs: Collection[str] | None = None) -> dict[str, Float32Array]:
+        """Return the named outputs of the program (all of them by default) for ``batch``, in new arrays.
 
         Raises:
             InvalidInputError: an id lies outside its table, or the batch carries state that the program has not.
-            NonFiniteError: an output holds NaN or infinity; ``rows`` of the message are sequences of the batch.
+            NonFiniteError: an output holds NaN or infinity; its ``rows`` are rows of that output.
         """
         if batch.carries_state:
             raise InvalidInputError("this program keeps no state: pages, slots, adapters and logit rows have no meaning")
@@ -145,18 +145,19 @@ class CpuProgram:
             )
             if outside is not None:
                 self._refuse_id(batch, *outside)
-            outputs = self._copy_outputs(arena, offsets, counts)
+            results = self._copy_outputs(outputs, arena, offsets, counts)
         finally:
             self._arenas.give_back(arena)
-        if check_finite:
-            _refuse_non_finite(outputs)
-        return outputs
+        _refuse_non_finite(results)
+        return results
 
     def _copy_outputs(
-        self, arena: _cpu.Memory, offsets: Sequence[int], counts: Mapping[Rows, int]
+        self, wanted: Collection[str] | None, arena: _cpu.Memory, offsets: Sequence[int], counts: Mapping[Rows, int]
     ) -> dict[str, Float32Array]:
         outputs = {}
         for name, view in self.program.outputs.items():
+            if wanted is not None and name not in wanted:
+                continue
             rows, width = counts[view.rows], view.buffer.width
             offset = offsets[self._memory.placement[view.buffer]]
             whole = np.frombuffer(arena, np.float32, rows * width, offset).reshape(rows, width)
@@ -191,5 +192,6 @@ def _refuse_non_finite(outputs: Mapping[str, Float32Array]) -> None:
             if len(bad):
                 raise NonFiniteError(
                     f"output {name!r} holds NaN or infinity in rows {bad[:8].tolist()}: the weights are damaged or the "
-                    "computation overflowed"
+                    "computation overflowed",
+                    tuple(bad.tolist()),
                 )

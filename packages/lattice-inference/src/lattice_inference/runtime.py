@@ -1,0 +1,55 @@
+"""The process's threads and what its CPU can do."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from lattice_inference.backends.cpu import _cpu
+from lattice_inference.errors import InvalidInputError
+
+__all__ = ["NUMERICS_VERSION", "CpuInfo", "cpu_info", "get_num_threads", "set_num_threads"]
+
+NUMERICS_VERSION = 1
+"""Rises when a release changes a bit of a float32 or int8 result. Part of every fingerprint."""
+
+
+class CpuInfo(TypedDict):
+    """What :func:`cpu_info` returns."""
+
+    isa: str
+    available: list[str]
+    features: list[str]
+    threads: int
+
+
+def cpu_info() -> CpuInfo:
+    """Return the instruction set in use, those this CPU and build can run, its extensions, and the pool's threads.
+
+    Raises:
+        ValueError: ``LATTICE_ISA`` names a level that does not exist or cannot run here.
+    """
+    return {
+        "isa": _cpu.select_isa(),
+        "available": _cpu.available_isas(),
+        "features": _cpu.cpu_features(),
+        "threads": _cpu.get_num_threads(),
+    }
+
+
+def get_num_threads() -> int:
+    """Return how many threads a computation may use: one pool serves all Lattice packages of the process."""
+    return _cpu.get_num_threads()
+
+
+def set_num_threads(threads: int) -> None:
+    """Set how many threads a computation may use.
+
+    It starts as ``LATTICE_NUM_THREADS``, then ``OMP_NUM_THREADS``, then the processors that this process may use
+    (affinity and control-group quota counted). Results do not depend on it.
+
+    Raises:
+        InvalidInputError: not an integer from 1 to 256.
+    """
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 256:
+        raise InvalidInputError(f"the number of threads must be an integer from 1 to 256, not {threads!r}")
+    _cpu.set_num_threads(threads)
