@@ -91,7 +91,12 @@ class NativeExtension(Extension):
     """
 
     def __init__(
-        self, name: str, sources: list[str], *, kernels: list[str] | None = None, header_folders: list[str] | None = None
+        self,
+        name: str,
+        sources: list[str],
+        *,
+        kernels: list[str] | None = None,
+        header_folders: list[str] | None = None,
     ) -> None:
         import numpy
 

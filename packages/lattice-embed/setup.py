@@ -1,0 +1,29 @@
+"""Builds the native modules. Shared headers and build code are copied in from the workspace: an sdist is whole."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy
+from setuptools import setup
+
+HERE = Path(__file__).resolve().parent
+SHARED = HERE.parent.parent / "tools" / "native"
+if HERE.parent.name == "packages" and SHARED.is_dir():
+    # copy2 keeps the time stamps, so that an unchanged header rebuilds nothing
+    shutil.copytree(SHARED, HERE / "native", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "tests"))
+sys.path.insert(0, str(HERE / "native"))
+
+from native_build import NativeExtension, setup_arguments  # noqa: E402
+
+VECTORS = "src/lattice_embed/vectors"
+
+vectors = NativeExtension(
+    "lattice_embed.vectors._vectors",
+    [f"{VECTORS}/_vectors.pyx", f"{VECTORS}/kernels/select_best.c"],
+    kernels=[f"{VECTORS}/kernels/vector_kernels.c"],
+    header_folders=[f"{VECTORS}/kernels"],
+)
+vectors.include_dirs.append(numpy.get_include())
+
+setup(**setup_arguments([vectors]))

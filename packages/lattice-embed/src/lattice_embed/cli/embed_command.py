@@ -1,0 +1,102 @@
+"""``lattice-embed embed``: texts to vectors."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+
+from lattice_embed.catalogue import Role
+from lattice_embed.cli.npy_output import check_npy_path, write_npy
+from lattice_embed.cli.progress import progress_bar
+from lattice_embed.cli.text_input import read_texts
+from lattice_embed.native_service import NativeEmbeddingService
+from lattice_embed.result import EmbeddingResult, Float32Array
+
+__all__ = ["embed_all", "run"]
+
+PREVIEW_ROWS = 20
+PREVIEW_NUMBERS = 4
+PREVIEW_TEXT = 48
+
+
+def run(options: argparse.Namespace) -> int:
+    """Embed the texts and print, or write, their vectors."""
+    output = None if options.output is None else check_npy_path(options.output)
+    texts = read_texts(options.texts, options.input)
+    with NativeEmbeddingService(
+        options.model, output_dim=options.output_dim, threads=options.threads, truncate=options.truncate
+    ) as service:
+        result = embed_all(service, texts, Role(options.role), normalize=not options.no_normalize)
+    if output is not None:
+        write_npy(output, result.vectors)
+    if options.json:
+        sys.stdout.writelines(_json_object(result))
+    elif output is not None:
+        print(f"{output}: {len(result)} vectors of {result.dimensions} float32, {_summary(result)}")
+    else:
+        _print_preview(texts, result)
+    return 0
+
+
+def embed_all(
+    service: NativeEmbeddingService, texts: Sequence[str], role: Role, *, normalize: bool = True
+) -> EmbeddingResult:
+    """Embed any number of texts, at least one, with a progress bar where it helps."""
+    results = []
+    with progress_bar(len(texts)) as bar:
+        for result in service.embed_batches(texts, role=role, normalize=normalize):
+            results.append(result)
+            bar.update(len(result))
+    return EmbeddingResult(
+        np.concatenate([result.vectors for result in results]),
+        token_counts=np.concatenate([result.token_counts for result in results]),
+        truncated=np.concatenate([result.truncated for result in results]),
+        fingerprint=results[0].fingerprint,
+        model=results[0].model,
+        role=role,
+        prompt=results[0].prompt,
+    )
+
+
+def _json_object(result: EmbeddingResult) -> Iterator[str]:
+    """Yield the JSON object in pieces: a list of a million numbers is built for one text at a time."""
+    yield f'{{"model": {json.dumps(result.model)}, "dim": {result.dimensions}, "embeddings": ['
+    for index, vector in enumerate(result):
+        entry = {
+            "index": index,
+            "tokens": int(result.token_counts[index]),
+            "truncated": bool(result.truncated[index]),
+            "embedding": _shortest_decimals(vector),
+        }
+        yield (", " if index else "") + json.dumps(entry)
+    usage = {"prompt_tokens": result.total_tokens, "total_tokens": result.total_tokens}
+    yield f'], "usage": {json.dumps(usage)}}}\n'
+
+
+def _shortest_decimals(vector: Float32Array) -> list[float]:
+    """Return the doubles whose shortest decimals are those of the float32 values: 9 digits to print instead of 17."""
+    return [float(str(value)) for value in vector]
+
+
+def _summary(result: EmbeddingResult) -> str:
+    cut = int(result.truncated.sum())
+    note = f", {cut} cut at the token limit" if cut else ""
+    return f"{result.total_tokens} tokens{note} ({result.model})"
+
+
+def _print_preview(texts: Sequence[str], result: EmbeddingResult) -> None:
+    print(f"{'text':>5}  {'tokens':>6}  {'vector':<{PREVIEW_NUMBERS * 9}}      of")
+    for index, (text, vector) in enumerate(islice(zip(texts, result, strict=True), PREVIEW_ROWS)):
+        numbers = " ".join(f"{value:8.5f}" for value in vector[:PREVIEW_NUMBERS])
+        mark = "+" if result.truncated[index] else " "
+        shown = " ".join(text.split())
+        shown = shown if len(shown) <= PREVIEW_TEXT else f"{shown[: PREVIEW_TEXT - 3]}..."
+        print(f"{index:>5}  {result.token_counts[index]:>6}{mark} {numbers} ...  {shown}")
+    if len(result) > PREVIEW_ROWS:
+        print(f"... and {len(result) - PREVIEW_ROWS} more; --json or --output FILE.npy gives all")
+    print(f"{len(result)} vectors of {result.dimensions} float32, {_summary(result)}")

@@ -1,0 +1,51 @@
+"""Writes an array to a .npy file that is either whole or not there."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_embed.errors import InvalidInputError
+
+__all__ = ["check_npy_path", "write_npy"]
+
+
+def check_npy_path(name: str) -> Path:
+    """Return the path of a .npy file to be written, before any work is done for it.
+
+    Raises:
+        InvalidInputError: another suffix, or no such folder.
+    """
+    path = Path(name)
+    if path.suffix != ".npy":
+        raise InvalidInputError(f"--output {name}: vectors are written as .npy files only")
+    if not path.parent.is_dir():
+        raise InvalidInputError(f"--output {name}: the folder {path.parent} does not exist")
+    if path.is_dir():
+        raise InvalidInputError(f"--output {name}: this is a folder")
+    return path
+
+
+def write_npy(path: Path, array: npt.NDArray[np.float32]) -> None:
+    """Write ``array`` beside ``path``, force it to the disk, and move it into place.
+
+    Raises:
+        OSError: it cannot be written. Nothing is left behind.
+    """
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.save(file, array, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)  # mkstemp lets nobody else read; a plain new file follows the umask
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

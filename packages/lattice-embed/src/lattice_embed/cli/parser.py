@@ -1,0 +1,152 @@
+"""What may be written on the command line, and its help."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable
+
+from lattice_embed._version import __version__
+
+__all__ = ["build_parser"]
+
+_MAIN_EXAMPLES = """\
+examples:
+  lattice-embed embed --model all-minilm-l6-v2 "The quick brown fox"
+  lattice-embed embed --model all-minilm-l6-v2 --input lines.txt --output vectors.npy
+  lattice-embed similarity --model all-minilm-l6-v2 "a cat" "a kitten"
+  lattice-embed models
+  lattice-embed doctor
+
+Without --model, the model named by LATTICE_EMBED_MODEL is used, else bge-small-en-v1.5.
+"""
+
+_EMBED_EXAMPLES = """\
+examples:
+  lattice-embed embed --model all-minilm-l6-v2 "first text" "second text"
+  lattice-embed embed --model all-minilm-l6-v2 --json "a text" | jq '.embeddings[0].embedding'
+  lattice-embed embed --model ./my-model --role query --json "what is a cat?"
+  lattice-embed embed --model all-minilm-l6-v2 --input corpus.txt --output corpus.npy
+  cut -f2 table.tsv | lattice-embed embed --model all-minilm-l6-v2 --output column.npy -
+
+--json prints one object:
+  {"model": ..., "dim": ..., "embeddings": [{"index", "tokens", "truncated", "embedding"}, ...],
+   "usage": {"prompt_tokens", "total_tokens"}}
+"""
+
+_SIMILARITY_EXAMPLES = """\
+examples:
+  lattice-embed similarity --model all-minilm-l6-v2 "a cat" "a kitten"
+  lattice-embed similarity --model all-minilm-l6-v2 "a cat" "a kitten" "a car" "a sonnet"
+  lattice-embed similarity --model all-minilm-l6-v2 --input corpus.txt --top 5 "how do I reset my password?"
+  lattice-embed similarity --model bge-small-en-v1.5 --retrieval --input corpus.txt "what is a cat?"
+
+Two texts print their cosine similarity. One text against several, or against the lines of a file, prints the nearest
+first: score, line number from 1, text.
+"""
+
+_MODELS_EXAMPLES = """\
+examples:
+  lattice-embed models
+  lattice-embed models --json | jq '.models[] | select(.runs_here) | .name'
+"""
+
+_DOCTOR_EXAMPLES = """\
+examples:
+  lattice-embed doctor
+  lattice-embed doctor --json > report.json
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser; the chosen command is the parsed options' ``run``."""
+    parser = argparse.ArgumentParser(
+        prog="lattice-embed",
+        description="Turn texts into vectors and compare them.",
+        epilog=_MAIN_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"lattice-embed {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    embed = _add_command(commands, "embed", "turn texts into vectors", _EMBED_EXAMPLES)
+    _add_texts(embed, "texts to embed; a single - reads them from standard input, one a line")
+    _add_model(embed)
+    embed.add_argument(
+        "--role",
+        choices=("query", "passage", "generic"),
+        default="generic",
+        help="what the texts are for: decides the prompt that the model wants before each (default: generic, none)",
+    )
+    embed.add_argument("--output-dim", type=int, metavar="N", help="shorter vectors, for models trained for that")
+    embed.add_argument("--no-normalize", action="store_true", help="do not scale the vectors to length 1")
+    embed.add_argument("--output", metavar="FILE.npy", help="write the vectors to a NumPy file, float32 (texts, dim)")
+    _add_json(embed)
+
+    similarity = _add_command(
+        commands, "similarity", "compare texts by the angle of their vectors", _SIMILARITY_EXAMPLES
+    )
+    _add_texts(similarity, "the first text is compared with the others, or with the lines of --input")
+    _add_model(similarity)
+    similarity.add_argument(
+        "--retrieval", action="store_true", help="embed the first text as a query and the others as passages"
+    )
+    similarity.add_argument("--top", type=int, metavar="K", help="print the K nearest only")
+    _add_json(similarity)
+
+    models = _add_command(commands, "models", "list the models known by name", _MODELS_EXAMPLES)
+    _add_json(models)
+
+    doctor = _add_command(commands, "doctor", "say what would be used: files, CPU, threads, versions", _DOCTOR_EXAMPLES)
+    _add_json(doctor)
+    return parser
+
+
+def _add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, examples: str
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=_lazily(name))
+    return command
+
+
+def _lazily(command: str) -> Callable[[argparse.Namespace], int]:
+    """Return the command's function, whose module is imported when it is called: --help needs none of it."""
+
+    def run(options: argparse.Namespace) -> int:
+        status: int = importlib.import_module(f"lattice_embed.cli.{command}_command").run(options)
+        return status
+
+    return run
+
+
+def _add_texts(command: argparse.ArgumentParser, what: str) -> None:
+    command.add_argument("texts", nargs="*", metavar="TEXT", help=what)
+    command.add_argument(
+        "--input",
+        metavar="FILE",
+        help="read texts from a UTF-8 file, one a line, blank lines included; - for standard input",
+    )
+
+
+def _add_model(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--model", metavar="NAME|DIR", help="a name of the catalogue, a hub id or a directory")
+    command.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
+    command.add_argument(
+        "--truncate",
+        choices=("right", "error"),
+        default="right",
+        help="what happens to a text over the model's token limit: cut its end, or fail (default: right)",
+    )
+
+
+def _add_json(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--json", action="store_true", help="print one JSON object, and nothing else, on standard output"
+    )

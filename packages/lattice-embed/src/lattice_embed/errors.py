@@ -1,0 +1,186 @@
+"""Every error that lattice_embed raises on purpose.
+
+One tree under :class:`LatticeEmbedError`, which is itself a ``lattice_inference.LatticeError``; each class also derives
+from the builtin that a Python user would catch. Errors that come from reading a model's files (``ModelNotFoundError``,
+``CheckpointError``, ...) are lattice_inference's own and pass through unchanged.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from lattice_inference import errors as inference_errors
+
+__all__ = [
+    "LatticeEmbedError",
+    "DimensionMismatchError",
+    "EmptyInputError",
+    "InvalidInputError",
+    "InvalidTextError",
+    "ModelConfigError",
+    "NonFiniteVectorError",
+    "ServiceClosedError",
+    "TextTooLongError",
+    "TooManyTextsError",
+    "UnknownModelError",
+    "UnsupportedModelError",
+    "WrongModelError",
+]
+
+
+class LatticeEmbedError(inference_errors.LatticeError):
+    """Base of every error that this package raises on purpose."""
+
+
+class InvalidInputError(LatticeEmbedError, inference_errors.InvalidInputError):
+    """An argument has a value, type or shape that the call cannot take."""
+
+
+class EmptyInputError(InvalidInputError):
+    """A call that needs at least one text was given none."""
+
+
+class TooManyTextsError(InvalidInputError):
+    """A call holds more texts than the service takes at once.
+
+    Attributes:
+        limit: the most texts a call may hold.
+    """
+
+    def __init__(self, *, limit: int) -> None:
+        super().__init__(
+            f"more than {limit:,} texts in one call: use encode() or embed_iter(), which split, or raise max_batch_size"
+        )
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), {"limit": self.limit}))
+
+
+class InvalidTextError(InvalidInputError):
+    """One text of a call cannot be taken.
+
+    Attributes:
+        index: position of the text in the call.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, *, index: int, reason: str) -> None:
+        super().__init__(f"text {index} {reason}")
+        self.index = index
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self._fields()))
+
+    def shifted(self, offset: int) -> InvalidTextError:
+        """Return the same error for a text that stands ``offset`` places later."""
+        return type(self)(**{**self._fields(), "index": self.index + offset})
+
+    def _fields(self) -> dict[str, Any]:
+        return {"index": self.index, "reason": self.reason}
+
+
+class TextTooLongError(InvalidTextError, inference_errors.TextTooLongError):
+    """A text is over a limit.
+
+    Attributes:
+        index: position of the text in the call.
+        length: how long the text is, in ``unit``.
+        limit: the most that is allowed, in ``unit``.
+        unit: ``"characters"`` (code points of the caller's text) or ``"tokens"`` (what the model would read, the
+            prompt and the special tokens included).
+    """
+
+    def __init__(self, *, index: int, length: int, limit: int, unit: Literal["characters", "tokens"]) -> None:
+        remedy = "or raise max_text_chars" if unit == "characters" else 'or use truncate="right"'
+        super().__init__(index=index, reason=f"has {length:,} {unit}; the limit is {limit:,}: split the text, {remedy}")
+        self.length = length
+        self.limit = limit
+        self.unit = unit
+
+    def _fields(self) -> dict[str, Any]:
+        return {"index": self.index, "length": self.length, "limit": self.limit, "unit": self.unit}
+
+
+class UnknownModelError(InvalidInputError):
+    """A name is neither in the catalogue nor the id of a model on the hub nor a directory."""
+
+
+class UnsupportedModelError(LatticeEmbedError, inference_errors.UnsupportedError):
+    """The model is known, but this service or this version cannot run it."""
+
+
+class WrongModelError(InvalidInputError):
+    """A call asks for another model than the one that the service holds.
+
+    Attributes:
+        expected: the model that the service holds.
+        actual: the model that the call asked for.
+    """
+
+    def __init__(self, *, expected: str, actual: str) -> None:
+        super().__init__(
+            f"this service holds {expected}, the call asks for {actual}: "
+            "leave the model out, or make a second service for the other model"
+        )
+        self.expected = expected
+        self.actual = actual
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), {"expected": self.expected, "actual": self.actual}))
+
+
+class ModelConfigError(LatticeEmbedError, inference_errors.ModelConfigError):
+    """A model configuration is contradictory, such as an output dimension that the model was not trained for."""
+
+
+class NonFiniteVectorError(LatticeEmbedError, inference_errors.NonFiniteError):
+    """The model produced NaN or infinity.
+
+    Attributes:
+        index: position of the first text that it happened for.
+        model: the model.
+    """
+
+    def __init__(self, *, index: int, model: str) -> None:
+        super().__init__(
+            f"{model} gave NaN or infinity for text {index}: its weights are damaged, or too large for float32"
+        )
+        self.index = index
+        self.model = model
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), {"index": self.index, "model": self.model}))
+
+    def shifted(self, offset: int) -> NonFiniteVectorError:
+        """Return the same error for a text that stands ``offset`` places later."""
+        return type(self)(index=self.index + offset, model=self.model)
+
+
+class ServiceClosedError(LatticeEmbedError, RuntimeError):
+    """The service was closed and does no more work."""
+
+
+class DimensionMismatchError(InvalidInputError):
+    """Two vectors that belong together have different lengths.
+
+    Attributes:
+        expected: length of the first operand.
+        actual: length of the second.
+    """
+
+    def __init__(self, *, expected: int, actual: int) -> None:
+        super().__init__(
+            f"vectors of {expected} and of {actual} dimensions do not belong together: embed both with one model"
+        )
+        self.expected = expected
+        self.actual = actual
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), {"expected": self.expected, "actual": self.actual}))
+
+
+def _rebuild(kind: type[Exception], fields: dict[str, Any]) -> Exception:
+    """Build an error again after pickling: errors cross process boundaries in worker pools."""
+    return kind(**fields)

@@ -1,0 +1,78 @@
+"""What a caller means by a model: a member of the catalogue, an id on the hub, or a directory."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from lattice_embed.catalogue import EmbeddingModel
+from lattice_embed.errors import InvalidInputError, UnknownModelError
+
+__all__ = ["MODEL_VARIABLE", "ModelSource", "default_model", "resolve_model"]
+
+MODEL_VARIABLE = "LATTICE_EMBED_MODEL"
+"""Environment variable that names the model of services made without one."""
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.\-]*/[A-Za-z0-9][\w.\-]*")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model that has been named, not yet loaded.
+
+    Attributes:
+        name: how messages and results call it.
+        location: what ``lattice_inference.load_encoder`` is given: a hub id or an absolute directory.
+        model: the catalogue member, where it is one.
+    """
+
+    name: str
+    location: str
+    model: EmbeddingModel | None = None
+
+
+def default_model() -> str | EmbeddingModel:
+    """Return the model of callers that name none: ``LATTICE_EMBED_MODEL``, else the catalogue's default."""
+    return os.environ.get(MODEL_VARIABLE, "").strip() or EmbeddingModel.default()
+
+
+def resolve_model(model: EmbeddingModel | str | os.PathLike[str]) -> ModelSource:
+    """Find out what ``model`` names. Nothing is opened but the directory entry itself.
+
+    A string is looked up in the catalogue first, then as a directory, then taken for a hub id (``owner/name``). A
+    ``PathLike`` is always a directory.
+
+    Raises:
+        UnknownModelError: it is none of these.
+        InvalidInputError: it is no kind of name at all, or names a file.
+    """
+    if isinstance(model, EmbeddingModel):
+        return ModelSource(model.slug, model.model_id, model)
+    if isinstance(model, str):
+        name = model.strip()
+        if not name:
+            raise InvalidInputError("the model's name is empty: pass a slug, a hub id or a directory")
+        try:
+            return resolve_model(EmbeddingModel.parse(name))
+        except UnknownModelError:
+            path = Path(name).expanduser()
+            if not path.exists():
+                if _HUB_ID.fullmatch(name) and not name.startswith("."):
+                    return ModelSource(name, name)
+                if os.sep not in name:
+                    raise
+    elif isinstance(model, os.PathLike):
+        path = Path(model).expanduser()
+    else:
+        raise InvalidInputError(
+            f"model is a {type(model).__name__}: pass an EmbeddingModel, a slug, a hub id or a directory"
+        )
+    if not path.exists():
+        raise UnknownModelError(f"no directory {path} and no model of that name: check the spelling")
+    if not path.is_dir():
+        raise InvalidInputError(f"{path} is a file: pass the directory that holds the model's files")
+    # absolute, so that a later change of the working directory, or another process, finds the same files
+    path = path.resolve()
+    return ModelSource(path.name or str(path), str(path))

@@ -1,0 +1,413 @@
+"""The service that runs models in this process, on lattice_inference."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+import blake3
+import numpy as np
+import numpy.typing as npt
+
+from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
+from lattice_embed.errors import (
+    InvalidInputError,
+    LatticeEmbedError,
+    ModelConfigError,
+    NonFiniteVectorError,
+    ServiceClosedError,
+    TextTooLongError,
+    UnsupportedModelError,
+    WrongModelError,
+)
+from lattice_embed.model_config import ModelConfig
+from lattice_embed.model_source import default_model, resolve_model
+from lattice_embed.result import EmbeddingResult
+from lattice_embed.service import EmbeddingService, ModelName, in_thread
+from lattice_embed.validation import (
+    DEFAULT_MAX_BATCH_SIZE,
+    DEFAULT_MAX_TEXT_CHARS,
+    check_limit,
+    check_role,
+    check_texts,
+)
+from lattice_embed.vectors import normalize as normalize_rows
+from lattice_inference import errors as inference_errors
+
+if TYPE_CHECKING:
+    from lattice_inference import Encoder
+
+__all__ = ["NativeEmbeddingService", "missing_feature"]
+
+Precision = Literal["float32"]
+Truncate = Literal["right", "error"]
+
+DIMENSION_VARIABLE = "LATTICE_EMBED_DIM"
+"""Environment variable that sets the output dimension of models that allow one, where the caller passes none."""
+
+# What lattice_inference runs today. A model outside these is refused before a file of it is looked for or downloaded.
+RUNNABLE_ARCHITECTURES = frozenset({"bert"})
+RUNNABLE_TOKENIZERS = frozenset({"wordpiece"})
+
+# A fork while another thread loads would leave the child a lock that nobody releases.
+_live_services: weakref.WeakSet[NativeEmbeddingService] = weakref.WeakSet()
+
+
+def missing_feature(description: ModelDescription) -> str | None:
+    """Return why this version cannot run the model in this process, or ``None`` if it can."""
+    if description.is_remote:
+        return "it runs at its provider and has no weights to load"
+    if description.architecture not in RUNNABLE_ARCHITECTURES:
+        return f"its architecture ({description.architecture}) is not built in this version"
+    if description.tokenizer not in RUNNABLE_TOKENIZERS:
+        return f"its kind of tokenizer ({description.tokenizer}) is not built in this version"
+    return None
+
+
+@dataclass(frozen=True)
+class _LoadedModel:
+    """An open encoder and what follows from it."""
+
+    encoder: Encoder
+    config: ModelConfig
+    prompts: Mapping[Role, str]
+
+    def fingerprint(self, prompt: str, normalize: bool) -> str:
+        """Digest of everything but the text that the bits of a vector depend on."""
+        digest = blake3.blake3()
+        for field in (self.encoder.fingerprint, prompt, str(normalize), str(self.config.output_dim)):
+            encoded = field.encode()
+            digest.update(len(encoded).to_bytes(8, "little"))  # length first: no two lists of fields run together
+            digest.update(encoded)
+        return digest.hexdigest(16)
+
+
+class NativeEmbeddingService(EmbeddingService):
+    """Embeds texts with one model, in this process.
+
+    The model is loaded by the first call that needs it, once, whichever thread makes it; a load that fails may be
+    tried again by the next call. All methods may be called from several threads at once. Pickling keeps the model's
+    name and the options, not the weights: the copy loads for itself.
+
+    Args:
+        model: a catalogue member, slug, alias, hub id or directory. ``None`` takes ``LATTICE_EMBED_MODEL``, else
+            BGE-small.
+        output_dim: shorter vectors, for models trained for that; ``None`` takes ``LATTICE_EMBED_DIM`` for such a model,
+            else the model's own length.
+        precision: of the weights and the arithmetic; ``"float32"``.
+        threads: size of the thread pool, which all models of this process share; ``None`` leaves it as it is.
+        truncate: what happens to a text over the model's token limit: ``"right"`` cuts its end and says so in the
+            result, ``"error"`` raises :class:`TextTooLongError`.
+        max_batch_size: most texts in one call of :meth:`embed`.
+        max_text_chars: most characters (code points) in one text, its prompt not counted.
+
+    Raises:
+        UnknownModelError: no model of that name.
+        UnsupportedModelError: a remote model.
+        ModelConfigError: ``output_dim`` is not possible for the model.
+        InvalidInputError: another argument is wrong.
+    """
+
+    def __init__(
+        self,
+        model: EmbeddingModel | str | os.PathLike[str] | None = None,
+        *,
+        output_dim: int | None = None,
+        precision: Precision = "float32",
+        threads: int | None = None,
+        truncate: Truncate = "right",
+        max_batch_size: int = DEFAULT_MAX_BATCH_SIZE,
+        max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
+    ) -> None:
+        _check_choice("precision", precision, get_args(Precision))
+        _check_choice("truncate", truncate, get_args(Truncate))
+        self._source = resolve_model(default_model() if model is None else model)
+        self._output_dim = self._check_output_dim(output_dim)
+        self._precision: Precision = precision
+        self._threads = None if threads is None else check_limit("threads", threads)
+        self._truncate: Truncate = truncate
+        self._max_batch_size = check_limit("max_batch_size", max_batch_size)
+        self._max_text_chars = check_limit("max_text_chars", max_text_chars)
+        self._loaded: _LoadedModel | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+        _live_services.add(self)
+
+    def _check_output_dim(self, output_dim: int | None) -> int | None:
+        member = self._source.model
+        if member is None:
+            if output_dim is not None:
+                raise ModelConfigError(
+                    f"output_dim={output_dim} for {self._source.name}: only catalogue models that were trained for "
+                    "shorter vectors take an output_dim"
+                )
+            return None
+        if member.is_remote:
+            raise UnsupportedModelError(f"{member.slug} cannot be run here: {missing_feature(member.description)}")
+        if output_dim is None and member.supports_output_dim:
+            output_dim = _dimension_from_environment()
+        return ModelConfig(member, output_dim).output_dim
+
+    # What the service is
+
+    @property
+    def name(self) -> str:
+        """``"native:"`` and the model's name."""
+        return f"native:{self._source.name}"
+
+    @property
+    def max_batch_size(self) -> int:
+        """Most texts in one call of :meth:`embed`."""
+        return self._max_batch_size
+
+    @property
+    def max_text_chars(self) -> int:
+        """Most characters (code points) in one text."""
+        return self._max_text_chars
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the model is in memory."""
+        return self._loaded is not None
+
+    def model_config(self, model: ModelName | None = None) -> ModelConfig:
+        """Return the service's model and the dimension of its vectors. A directory is loaded for it.
+
+        Raises:
+            WrongModelError: ``model`` is not the service's.
+        """
+        self._check_model(model)
+        if self._source.model is not None:
+            return ModelConfig(self._source.model, self._output_dim)
+        return self._load().config
+
+    def supports_model(self, model: ModelName) -> bool:
+        """Return whether ``model`` names the model that this service holds."""
+        try:
+            self._check_model(model)
+        except LatticeEmbedError:
+            return False
+        return True
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "loaded" if self._loaded else "not loaded"
+        return f"NativeEmbeddingService({self._source.name!r}, {state})"
+
+    # Loading and closing
+
+    def load(self) -> Self:
+        """Load the model now instead of at the first call, and return the service.
+
+        Raises:
+            ModelNotFoundError: no place that may be searched holds the model's files (lattice_inference).
+            UnsupportedModelError: this version cannot run the model.
+            ServiceClosedError: the service was closed.
+        """
+        self._load()
+        return self
+
+    async def aload(self) -> Self:
+        """Do :meth:`load` in a worker thread. Cancelling the waiter lets the load finish."""
+        return await in_thread(self.load)
+
+    def close(self) -> None:
+        """Release the model's memory. Calling it twice is allowed; any other call afterwards is an error."""
+        with self._lock:
+            self._closed = True
+            loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            loaded.encoder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = {
+            "output_dim": self._output_dim,
+            "precision": self._precision,
+            "threads": self._threads,
+            "truncate": self._truncate,
+            "max_batch_size": self._max_batch_size,
+            "max_text_chars": self._max_text_chars,
+        }
+        return (_unpickle, (type(self), self._source.model or self._source.location, options))
+
+    def _load(self) -> _LoadedModel:
+        loaded = self._loaded
+        if loaded is not None:
+            return loaded
+        with self._lock:
+            if self._closed:
+                raise ServiceClosedError(f"{self.name} was closed: make a new service")
+            if self._loaded is None:
+                self._loaded = self._open()
+            return self._loaded
+
+    def _open(self) -> _LoadedModel:
+        import lattice_inference
+
+        member = self._source.model
+        if member is not None and (reason := missing_feature(member.description)) is not None:
+            raise UnsupportedModelError(f"{member.slug} cannot be run here: {reason}")
+        if self._threads is not None:
+            lattice_inference.set_num_threads(self._threads)
+        try:
+            if member is None:
+                encoder = lattice_inference.load_encoder(self._source.location, precision=self._precision)
+            else:
+                encoder = lattice_inference.load_encoder(
+                    self._source.location,
+                    precision=self._precision,
+                    pooling=member.pooling,
+                    normalize=True,
+                    max_tokens=member.max_tokens,
+                )
+        except inference_errors.UnsupportedError as error:
+            raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error
+        if member is not None:
+            if encoder.dimension != member.native_dimensions:
+                encoder.close()
+                raise ModelConfigError(
+                    f"{encoder.directory} gives vectors of {encoder.dimension} dimensions, {member.slug} has "
+                    f"{member.native_dimensions}: these are another model's files"
+                )
+            config = ModelConfig(member, self._output_dim)
+            return _LoadedModel(encoder, config, {role: member.description.prompt(role) for role in Role})
+        prompts = encoder.prompts
+        description = ModelDescription(
+            slug=self._source.name,
+            model_id=self._source.location,
+            native_dimensions=encoder.dimension,
+            max_tokens=encoder.max_tokens,
+            pooling=encoder.pooling,
+            query_prompt=prompts.get("query", ""),
+            passage_prompt=prompts.get("passage", prompts.get("document", "")),
+        )
+        return _LoadedModel(encoder, ModelConfig(description), {role: description.prompt(role) for role in Role})
+
+    # Embedding
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        model: ModelName | None = None,
+        *,
+        role: Role = Role.GENERIC,
+        normalize: bool = True,
+    ) -> EmbeddingResult:
+        """Embed the texts of one call.
+
+        Args:
+            texts: 1 to ``max_batch_size`` texts of at most ``max_text_chars`` characters. An empty or blank text is a
+                text like any other: its vector is that of the special tokens alone.
+            model: the model that the caller expects; an error if it is not this service's.
+            role: what the texts are for; decides the prompt that is put before each.
+            normalize: scale the vectors to length 1.
+
+        Returns:
+            Vectors in the order of the texts. The bits of a text's vector do not depend on the other texts of the call.
+
+        Raises:
+            EmptyInputError, TooManyTextsError, InvalidTextError, TextTooLongError, WrongModelError: the input.
+            ModelNotFoundError, CheckpointError, UnsupportedModelError: the model, at the first call.
+            NonFiniteVectorError: the model gave NaN or infinity.
+        """
+        checked = check_texts(texts, max_texts=self._max_batch_size, max_chars=self._max_text_chars)
+        role = check_role(role)
+        self._check_model(model)
+        loaded = self._load()
+        prompt = loaded.prompts[role]
+        shortened = loaded.config.output_dim
+        try:
+            encoded = loaded.encoder.encode(
+                checked, prompt=prompt, normalize=normalize and shortened is None, truncate=self._truncate
+            )
+        except inference_errors.TextTooLongError as error:
+            raise self._too_many_tokens(loaded, checked, prompt) from error
+        vectors = encoded.vectors
+        finite = np.isfinite(vectors).all(axis=1)
+        if not finite.all():
+            raise NonFiniteVectorError(index=int(np.argmin(finite)), model=self._source.name)
+        if shortened is not None:
+            vectors = np.ascontiguousarray(vectors[:, :shortened])
+            if normalize:
+                normalize_rows(vectors, out=vectors)
+        return EmbeddingResult(
+            vectors,
+            token_counts=encoded.token_counts,
+            truncated=encoded.truncated,
+            fingerprint=loaded.fingerprint(prompt, normalize),
+            model=self._source.name,
+            role=role,
+            prompt=prompt,
+        )
+
+    def count_tokens(self, texts: Sequence[str], *, role: Role = Role.GENERIC) -> npt.NDArray[np.int32]:
+        """Count the tokens of each text, prompt and special tokens included, before truncation.
+
+        Returns:
+            int32 array of shape (n,).
+
+        Raises:
+            EmptyInputError, TooManyTextsError, InvalidTextError, TextTooLongError: the input.
+        """
+        checked = check_texts(texts, max_texts=self._max_batch_size, max_chars=self._max_text_chars)
+        loaded = self._load()
+        counts: npt.NDArray[np.int32] = loaded.encoder.count_tokens(checked, prompt=loaded.prompts[check_role(role)])
+        return counts
+
+    def _too_many_tokens(self, loaded: _LoadedModel, texts: list[str], prompt: str) -> TextTooLongError:
+        """Name the first text over the token limit. Counting again is paid by the error only."""
+        counts = loaded.encoder.count_tokens(texts, prompt=prompt)
+        limit = loaded.encoder.max_tokens
+        index = int(np.argmax(counts > limit))
+        return TextTooLongError(index=index, length=int(counts[index]), limit=limit, unit="tokens")
+
+    def _check_model(self, model: ModelName | os.PathLike[str] | None) -> None:
+        if model is None or model is self._source.model:
+            return
+        asked = resolve_model(model)
+        if asked.location != self._source.location:
+            raise WrongModelError(expected=self._source.name, actual=asked.name)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidInputError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}")
+
+
+def _dimension_from_environment() -> int | None:
+    value = os.environ.get(DIMENSION_VARIABLE, "").strip()
+    if not value:
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        raise ModelConfigError(
+            f"{DIMENSION_VARIABLE} is {value!r}: set a number of dimensions, or leave it empty"
+        ) from None
+
+
+def _unpickle(
+    kind: type[NativeEmbeddingService], model: EmbeddingModel | str, options: dict[str, Any]
+) -> NativeEmbeddingService:
+    return kind(model, **options)
+
+
+def _release_locks_after_fork() -> None:
+    for service in _live_services:
+        service._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_locks_after_fork)

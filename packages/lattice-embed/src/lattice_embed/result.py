@@ -1,0 +1,103 @@
+"""What a call to an embedding service returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_embed.catalogue import Role
+from lattice_embed.errors import InvalidInputError
+
+__all__ = ["EmbeddingResult", "Float32Array"]
+
+Float32Array = npt.NDArray[np.float32]
+
+
+class EmbeddingResult:
+    """Vectors in the order of the texts, and what happened to each text.
+
+    It behaves like the array of its vectors: ``np.asarray(result)``, ``len(result)``, ``result[i]`` and iteration give
+    float32 vectors.
+
+    Attributes:
+        vectors: float32 array of shape (n, dim), C-contiguous.
+        token_counts: int32 array of shape (n,): tokens that the model really read of each text, the prompt and the
+            special tokens included; -1 where the service cannot know.
+        truncated: bool array of shape (n,): whether the text was cut at the model's token limit.
+        fingerprint: identifies everything but the text that the bits of a vector depend on (weights, tokenizer, prompt,
+            dimension, numerics); empty where the service gives none.
+        model: slug, hub id or path of the model.
+        role: what the texts were embedded as.
+        prompt: what was put before every text; empty for nothing.
+
+    Raises:
+        InvalidInputError: the arrays do not belong together.
+    """
+
+    __slots__ = ("fingerprint", "model", "prompt", "role", "token_counts", "truncated", "vectors")
+
+    def __init__(
+        self,
+        vectors: npt.ArrayLike,
+        *,
+        token_counts: npt.ArrayLike | None = None,
+        truncated: npt.ArrayLike | None = None,
+        fingerprint: str = "",
+        model: str = "",
+        role: Role = Role.GENERIC,
+        prompt: str = "",
+    ) -> None:
+        self.vectors: Float32Array = np.ascontiguousarray(vectors, dtype=np.float32)
+        if self.vectors.ndim != 2:
+            raise InvalidInputError(f"vectors have {self.vectors.ndim} dimensions; they must be (texts, dim)")
+        count = len(self.vectors)
+        self.token_counts: npt.NDArray[np.int32] = (
+            np.full(count, -1, np.int32) if token_counts is None else np.ascontiguousarray(token_counts, np.int32)
+        )
+        self.truncated: npt.NDArray[np.bool_] = (
+            np.zeros(count, np.bool_) if truncated is None else np.ascontiguousarray(truncated, np.bool_)
+        )
+        for name, array in (("token_counts", self.token_counts), ("truncated", self.truncated)):
+            if array.shape != (count,):
+                raise InvalidInputError(f"{name} has shape {array.shape}; with {count} vectors it must be ({count},)")
+        self.fingerprint = fingerprint
+        self.model = model
+        self.role = role
+        self.prompt = prompt
+
+    @property
+    def dimensions(self) -> int:
+        """Length of each vector."""
+        return int(self.vectors.shape[1])
+
+    @property
+    def total_tokens(self) -> int | None:
+        """Tokens that the model read in all, or ``None`` where the service cannot know."""
+        return None if bool((self.token_counts < 0).any()) else int(self.token_counts.sum())
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy:
+            return np.array(self.vectors, dtype=dtype, copy=True)
+        array = self.vectors if dtype is None else self.vectors.astype(dtype, copy=False)
+        if copy is False and array is not self.vectors:
+            raise ValueError(f"a view of float32 vectors as {np.dtype(dtype)} needs a copy")
+        return array
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.vectors[key]
+
+    def __iter__(self) -> Iterator[Float32Array]:
+        return iter(self.vectors)
+
+    def __repr__(self) -> str:
+        cut = int(self.truncated.sum())
+        return (
+            f"EmbeddingResult({len(self)} x {self.dimensions} float32, model={self.model!r}, role={self.role.value!r}, "
+            f"tokens={self.total_tokens}, truncated={cut})"
+        )

@@ -1,0 +1,264 @@
+"""The interface of everything that turns texts into vectors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from itertools import islice
+from typing import ParamSpec, TypeVar, overload
+
+import numpy as np
+
+from lattice_embed.catalogue import EmbeddingModel, Role
+from lattice_embed.errors import InvalidInputError, InvalidTextError, LatticeEmbedError, NonFiniteVectorError
+from lattice_embed.model_config import ModelConfig
+from lattice_embed.result import EmbeddingResult, Float32Array
+from lattice_embed.validation import DEFAULT_MAX_BATCH_SIZE, check_iterable, check_limit
+
+__all__ = ["EmbeddingService", "ModelName", "in_thread"]
+
+ModelName = EmbeddingModel | str
+"""How a call names a model: a catalogue member, or a slug, alias or hub id."""
+
+TextList = list[str] | tuple[str, ...]
+"""Several texts, told apart from one (a str is a sequence of str to a type checker)."""
+
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
+
+DEFAULT_STREAM_BATCH = 256
+"""Texts that ``embed_iter`` reads ahead: enough to fill the threads, little enough to answer soon."""
+
+
+class EmbeddingService(ABC):
+    """Turns texts into vectors.
+
+    Implement :meth:`embed`, :meth:`model_config`, :meth:`supports_model` and :attr:`name`; everything else is derived
+    from them. An implementation is expected to be safe to call from several threads at once, because the ``a...``
+    methods run it in worker threads.
+    """
+
+    @abstractmethod
+    def embed(
+        self,
+        texts: Sequence[str],
+        model: ModelName | None = None,
+        *,
+        role: Role = Role.GENERIC,
+        normalize: bool = True,
+    ) -> EmbeddingResult:
+        """Embed the texts of one call.
+
+        Args:
+            texts: at least one text.
+            model: the model that the caller expects; an error if it is not this service's.
+            role: what the texts are for; decides the prompt.
+            normalize: scale the vectors to length 1.
+
+        Returns:
+            One vector a text, in the order of the texts.
+        """
+
+    @abstractmethod
+    def model_config(self, model: ModelName | None = None) -> ModelConfig:
+        """Return the model, and the dimension of its vectors, that this service uses for ``model``."""
+
+    @abstractmethod
+    def supports_model(self, model: ModelName) -> bool:
+        """Return whether this service can embed with ``model``."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Short name of the service, for logs."""
+
+    @property
+    def max_batch_size(self) -> int:
+        """Texts that one call of :meth:`embed` may hold; the methods that split go by it."""
+        return DEFAULT_MAX_BATCH_SIZE
+
+    # One text
+
+    def embed_one(
+        self, text: str, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True
+    ) -> Float32Array:
+        """Embed one text into a float32 vector of shape (dim,)."""
+        if not isinstance(text, str):
+            raise InvalidInputError(f"text is a {type(text).__name__}, not a str; embed() takes a list of texts")
+        vector: Float32Array = self._embed_checked([text], model, role, normalize).vectors[0]
+        return vector
+
+    @overload
+    def embed_query(self, text: str, model: ModelName | None = None, *, normalize: bool = True) -> Float32Array: ...
+    @overload
+    def embed_query(
+        self, text: TextList, model: ModelName | None = None, *, normalize: bool = True
+    ) -> EmbeddingResult: ...
+    def embed_query(
+        self, text: str | TextList, model: ModelName | None = None, *, normalize: bool = True
+    ) -> Float32Array | EmbeddingResult:
+        """Embed a search query, or a list of them: the model's query prompt is put before each.
+
+        Returns:
+            A float32 vector of shape (dim,) for one text, an :class:`EmbeddingResult` for a list.
+        """
+        return self._embed_as(Role.QUERY, text, model, normalize)
+
+    @overload
+    def embed_passage(self, text: str, model: ModelName | None = None, *, normalize: bool = True) -> Float32Array: ...
+    @overload
+    def embed_passage(
+        self, text: TextList, model: ModelName | None = None, *, normalize: bool = True
+    ) -> EmbeddingResult: ...
+    def embed_passage(
+        self, text: str | TextList, model: ModelName | None = None, *, normalize: bool = True
+    ) -> Float32Array | EmbeddingResult:
+        """Embed a text to be found, or a list of them: the model's passage prompt is put before each.
+
+        Returns:
+            A float32 vector of shape (dim,) for one text, an :class:`EmbeddingResult` for a list.
+        """
+        return self._embed_as(Role.PASSAGE, text, model, normalize)
+
+    # Any number of texts
+
+    def embed_batches(
+        self,
+        texts: Iterable[str],
+        model: ModelName | None = None,
+        *,
+        role: Role = Role.GENERIC,
+        normalize: bool = True,
+        batch_size: int = DEFAULT_STREAM_BATCH,
+    ) -> Iterator[EmbeddingResult]:
+        """Yield a result for each ``batch_size`` texts, in order, for any iterable of any length.
+
+        At most one batch is read ahead, so that memory stays bounded and the first vectors come early. Errors name a
+        text by its position in ``texts``. No texts yield nothing.
+        """
+        size = min(check_limit("batch_size", batch_size), self.max_batch_size)
+        remaining = iter(check_iterable(texts))
+        done = 0
+        while batch := list(islice(remaining, size)):
+            try:
+                result = self._embed_checked(batch, model, role, normalize)  # type: ignore[arg-type]
+            except (InvalidTextError, NonFiniteVectorError) as error:
+                raise error.shifted(done) from error.__cause__  # the caller counts texts, not batches
+            yield result
+            done += len(batch)
+
+    def embed_iter(
+        self,
+        texts: Iterable[str],
+        model: ModelName | None = None,
+        *,
+        role: Role = Role.GENERIC,
+        normalize: bool = True,
+        batch_size: int = DEFAULT_STREAM_BATCH,
+    ) -> Iterator[Float32Array]:
+        """Yield one float32 vector of shape (dim,) a text, in order, for any iterable of any length.
+
+        As :meth:`embed_batches`, one vector at a time.
+        """
+        for result in self.embed_batches(texts, model, role=role, normalize=normalize, batch_size=batch_size):
+            yield from result.vectors
+
+    def encode(
+        self,
+        texts: Iterable[str],
+        model: ModelName | None = None,
+        *,
+        role: Role = Role.GENERIC,
+        normalize: bool = True,
+    ) -> Float32Array:
+        """Embed any number of texts into one float32 array of shape (n, dim); no texts give (0, dim)."""
+        batches = self.embed_batches(texts, model, role=role, normalize=normalize, batch_size=self.max_batch_size)
+        if not isinstance(texts, Sized):
+            parts = [result.vectors for result in batches]
+            return np.concatenate(parts) if parts else self._no_vectors(model)
+        vectors: Float32Array | None = None
+        filled = 0
+        for result in batches:
+            if vectors is None:
+                vectors = np.empty((len(texts), result.dimensions), np.float32)
+            vectors[filled : filled + len(result)] = result.vectors
+            filled += len(result)
+        return self._no_vectors(model) if vectors is None else vectors[:filled]
+
+    # The same for asyncio: the work is done in a worker thread, the event loop stays free. Cancelling a waiter leaves
+    # the work to finish in its thread, so that a model that is being loaded is loaded all the same.
+
+    async def aembed(
+        self,
+        texts: Sequence[str],
+        model: ModelName | None = None,
+        *,
+        role: Role = Role.GENERIC,
+        normalize: bool = True,
+    ) -> EmbeddingResult:
+        """Do :meth:`embed` in a worker thread."""
+        return await in_thread(self.embed, texts, model, role=role, normalize=normalize)
+
+    async def aembed_one(
+        self, text: str, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True
+    ) -> Float32Array:
+        """Do :meth:`embed_one` in a worker thread."""
+        return await in_thread(self.embed_one, text, model, role=role, normalize=normalize)
+
+    @overload
+    async def aembed_query(
+        self, text: str, model: ModelName | None = None, *, normalize: bool = True
+    ) -> Float32Array: ...
+    @overload
+    async def aembed_query(
+        self, text: TextList, model: ModelName | None = None, *, normalize: bool = True
+    ) -> EmbeddingResult: ...
+    async def aembed_query(
+        self, text: str | TextList, model: ModelName | None = None, *, normalize: bool = True
+    ) -> Float32Array | EmbeddingResult:
+        """Do :meth:`embed_query` in a worker thread."""
+        return await in_thread(self._embed_as, Role.QUERY, text, model, normalize)
+
+    @overload
+    async def aembed_passage(
+        self, text: str, model: ModelName | None = None, *, normalize: bool = True
+    ) -> Float32Array: ...
+    @overload
+    async def aembed_passage(
+        self, text: TextList, model: ModelName | None = None, *, normalize: bool = True
+    ) -> EmbeddingResult: ...
+    async def aembed_passage(
+        self, text: str | TextList, model: ModelName | None = None, *, normalize: bool = True
+    ) -> Float32Array | EmbeddingResult:
+        """Do :meth:`embed_passage` in a worker thread."""
+        return await in_thread(self._embed_as, Role.PASSAGE, text, model, normalize)
+
+    # Shared by the derived methods
+
+    def _embed_as(
+        self, role: Role, text: str | TextList, model: ModelName | None, normalize: bool
+    ) -> Float32Array | EmbeddingResult:
+        if isinstance(text, str):
+            return self.embed_one(text, model, role=role, normalize=normalize)
+        return self.embed(text, model, role=role, normalize=normalize)
+
+    def _embed_checked(
+        self, texts: Sequence[str], model: ModelName | None, role: Role, normalize: bool
+    ) -> EmbeddingResult:
+        """Embed one call's texts and make sure that the implementation returned one vector a text."""
+        result = self.embed(texts, model, role=role, normalize=normalize)
+        if len(result) != len(texts):
+            raise LatticeEmbedError(f"{self.name}.embed() returned {len(result)} vectors for {len(texts)} texts")
+        return result
+
+    def _no_vectors(self, model: ModelName | None) -> Float32Array:
+        return np.empty((0, self.model_config(model).dimensions), np.float32)
+
+
+async def in_thread(
+    function: Callable[Arguments, Returned], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> Returned:
+    """Run ``function`` in a worker thread and wait for it without blocking the event loop."""
+    import asyncio  # 30 ms that only callers from asyncio, who have paid it already, should meet
+
+    return await asyncio.to_thread(function, *args, **kwargs)

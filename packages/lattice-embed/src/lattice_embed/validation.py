@@ -1,0 +1,108 @@
+"""Checks on the texts of a call, shared by every service.
+
+The limits hold for the caller's own text, before a prompt is added: nobody pays for what the library puts there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from itertools import islice
+
+from lattice_embed.catalogue import Role
+from lattice_embed.errors import (
+    EmptyInputError,
+    InvalidInputError,
+    InvalidTextError,
+    TextTooLongError,
+    TooManyTextsError,
+)
+
+__all__ = ["DEFAULT_MAX_BATCH_SIZE", "DEFAULT_MAX_TEXT_CHARS", "check_limit", "check_role", "check_text", "check_texts"]
+
+DEFAULT_MAX_BATCH_SIZE = 1_000
+"""Texts that one call may hold."""
+
+DEFAULT_MAX_TEXT_CHARS = 32_768
+"""Characters (Unicode code points) that one text may have."""
+
+
+def check_iterable(texts: object) -> Iterable[object]:
+    """Return ``texts`` if it may be a collection of texts in a defined order.
+
+    Raises:
+        InvalidInputError: it is a single string, has no order, or cannot be iterated over.
+    """
+    if isinstance(texts, str):
+        raise InvalidInputError("texts is a str, which would be read letter by letter: pass a list, [text]")
+    if isinstance(texts, bytes | bytearray | memoryview):
+        raise InvalidInputError("texts holds bytes: decode them and pass a list of str")
+    if isinstance(texts, Set | Mapping):
+        raise InvalidInputError(f"texts is a {type(texts).__name__}, whose order is not defined: pass a list of str")
+    if not isinstance(texts, Iterable):
+        raise InvalidInputError(f"texts is a {type(texts).__name__}: pass a list of str")
+    return texts
+
+
+def check_text(text: object, index: int, *, max_chars: int) -> str:
+    """Return ``text`` if it is a str within ``max_chars`` characters that UTF-8 can express.
+
+    Raises:
+        InvalidTextError: not a str, or it holds a lone surrogate.
+        TextTooLongError: longer than ``max_chars``.
+    """
+    if not isinstance(text, str):
+        raise InvalidTextError(index=index, reason=f"is a {type(text).__name__}, not a str")
+    if len(text) > max_chars:
+        raise TextTooLongError(index=index, length=len(text), limit=max_chars, unit="characters")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidTextError(
+                index=index,
+                reason=f"holds a lone surrogate (U+{ord(text[error.start]):04X} at {error.start}), which is no "
+                'character: read the source with the right encoding, or clean it with .encode("utf-8", "replace")',
+            ) from None
+    return text
+
+
+def check_texts(texts: object, *, max_texts: int, max_chars: int) -> list[str]:
+    """Return the texts of one call as a list, or raise for the first thing wrong with them.
+
+    Raises:
+        EmptyInputError: there are none.
+        TooManyTextsError: there are more than ``max_texts``.
+        InvalidInputError: ``texts`` is not an ordered collection.
+        InvalidTextError: an element is not a str, or holds a lone surrogate.
+        TextTooLongError: a text is longer than ``max_chars``.
+    """
+    listed = list(islice(check_iterable(texts), max_texts + 1))
+    if not listed:
+        raise EmptyInputError("texts is empty: embed() needs at least one text; encode() takes none and gives (0, dim)")
+    if len(listed) > max_texts:
+        raise TooManyTextsError(limit=max_texts)
+    return [check_text(text, index, max_chars=max_chars) for index, text in enumerate(listed)]
+
+
+def check_role(role: object) -> Role:
+    """Return ``role`` as a :class:`Role`; the strings ``"query"``, ``"passage"`` and ``"generic"`` are understood.
+
+    Raises:
+        InvalidInputError: there is no such role.
+    """
+    try:
+        return Role(role)
+    except ValueError:
+        known = ", ".join(f"Role.{member.name}" for member in Role)
+        raise InvalidInputError(f"role is {role!r}; pass one of {known}") from None
+
+
+def check_limit(name: str, value: object, *, lowest: int = 1) -> int:
+    """Return ``value`` if it is an int of at least ``lowest``.
+
+    Raises:
+        InvalidInputError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not value >= lowest:
+        raise InvalidInputError(f"{name} is {value!r}; it must be an int of at least {lowest}")
+    return value
