@@ -1,4 +1,4 @@
-"""Fixtures for every test of lattice_inference."""
+"""Where the tests find the real model and the committed data."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def minilm_directory() -> Path:
-    """The real all-MiniLM-L6-v2, from the installed model package."""
+    """The real all-MiniLM-L6-v2, from the installed model package (tests that use it carry the marker ``model``)."""
     from lattice_inference.errors import ModelNotFoundError
     from lattice_inference.hub import find_model
 
@@ -18,3 +18,9 @@ def minilm_directory() -> Path:
         if os.environ.get("LATTICE_REQUIRE_MODELS") == "1":
             pytest.fail(str(error))
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def data_directory() -> Path:
+    """The folder of committed test data."""
+    return Path(__file__).parent / "data"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lattice_inference.errors import TokenizerError
 from lattice_inference.tokenizer import _tokenizer as native
 from lattice_inference.tokenizer.fields import Fields
-from lattice_inference.tokenizer.wordpiece import MAX_TOKEN_BYTES
+from lattice_inference.tokenizer.wordpiece import MAX_TOKEN_CHARACTERS
 
 __all__ = ["AddedToken", "assign_ids", "parse_added_tokens"]
 
@@ -32,11 +32,13 @@ class AddedToken:
         if not self.content:
             raise TokenizerError("an added token is empty")
         try:
-            size = len(self.content.encode())
+            self.content.encode()
         except UnicodeEncodeError:
             raise TokenizerError(f"the added token {self.content[:60]!r} has a lone surrogate") from None
-        if size > MAX_TOKEN_BYTES:
-            raise TokenizerError(f"an added token has {size:,} bytes; the limit is {MAX_TOKEN_BYTES:,}")
+        if len(self.content) > MAX_TOKEN_CHARACTERS:
+            raise TokenizerError(
+                f"an added token has {len(self.content):,} characters; the limit is {MAX_TOKEN_CHARACTERS:,}"
+            )
 
     @property
     def flags(self) -> int:
@@ -77,7 +79,7 @@ def assign_ids(tokens: list[AddedToken], vocabulary: dict[str, int]) -> dict[str
     Hugging Face's library numbers them so and does not look at the id that a file states.
     """
     ids: dict[str, int] = {}
-    taken = set(vocabulary.values())
+    taken: set[int] | None = None
     highest = -1
     for token in tokens:
         if token.content in ids:
@@ -85,6 +87,7 @@ def assign_ids(tokens: list[AddedToken], vocabulary: dict[str, int]) -> dict[str
         token_id = vocabulary.get(token.content, -1)
         if token_id < 0:
             token_id = max(len(vocabulary), highest + 1)
+            taken = set(vocabulary.values()) if taken is None else taken
             if token_id in taken:
                 raise TokenizerError(
                     f"the added token {token.content!r} would get the id {token_id}, which the vocabulary uses: "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from lattice_inference.errors import TokenizerError
@@ -32,18 +33,20 @@ class TokenizerDefinition:
     padding: Padding | None = None
 
     def __post_init__(self) -> None:
-        size = self.highest_id() + 1
+        size = self.highest_id + 1
         for part in (*self.post_processor.single, *self.post_processor.pair):
             if part.sequence < 0 and not 0 <= part.id < size:
                 raise TokenizerError(f"post_processor uses the id {part.id}; the vocabulary has ids 0 to {size - 1}")
 
+    @cached_property
     def added_token_ids(self) -> dict[str, int]:
-        """Return the ids of the added tokens."""
+        """The ids of the added tokens."""
         return assign_ids(list(self.added_tokens), self.model.vocabulary)
 
+    @cached_property
     def highest_id(self) -> int:
-        """Return the highest id that the tokenizer can give."""
-        return max(max(self.model.vocabulary.values()), *self.added_token_ids().values(), -1)
+        """The highest id that the tokenizer can give."""
+        return max(max(self.model.vocabulary.values()), *self.added_token_ids.values(), -1)
 
 
 def parse_definition(value: dict[str, Any]) -> TokenizerDefinition:

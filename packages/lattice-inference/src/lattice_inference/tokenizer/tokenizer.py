@@ -49,9 +49,9 @@ class Tokenizer:
         processor = definition.post_processor
         self._templates = _templates(processor)
         self._bare_templates = _templates(processor.without_special_tokens())
-        added = definition.added_token_ids()
+        added = definition.added_token_ids
         self._ids = {**definition.model.vocabulary, **added}
-        self._tokens: list[str | None] = [None] * (definition.highest_id() + 1)
+        self._tokens: list[str | None] = [None] * (definition.highest_id + 1)
         for token, token_id in self._ids.items():
             self._tokens[token_id] = token
         self._special_ids = frozenset(added[token.content] for token in definition.added_tokens if token.special)
@@ -247,7 +247,7 @@ def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
         model.prefix,
         min(model.max_word_characters, native.MAX_TEXT_CHARACTERS),
     )
-    ids = definition.added_token_ids()
+    ids = definition.added_token_ids
     raw: list[tuple[str, int, int]] = []
     normalized: dict[str, tuple[str, int, int]] = {}
     # Of two tokens that normalize to the same text, the first special one counts, else the first: Hugging Face's order.

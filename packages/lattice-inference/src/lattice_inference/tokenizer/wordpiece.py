@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from lattice_inference.errors import TokenizerError
 from lattice_inference.tokenizer.fields import Fields
 
-__all__ = ["MAX_TOKEN_BYTES", "MAX_VOCABULARY_BYTES", "WordPiece", "check_vocabulary", "parse_wordpiece"]
+__all__ = ["MAX_TOKEN_CHARACTERS", "MAX_VOCABULARY_BYTES", "WordPiece", "check_vocabulary", "parse_wordpiece"]
 
-MAX_TOKEN_BYTES = 1024
-"""Longest entry of a vocabulary, in UTF-8; finding a piece takes at most as many steps."""
+MAX_TOKEN_CHARACTERS = 1024
+"""Longest entry of a vocabulary; finding a piece looks at no more characters."""
 
 MAX_VOCABULARY_BYTES = 16 * 2**20
 """All entries of a vocabulary together, in UTF-8; published ones have 0.2 to 3 million."""
@@ -57,14 +57,15 @@ def check_vocabulary(vocabulary: dict[str, int], where: str) -> None:
             other = by_id.setdefault(token_id, token)
             if other != token:
                 raise TokenizerError(f"{where} gives the id {token_id} to {other[:60]!r} and to {token[:60]!r}")
+    longest = max(map(len, vocabulary))
+    if longest > MAX_TOKEN_CHARACTERS:
+        raise TokenizerError(f"{where} has a token of {longest:,} characters; the limit is {MAX_TOKEN_CHARACTERS:,}")
     try:
-        sizes = [len(token.encode()) for token in vocabulary]
+        total = len("".join(vocabulary).encode())
     except UnicodeEncodeError as error:
-        raise TokenizerError(f"{where} has a token with a lone surrogate: {error.object[:60]!r}") from None
-    if max(sizes) > MAX_TOKEN_BYTES:
-        raise TokenizerError(f"{where} has a token of {max(sizes):,} bytes; the limit is {MAX_TOKEN_BYTES:,}")
-    if sum(sizes) > MAX_VOCABULARY_BYTES:
-        raise TokenizerError(f"{where} has {sum(sizes):,} bytes of tokens; the limit is {MAX_VOCABULARY_BYTES:,}")
+        raise TokenizerError(f"{where} has a token with the lone surrogate {error.object[error.start]!r}") from None
+    if total > MAX_VOCABULARY_BYTES:
+        raise TokenizerError(f"{where} has {total:,} bytes of tokens; the limit is {MAX_VOCABULARY_BYTES:,}")
 
 
 def parse_wordpiece(fields: Fields) -> WordPiece:

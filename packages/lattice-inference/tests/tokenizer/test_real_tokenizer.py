@@ -1,0 +1,64 @@
+"""The real all-MiniLM-L6-v2 tokenizer against recorded ids, published vectors and Hugging Face's library."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.model
+
+
+def test_recorded_ids(minilm, data_directory):
+    cases = json.loads((data_directory / "wordpiece/all_minilm_l6_v2.json").read_text(encoding="utf-8"))
+    assert len(cases) == 25
+    for case in cases:
+        assert minilm.ours.encode(case["text"]).ids.tolist() == case["ids"], case["text"]
+        minilm.compare(case["text"])
+
+
+def test_bert_bge_vectors(minilm, data_directory):
+    inputs = (data_directory / "wordpiece/bert_bge.inp").read_text(encoding="utf-8").split("\n__ggml_vocab_test__\n")
+    lines = (data_directory / "wordpiece/bert_bge.out").read_text(encoding="utf-8").split("\n")
+    assert len(inputs) >= 46
+    for text, line in zip(inputs, lines, strict=False):
+        expected = [int(number) for number in line.split()]
+        assert minilm.ours.encode(text, add_special_tokens=False).ids.tolist() == expected, text
+
+
+def test_declaration_of_human_rights(minilm, udhr):
+    assert len(udhr) == 14
+    for text in udhr.values():
+        minilm.compare(text)
+        for line in text.split("\n")[:20]:
+            minilm.compare(line)
+
+
+def test_every_code_point_inside_a_word(minilm):
+    for start in range(0, 0x110000, 0x10000):
+        if start == 0xD800:
+            continue
+        characters = [chr(c) for c in range(start, start + 0x10000) if not 0xD800 <= c <= 0xDFFF]
+        text = "\n".join(f"a{c}b" for c in characters)
+        ours = minilm.ours.encode(text)
+        theirs = minilm.theirs.encode(text)
+        assert ours.ids.tolist() == theirs.ids
+
+
+def test_vocabulary_file_gives_the_same_tokenizer(minilm, minilm_directory, udhr):
+    from lattice_inference.tokenizer import load_tokenizer
+
+    ours = load_tokenizer(minilm_directory / "vocab.txt")
+    for text in [*udhr.values(), "[CLS] special tokens [SEP] [MASK]"]:
+        assert ours.encode(text).ids.tolist() == minilm.theirs.encode(text).ids
+
+
+def test_file_limits_are_applied_on_request_only(minilm_directory):
+    import tokenizers
+
+    from lattice_inference.tokenizer import load_tokenizer
+
+    theirs = tokenizers.Tokenizer.from_file(str(minilm_directory / "tokenizer.json"))
+    ours = load_tokenizer(minilm_directory, apply_file_limits=True)
+    for text in ("short", "long " * 500):
+        assert ours.encode(text).ids.tolist() == theirs.encode(text).ids
+        assert ours.encode(text).attention_mask.tolist() == theirs.encode(text).attention_mask
+    assert len(load_tokenizer(minilm_directory).encode("long " * 500)) == 502
