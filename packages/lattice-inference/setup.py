@@ -1,5 +1,6 @@
-"""Builds the native modules. The shared headers and build code are copied in from the workspace, so an sdist is whole."""
+"""Builds the native modules. Shared headers and build code are copied in from the workspace, so an sdist is whole."""
 
+import glob
 import shutil
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ sys.path.insert(0, str(HERE / "native"))
 from native_build import NativeExtension, setup_arguments  # noqa: E402
 
 CPU = "src/lattice_inference/backends/cpu"
+TOKENIZER = "src/lattice_inference/tokenizer"
 
 setup(
     **setup_arguments(
@@ -25,6 +27,11 @@ setup(
                 [f"{CPU}/_cpu.pyx", f"{CPU}/kernels/run_step.c"],
                 kernels=[f"{CPU}/kernels/kernels.c"],
                 header_folders=[f"{CPU}/kernels"],
+            ),
+            NativeExtension(
+                "lattice_inference.tokenizer._tokenizer",
+                [f"{TOKENIZER}/_tokenizer.pyx", *sorted(glob.glob(f"{TOKENIZER}/native/kernels/*.c"))],
+                header_folders=[f"{TOKENIZER}/native"],
             ),
         ]
     )

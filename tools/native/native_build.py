@@ -167,15 +167,8 @@ def setup_arguments(extensions: list[NativeExtension]) -> dict[str, Any]:
     """Return the arguments of ``setuptools.setup`` that build ``extensions``."""
     from Cython.Build import cythonize
 
-    def keep(template: NativeExtension, settings: dict[str, Any]) -> tuple[NativeExtension, dict[str, Any]]:
-        """Keep our own extension object, with what Cython found out about it."""
-        for name, value in settings.items():
-            setattr(template, name, value)
-        return template, {}
-
     modules = cythonize(
         extensions,
-        create_extension=keep,
         compiler_directives={
             "language_level": 3,
             "embedsignature": True,

@@ -57,7 +57,7 @@ LATTICE_INLINE f32x16 f32x16_erf(f32x16 x)
     q = f32x16_fma(q, t, f32x16_set1(0x1.453284p-1f));
     q = f32x16_fma(q, t, f32x16_set1(0x1.07789cp-3f));
     const f32x16 tail = f32x16_sub(f32x16_set1(1.0f), f32x16_exp(f32x16_neg(f32x16_fma(q, t, t))));
-    return f32x16_select(f32x16_less(magnitude, f32x16_set1(0.9375f)), near_zero, f32x16_copysign(tail, x));
+    return f32x16_copysign(f32x16_select(f32x16_less(magnitude, f32x16_set1(0.9375f)), near_zero, tail), x);
 }
 
 /* tanh(x) = x + x^3 p(x^2) for |x| < 0.5625, else sign(x) (1 - 2 / (exp(2 t) + 1)) with t = min(|x|, 10). */
@@ -76,7 +76,7 @@ LATTICE_INLINE f32x16 f32x16_tanh(f32x16 x)
     const f32x16 e = f32x16_exp(f32x16_add(t, t));
     const f32x16 tail =
         f32x16_sub(f32x16_set1(1.0f), f32x16_div(f32x16_set1(2.0f), f32x16_add(e, f32x16_set1(1.0f))));
-    return f32x16_select(f32x16_less(magnitude, f32x16_set1(0.5625f)), near_zero, f32x16_copysign(tail, x));
+    return f32x16_copysign(f32x16_select(f32x16_less(magnitude, f32x16_set1(0.5625f)), near_zero, tail), x);
 }
 
 /* log(x) = n ln 2 + log(1 + f) with sqrt(1/2) <= 1 + f < sqrt(2); log(1 + f) = f - f^2/2 + f^3 p(f).

@@ -1,1 +1,1 @@
-"""."""
+"""Bytes on disk to named, typed arrays. Nothing in here knows a model, and nothing trusts a file."""

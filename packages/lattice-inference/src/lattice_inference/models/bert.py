@@ -19,7 +19,7 @@ from typing import Literal
 from lattice_inference.errors import CheckpointError
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.program import Program, View, WeightRef
-from lattice_inference.models.bert_config import BertConfig
+from lattice_inference.models.bert_config import Activation, BertConfig
 
 __all__ = ["build_bert_encoder", "find_prefix"]
 
@@ -85,7 +85,7 @@ def build_bert_encoder(
         )
         x = g.add(weights.linear(g, context, f"{at}attention.output.dense", hidden), x)
         x = weights.layer_norm(g, x, f"{at}attention.output.LayerNorm", config.layer_norm_eps)
-        wide = _activate(g, weights.linear(g, x, f"{at}intermediate.dense", inner), config)
+        wide = _activate(g, weights.linear(g, x, f"{at}intermediate.dense", inner), config.hidden_act)
         x = g.add(weights.linear(g, wide, f"{at}output.dense", hidden), x)
         x = weights.layer_norm(g, x, f"{at}output.LayerNorm", config.layer_norm_eps)
     pooled = g.pool(x, mode=pooling)
@@ -112,9 +112,13 @@ class _Weights:
         return g.layer_norm(x, scale, shift, epsilon=epsilon)
 
 
-def _activate(g: GraphBuilder, x: View, config: BertConfig) -> View:
-    if config.hidden_act in {"gelu", "gelu_python"}:
-        return g.gelu(x)
-    if config.hidden_act in {"gelu_new", "gelu_pytorch_tanh"}:
-        return g.gelu(x, form="tanh")
-    return g.relu(x) if config.hidden_act == "relu" else g.silu(x)
+def _activate(g: GraphBuilder, x: View, activation: Activation) -> View:
+    match activation:
+        case Activation.GELU | Activation.GELU_PYTHON:
+            return g.gelu(x)
+        case Activation.GELU_NEW | Activation.GELU_PYTORCH_TANH:
+            return g.gelu(x, form="tanh")
+        case Activation.RELU:
+            return g.relu(x)
+        case Activation.SILU:
+            return g.silu(x)

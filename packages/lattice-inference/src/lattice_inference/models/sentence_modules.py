@@ -1,0 +1,288 @@
+"""What a sentence-transformers model does around its encoder, read from the model's own files.
+
+``modules.json`` lists a transformer, a pooling and sometimes a normalisation; their small config files and
+``config_sentence_transformers.json`` say the rest. Anything else in the list changes the vectors in a way that is not
+built, so it is refused by name rather than skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from types import MappingProxyType
+
+from lattice_inference.checkpoint.json_file import load_json, load_json_object
+from lattice_inference.errors import ModelConfigError, UnsupportedError
+from lattice_inference.models.config_fields import ConfigFields
+
+__all__ = ["Pooling", "SentenceModules", "read_sentence_modules"]
+
+#: Longest input in tokens that a file may ask for; the same as the cap on position embeddings.
+MAX_SEQUENCE_LENGTH = 2**22
+
+#: Most modules in a list. Real models have two or three.
+MAX_MODULES = 64
+
+
+class Pooling(Enum):
+    """How token vectors become one vector."""
+
+    #: The first token's.
+    CLS = "cls"
+    #: The mean of all tokens'.
+    MEAN = "mean"
+    #: The last token's.
+    LAST = "lasttoken"
+
+
+# Where sentence-transformers has kept each module over the years; the first names are up to version 5's, the second
+# are version 6's.
+_MODULE_KINDS = {
+    "sentence_transformers.models.Transformer": "Transformer",
+    "sentence_transformers.base.modules.transformer.Transformer": "Transformer",
+    "sentence_transformers.models.Pooling": "Pooling",
+    "sentence_transformers.sentence_transformer.modules.pooling.Pooling": "Pooling",
+    "sentence_transformers.models.Normalize": "Normalize",
+    "sentence_transformers.base.modules.normalize.Normalize": "Normalize",
+    # Written by the first versions, which named modules by the file that defined them.
+    "sentence_transformers.models.Transformer.Transformer": "Transformer",
+    "sentence_transformers.models.Pooling.Pooling": "Pooling",
+    "sentence_transformers.models.Normalize.Normalize": "Normalize",
+}
+
+# Up to version 5 each kind of pooling is a switch of its own; from version 6 `pooling_mode` names the kind.
+_POOLING_SWITCHES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+_TRANSFORMER_CONFIG_FILES = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+
+_SIMILARITY_FUNCTIONS = ("cosine", "dot", "euclidean", "manhattan")
+
+
+@dataclass(frozen=True)
+class SentenceModules:
+    """Everything around the encoder that turns a text into its vector.
+
+    Attributes:
+        pooling: how token vectors become one.
+        normalize: whether the pooled vector is scaled to unit length.
+        embedding_dimension: width of the token vectors as the pooling's file states it, or None where it does not.
+        max_seq_length: longest input in tokens, special tokens included, or None where no file limits it. The
+            encoder's position embeddings limit it as well.
+        do_lower_case: whether texts are lowered before they are tokenized (besides what the tokenizer itself does).
+        prompts: text to put before an input, by the name of the kind of input (``"query"``, ...).
+        default_prompt_name: the prompt that an input without a kind gets, or None for none.
+        similarity: how vectors are meant to be compared (``"cosine"``, ``"dot"``, ...), or None where it is not said.
+    """
+
+    pooling: Pooling
+    normalize: bool
+    embedding_dimension: int | None
+    max_seq_length: int | None
+    do_lower_case: bool
+    prompts: Mapping[str, str]
+    default_prompt_name: str | None
+    similarity: str | None
+
+
+def read_sentence_modules(directory: str | os.PathLike[str]) -> SentenceModules | None:
+    """Read the sentence-transformers files of the model in ``directory``.
+
+    Returns:
+        None when there is no ``modules.json``: nothing then says how to pool, and the caller must be told.
+
+    Raises:
+        ModelNotFoundError: the pooling's config file is missing.
+        ModelConfigError: a file is malformed or contradicts itself.
+        UnsupportedError: a module, a kind of pooling or an option is not built; the message names it.
+    """
+    directory = Path(directory)
+    if not os.path.lexists(directory / "modules.json"):
+        return None
+    paths = _module_paths(directory / "modules.json")
+    pooling_file = directory / paths["Pooling"] / "config.json"
+    pooling_config = load_json_object(pooling_file)
+    normalize = "Normalize" in paths
+    if normalize:
+        _check_normalize(directory / paths["Normalize"] / "config.json")
+    max_seq_length, do_lower_case = _transformer_options(directory)
+    prompts, default_prompt_name, similarity = _model_options(directory / "config_sentence_transformers.json")
+    return SentenceModules(
+        pooling=_pooling(pooling_config, str(pooling_file)),
+        normalize=normalize,
+        embedding_dimension=_embedding_dimension(pooling_config, str(pooling_file)),
+        max_seq_length=max_seq_length,
+        do_lower_case=do_lower_case,
+        prompts=MappingProxyType(prompts),
+        default_prompt_name=default_prompt_name,
+        similarity=similarity,
+    )
+
+
+def _module_paths(path: Path) -> dict[str, str]:
+    """Return the folder of each kind of module, after checking that the list is one that is built."""
+    modules = load_json(path)
+    if not isinstance(modules, list) or not 0 < len(modules) <= MAX_MODULES:
+        raise ModelConfigError(f"{path}: is not a list of 1 to {MAX_MODULES} modules")
+    paths: dict[str, str] = {}
+    for position, module in enumerate(modules):
+        if not isinstance(module, dict):
+            raise ModelConfigError(f"{path}: module {position} is not an object")
+        fields = ConfigFields(module, f"{path}: module {position}")
+        type_name = fields.text("type")
+        kind = _MODULE_KINDS.get(type_name)
+        if kind is None:
+            raise UnsupportedError(
+                f"{path}: module {position} is {type_name!r}, which is not built; Transformer, Pooling and Normalize are"
+            )
+        if module.get("kwargs"):
+            raise UnsupportedError(f"{path}: module {position} ({kind}) has kwargs, which are not built")
+        if kind in paths:
+            raise UnsupportedError(f"{path}: module {position} is a second {kind}; only one is built")
+        folder = fields.text("path")
+        if not _stays_inside(folder):
+            raise ModelConfigError(f"{path}: module {position}: path {folder!r} leaves the model's directory")
+        paths[kind] = folder
+    if list(paths) not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise UnsupportedError(
+            f"{path}: the modules are {', '.join(paths)}; built is Transformer, Pooling and, after them, Normalize"
+        )
+    if paths["Transformer"] != "":
+        raise UnsupportedError(
+            f"{path}: the transformer's files lie in {paths['Transformer']!r}; move them beside modules.json and set "
+            'its path to ""'
+        )
+    return paths
+
+
+def _stays_inside(folder: str) -> bool:
+    if "\0" in folder or "\\" in folder or PureWindowsPath(folder).drive or PurePosixPath(folder).is_absolute():
+        return False
+    return ".." not in PurePosixPath(folder).parts
+
+
+def _pooling(config: Mapping[str, object], source: str) -> Pooling:
+    fields = ConfigFields(config, source)
+    for name in config:
+        if name.startswith("pooling_mode_") and name not in _POOLING_SWITCHES and config[name] is not False:
+            raise UnsupportedError(f"{source}: {name} is not built")
+    if not fields.flag("include_prompt", default=True):
+        raise UnsupportedError(f"{source}: include_prompt is false: leaving the prompt out of the pooling is not built")
+    switched = [mode for name, mode in _POOLING_SWITCHES.items() if fields.flag(name, default=False)]
+    if "pooling_mode" not in config:
+        modes = switched
+    else:
+        named = config["pooling_mode"]
+        modes = named if isinstance(named, list) else [fields.text("pooling_mode")]
+        if any(name in config for name in _POOLING_SWITCHES) and switched != modes:
+            raise ModelConfigError(f"{source}: pooling_mode is {named!r}, but the switches say {switched!r}")
+    if not modes:
+        raise ModelConfigError(f"{source}: no kind of pooling is switched on")
+    if len(modes) > 1:
+        raise UnsupportedError(f"{source}: several poolings ({', '.join(map(str, modes))}) are concatenated: not built")
+    try:
+        return Pooling(modes[0])
+    except ValueError:
+        built = ", ".join(repr(member.value) for member in Pooling)
+        raise UnsupportedError(f"{source}: pooling {modes[0]!r} is not built; {built} are") from None
+
+
+def _embedding_dimension(config: Mapping[str, object], source: str) -> int | None:
+    fields = ConfigFields(config, source)
+    stated = {
+        fields.integer(name, 1, 2**20)
+        for name in ("word_embedding_dimension", "embedding_dimension")
+        if config.get(name) is not None
+    }
+    if len(stated) > 1:
+        raise ModelConfigError(f"{source}: word_embedding_dimension and embedding_dimension differ")
+    return stated.pop() if stated else None
+
+
+def _check_normalize(path: Path) -> None:
+    """Refuse a normalisation of anything but the pooled vector. Up to version 5 it has no file at all."""
+    if not os.path.lexists(path):
+        return
+    config = load_json_object(path)
+    for name in ("module_input_name", "module_output_name"):
+        value = config.get(name)
+        if value not in (None, "sentence_embedding"):
+            raise UnsupportedError(f"{path}: {name} is {value!r}; only 'sentence_embedding' is built")
+
+
+def _transformer_options(directory: Path) -> tuple[int | None, bool]:
+    """Return the longest input and whether to lower the text first.
+
+    Up to version 5 the length is in the transformer's own file; later it is only in the tokenizer's.
+    """
+    max_seq_length: int | None = None
+    do_lower_case = False
+    path = next((directory / name for name in _TRANSFORMER_CONFIG_FILES if os.path.lexists(directory / name)), None)
+    if path is not None:
+        config = load_json_object(path)
+        fields = ConfigFields(config, str(path))
+        if config.get("max_seq_length") is not None:
+            max_seq_length = fields.integer("max_seq_length", 1, MAX_SEQUENCE_LENGTH)
+        do_lower_case = fields.flag("do_lower_case", default=False)
+        _check_transformer_task(config, str(path))
+    if max_seq_length is None:
+        max_seq_length = _tokenizer_limit(directory / "tokenizer_config.json")
+    return max_seq_length, do_lower_case
+
+
+def _check_transformer_task(config: Mapping[str, object], source: str) -> None:
+    expected = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings"}
+    for name, value in expected.items():
+        if config.get(name, value) != value:
+            raise UnsupportedError(f"{source}: {name} is {config[name]!r}; only {value!r} is built")
+    for name in ("query_length", "document_length", "query_expansion"):
+        if config.get(name):
+            raise UnsupportedError(f"{source}: {name} belongs to multi-vector models, which are not built")
+    modalities = config.get("modality_config", {})
+    text = modalities.get("text") if isinstance(modalities, dict) else None
+    if modalities and text != {"method": "forward", "method_output_name": "last_hidden_state"}:
+        raise UnsupportedError(f"{source}: modality_config asks for more than the last hidden state of a text")
+
+
+def _tokenizer_limit(path: Path) -> int | None:
+    if not os.path.lexists(path):
+        return None
+    value = load_json_object(path).get("model_max_length")
+    # "No limit" is written as a huge float-like number.
+    if value is None or (isinstance(value, (int, float)) and value > MAX_SEQUENCE_LENGTH):
+        return None
+    return ConfigFields({"model_max_length": value}, str(path)).integer("model_max_length", 1, MAX_SEQUENCE_LENGTH)
+
+
+def _model_options(path: Path) -> tuple[dict[str, str], str | None, str | None]:
+    """Return prompts, the default prompt's name and the similarity function; the file is optional."""
+    if not os.path.lexists(path):
+        return {}, None, None
+    config = load_json_object(path)
+    model_type = config.get("model_type", "SentenceTransformer")
+    if model_type != "SentenceTransformer":
+        raise UnsupportedError(f"{path}: model_type is {model_type!r}; only 'SentenceTransformer' is built")
+    prompts = config.get("prompts")
+    if prompts is None:
+        prompts = {}
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise ModelConfigError(f"{path}: prompts is not an object of strings")
+    default_prompt_name = config.get("default_prompt_name")
+    if default_prompt_name is not None and default_prompt_name not in prompts:
+        raise ModelConfigError(f"{path}: default_prompt_name {default_prompt_name!r} is none of the prompts")
+    similarity = config.get("similarity_fn_name")
+    if similarity is not None and similarity not in _SIMILARITY_FUNCTIONS:
+        raise UnsupportedError(f"{path}: similarity_fn_name {similarity!r} is none of {_SIMILARITY_FUNCTIONS}")
+    return dict(prompts), default_prompt_name, similarity

@@ -1,0 +1,97 @@
+"""Which files make a model's directory complete, and which of them a directory lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lattice_inference.checkpoint.json_file import load_json
+from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, read_shard_index
+from lattice_inference.errors import LatticeError
+from lattice_inference.known_models import KnownModel
+
+__all__ = ["DOWNLOAD_PATTERNS", "TOKENIZER_FILES", "missing_files"]
+
+#: Files of which a model needs at least one.
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "tokenizer.model")
+
+#: What is fetched from the hub besides weights: everything that some reader of ours looks at, and nothing else.
+DOWNLOAD_PATTERNS = (
+    "config.json",
+    "generation_config.json",
+    *TOKENIZER_FILES,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "modules.json",
+    "sentence_bert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "config_sentence_transformers.json",
+    "?_*/config.json",
+    INDEX_FILE,
+)
+
+
+def missing_files(directory: Path, *, known: KnownModel | None, files: Sequence[str] | None) -> tuple[str, ...]:
+    """Return what ``directory`` lacks of a complete model, in words; empty when nothing is missing.
+
+    A file counts as missing when it is absent, empty, or a symbolic link that leads nowhere, as an interrupted download
+    leaves them.
+
+    Args:
+        directory: where to look. It need not exist.
+        known: the known model that it should hold, if it is one. Those with digests must have their weights in one
+            file, and all of them come with ``modules.json``.
+        files: the names that are needed, relative to the directory, instead of the usual set.
+    """
+    if files is not None:
+        return tuple(name for name in files if not _is_there(directory / name))
+    missing = [name for name in ("config.json",) if not _is_there(directory / name)]
+    missing += _missing_weights(directory, known)
+    if not any(_is_there(directory / name) for name in TOKENIZER_FILES):
+        missing.append(" or ".join(TOKENIZER_FILES))
+    missing += _missing_modules(directory, known)
+    return tuple(missing)
+
+
+def _missing_weights(directory: Path, known: KnownModel | None) -> list[str]:
+    if _is_there(directory / SINGLE_FILE):
+        return []
+    if known is not None and any(name == SINGLE_FILE for name, _ in known.digests):
+        return [SINGLE_FILE]
+    if not _is_there(directory / INDEX_FILE):
+        return [f"{SINGLE_FILE} or {INDEX_FILE}"]
+    try:
+        shards = dict.fromkeys(read_shard_index(directory / INDEX_FILE).values())
+    except LatticeError as error:
+        return [f"{INDEX_FILE} ({error})"]
+    return [shard for shard in shards if not _is_there(directory / shard)]
+
+
+def _missing_modules(directory: Path, known: KnownModel | None) -> list[str]:
+    """Say which of the sentence-transformers files are missing: the list of modules, and the pooling that it names."""
+    if not _is_there(directory / "modules.json"):
+        return ["modules.json"] if known is not None else []
+    try:
+        modules = load_json(directory / "modules.json")
+    except LatticeError as error:
+        return [f"modules.json ({error})"]
+    missing = []
+    for module in modules if isinstance(modules, list) else ():
+        kind, path = (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
+        # Other modules may have no files; whether the list makes sense is checked where it is read.
+        if isinstance(kind, str) and kind.endswith(".Pooling") and isinstance(path, str):
+            name = f"{path}/config.json"
+            if ".." not in path and not _is_there(directory / name):
+                missing.append(name)
+    return missing
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file() and path.stat().st_size > 0
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,76 @@
+"""Types of the tokenizers' C code."""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+UNICODE_TABLES_SOURCE: Final[str]
+MAX_TEXT_CHARACTERS: Final[int]
+MAX_STEPS: Final[int]
+
+NORMALIZE_CLEAN: Final[int]
+NORMALIZE_SPACE_CJK: Final[int]
+NORMALIZE_NFD: Final[int]
+NORMALIZE_NFC: Final[int]
+NORMALIZE_NFKD: Final[int]
+NORMALIZE_NFKC: Final[int]
+NORMALIZE_DROP_NONSPACING: Final[int]
+NORMALIZE_DROP_COMBINING: Final[int]
+NORMALIZE_LOWERCASE: Final[int]
+NORMALIZE_STRIP_LEFT: Final[int]
+NORMALIZE_STRIP_RIGHT: Final[int]
+
+SPLIT_WHITESPACE: Final[int]
+SPLIT_WORD_RUNS: Final[int]
+SPLIT_PUNCTUATION_ISOLATED: Final[int]
+SPLIT_PUNCTUATION_REMOVED: Final[int]
+SPLIT_PUNCTUATION_CONTIGUOUS: Final[int]
+SPLIT_PUNCTUATION_TO_PREVIOUS: Final[int]
+SPLIT_PUNCTUATION_TO_NEXT: Final[int]
+
+ADDED_SINGLE_WORD: Final[int]
+ADDED_STRIP_LEFT: Final[int]
+ADDED_STRIP_RIGHT: Final[int]
+ADDED_SPECIAL: Final[int]
+
+LONGEST_FIRST: Final[int]
+ONLY_FIRST: Final[int]
+ONLY_SECOND: Final[int]
+
+Encoded = tuple[
+    npt.NDArray[np.int32],
+    npt.NDArray[np.int32],
+    npt.NDArray[np.int32],
+    npt.NDArray[np.int32],
+    npt.NDArray[np.int32],
+    npt.NDArray[np.bool_],
+]
+
+class Template:
+    """Where special tokens stand around one text or a pair, with the token types."""
+
+    special_count: int
+    def __init__(self, parts: list[tuple[int, int, int]]) -> None: ...
+
+class Pipeline:
+    """Normalizer, pre-tokenizer, WordPiece vocabulary and added tokens, ready to run; immutable once finished."""
+
+    def __init__(self, normalize_steps: bytes, split_steps: bytes) -> None: ...
+    def set_wordpiece(
+        self, vocabulary: dict[str, int], unknown_id: int, prefix: str, max_word_characters: int
+    ) -> None: ...
+    def finish(self, raw_tokens: list[tuple[str, int, int]], normalized_tokens: list[tuple[str, int, int]]) -> None: ...
+    def split(self, text: str) -> tuple[str, list[int], list[tuple[int, int]]]: ...
+    def encode(
+        self,
+        texts: tuple[str, ...],
+        seconds: tuple[str | None, ...] | None,
+        single: Template,
+        pair: Template,
+        max_tokens: int,
+        strategy: int,
+        cut_left: bool,
+        find_special: bool,
+        want_offsets: bool,
+    ) -> Encoded: ...

@@ -1,0 +1,433 @@
+"""The door to the tokenizers' C code: checks and holds Python objects, drops the GIL, calls."""
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+cimport numpy as cnp
+
+from lattice_inference.errors import InvalidInputError
+
+cnp.import_array()
+
+
+cdef extern from "Python.h":
+    ctypedef uint32_t Py_UCS4
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+    object PyUnicode_FromKindAndData(int kind, const void* data, Py_ssize_t size)
+
+
+cdef extern from "unicode.h":
+    const char lt_unicode_tables_source[]
+    int LT_MAX_DECOMPOSITION
+
+
+cdef extern from "text.h" nogil:
+    int LT_OK
+    ctypedef struct lt_input:
+        const void* data
+        int32_t length
+        uint8_t kind
+    ctypedef struct lt_character:
+        uint32_t code_point
+        int32_t source
+    ctypedef struct lt_text:
+        lt_character* items
+        size_t size
+    ctypedef struct lt_span:
+        int32_t start
+        int32_t end
+    ctypedef struct lt_spans:
+        lt_span* items
+        size_t size
+    ctypedef struct lt_token:
+        int32_t id
+        int32_t start
+        int32_t end
+    ctypedef struct lt_scratch:
+        lt_text text
+        lt_spans spans
+    void lt_scratch_free(lt_scratch* scratch)
+
+
+cdef extern from "trie.h" nogil:
+    int LT_TRIE_ROOT
+    int LT_TRIE_NONE
+    ctypedef struct lt_trie_node:
+        pass
+    ctypedef struct lt_trie:
+        lt_trie_node* nodes
+    int lt_trie_build(lt_trie* trie, const uint8_t* data, const int32_t* offsets, const int32_t* values, int32_t count)
+    int32_t lt_trie_step(const lt_trie_node* nodes, int32_t node, uint8_t byte)
+
+
+cdef extern from "added_tokens.h" nogil:
+    int LT_ADDED_SINGLE_WORD
+    int LT_ADDED_STRIP_LEFT
+    int LT_ADDED_STRIP_RIGHT
+    int LT_ADDED_SPECIAL
+    ctypedef struct lt_added_tokens:
+        lt_trie trie
+        const int32_t* ids
+        const uint8_t* flags
+        uint8_t* can_start
+
+
+cdef extern from "normalize.h" nogil:
+    int LT_NORMALIZE_CLEAN
+    int LT_NORMALIZE_SPACE_CJK
+    int LT_NORMALIZE_NFD
+    int LT_NORMALIZE_NFC
+    int LT_NORMALIZE_NFKD
+    int LT_NORMALIZE_NFKC
+    int LT_NORMALIZE_DROP_NONSPACING
+    int LT_NORMALIZE_DROP_COMBINING
+    int LT_NORMALIZE_LOWERCASE
+    int LT_NORMALIZE_STRIP_LEFT
+    int LT_NORMALIZE_STRIP_RIGHT
+    int LT_NORMALIZE_STEPS
+    int lt_normalize(const uint8_t* steps, size_t count, lt_scratch* scratch)
+
+
+cdef extern from "pre_tokenize.h" nogil:
+    int LT_SPLIT_WHITESPACE
+    int LT_SPLIT_WORD_RUNS
+    int LT_SPLIT_PUNCTUATION_ISOLATED
+    int LT_SPLIT_PUNCTUATION_REMOVED
+    int LT_SPLIT_PUNCTUATION_CONTIGUOUS
+    int LT_SPLIT_PUNCTUATION_TO_PREVIOUS
+    int LT_SPLIT_PUNCTUATION_TO_NEXT
+    int LT_SPLIT_STEPS
+    int lt_pre_tokenize(const uint8_t* steps, size_t count, const lt_text* text, int32_t start, int32_t end,
+                        lt_scratch* scratch)
+
+
+cdef extern from "pipeline.h" nogil:
+    int LT_MAX_STEPS
+    ctypedef struct lt_wordpiece:
+        lt_trie vocabulary
+        int32_t continuation_root
+        int32_t unknown_id
+        int32_t max_word_characters
+    ctypedef struct lt_pipeline:
+        lt_added_tokens raw_added
+        lt_added_tokens normalized_added
+        uint8_t* normalize_steps
+        size_t normalize_count
+        uint8_t* split_steps
+        size_t split_count
+        lt_wordpiece model
+    int lt_pipeline_finish(lt_pipeline* pipeline, lt_scratch* scratch)
+    void lt_pipeline_free(lt_pipeline* pipeline)
+    int lt_load(const lt_input* text, int32_t start, int32_t end, lt_scratch* scratch)
+
+
+cdef extern from "batch.h" nogil:
+    int LT_TRUNCATION_TOO_SHORT
+    int LT_LONE_SURROGATE
+    int LT_TOO_MANY_TOKENS
+    int LT_NO_ROOM
+    ctypedef struct lt_template_part:
+        int32_t sequence
+        int32_t id
+        int32_t type_id
+    ctypedef struct lt_template:
+        const lt_template_part* parts
+        size_t count
+    ctypedef enum lt_truncation_strategy:
+        pass
+    ctypedef struct lt_truncation:
+        int32_t max_tokens
+        lt_truncation_strategy strategy
+        bint cut_left
+    ctypedef struct lt_batch:
+        lt_token* tokens
+        int32_t* type_ids
+        size_t size
+        size_t failed_text
+        int32_t failed_character
+    int lt_encode_batch(const lt_pipeline* pipeline, const lt_input* texts, const lt_input* seconds, size_t count,
+                        lt_template single, lt_template pair, lt_truncation truncation, bint find_special, lt_batch* batch,
+                        int32_t* boundaries, int32_t* token_counts, uint8_t* truncated)
+    void lt_batch_free(lt_batch* batch)
+
+
+UNICODE_TABLES_SOURCE = lt_unicode_tables_source.decode("ascii")
+MAX_TEXT_CHARACTERS = (2**31 - 1) // LT_MAX_DECOMPOSITION
+MAX_STEPS = LT_MAX_STEPS
+
+NORMALIZE_CLEAN = LT_NORMALIZE_CLEAN
+NORMALIZE_SPACE_CJK = LT_NORMALIZE_SPACE_CJK
+NORMALIZE_NFD = LT_NORMALIZE_NFD
+NORMALIZE_NFC = LT_NORMALIZE_NFC
+NORMALIZE_NFKD = LT_NORMALIZE_NFKD
+NORMALIZE_NFKC = LT_NORMALIZE_NFKC
+NORMALIZE_DROP_NONSPACING = LT_NORMALIZE_DROP_NONSPACING
+NORMALIZE_DROP_COMBINING = LT_NORMALIZE_DROP_COMBINING
+NORMALIZE_LOWERCASE = LT_NORMALIZE_LOWERCASE
+NORMALIZE_STRIP_LEFT = LT_NORMALIZE_STRIP_LEFT
+NORMALIZE_STRIP_RIGHT = LT_NORMALIZE_STRIP_RIGHT
+
+SPLIT_WHITESPACE = LT_SPLIT_WHITESPACE
+SPLIT_WORD_RUNS = LT_SPLIT_WORD_RUNS
+SPLIT_PUNCTUATION_ISOLATED = LT_SPLIT_PUNCTUATION_ISOLATED
+SPLIT_PUNCTUATION_REMOVED = LT_SPLIT_PUNCTUATION_REMOVED
+SPLIT_PUNCTUATION_CONTIGUOUS = LT_SPLIT_PUNCTUATION_CONTIGUOUS
+SPLIT_PUNCTUATION_TO_PREVIOUS = LT_SPLIT_PUNCTUATION_TO_PREVIOUS
+SPLIT_PUNCTUATION_TO_NEXT = LT_SPLIT_PUNCTUATION_TO_NEXT
+
+ADDED_SINGLE_WORD = LT_ADDED_SINGLE_WORD
+ADDED_STRIP_LEFT = LT_ADDED_STRIP_LEFT
+ADDED_STRIP_RIGHT = LT_ADDED_STRIP_RIGHT
+ADDED_SPECIAL = LT_ADDED_SPECIAL
+
+LONGEST_FIRST, ONLY_FIRST, ONLY_SECOND = 0, 1, 2
+
+
+cdef int _describe(object text, lt_input* out, Py_ssize_t index) except -1:
+    """Point out at the characters of text, which the caller keeps alive."""
+    if not isinstance(text, str):
+        raise InvalidInputError(f"text {index} is of type {type(text).__name__}; expected str")
+    cdef Py_ssize_t length = PyUnicode_GET_LENGTH(text)
+    if length > MAX_TEXT_CHARACTERS:
+        raise InvalidInputError(
+            f"text {index} has {length:,} characters; the limit is {MAX_TEXT_CHARACTERS:,}: split it"
+        )
+    out.data = PyUnicode_DATA(text)
+    out.length = <int32_t>length
+    out.kind = <uint8_t>PyUnicode_KIND(text)
+    return 0
+
+
+cdef object _new_array(Py_ssize_t rows, Py_ssize_t columns, int dtype):
+    cdef cnp.npy_intp shape[2]
+    shape[0] = rows
+    shape[1] = columns
+    return cnp.PyArray_SimpleNew(2 if columns else 1, shape, dtype)
+
+
+cdef _raise(int status, lt_batch* batch, Py_ssize_t max_tokens):
+    if status == LT_LONE_SURROGATE:
+        raise InvalidInputError(
+            f"text {batch.failed_text} has a lone surrogate at character {batch.failed_character}, which no "
+            "Unicode text contains; decode the bytes with errors='replace'"
+        )
+    if status == LT_TRUNCATION_TOO_SHORT:
+        raise InvalidInputError(
+            f"text {batch.failed_text}: dropping every token of the side that may be cut does not reach the limit"
+        )
+    if status == LT_TOO_MANY_TOKENS:
+        raise InvalidInputError("the texts have more than 2,147,483,647 tokens together; split them")
+    if status == LT_NO_ROOM:
+        raise InvalidInputError(
+            f"text {batch.failed_text}: a limit of {max_tokens} tokens leaves no room for the special tokens; raise it or "
+            "pass add_special_tokens=False"
+        )
+    raise MemoryError
+
+
+cdef tuple _arrays(lt_batch* batch, bint want_offsets):
+    cdef Py_ssize_t size = <Py_ssize_t>batch.size, i
+    ids = _new_array(size, 0, cnp.NPY_INT32)
+    type_ids = _new_array(size, 0, cnp.NPY_INT32)
+    cdef int32_t* id_data = <int32_t*>cnp.PyArray_DATA(ids)
+    cdef int32_t* offset_data
+    if size:
+        memcpy(cnp.PyArray_DATA(type_ids), batch.type_ids, size * sizeof(int32_t))
+    for i in range(size):
+        id_data[i] = batch.tokens[i].id
+    offsets = _new_array(size if want_offsets else 0, 2, cnp.NPY_INT32)
+    if not want_offsets:
+        return ids, offsets, type_ids
+    offset_data = <int32_t*>cnp.PyArray_DATA(offsets)
+    for i in range(size):
+        offset_data[2 * i] = batch.tokens[i].start
+        offset_data[2 * i + 1] = batch.tokens[i].end
+    return ids, offsets, type_ids
+
+
+cdef class Template:
+    """Where special tokens stand around one text or a pair, with the token types."""
+
+    cdef lt_template_part* parts
+    cdef Py_ssize_t count
+    cdef readonly Py_ssize_t special_count
+
+    def __cinit__(self, parts):
+        self.count = len(parts)
+        self.special_count = 0
+        self.parts = <lt_template_part*>PyMem_Malloc(max(1, self.count) * sizeof(lt_template_part))
+        if self.parts == NULL:
+            raise MemoryError
+        for i, (sequence, token_id, type_id) in enumerate(parts):
+            if not -1 <= sequence <= 1:
+                raise ValueError(f"template part {i} names sequence {sequence}; expected -1, 0 or 1")
+            self.parts[i] = lt_template_part(sequence, token_id, type_id)
+            self.special_count += sequence < 0
+
+    def __dealloc__(self):
+        PyMem_Free(self.parts)
+
+
+cdef class Pipeline:
+    """Normalizer, pre-tokenizer, WordPiece vocabulary and added tokens, ready to run; immutable once finished."""
+
+    cdef lt_pipeline pipeline
+    cdef object kept_alive  # the bytes that the pipeline points into
+    cdef bint finished
+
+    def __cinit__(self, bytes normalize_steps, bytes split_steps):
+        memset(&self.pipeline, 0, sizeof(lt_pipeline))
+        self.kept_alive = []
+        for steps, limit in ((normalize_steps, LT_NORMALIZE_STEPS), (split_steps, LT_SPLIT_STEPS)):
+            if len(steps) > LT_MAX_STEPS or any(step >= limit for step in steps):
+                raise ValueError(f"at most {LT_MAX_STEPS} known steps, got {list(steps)}")
+        memcpy(self.pipeline.normalize_steps, <const char*>normalize_steps, len(normalize_steps))
+        memcpy(self.pipeline.split_steps, <const char*>split_steps, len(split_steps))
+        self.pipeline.normalize_count = len(normalize_steps)
+        self.pipeline.split_count = len(split_steps)
+
+    def __dealloc__(self):
+        lt_pipeline_free(&self.pipeline)
+
+    cdef int _build(self, lt_trie* trie, dict values) except -1:
+        """Build a trie from strings with their values."""
+        keys = sorted(values)  # str compares by code point, which is the bytewise order of UTF-8 too
+        encoded = [key.encode() for key in keys]
+        data = b"".join(encoded)
+        cdef Py_ssize_t count = len(keys), i, end = 0
+        cdef int32_t* numbers = <int32_t*>malloc((2 * count + 1) * sizeof(int32_t))
+        if numbers == NULL:
+            raise MemoryError
+        try:
+            numbers[0] = 0
+            for i in range(count):
+                end += len(<bytes>encoded[i])
+                numbers[i + 1] = <int32_t>end
+                numbers[count + 1 + i] = values[keys[i]]
+            if lt_trie_build(trie, <const uint8_t*><const char*>data, numbers, numbers + count + 1, <int32_t>count) != LT_OK:
+                raise MemoryError
+        finally:
+            free(numbers)
+        return 0
+
+    def set_wordpiece(self, dict vocabulary, Py_ssize_t unknown_id, str prefix, Py_ssize_t max_word_characters):
+        """Set the model: non-empty pieces with their ids, and the prefix of continuing pieces."""
+        if self.pipeline.model.vocabulary.nodes != NULL:
+            raise ValueError("the model is set already")
+        self._build(&self.pipeline.model.vocabulary, vocabulary)
+        cdef int32_t node = LT_TRIE_ROOT
+        for byte in prefix.encode():
+            if node >= 0:
+                node = lt_trie_step(self.pipeline.model.vocabulary.nodes, node, byte)
+        self.pipeline.model.continuation_root = node
+        self.pipeline.model.unknown_id = <int32_t>unknown_id
+        self.pipeline.model.max_word_characters = <int32_t>min(max_word_characters, MAX_TEXT_CHARACTERS)
+
+    cdef int _set_added(self, lt_added_tokens* added, list tokens) except -1:
+        ids = bytearray()
+        flags = bytearray()
+        for content, token_id, token_flags in tokens:
+            ids += (<int>token_id).to_bytes(4, "little")
+            flags.append(token_flags)
+            added.can_start[ord(content[0]) & 0xFF] = 1
+        kept_ids, kept_flags = bytes(ids), bytes(flags)
+        self.kept_alive += [kept_ids, kept_flags]
+        added.ids = <const int32_t*><const char*>kept_ids
+        added.flags = <const uint8_t*><const char*>kept_flags
+        return self._build(&added.trie, {content: i for i, (content, _, _) in enumerate(tokens)})
+
+    def finish(self, list raw_tokens, list normalized_tokens):
+        """Set the added tokens, (content, id, flags) with distinct non-empty contents, and make the pipeline usable."""
+        if self.finished or self.pipeline.model.vocabulary.nodes == NULL:
+            raise ValueError("a pipeline is finished once, with a model")
+        self._set_added(&self.pipeline.raw_added, raw_tokens)
+        self._set_added(&self.pipeline.normalized_added, normalized_tokens)
+        cdef lt_scratch scratch
+        memset(&scratch, 0, sizeof(lt_scratch))
+        cdef int status = lt_pipeline_finish(&self.pipeline, &scratch)
+        lt_scratch_free(&scratch)
+        if status != LT_OK:
+            raise MemoryError
+        self.finished = True
+
+    def split(self, str text):
+        """Normalize and pre-tokenize text: the normalized text, each character's source, and the words' ranges."""
+        cdef lt_input view
+        _describe(text, &view, 0)
+        cdef lt_scratch scratch
+        memset(&scratch, 0, sizeof(lt_scratch))
+        cdef size_t i
+        try:
+            if (lt_load(&view, 0, view.length, &scratch) != LT_OK
+                    or lt_normalize(self.pipeline.normalize_steps, self.pipeline.normalize_count, &scratch) != LT_OK
+                    or lt_pre_tokenize(self.pipeline.split_steps, self.pipeline.split_count, &scratch.text, 0,
+                                       <int32_t>scratch.text.size, &scratch) != LT_OK):
+                raise MemoryError
+            normalized = "".join([chr(scratch.text.items[i].code_point) for i in range(scratch.text.size)])
+            sources = [scratch.text.items[i].source for i in range(scratch.text.size)]
+            words = [(scratch.spans.items[i].start, scratch.spans.items[i].end) for i in range(scratch.spans.size)]
+            return normalized, sources, words
+        finally:
+            lt_scratch_free(&scratch)
+
+    def encode(self, tuple texts, tuple seconds, Template single not None, Template pair not None,
+               Py_ssize_t max_tokens, int strategy, bint cut_left, bint find_special, bint want_offsets):
+        """Encode texts: ids, offsets (none unless wanted), type ids, boundaries, counts before truncation, truncated.
+
+        seconds is None, or as long as texts and holds None where a text stands alone. max_tokens counts the template's
+        special tokens; -1 is no limit.
+        """
+        if not self.finished:
+            raise ValueError("the pipeline is not finished")
+        cdef Py_ssize_t count = len(texts), i
+        if seconds is not None and len(seconds) != count:
+            raise ValueError("as many second texts as texts are needed")
+        if not 0 <= strategy <= 2:
+            raise ValueError(f"truncation strategy {strategy} does not exist")
+        cdef lt_input few[4]
+        cdef lt_input* inputs = few
+        cdef lt_input* paired = NULL
+        cdef lt_batch batch
+        cdef lt_truncation truncation
+        cdef lt_template single_parts
+        cdef lt_template pair_parts
+        cdef int status
+        memset(&batch, 0, sizeof(lt_batch))
+        truncation.max_tokens = <int32_t>min(max_tokens, 2**31 - 1)
+        truncation.strategy = <lt_truncation_strategy>strategy
+        truncation.cut_left = cut_left
+        single_parts = lt_template(single.parts, single.count)
+        pair_parts = lt_template(pair.parts, pair.count)
+        boundaries = _new_array(count + 1, 0, cnp.NPY_INT32)
+        counts = _new_array(count, 0, cnp.NPY_INT32)
+        truncated = _new_array(count, 0, cnp.NPY_BOOL)
+        cdef int32_t* boundary_data = <int32_t*>cnp.PyArray_DATA(boundaries)
+        cdef int32_t* count_data = <int32_t*>cnp.PyArray_DATA(counts)
+        cdef uint8_t* truncated_data = <uint8_t*>cnp.PyArray_DATA(truncated)
+        if count > 2:
+            inputs = <lt_input*>PyMem_Malloc(2 * count * sizeof(lt_input))
+            if inputs == NULL:
+                raise MemoryError
+        try:
+            for i in range(count):
+                _describe(texts[i], &inputs[i], i)
+            if seconds is not None:
+                paired = inputs + count
+                for i in range(count):
+                    if seconds[i] is None:
+                        memset(&paired[i], 0, sizeof(lt_input))
+                    else:
+                        _describe(seconds[i], &paired[i], i)
+            with nogil:
+                status = lt_encode_batch(&self.pipeline, inputs, paired, count, single_parts, pair_parts, truncation,
+                                         find_special, &batch, boundary_data, count_data, truncated_data)
+            if status != LT_OK:
+                _raise(status, &batch, max_tokens)
+            return (*_arrays(&batch, want_offsets), boundaries, counts, truncated)
+        finally:
+            lt_batch_free(&batch)
+            if inputs != few:
+                PyMem_Free(inputs)

@@ -1,0 +1,95 @@
+"""Added tokens: strings that become one token wherever a text has them, before it is normalized or split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lattice_inference.errors import TokenizerError
+from lattice_inference.tokenizer import _tokenizer as native
+from lattice_inference.tokenizer.fields import Fields
+from lattice_inference.tokenizer.wordpiece import MAX_TOKEN_BYTES
+
+__all__ = ["AddedToken", "assign_ids", "parse_added_tokens"]
+
+
+@dataclass(frozen=True)
+class AddedToken:
+    """One added token.
+
+    ``single_word``: only where no word character touches it; ``lstrip``, ``rstrip``: takes the white space beside it;
+    ``normalized``: searched in the normalized text, itself normalized, instead of in the text as given; ``special``: a
+    token that means something to the model, left out by ``decode`` and found in texts only on request.
+    """
+
+    content: str
+    single_word: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
+    normalized: bool = True
+    special: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.content:
+            raise TokenizerError("an added token is empty")
+        try:
+            size = len(self.content.encode())
+        except UnicodeEncodeError:
+            raise TokenizerError(f"the added token {self.content[:60]!r} has a lone surrogate") from None
+        if size > MAX_TOKEN_BYTES:
+            raise TokenizerError(f"an added token has {size:,} bytes; the limit is {MAX_TOKEN_BYTES:,}")
+
+    @property
+    def flags(self) -> int:
+        """The flags of the C code."""
+        return (
+            self.single_word * native.ADDED_SINGLE_WORD
+            | self.lstrip * native.ADDED_STRIP_LEFT
+            | self.rstrip * native.ADDED_STRIP_RIGHT
+            | self.special * native.ADDED_SPECIAL
+        )
+
+
+def parse_added_tokens(value: object, where: str = "added_tokens") -> list[tuple[AddedToken, int]]:
+    """Return the added tokens of a tokenizer.json with the ids that it states."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise TokenizerError(f"{where} is a {type(value).__name__}; expected an array")
+    tokens = []
+    for i, item in enumerate(value):
+        fields = Fields(item, f"{where}[{i}]")
+        token = AddedToken(
+            content=fields.string("content"),
+            single_word=fields.boolean("single_word"),
+            lstrip=fields.boolean("lstrip"),
+            rstrip=fields.boolean("rstrip"),
+            normalized=fields.boolean("normalized"),
+            special=fields.boolean("special"),
+        )
+        tokens.append((token, fields.integer("id", 0, 2**31 - 1)))
+        fields.finish()
+    return tokens
+
+
+def assign_ids(tokens: list[AddedToken], vocabulary: dict[str, int]) -> dict[str, int]:
+    """Return the id of each added token: the vocabulary's if it has one, else the next free one behind it.
+
+    Hugging Face's library numbers them so and does not look at the id that a file states.
+    """
+    ids: dict[str, int] = {}
+    taken = set(vocabulary.values())
+    highest = -1
+    for token in tokens:
+        if token.content in ids:
+            raise TokenizerError(f"the added token {token.content!r} is listed twice")
+        token_id = vocabulary.get(token.content, -1)
+        if token_id < 0:
+            token_id = max(len(vocabulary), highest + 1)
+            if token_id in taken:
+                raise TokenizerError(
+                    f"the added token {token.content!r} would get the id {token_id}, which the vocabulary uses: "
+                    "its ids have holes"
+                )
+        ids[token.content] = token_id
+        highest = max(highest, token_id)
+    return ids

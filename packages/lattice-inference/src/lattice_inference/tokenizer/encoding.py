@@ -1,0 +1,98 @@
+"""What encoding gives: the tokens of one text, or of many texts laid end to end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Encoding", "PackedEncoding"]
+
+Int32Array = npt.NDArray[np.int32]
+
+
+class Vocabulary(Protocol):
+    """What can name tokens."""
+
+    def id_to_token(self, token_id: int) -> str | None:
+        """Return the token with the id ``token_id``, or ``None`` if there is none."""
+
+
+class Encoding:
+    """The tokens of one text or pair.
+
+    ``ids`` (n,) int32; ``offsets`` (n, 2) int32: the characters ``text[start:end]`` that a token stands for, in the
+    text that it comes from, (0, 0) for a special token of the template; ``type_ids`` (n,) int32: which text of a pair a
+    token belongs to; ``truncated``: whether tokens were dropped to keep a limit.
+    """
+
+    __slots__ = ("_padding", "_vocabulary", "ids", "offsets", "truncated", "type_ids")
+
+    def __init__(
+        self,
+        ids: Int32Array,
+        offsets: Int32Array,
+        type_ids: Int32Array,
+        truncated: bool,
+        vocabulary: Vocabulary,
+        padding: tuple[int, int] = (0, 0),
+    ) -> None:
+        self.ids = ids
+        self.offsets = offsets
+        self.type_ids = type_ids
+        self.truncated = truncated
+        self._vocabulary = vocabulary
+        self._padding = padding
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        return f"Encoding({len(self)} tokens, truncated={self.truncated})"
+
+    @property
+    def tokens(self) -> list[str]:
+        """The tokens as strings, looked up when asked for."""
+        return [self._vocabulary.id_to_token(token_id) or "" for token_id in self.ids.tolist()]
+
+    @property
+    def attention_mask(self) -> Int32Array:
+        """(n,) int32: 0 for padding (which only a file's own limits add), else 1."""
+        mask = np.ones(len(self.ids), np.int32)
+        left, right = self._padding
+        mask[:left] = 0
+        mask[len(mask) - right :] = 0
+        return mask
+
+    def padded(self, length: int, *, left: bool, token_id: int, type_id: int) -> Encoding:
+        """Return the encoding filled up to ``length`` tokens; one that is as long already is returned as it is."""
+        missing = length - len(self.ids)
+        if missing <= 0:
+            return self
+        width = (missing, 0) if left else (0, missing)
+        return Encoding(
+            np.pad(self.ids, width, constant_values=token_id),
+            np.pad(self.offsets, (width, (0, 0))),
+            np.pad(self.type_ids, width, constant_values=type_id),
+            self.truncated,
+            self._vocabulary,
+            (self._padding[0] + width[0], self._padding[1] + width[1]),
+        )
+
+
+@dataclass(slots=True)
+class PackedEncoding:
+    """The tokens of B texts laid end to end, T in all, without padding.
+
+    ``token_ids`` (T,) int32; ``cu_seqlens`` (B + 1,) int32: text i has the tokens ``cu_seqlens[i]:cu_seqlens[i + 1]``;
+    ``type_ids`` (T,) int32; ``token_counts`` (B,) int32: the tokens that each text has without truncation, special
+    tokens included; ``truncated`` (B,) bool.
+    """
+
+    token_ids: Int32Array
+    cu_seqlens: Int32Array
+    type_ids: Int32Array
+    token_counts: Int32Array
+    truncated: npt.NDArray[np.bool_]

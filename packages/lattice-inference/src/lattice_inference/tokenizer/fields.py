@@ -1,0 +1,129 @@
+"""Reads JSON files and objects strictly: a missing field, a wrong type or a field nobody asked for is an error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from lattice_inference.errors import TokenizerError
+
+__all__ = ["MAX_FILE_BYTES", "Fields", "read_json_object", "read_text_file"]
+
+MAX_FILE_BYTES = 64 * 2**20
+"""Largest tokenizer file that is read; the largest published ones have about half."""
+
+T = TypeVar("T")
+
+_REQUIRED = object()
+
+
+def read_text_file(path: Path) -> str:
+    """Return the UTF-8 text of ``path``; raise :class:`TokenizerError` if it is too large or not UTF-8."""
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise TokenizerError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes, the limit for a tokenizer file")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise TokenizerError(f"{path} is not UTF-8: {error}") from None
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in ``path``; raise :class:`TokenizerError` if it holds anything else."""
+    text = read_text_file(path)
+    if text.startswith("version https://git-lfs"):
+        raise TokenizerError(f"{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`")
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise TokenizerError(f"{path} is nested too deeply") from None
+    except ValueError as error:
+        raise TokenizerError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise TokenizerError(f"{path} holds a JSON {type(value).__name__}; expected an object")
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+class Fields:
+    """One JSON object, read field by field; :meth:`finish` refuses what was not read.
+
+    ``where`` names the object in messages, such as ``normalizer.normalizers[1]``.
+    """
+
+    def __init__(self, value: object, where: str) -> None:
+        if not isinstance(value, dict):
+            raise TokenizerError(f"{where} is a {type(value).__name__}; expected an object")
+        self.where = where
+        self._values = cast(Mapping[str, object], value)
+        self._read = {"type"}
+
+    def has(self, name: str) -> bool:
+        """Return whether the object has the field."""
+        return name in self._values
+
+    def raw(self, name: str, default: object = _REQUIRED) -> object:
+        """Return the field as it is."""
+        self._read.add(name)
+        value = self._values.get(name, default)
+        if value is _REQUIRED:
+            raise TokenizerError(f"{self.where} lacks the field {name!r}")
+        return value
+
+    def _typed(self, name: str, kind: type[T], default: object) -> T:
+        value = self.raw(name, default)
+        if type(value) is not kind:
+            raise TokenizerError(f"{self.where}.{name} is {_shown(value)}; expected {kind.__name__}")
+        return value
+
+    def boolean(self, name: str, default: object = _REQUIRED) -> bool:
+        """Return a field that must be true or false."""
+        return self._typed(name, bool, default)
+
+    def string(self, name: str, default: object = _REQUIRED) -> str:
+        """Return a field that must be a string."""
+        return self._typed(name, str, default)
+
+    def integer(self, name: str, low: int, high: int, default: object = _REQUIRED) -> int:
+        """Return a field that must be an integer from ``low`` to ``high``."""
+        value = self._typed(name, int, default)
+        if not low <= value <= high:
+            raise TokenizerError(f"{self.where}.{name} is {_shown(value)}; expected {low} to {high}")
+        return value
+
+    def array(self, name: str, default: object = _REQUIRED) -> list[object]:
+        """Return a field that must be an array."""
+        return self._typed(name, list, default)
+
+    def choice(self, name: str, choices: Mapping[str, T], default: object = _REQUIRED) -> T:
+        """Return what the field's string stands for in ``choices``."""
+        value = self.string(name, default)
+        if value not in choices:
+            raise TokenizerError(f"{self.where}.{name} is {_shown(value)}; expected one of {sorted(choices)}")
+        return choices[value]
+
+    def nested(self, name: str, parse: Callable[[object, str], T]) -> list[T]:
+        """Parse every element of an array field with ``parse(element, where)``."""
+        return [parse(item, f"{self.where}.{name}[{i}]") for i, item in enumerate(self.array(name))]
+
+    def finish(self) -> None:
+        """Refuse fields that were not read: what we do not know may change ids."""
+        unknown = sorted(set(self._values) - self._read)
+        if unknown:
+            raise TokenizerError(f"{self.where} has fields that are not known here: {', '.join(unknown)}")
+
+
+def component_type(value: object, where: str) -> str:
+    """Return the ``type`` of a component of a tokenizer.json."""
+    return Fields(value, where).string("type")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

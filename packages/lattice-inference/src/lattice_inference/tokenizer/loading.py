@@ -1,0 +1,57 @@
+"""Finds and loads a tokenizer's file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lattice_inference.errors import ModelNotFoundError, UnsupportedError
+from lattice_inference.tokenizer.definition import parse_definition
+from lattice_inference.tokenizer.fields import read_json_object
+from lattice_inference.tokenizer.tokenizer import Tokenizer
+from lattice_inference.tokenizer.vocabulary_file import read_vocabulary_file
+
+__all__ = ["load_tokenizer"]
+
+_OTHER_FORMATS = {
+    "tokenizer.model": "a SentencePiece model",
+    "vocab.json": "a BPE vocabulary",
+    "merges.txt": "BPE merges",
+    "*.gguf": "a GGUF file",
+    "*.tiktoken": "a tiktoken vocabulary",
+}
+
+
+def load_tokenizer(path: str | os.PathLike[str], *, apply_file_limits: bool = False) -> Tokenizer:
+    """Load a tokenizer from a directory, a tokenizer.json or a vocab.txt.
+
+    A directory's tokenizer.json is taken before its vocab.txt. A vocab.txt is BERT's, with the settings
+    (``do_lower_case`` and so on) of the tokenizer_config.json beside it. Truncation and padding that a tokenizer.json
+    states are settings of its training more often than limits of the model, so they are applied only with
+    ``apply_file_limits=True``.
+
+    Raises :class:`ModelNotFoundError` if there is no file, :class:`TokenizerError` if it is malformed and
+    :class:`UnsupportedError` if it is of another format or uses a component that is not built.
+    """
+    file = _tokenizer_file(Path(path))
+    if file.suffix == ".txt":
+        definition = read_vocabulary_file(file)
+    elif file.suffix == ".json":
+        definition = parse_definition(read_json_object(file))
+    else:
+        raise UnsupportedError(f"{file} is neither a tokenizer.json nor a vocab.txt; other formats are not supported")
+    return Tokenizer(definition, apply_file_limits=apply_file_limits)
+
+
+def _tokenizer_file(path: Path) -> Path:
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise ModelNotFoundError(f"there is no tokenizer at {path}")
+    for name in ("tokenizer.json", "vocab.txt"):
+        if (path / name).is_file():
+            return path / name
+    others = [f"{name} ({what})" for name, what in _OTHER_FORMATS.items() if any(path.glob(name))]
+    if others:
+        raise UnsupportedError(f"{path} has neither tokenizer.json nor vocab.txt, only {', '.join(others)}")
+    raise ModelNotFoundError(f"{path} has neither tokenizer.json nor vocab.txt")

@@ -1,0 +1,24 @@
+"""Which tokenization models exist here, by their ``type`` in a tokenizer.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lattice_inference.errors import UnsupportedError
+from lattice_inference.tokenizer.fields import Fields
+from lattice_inference.tokenizer.wordpiece import WordPiece, parse_wordpiece
+
+__all__ = ["Model", "parse_model"]
+
+Model = WordPiece
+
+_PARSERS: dict[str, Callable[[Fields], Model]] = {"WordPiece": parse_wordpiece}
+
+
+def parse_model(value: object, where: str = "model") -> Model:
+    """Return the model of a ``model`` entry; raise :class:`UnsupportedError` for a type that is not built."""
+    fields = Fields(value, where)
+    kind = fields.string("type")
+    if kind not in _PARSERS:
+        raise UnsupportedError(f"{where} is of type {kind!r}; supported are {', '.join(sorted(_PARSERS))}")
+    return _PARSERS[kind](fields)

@@ -1,0 +1,38 @@
+/* The whole way from a text to its tokens: added tokens, normalizer, pre-tokenizer, model. */
+#ifndef LT_PIPELINE_H
+#define LT_PIPELINE_H
+
+#include "added_tokens.h"
+#include "normalize.h"
+#include "pre_tokenize.h"
+#include "text.h"
+#include "wordpiece.h"
+
+enum { LT_MAX_STEPS = 64 };
+
+/* Immutable once built, so any number of threads may use one. */
+typedef struct {
+    lt_added_tokens raw_added;        /* searched in the text as it is */
+    lt_added_tokens normalized_added; /* searched in the normalized text */
+    uint8_t normalize_steps[LT_MAX_STEPS];
+    size_t normalize_count;
+    uint8_t split_steps[LT_MAX_STEPS];
+    size_t split_count;
+    lt_wordpiece model;
+    bool has_ascii_path;
+    lt_ascii_character ascii[128];
+} lt_pipeline;
+
+/* Fills in what follows from the rest: the ASCII table. */
+int lt_pipeline_finish(lt_pipeline *pipeline, lt_scratch *scratch);
+
+void lt_pipeline_free(lt_pipeline *pipeline);
+
+/* Copies the characters start..end-1 of input into scratch->text. */
+int lt_load(const lt_input *input, int32_t start, int32_t end, lt_scratch *scratch);
+
+/* Appends the tokens of input; special added tokens are ordinary text unless find_special. */
+int lt_tokenize(const lt_pipeline *pipeline, const lt_input *input, bool find_special, lt_scratch *scratch,
+                lt_tokens *tokens);
+
+#endif

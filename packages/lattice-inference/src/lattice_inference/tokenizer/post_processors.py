@@ -1,0 +1,124 @@
+"""Post-processors: which special tokens stand around one text or a pair, and which token types the parts have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lattice_inference.errors import TokenizerError, UnsupportedError
+from lattice_inference.tokenizer.fields import Fields, component_type
+
+__all__ = ["DEFAULT_POST_PROCESSOR", "Part", "PostProcessor", "bert_post_processor", "parse_post_processor"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a template: the tokens of text 0 or 1 (``sequence``), or the special token ``id`` (``sequence`` -1)."""
+
+    sequence: int
+    id: int
+    type_id: int
+
+
+@dataclass(frozen=True)
+class PostProcessor:
+    """The templates of a single text and of a pair."""
+
+    single: tuple[Part, ...]
+    pair: tuple[Part, ...]
+
+    def __post_init__(self) -> None:
+        for name, parts, wanted in (("single", self.single, [0]), ("pair", self.pair, [0, 1])):
+            used = sorted(part.sequence for part in parts if part.sequence >= 0)
+            if used != wanted:
+                names = " and ".join(f"${'AB'[i]}" for i in wanted)
+                raise TokenizerError(f"post_processor.{name} must use {names} once each and no other text")
+
+    def without_special_tokens(self) -> PostProcessor:
+        """Return the same templates with the texts only, as ``add_special_tokens=False`` wants them."""
+        return PostProcessor(
+            tuple(part for part in self.single if part.sequence >= 0),
+            tuple(part for part in self.pair if part.sequence >= 0),
+        )
+
+
+DEFAULT_POST_PROCESSOR = PostProcessor((Part(0, -1, 0),), (Part(0, -1, 0), Part(1, -1, 1)))
+"""A file without post-processor: no special tokens, type 1 for the second text."""
+
+
+def bert_post_processor(cls_id: int, sep_id: int) -> PostProcessor:
+    """Return BERT's ``[CLS] A [SEP]`` and ``[CLS] A [SEP] B [SEP]``."""
+    single = (Part(-1, cls_id, 0), Part(0, -1, 0), Part(-1, sep_id, 0))
+    return PostProcessor(single, (*single, Part(1, -1, 1), Part(-1, sep_id, 1)))
+
+
+def parse_post_processor(value: object, where: str = "post_processor") -> PostProcessor:
+    """Return the templates of a ``post_processor`` entry; raise :class:`UnsupportedError` for one that is not built."""
+    if value is None:
+        return DEFAULT_POST_PROCESSOR
+    kind = component_type(value, where)
+    if kind not in _PARSERS:
+        raise UnsupportedError(f"{where} is a {kind!r} post-processor; supported are {', '.join(sorted(_PARSERS))}")
+    fields = Fields(value, where)
+    processor = _PARSERS[kind](fields)
+    fields.finish()
+    return processor
+
+
+def _bert(fields: Fields) -> PostProcessor:
+    return bert_post_processor(_token_and_id(fields, "cls"), _token_and_id(fields, "sep"))
+
+
+def _token_and_id(fields: Fields, name: str) -> int:
+    value = fields.array(name)
+    if len(value) != 2 or type(value[0]) is not str or type(value[1]) is not int:
+        raise TokenizerError(f"{fields.where}.{name} is not a pair of token and id")
+    return value[1]
+
+
+def _template(fields: Fields) -> PostProcessor:
+    special = _special_tokens(fields)
+
+    def parse_part(value: object, where: str) -> list[Part]:
+        if not isinstance(value, dict) or len(value) != 1:
+            raise TokenizerError(f"{where} is not an object of one field, Sequence or SpecialToken")
+        [(kind, body)] = value.items()
+        part = Fields(body, f"{where}.{kind}")
+        type_id = part.integer("type_id", 0, 2**31 - 1)
+        if kind == "Sequence":
+            parts = [Part(part.choice("id", {"A": 0, "B": 1}), -1, type_id)]
+        elif kind == "SpecialToken":
+            name = part.string("id")
+            if name not in special:
+                raise TokenizerError(f"{where} names {name!r}, which is not in {fields.where}.special_tokens")
+            parts = [Part(-1, token_id, type_id) for token_id in special[name]]
+        else:
+            raise TokenizerError(f"{where} is a {kind!r}; expected Sequence or SpecialToken")
+        part.finish()
+        return parts
+
+    single = [part for parts in fields.nested("single", parse_part) for part in parts]
+    pair = [part for parts in fields.nested("pair", parse_part) for part in parts]
+    return PostProcessor(tuple(single), tuple(pair))
+
+
+def _special_tokens(fields: Fields) -> dict[str, list[int]]:
+    value = fields.raw("special_tokens")
+    if not isinstance(value, dict):
+        raise TokenizerError(f"{fields.where}.special_tokens is a {type(value).__name__}; expected an object")
+    special = {}
+    for name, body in value.items():
+        token = Fields(body, f"{fields.where}.special_tokens[{name!r}]")
+        token.string("id")
+        token.array("tokens")
+        ids: list[int] = []
+        for token_id in token.array("ids"):
+            if type(token_id) is not int:
+                raise TokenizerError(f"{token.where}.ids holds {token_id!r:.60}; expected integers")
+            ids.append(token_id)
+        token.finish()
+        special[name] = ids
+    return special
+
+
+_PARSERS: dict[str, Callable[[Fields], PostProcessor]] = {"BertProcessing": _bert, "TemplateProcessing": _template}

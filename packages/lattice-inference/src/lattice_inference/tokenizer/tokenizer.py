@@ -1,0 +1,263 @@
+"""The tokenizer: texts to token ids and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.errors import InvalidInputError, UnsupportedError
+from lattice_inference.tokenizer import _tokenizer as native
+from lattice_inference.tokenizer.definition import TokenizerDefinition
+from lattice_inference.tokenizer.encoding import Encoding, PackedEncoding
+from lattice_inference.tokenizer.limits import Truncation
+from lattice_inference.tokenizer.post_processors import PostProcessor
+
+__all__ = ["Tokenizer"]
+
+Text = str | tuple[str, str]
+
+_STRATEGIES = {
+    "longest_first": native.LONGEST_FIRST,
+    "only_first": native.ONLY_FIRST,
+    "only_second": native.ONLY_SECOND,
+}
+
+
+class Tokenizer:
+    """Turns texts into the token ids that Hugging Face ``tokenizers`` gives for the same file, and ids into texts.
+
+    Made by :func:`load_tokenizer`. Immutable: any number of threads may use one, and the work on texts runs without the
+    GIL. Picklable.
+
+    Texts are ``str``. Every text has a defined result: control characters, NUL and unassigned code points are what the
+    file's normalizer makes of them (BERT's drops them), and an empty text has only the template's special tokens. A
+    lone surrogate, which no Unicode text contains, and a text that is not a ``str`` raise :class:`InvalidInputError`.
+
+    Special tokens in a text, such as ``"[SEP]"`` typed by a user, become the special token, as in Hugging Face's
+    library; with ``special_tokens_in_text=False`` they are text like any other.
+    """
+
+    def __init__(self, definition: TokenizerDefinition, *, apply_file_limits: bool = False) -> None:
+        self._definition = definition
+        self._apply_file_limits = apply_file_limits
+        self._file_truncation = definition.truncation if apply_file_limits else None
+        self._file_padding = definition.padding if apply_file_limits else None
+        self._pipeline = _build_pipeline(definition)
+        processor = definition.post_processor
+        self._templates = _templates(processor)
+        self._bare_templates = _templates(processor.without_special_tokens())
+        added = definition.added_token_ids()
+        self._ids = {**definition.model.vocabulary, **added}
+        self._tokens: list[str | None] = [None] * (definition.highest_id() + 1)
+        for token, token_id in self._ids.items():
+            self._tokens[token_id] = token
+        self._special_ids = frozenset(added[token.content] for token in definition.added_tokens if token.special)
+        self._rendered: dict[int, str] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (self._definition, self._apply_file_limits)
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({type(self._definition.model).__name__}, {self.vocab_size:,} tokens)"
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens, added tokens included."""
+        return len(self._ids)
+
+    def token_to_id(self, token: str) -> int | None:
+        """Return the id of ``token``, or ``None`` if there is no such token."""
+        return self._ids.get(token)
+
+    def id_to_token(self, token_id: int) -> str | None:
+        """Return the token with the id ``token_id``, or ``None`` if there is none."""
+        return self._tokens[token_id] if 0 <= token_id < len(self._tokens) else None
+
+    def special_token_count(self, *, pair: bool = False) -> int:
+        """Return how many special tokens the template puts around a text, or around a pair."""
+        return self._templates[pair].special_count
+
+    def encode(
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        add_special_tokens: bool = True,
+        special_tokens_in_text: bool = True,
+        truncation: Truncation | int | None = None,
+    ) -> Encoding:
+        """Encode one text, or a pair of texts.
+
+        ``add_special_tokens`` puts the template's special tokens around it. ``truncation``, a number of tokens or a
+        :class:`Truncation`, cuts the text so that it has at most so many tokens, special tokens included.
+
+        Raises :class:`InvalidInputError` for what is not a ``str``, a lone surrogate, or a limit that cannot be kept.
+        """
+        ids, offsets, type_ids, _, _, truncated = self._encode(
+            (text,), None if pair is None else (pair,), add_special_tokens, special_tokens_in_text, truncation, True
+        )
+        encoding = Encoding(ids, offsets, type_ids, bool(truncated[0]), self)
+        return encoding if self._file_padding is None else self._pad([encoding])[0]
+
+    def encode_batch(
+        self,
+        texts: Iterable[Text],
+        *,
+        add_special_tokens: bool = True,
+        special_tokens_in_text: bool = True,
+        truncation: Truncation | int | None = None,
+    ) -> list[Encoding]:
+        """Encode texts and pairs (tuples of two texts); each gets what :meth:`encode` gives for it."""
+        firsts, seconds = _split_pairs(texts)
+        ids, offsets, type_ids, boundaries, _, truncated = self._encode(
+            firsts, seconds, add_special_tokens, special_tokens_in_text, truncation, True
+        )
+        bounds = boundaries.tolist()
+        encodings = [
+            Encoding(ids[start:end], offsets[start:end], type_ids[start:end], was_cut, self)
+            for start, end, was_cut in zip(bounds, bounds[1:], truncated.tolist(), strict=False)
+        ]
+        return encodings if self._file_padding is None else self._pad(encodings)
+
+    def encode_packed(
+        self,
+        texts: Iterable[Text],
+        *,
+        max_tokens: int | None = None,
+        add_special_tokens: bool = True,
+        special_tokens_in_text: bool = True,
+    ) -> PackedEncoding:
+        """Encode texts and pairs into one packed array, without offsets and without a Python object per token.
+
+        ``max_tokens`` cuts each to at most so many tokens, special tokens included, the longer text of a pair first.
+        Nothing is ever padded here.
+        """
+        firsts, seconds = _split_pairs(texts)
+        ids, _, type_ids, boundaries, counts, truncated = self._encode(
+            firsts, seconds, add_special_tokens, special_tokens_in_text, max_tokens, False
+        )
+        return PackedEncoding(ids, boundaries, type_ids, counts, truncated)
+
+    def count(self, text: str, *, add_special_tokens: bool = True) -> int:
+        """Return how many tokens ``text`` has, the template's special tokens included unless told otherwise."""
+        counts = self._encode((text,), None, add_special_tokens, True, None, False)[4]
+        return int(counts[0])
+
+    def decode(self, ids: Sequence[int] | npt.NDArray[np.integer], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of ``ids``; raise :class:`InvalidInputError` for an id that no token has."""
+        parts: list[str] = []
+        for token_id in np.asarray(ids).tolist() if isinstance(ids, np.ndarray) else ids:
+            token = self.id_to_token(token_id) if isinstance(token_id, int) else None
+            if token is None:
+                raise InvalidInputError(f"no token has the id {token_id!r}; ids go from 0 to {len(self._tokens) - 1}")
+            if skip_special_tokens and token_id in self._special_ids:
+                continue
+            if parts:
+                text = self._rendered.get(token_id)
+                if text is None:
+                    text = self._rendered[token_id] = self._definition.decoder.render(token, is_first=False)
+                parts.append(text)
+            else:
+                parts.append(self._definition.decoder.render(token, is_first=True))
+        return "".join(parts)
+
+    def _encode(
+        self,
+        firsts: tuple[str, ...],
+        seconds: tuple[str | None, ...] | None,
+        add_special_tokens: bool,
+        special_tokens_in_text: bool,
+        truncation: Truncation | int | None,
+        want_offsets: bool,
+    ) -> native.Encoded:
+        single, pair = self._templates if add_special_tokens else self._bare_templates
+        if truncation is None:
+            truncation = self._file_truncation
+        if truncation is None:
+            limit, strategy, cut_left = -1, 0, False
+        else:
+            if not isinstance(truncation, Truncation):
+                truncation = Truncation(truncation)
+            limit, strategy, cut_left = (
+                truncation.max_tokens,
+                _STRATEGIES[truncation.strategy],
+                truncation.side == "left",
+            )
+        return self._pipeline.encode(
+            firsts, seconds, single, pair, limit, strategy, cut_left, special_tokens_in_text, want_offsets
+        )
+
+    def _pad(self, encodings: list[Encoding]) -> list[Encoding]:
+        padding = self._file_padding
+        if padding is None or not encodings:
+            return encodings
+        length = padding.target(max(map(len, encodings)))
+        return [
+            encoding.padded(length, left=padding.side == "left", token_id=padding.id, type_id=padding.type_id)
+            for encoding in encodings
+        ]
+
+
+def _restore(definition: TokenizerDefinition, apply_file_limits: bool) -> Tokenizer:
+    return Tokenizer(definition, apply_file_limits=apply_file_limits)
+
+
+def _split_pairs(texts: Iterable[Text]) -> tuple[tuple[str, ...], tuple[str | None, ...] | None]:
+    """Return the first texts, and the second texts unless there are none."""
+    if isinstance(texts, str):
+        raise InvalidInputError("texts is one str; pass a list of texts")
+    items = tuple(texts)
+    if tuple not in map(type, items):
+        return cast(tuple[str, ...], items), None
+    firsts: list[str] = []
+    seconds: list[str | None] = []
+    for i, item in enumerate(items):
+        if not isinstance(item, tuple):
+            firsts.append(item)
+            seconds.append(None)
+        elif len(item) == 2 and item[1] is not None:
+            firsts.append(item[0])
+            seconds.append(item[1])
+        else:
+            raise InvalidInputError(f"text {i} is a tuple of {len(item)} items; a pair is two texts")
+    return tuple(firsts), tuple(seconds)
+
+
+def _templates(processor: PostProcessor) -> tuple[native.Template, native.Template]:
+    def build(pair: bool) -> native.Template:
+        parts = processor.pair if pair else processor.single
+        return native.Template([(part.sequence, part.id, part.type_id) for part in parts])
+
+    return build(False), build(True)
+
+
+def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
+    """Compile a definition for the C code."""
+    model = definition.model
+    pipeline = native.Pipeline(bytes(definition.normalizer), bytes(definition.pre_tokenizer))
+    pieces = model.vocabulary
+    if "" in pieces:  # the empty string can be in a file and have an id, but is never a piece
+        pieces = {token: token_id for token, token_id in pieces.items() if token}
+    pipeline.set_wordpiece(
+        pieces,
+        model.vocabulary[model.unknown_token],
+        model.prefix,
+        min(model.max_word_characters, native.MAX_TEXT_CHARACTERS),
+    )
+    ids = definition.added_token_ids()
+    raw: list[tuple[str, int, int]] = []
+    normalized: dict[str, tuple[str, int, int]] = {}
+    # Of two tokens that normalize to the same text, the first special one counts, else the first: Hugging Face's order.
+    for token in sorted(definition.added_tokens, key=lambda token: not token.special):
+        if not token.normalized:
+            raw.append((token.content, ids[token.content], token.flags))
+            continue
+        content = pipeline.split(token.content)[0]
+        if not content:
+            raise UnsupportedError(f"the added token {token.content!r} is nothing once normalized, so it is everywhere")
+        normalized.setdefault(content, (content, ids[token.content], token.flags))
+    pipeline.finish(raw, list(normalized.values()))
+    return pipeline

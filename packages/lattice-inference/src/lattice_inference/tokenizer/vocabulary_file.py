@@ -1,0 +1,153 @@
+"""The older form of a BERT tokenizer: vocab.txt, one token a line, with settings in tokenizer_config.json beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lattice_inference.errors import TokenizerError, UnsupportedError
+from lattice_inference.tokenizer.added_tokens import AddedToken
+from lattice_inference.tokenizer.decoders import WordPieceDecoder
+from lattice_inference.tokenizer.definition import TokenizerDefinition
+from lattice_inference.tokenizer.fields import Fields, read_json_object, read_text_file
+from lattice_inference.tokenizer.normalizers import bert_normalizer
+from lattice_inference.tokenizer.post_processors import bert_post_processor
+from lattice_inference.tokenizer.pre_tokenizers import BERT_PRE_TOKENIZER
+from lattice_inference.tokenizer.wordpiece import WordPiece
+
+__all__ = ["CONFIG_NAME", "read_vocabulary_file"]
+
+CONFIG_NAME = "tokenizer_config.json"
+
+# Classes of transformers whose tokenizer is BERT's; others read a vocab.txt in another way.
+_BERT_CLASSES = {
+    "Bert",
+    "DistilBert",
+    "Electra",
+    "MobileBert",
+    "ConvBert",
+    "Funnel",
+    "LayoutLM",
+    "Lxmert",
+    "SqueezeBert",
+}
+
+_SPECIAL_TOKENS = {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+
+
+def read_vocabulary_file(path: Path) -> TokenizerDefinition:
+    """Return BERT's tokenizer with the vocabulary in ``path`` and the settings in tokenizer_config.json beside it.
+
+    Without that file, the settings are BERT's own defaults: lower case, accents stripped, CJK characters apart.
+    """
+    vocabulary = _read_vocabulary(path)
+    config_path = path.with_name(CONFIG_NAME)
+    config = Fields(read_json_object(config_path) if config_path.exists() else {}, CONFIG_NAME)
+    _refuse_other_tokenizers(config)
+    special = {name: _special_token(config, name, default) for name, default in _SPECIAL_TOKENS.items()}
+    added = _added_tokens(config, list(special.values()))
+    for token in added:
+        if token.content not in vocabulary:
+            raise TokenizerError(f"{path} lacks the special token {token.content!r} that {CONFIG_NAME} asks for")
+    strip_accents = config.raw("strip_accents", None)
+    if not isinstance(strip_accents, bool | None):
+        raise TokenizerError(f"{CONFIG_NAME}.strip_accents is {strip_accents!r:.60}; expected true, false or null")
+    return TokenizerDefinition(
+        normalizer=bert_normalizer(
+            clean_text=True,
+            handle_chinese_chars=config.boolean("tokenize_chinese_chars", True),
+            strip_accents=strip_accents,
+            lowercase=config.boolean("do_lower_case", True),
+        ),
+        pre_tokenizer=BERT_PRE_TOKENIZER,
+        model=WordPiece(vocabulary, special["unk_token"].content),
+        post_processor=bert_post_processor(
+            vocabulary[special["cls_token"].content], vocabulary[special["sep_token"].content]
+        ),
+        decoder=WordPieceDecoder(),
+        added_tokens=tuple(added),
+    )
+
+
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    """Return token -> line number; of a token that stands on two lines, the later counts, as in transformers."""
+    lines = read_text_file(path).split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return {line.removesuffix("\r"): number for number, line in enumerate(lines)}
+
+
+def _refuse_other_tokenizers(config: Fields) -> None:
+    name = config.raw("tokenizer_class", None)
+    if name is not None:
+        name = config.string("tokenizer_class")
+        if name.removesuffix("Fast").removesuffix("Tokenizer") not in _BERT_CLASSES:
+            raise UnsupportedError(
+                f"{CONFIG_NAME} names the tokenizer class {name!r}, which does not read a vocab.txt as BERT does; use "
+                "the model's tokenizer.json"
+            )
+    if not config.boolean("do_basic_tokenize", True):
+        raise UnsupportedError(f"{CONFIG_NAME} sets do_basic_tokenize to false, which is not supported")
+    if config.raw("never_split", None):
+        raise UnsupportedError(f"{CONFIG_NAME} sets never_split, which is not supported")
+
+
+def _special_token(config: Fields, name: str, default: str | None) -> AddedToken:
+    """Return a special token, stated as a string or as an object with flags."""
+    value = config.raw(name, default)
+    if isinstance(value, str):
+        return AddedToken(value, normalized=False, special=True)
+    fields = Fields(value, f"{config.where}.{name}")
+    fields.raw("__type", None)
+    fields.raw("id", None)
+    fields.raw("special", None)
+    token = AddedToken(
+        fields.string("content"),
+        single_word=fields.boolean("single_word", False),
+        lstrip=fields.boolean("lstrip", False),
+        rstrip=fields.boolean("rstrip", False),
+        normalized=fields.boolean("normalized", False),
+        special=True,
+    )
+    fields.finish()
+    return token
+
+
+def _added_tokens(config: Fields, special: list[AddedToken]) -> list[AddedToken]:
+    """Return all added tokens: the special ones, and those listed by name or by id, where the id's flags count."""
+    tokens = {token.content: token for token in special}
+    for name in ("additional_special_tokens", "extra_special_tokens"):
+        for i, item in enumerate(_listed(config, name)):
+            listed = Fields({"token": item}, f"{config.where}.{name}[{i}]")
+            token = _special_token(listed, "token", None)
+            tokens.setdefault(token.content, token)
+    by_id = config.raw("added_tokens_decoder", None) or {}
+    if not isinstance(by_id, dict):
+        raise TokenizerError(f"{config.where}.added_tokens_decoder is a {type(by_id).__name__}; expected an object")
+    for token_id, body in by_id.items():
+        fields = Fields(body, f"{config.where}.added_tokens_decoder[{token_id!r}]")
+        token = AddedToken(
+            fields.string("content"),
+            single_word=fields.boolean("single_word", False),
+            lstrip=fields.boolean("lstrip", False),
+            rstrip=fields.boolean("rstrip", False),
+            normalized=fields.boolean("normalized", False),
+            special=fields.boolean("special", False),
+        )
+        fields.finish()
+        tokens[token.content] = token
+    return list(tokens.values())
+
+
+def _listed(config: Fields, name: str) -> list[object]:
+    value = config.raw(name, None) or []
+    if isinstance(value, dict):
+        return list(value.values())
+    if not isinstance(value, list):
+        raise TokenizerError(f"{config.where}.{name} is a {type(value).__name__}; expected an array")
+    return value

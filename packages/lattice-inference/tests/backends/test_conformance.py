@@ -1,0 +1,191 @@
+"""Every op of the CPU backend, on every instruction set of this machine, against the float64 reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from lattice_inference.backends import reference
+from lattice_inference.backends.cpu import CpuBackend, _cpu
+from lattice_inference.graph.builder import GraphBuilder
+from lattice_inference.graph.program import View
+
+from .programs import Tensors, batch_of, one_op
+
+ISAS = _cpu.available_isas()
+EPSILON = float(np.finfo(np.float32).eps)
+WIDTHS = (1, 3, 15, 16, 17, 33, 64, 100, 384)
+
+
+def check(isa, inputs, write, *, lengths, tolerance, tensors=None):
+    program, weights = one_op(inputs, write)
+    weights |= tensors or {}
+    batch = batch_of(lengths)
+    got = CpuBackend(isa=isa).compile(program, Tensors(weights)).run(batch)["y"]
+    want = reference.run(program, weights, batch)["y"]
+    error = np.abs(got - want)
+    assert (error <= tolerance).all(), f"off by {error.max():.3g}"
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("depth", [1, 2, 16, 31, 384])
+def test_linear_is_within_the_bound_of_a_chain(isa, width, depth):
+    rng = np.random.default_rng(width * 1000 + depth)
+    for rows in (1, 2, 3, 4, 5, 7, 13, 14, 15, 29):
+        x = rng.standard_normal((rows, depth)).astype(np.float32)
+        w = rng.standard_normal((width, depth)).astype(np.float32)
+        b = rng.standard_normal(width).astype(np.float32)
+        bound = EPSILON * (depth + 1) * (np.abs(x) @ np.abs(w).T + np.abs(b))
+        for bias in (None, "b"):
+
+            def write(g: GraphBuilder, views: dict[str, View], bias: str | None = bias) -> View:
+                vector = g.weight("b", b.shape, use="vector") if bias else None
+                return g.linear(views["x"], g.weight("w", w.shape), vector)
+
+            check(isa, {"x": x}, write, lengths=[rows], tolerance=bound, tensors={"w": w, "b": b})
+
+
+ELEMENTWISE: dict[str, Callable[[GraphBuilder, View], View]] = {
+    "gelu": lambda g, x: g.gelu(x),
+    "gelu_tanh": lambda g, x: g.gelu(x, form="tanh"),
+    "relu": lambda g, x: g.relu(x),
+    "silu": lambda g, x: g.silu(x),
+    "tanh": lambda g, x: g.tanh(x),
+}
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("name", ELEMENTWISE)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_elementwise_ops(isa, name, width):
+    rng = np.random.default_rng(width)
+    x = (rng.standard_normal((37, width)) * 4).astype(np.float32)
+    x[0, 0] = 60.0
+    x[1, 0] = -60.0
+    tolerance = 4 * EPSILON * np.maximum(np.abs(x), 1e-3)
+    check(isa, {"x": x}, lambda g, v: ELEMENTWISE[name](g, v["x"]), lengths=[37], tolerance=tolerance)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_add(isa, width):
+    rng = np.random.default_rng(width)
+    a, b = (rng.standard_normal((21, width)).astype(np.float32) for _ in range(2))
+    check(isa, {"a": a, "b": b}, lambda g, v: g.add(v["a"], v["b"]), lengths=[21], tolerance=EPSILON * np.abs(a + b))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", [2, *WIDTHS[1:]])
+def test_layer_norm(isa, width):
+    rng = np.random.default_rng(width)
+    x = (rng.standard_normal((9, width)) * 3 + 5).astype(np.float32)
+    w, b = (rng.standard_normal(width).astype(np.float32) for _ in range(2))
+
+    def write(g: GraphBuilder, views: dict[str, View]) -> View:
+        scale, shift = g.weight("w", w.shape, use="vector"), g.weight("b", b.shape, use="vector")
+        return g.layer_norm(views["x"], scale, shift, epsilon=1e-5)
+
+    spread = x.std(axis=1, keepdims=True)
+    tolerance = 8 * EPSILON * (np.abs(x).max(axis=1, keepdims=True) / spread + 3) * (np.abs(w) + np.abs(b))
+    check(isa, {"x": x}, write, lengths=[9], tolerance=tolerance, tensors={"w": w, "b": b})
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_layer_norm_of_a_constant_row_is_the_shift(isa):
+    x = np.full((1, 20), 3.0, np.float32)
+    w, b = np.ones(20, np.float32), np.arange(20, dtype=np.float32)
+
+    def write(g: GraphBuilder, views: dict[str, View]) -> View:
+        scale, shift = g.weight("w", w.shape, use="vector"), g.weight("b", b.shape, use="vector")
+        return g.layer_norm(views["x"], scale, shift, epsilon=1e-12)
+
+    check(isa, {"x": x}, write, lengths=[1], tolerance=1e-6, tensors={"w": w, "b": b})
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(1, 1, 1), (2, 2, 8), (3, 3, 20), (4, 2, 32), (6, 1, 48)])
+def test_attention(isa, heads, kv_heads, head_dim):
+    rng = np.random.default_rng(heads * 100 + head_dim)
+    lengths = [1, 2, 15, 16, 17, 49, 100]
+    rows = sum(lengths)
+    inputs = {
+        "q": rng.standard_normal((rows, heads * head_dim)).astype(np.float32) * 2,
+        "k": rng.standard_normal((rows, kv_heads * head_dim)).astype(np.float32) * 2,
+        "v": rng.standard_normal((rows, kv_heads * head_dim)).astype(np.float32),
+    }
+    check(
+        isa,
+        inputs,
+        lambda g, v: g.attention(
+            v["q"], v["k"], v["v"], heads=heads, kv_heads=kv_heads, head_dim=head_dim, scale=head_dim**-0.5
+        ),
+        lengths=lengths,
+        tolerance=1e-5,
+    )
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("length", [511, 512, 513, 1030, 1600])
+def test_attention_over_several_segments_of_keys(isa, length):
+    rng = np.random.default_rng(length)
+    inputs = {name: rng.standard_normal((length, 16)).astype(np.float32) for name in "qkv"}
+    inputs["k"][:512] *= 3  # the running maximum moves between segments
+    check(
+        isa,
+        inputs,
+        lambda g, v: g.attention(v["q"], v["k"], v["v"], heads=2, kv_heads=2, head_dim=8, scale=0.35),
+        lengths=[length],
+        tolerance=1e-5,
+    )
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_attention_with_scores_beyond_the_range_of_exp(isa):
+    """No sentinel stands for a missing key: scores of -20000 beside one another are still a softmax."""
+    rng = np.random.default_rng(7)
+    inputs = {name: rng.standard_normal((5, 16)).astype(np.float32) for name in "qkv"}
+    inputs["q"] += 100
+    inputs["k"] -= 100
+    check(
+        isa,
+        inputs,
+        lambda g, v: g.attention(v["q"], v["k"], v["v"], heads=1, kv_heads=1, head_dim=16, scale=1.0),
+        lengths=[5],
+        tolerance=5e-2,
+    )
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("mode", ["cls", "mean", "last"])
+@pytest.mark.parametrize("width", [1, 16, 50])
+def test_pool(isa, mode, width):
+    rng = np.random.default_rng(width)
+    lengths = [1, 2, 7, 130]
+    x = rng.standard_normal((sum(lengths), width)).astype(np.float32)
+    check(isa, {"x": x}, lambda g, v: g.pool(v["x"], mode=mode), lengths=lengths, tolerance=2e-6)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_l2_normalize(isa, width):
+    rng = np.random.default_rng(width)
+    x = rng.standard_normal((6, width)).astype(np.float32)
+    x[3] = 0.0  # stays zero: the length is never below 1e-12
+    x[4] *= 1e-20
+    check(
+        isa, {"x": x}, lambda g, v: g.l2_normalize(g.pool(v["x"], mode="cls")), lengths=[1] * 6, tolerance=3 * EPSILON
+    )
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_embedding_tables_are_looked_up_by_each_kind_of_id(isa):
+    rng = np.random.default_rng(0)
+    tables = {name: rng.standard_normal((40, 24)).astype(np.float32) for name in ("a", "b")}
+
+    def write(g: GraphBuilder, views: dict[str, View]) -> View:
+        positions = g.embed_rows(g.weight("b", (40, 24), use="rows"), ids="positions")
+        return g.add(positions, views["a"])
+
+    check(isa, {"a": tables["a"]}, write, lengths=[19, 21], tolerance=1e-6, tensors={"b": tables["b"]})
