@@ -9,6 +9,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from typing import Any
@@ -384,10 +385,11 @@ def test_interrupted_process_stops_without_a_traceback() -> None:
 def test_progress_is_shown_at_a_terminal_only(loader: Any, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [f"line {number}" for number in range(600)]
     terminal, other_end = pty.openpty()
+    termios.tcsetwinsize(other_end, (24, 80))
     with os.fdopen(other_end, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
         assert main(["embed", "--model", "minilm", *texts]) == 0
-        assert b"600 texts" in os.read(terminal, 100_000)
+        assert b"/600" in os.read(terminal, 100_000)
     os.close(terminal)
     monkeypatch.undo()
     capsys.readouterr()

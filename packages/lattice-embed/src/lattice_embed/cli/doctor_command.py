@@ -42,9 +42,7 @@ def run(options: argparse.Namespace) -> int:
     for title in ("versions", "platform", "cpu", "environment"):
         print(title)
         for name, value in report[title].items():
-            print(
-                f"  {name:<20} {', '.join(value) if isinstance(value, list) else 'not set' if value is None else value}"
-            )
+            print(f"  {name:<20} {_for_people(value)}")
     print(f"models (default: {report['default_model']}; {'offline' if report['offline'] else 'online'})")
     for model in report["models"]:
         print(f"  {model['name']}{'' if model['runs_here'] else ': ' + model['reason']}")
@@ -53,6 +51,12 @@ def run(options: argparse.Namespace) -> int:
             detail = source["note"] or (f"lacks {', '.join(source['missing'])}" if source["missing"] else "")
             print(f"    {source['source']:<9} {found:<5} {source['location']}{' (' + detail + ')' if detail else ''}")
     return 0
+
+
+def _for_people(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "not set" if value is None else str(value)
 
 
 def _report() -> dict[str, Any]:
