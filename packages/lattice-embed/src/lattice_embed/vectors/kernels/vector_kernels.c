@@ -30,7 +30,6 @@ enum { TILE = 2 }; /* four f32x16 are eight ymm of 16 */
 #endif
 
 #define BLOCK 16
-#define CACHE_FLOATS (64 * 1024) /* rows of b that are reused from the second-level cache: 256 KiB */
 #define SMALLEST_SQUARE 1e-20f
 #define LARGEST_SQUARE 1e30f
 
@@ -170,25 +169,20 @@ static float (*const PAIR[LATTICE_METRIC_COUNT])(const float *, const float *, s
     [LATTICE_MANHATTAN] = manhattan,
 };
 
-static void row_by_row(int metric, const float *a, const float *b, size_t count, size_t width, float *scores)
+static void score_rows(int metric, const float *a, size_t a_step, const float *b, size_t count, size_t width,
+                       float *scores)
 {
-    for (size_t i = 0; i < count; i++)
-        scores[i] = PAIR[metric](a + i * width, b + i * width, width);
-}
-
-static void one_vs_many(int metric, const float *query, const float *rows, size_t count, size_t width, float *scores)
-{
-    if (metric != LATTICE_COSINE) {
+    if (metric != LATTICE_COSINE || a_step != 0) {
         for (size_t i = 0; i < count; i++)
-            scores[i] = PAIR[metric](query, rows + i * width, width);
+            scores[i] = PAIR[metric](a + i * a_step, b + i * width, width);
         return;
     }
     float ab, aa, bb;
-    cosine_sums(query, query, width, &ab, &aa, &bb);
+    cosine_sums(a, a, width, &ab, &aa, &bb);
     for (size_t i = 0; i < count; i++) {
-        const float *row = rows + i * width;
-        cosine_sums(query, row, width, &ab, NULL, &bb);
-        scores[i] = finish_cosine(ab, aa, bb, query, row, width);
+        const float *row = b + i * width;
+        cosine_sums(a, row, width, &ab, NULL, &bb);
+        scores[i] = finish_cosine(ab, aa, bb, a, row, width);
     }
 }
 
@@ -232,7 +226,6 @@ LATTICE_INLINE void score_tile(int metric, const float *a, size_t a_count, const
         }
 }
 
-/* Lengths of the rows; 0 for those that cosine must do in double. */
 static void fill_norms(const float *rows, size_t count, size_t width, double *norms)
 {
     for (size_t i = 0; i < count; i++) {
@@ -241,45 +234,35 @@ static void fill_norms(const float *rows, size_t count, size_t width, double *no
     }
 }
 
-LATTICE_INLINE void score_all(int metric, const float *a, size_t a_count, const float *b, size_t b_count, size_t width,
-                              const double *a_norms, const double *b_norms, float *scores)
+LATTICE_INLINE void score_tiles(int metric, const float *a, size_t a_count, const float *b, size_t b_count,
+                                size_t width, const double *a_norms, const double *b_norms, float *scores,
+                                size_t stride)
 {
-    size_t group = CACHE_FLOATS / (width ? width : 1) / TILE * TILE;
-    if (group < TILE)
-        group = TILE;
-    for (size_t first = 0; first < b_count; first += group) {
-        const size_t end = b_count - first < group ? b_count : first + group;
-        for (size_t i = 0; i < a_count; i += TILE)
-            for (size_t j = first; j < end; j += TILE)
-                score_tile(metric, a + i * width, a_count - i, b + j * width, end - j, width, a_norms + i, b_norms + j,
-                           scores + i * b_count + j, b_count);
-    }
+    for (size_t i = 0; i < a_count; i += TILE)
+        for (size_t j = 0; j < b_count; j += TILE)
+            score_tile(metric, a + i * width, a_count - i, b + j * width, b_count - j, width, a_norms + i, b_norms + j,
+                       scores + i * stride + j, stride);
 }
 
-static void many_vs_many(int metric, const float *a, size_t a_count, const float *b, size_t b_count, size_t width,
-                         double *norms, float *scores)
+static void score_block(int metric, const float *a, size_t a_count, const float *b, size_t b_count, size_t width,
+                        const double *a_norms, const double *b_norms, float *scores, size_t stride)
 {
-    double *const b_norms = norms + a_count;
-    if (metric == LATTICE_COSINE) {
-        fill_norms(a, a_count, width, norms);
-        fill_norms(b, b_count, width, b_norms);
-    }
     /* A constant metric in each call, so that each gets a loop of its own. */
     switch (metric) {
     case LATTICE_DOT:
-        score_all(LATTICE_DOT, a, a_count, b, b_count, width, norms, b_norms, scores);
+        score_tiles(LATTICE_DOT, a, a_count, b, b_count, width, a_norms, b_norms, scores, stride);
         break;
     case LATTICE_COSINE:
-        score_all(LATTICE_COSINE, a, a_count, b, b_count, width, norms, b_norms, scores);
+        score_tiles(LATTICE_COSINE, a, a_count, b, b_count, width, a_norms, b_norms, scores, stride);
         break;
     case LATTICE_EUCLIDEAN:
-        score_all(LATTICE_EUCLIDEAN, a, a_count, b, b_count, width, norms, b_norms, scores);
+        score_tiles(LATTICE_EUCLIDEAN, a, a_count, b, b_count, width, a_norms, b_norms, scores, stride);
         break;
     case LATTICE_SQUARED_EUCLIDEAN:
-        score_all(LATTICE_SQUARED_EUCLIDEAN, a, a_count, b, b_count, width, norms, b_norms, scores);
+        score_tiles(LATTICE_SQUARED_EUCLIDEAN, a, a_count, b, b_count, width, a_norms, b_norms, scores, stride);
         break;
     case LATTICE_MANHATTAN:
-        score_all(LATTICE_MANHATTAN, a, a_count, b, b_count, width, norms, b_norms, scores);
+        score_tiles(LATTICE_MANHATTAN, a, a_count, b, b_count, width, a_norms, b_norms, scores, stride);
         break;
     }
 }
@@ -308,8 +291,8 @@ static void normalize(const float *source, float *target, size_t count, size_t w
 
 const lattice_vector_kernels LATTICE_FN(lattice_vector_kernels) = {
     .pair = {dot, cosine, euclidean, squared_euclidean, manhattan},
-    .one_vs_many = one_vs_many,
-    .row_by_row = row_by_row,
-    .many_vs_many = many_vs_many,
+    .score_rows = score_rows,
+    .fill_norms = fill_norms,
+    .score_block = score_block,
     .normalize = normalize,
 };
