@@ -9,7 +9,8 @@ inside an sdist. It does three things that setuptools does not do by itself:
 * objects are rebuilt only when a source or a header they depend on is newer.
 
 Environment: ``LATTICE_WERROR=1`` makes warnings in our C errors (CI does), ``LATTICE_SANITIZE=address,undefined`` builds
-with sanitizers, ``LATTICE_TARGET_ARCH`` names the target when cross-compiling, ``LATTICE_BUILD_JOBS`` sets the number of
+with sanitizers, ``LATTICE_EMULATE_AVX512=1`` compiles the AVX-512 kernels for AVX2 through SIMDe so that their logic can be
+tested on a CPU without AVX-512 (never for speed), ``LATTICE_TARGET_ARCH`` names the target when cross-compiling, ``LATTICE_BUILD_JOBS`` sets the number of
 compilers run at once.
 """
 
@@ -51,6 +52,9 @@ INSTRUCTION_SETS: dict[str, tuple[InstructionSet, ...]] = {
     "other": (InstructionSet("baseline", ()),),
 }
 
+# AVX-512 intrinsics written out in AVX2 by the headers of SIMDe, for tests on CPUs without it.
+EMULATED_AVX512 = InstructionSet("avx512", ("-mavx2", "-mfma", "-mf16c", "-mpopcnt"))
+
 KERNEL_FLAGS = (
     "-std=c11",
     "-O3",
@@ -73,6 +77,19 @@ def target_architecture() -> str:
     if machine in {"aarch64", "arm64"}:
         return "aarch64"
     return "other"
+
+
+def instruction_sets() -> tuple[InstructionSet, ...]:
+    """Return the levels to compile kernels for."""
+    levels = INSTRUCTION_SETS[target_architecture()]
+    if not emulating_avx512():
+        return levels
+    return tuple(EMULATED_AVX512 if level.name == "avx512" else level for level in levels)
+
+
+def emulating_avx512() -> bool:
+    """Whether the AVX-512 kernels are built to run on AVX2."""
+    return os.environ.get("LATTICE_EMULATE_AVX512") == "1"
 
 
 def sanitizer_flags() -> list[str]:
@@ -116,6 +133,8 @@ class NativeExtension(Extension):
             libraries=[] if sys.platform == "win32" else ["m"],
         )
         self.define_macros.append(("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"))
+        if emulating_avx512():
+            self.define_macros.append(("LATTICE_EMULATE_AVX512", "1"))
 
 
 class BuildNative(build_ext):
@@ -127,7 +146,7 @@ class BuildNative(build_ext):
             sources = [source for source in ext.sources if source.endswith(".c") and "kernels" in Path(source).parts]
             ext.sources = [source for source in ext.sources if source not in sources]
             jobs = [(source, None) for source in sources]
-            jobs += [(k, isa) for k in ext.kernels for isa in INSTRUCTION_SETS[target_architecture()]]
+            jobs += [(k, isa) for k in ext.kernels for isa in instruction_sets()]
             with ThreadPoolExecutor(int(os.environ.get("LATTICE_BUILD_JOBS", "2"))) as pool:
                 objects = list(pool.map(lambda job: self._compile_kernel(ext, *job), jobs))
             ext.extra_objects = [*(ext.extra_objects or []), *objects]
@@ -151,7 +170,11 @@ class BuildNative(build_ext):
             return str(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         (built,) = self.compiler.compile(
-            [source], output_dir=str(output), include_dirs=ext.include_dirs, extra_postargs=flags
+            [source],
+            output_dir=str(output),
+            macros=ext.define_macros,
+            include_dirs=ext.include_dirs,
+            extra_postargs=flags,
         )
         return str(built)
 

