@@ -63,8 +63,8 @@ static void score_one_block(void *context, int64_t task, int thread)
 
 static size_t rows_of(size_t floats, size_t width)
 {
-    const size_t rows = floats / (width ? width : 1) & ~(size_t)3; /* whole tiles */
-    return rows ? rows : 4;
+    const size_t rows = floats / (width ? width : 1) / 12 * 12; /* whole tiles, three or four rows of b wide */
+    return rows ? rows : 12;
 }
 
 static size_t pieces(size_t count, size_t piece) { return (count + piece - 1) / piece; }
