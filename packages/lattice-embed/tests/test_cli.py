@@ -369,6 +369,24 @@ def test_reader_that_goes_away_is_no_traceback() -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_full_disk_at_the_other_end_is_no_traceback() -> None:
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "lattice_embed", "models"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"lattice-embed: error: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_narrow_output_encoding_is_no_traceback() -> None:
+    code = "from lattice_embed.cli import main; import sys; main(['models', '--json']); print('\u8a9e')"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LATTICE_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert done.stdout.endswith(b"\\u8a9e\n")
+
+
 def test_interrupted_process_stops_without_a_traceback() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "lattice_embed", "embed", "--model", "minilm", "-"],
