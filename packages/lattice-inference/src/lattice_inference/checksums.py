@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 
 from lattice_inference.checkpoint.json_file import load_json_object
@@ -95,6 +94,8 @@ def _read_stamp(path: Path) -> dict[str, object] | None:
 
 
 def _write_stamp(path: Path, stamp: dict[str, object]) -> None:
+    import tempfile  # costs as much to import as the rest of this module, and is needed once a file
+
     # Best effort: a read-only or full disk costs a hash at the next load, nothing else.
     with contextlib.suppress(OSError, UnicodeError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Literal
 
 from lattice_inference.checkpoint.json_file import load_json_object
-from lattice_inference.checkpoint.safetensors import SINGLE_FILE, read_shard_index
+from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, read_shard_index
 from lattice_inference.checksums import check_digest
 from lattice_inference.errors import DownloadError, InvalidInputError, LatticeError, ModelNotFoundError
 from lattice_inference.known_models import KnownModel, known_model
-from lattice_inference.required_files import DOWNLOAD_PATTERNS, INDEX_FILE, missing_files
+from lattice_inference.required_files import DOWNLOAD_PATTERNS, missing_files
 
 __all__ = [
     "ModelFiles",
@@ -346,7 +346,7 @@ def _hub_report(request: _Request, offline: bool) -> SourceReport:
     """Say whether the hub can be asked; ``found`` means that it would be, not that it has the model."""
     assert request.repo_id is not None
     if offline:
-        return SourceReport("hub", request.repo_id, False, (), "not asked: offline (LATTICE_OFFLINE or HF_HUB_OFFLINE)")
+        return SourceReport("hub", request.repo_id, False, (), "not asked: offline")
     try:
         installed = importlib.util.find_spec("huggingface_hub") is not None
     except (ImportError, ValueError):
@@ -360,7 +360,12 @@ def _hub_report(request: _Request, offline: bool) -> SourceReport:
 def _download(request: _Request, token: str | None, searched: Sequence[SourceReport]) -> ModelFiles:
     """Fetch what is needed into the Hugging Face cache, which brings locks, resuming and progress bars of its own."""
     from huggingface_hub import hf_hub_download, snapshot_download
-    from huggingface_hub.utils import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     repo_id = request.repo_id
     assert repo_id is not None
@@ -376,7 +381,9 @@ def _download(request: _Request, token: str | None, searched: Sequence[SourceRep
         if request.files is None:
             try:
                 hf_hub_download(repo_id, SINGLE_FILE, revision=commit, cache_dir=cache, token=token)
-            except EntryNotFoundError:
+            except EntryNotFoundError as absent:
+                if isinstance(absent, LocalEntryNotFoundError):
+                    raise  # the hub could not be asked, which says nothing about what it has
                 if (snapshot / INDEX_FILE).is_file():
                     shards = [_literal_glob(shard) for shard in set(read_shard_index(snapshot / INDEX_FILE).values())]
                     snapshot_download(repo_id, revision=commit, allow_patterns=shards, cache_dir=cache, token=token)

@@ -9,6 +9,7 @@ object.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -51,8 +52,6 @@ MAX_METADATA_CHARACTERS = 16 * 1024 * 1024
 
 # Sizes in the format are unsigned 64-bit integers, and arithmetic on them must not leave that range.
 _UINT64_END = 2**64
-# NumPy counts bytes in signed 64-bit integers and ignores dimensions of zero in that count.
-_NUMPY_BYTES_END = 2**63
 
 _LENGTH_BYTES = 8
 _FIELDS = frozenset(("dtype", "shape", "data_offsets"))
@@ -171,14 +170,12 @@ def _parse_tensor(raw: object, data_start: int, path: Path) -> TensorInfo:
         raise _EntryError(f"shape {_shown(shape)} is not a list of non-negative integers")
     if len(shape) > MAX_RANK:
         raise _EntryError(f"{len(shape)} dimensions, and at most {MAX_RANK} are read")
-    elements = nonzero_elements = 1
-    for length in shape:
-        elements *= length
-        nonzero_elements *= length or 1
-        if elements >= _UINT64_END:
-            raise _EntryError(f"the number of elements of shape {_shown(shape)} overflows 64 bits")
-    if elements * dtype.bits >= _UINT64_END or nonzero_elements * dtype.bits >= 8 * _NUMPY_BYTES_END:
+    # NumPy counts an array's bytes as if a length of zero were one, and the format forbids the product to overflow even
+    # before a zero, so zeros are left out of the size that is checked.
+    nonzero_elements = math.prod(length for length in shape if length)
+    if nonzero_elements * dtype.bits >= _UINT64_END:
         raise _EntryError(f"the size of shape {_shown(shape)} in {dtype.name} overflows 64 bits")
+    elements = nonzero_elements if all(shape) else 0
 
     offsets = raw["data_offsets"]
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_size(offset) for offset in offsets):

@@ -145,7 +145,7 @@ def _module_paths(path: Path) -> dict[str, str]:
         kind = _MODULE_KINDS.get(type_name)
         if kind is None:
             raise UnsupportedError(
-                f"{path}: module {position} is {type_name!r}, which is not built; Transformer, Pooling and Normalize are"
+                f"{path}: module {position} is {type_name!r}, which is not built; Transformer, Pooling, Normalize are"
             )
         if module.get("kwargs"):
             raise UnsupportedError(f"{path}: module {position} ({kind}) has kwargs, which are not built")
@@ -280,9 +280,11 @@ def _model_options(path: Path) -> tuple[dict[str, str], str | None, str | None]:
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise ModelConfigError(f"{path}: prompts is not an object of strings")
     default_prompt_name = config.get("default_prompt_name")
-    if default_prompt_name is not None and default_prompt_name not in prompts:
+    if default_prompt_name is not None and not (
+        isinstance(default_prompt_name, str) and default_prompt_name in prompts
+    ):
         raise ModelConfigError(f"{path}: default_prompt_name {default_prompt_name!r} is none of the prompts")
     similarity = config.get("similarity_fn_name")
-    if similarity is not None and similarity not in _SIMILARITY_FUNCTIONS:
+    if similarity is not None and not (isinstance(similarity, str) and similarity in _SIMILARITY_FUNCTIONS):
         raise UnsupportedError(f"{path}: similarity_fn_name {similarity!r} is none of {_SIMILARITY_FUNCTIONS}")
     return dict(prompts), default_prompt_name, similarity

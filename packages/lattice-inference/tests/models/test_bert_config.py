@@ -1,0 +1,186 @@
+"""BERT's configuration: read strictly, field by field."""
+
+import json
+import math
+
+import pytest
+
+from lattice_inference.errors import ModelConfigError, ModelNotFoundError, UnsupportedError
+from lattice_inference.models.bert_config import Activation, BertArchitecture, BertConfig
+
+VALID = {
+    "model_type": "bert",
+    "architectures": ["BertModel"],
+    "vocab_size": 30522,
+    "hidden_size": 384,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 12,
+    "intermediate_size": 1536,
+    "hidden_act": "gelu",
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+}
+REQUIRED = sorted(VALID)
+COUNTS = {
+    "vocab_size": 4_000_000,
+    "hidden_size": 2**20,
+    "num_hidden_layers": 4096,
+    "num_attention_heads": 8192,
+    "intermediate_size": 2**20,
+    "max_position_embeddings": 2**22,
+    "type_vocab_size": 2**16,
+}
+
+
+def config_with(**changes):
+    return BertConfig.from_mapping(VALID | changes)
+
+
+def test_every_field_is_taken_from_the_file():
+    assert config_with(pad_token_id=7, unknown_field={"a": 1}) == BertConfig(
+        architecture=BertArchitecture.ENCODER,
+        vocab_size=30522,
+        hidden_size=384,
+        num_hidden_layers=6,
+        num_attention_heads=12,
+        intermediate_size=1536,
+        hidden_act=Activation.GELU,
+        max_position_embeddings=512,
+        type_vocab_size=2,
+        layer_norm_eps=1e-12,
+        position_embedding_type="absolute",
+        pad_token_id=7,
+    )
+    assert config_with().head_size == 32
+
+
+def test_only_the_two_fields_that_hugging_face_leaves_out_have_a_default():
+    config = config_with()
+    assert (config.position_embedding_type, config.pad_token_id) == ("absolute", 0)
+    assert config_with(pad_token_id=None).pad_token_id is None
+
+
+def test_hugging_face_reads_the_same(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.BertConfig(
+        hidden_size=96, num_attention_heads=4, intermediate_size=100, hidden_act="gelu_new"
+    )
+    theirs.architectures = ["BertForSequenceClassification"]
+    theirs.save_pretrained(tmp_path)
+    ours = BertConfig.from_directory(tmp_path)
+    assert ours.architecture is BertArchitecture.SEQUENCE_CLASSIFICATION
+    assert ours.hidden_act is Activation.GELU_NEW
+    for name in (*COUNTS, "layer_norm_eps", "pad_token_id"):
+        assert getattr(ours, name) == getattr(theirs, name)
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_missing_field_is_an_error_that_names_it(name):
+    with pytest.raises(ModelConfigError, match=rf"config\.json: {name}: is missing"):
+        BertConfig.from_mapping({key: value for key, value in VALID.items() if key != name})
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+@pytest.mark.parametrize("value", [None, {}, [], [1, 2]])
+def test_a_field_of_another_type_is_an_error_that_names_it(name, value):
+    with pytest.raises(ModelConfigError, match=name):
+        config_with(**{name: value})
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("value", [True, False, 1.0, "12", 0, -1, 2**31, 2**63, 10**400, 1e400, math.nan])
+def test_a_count_is_an_integer_in_range(name, value):
+    with pytest.raises(ModelConfigError, match=f"{name}: ") as caught:
+        config_with(**{name: value})
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_a_count_just_over_its_cap_is_refused(name):
+    with pytest.raises(ModelConfigError, match=f"{name}: {COUNTS[name] + 1} is outside of 1 to {COUNTS[name]:,}"):
+        config_with(**{name: COUNTS[name] + 1})
+
+
+@pytest.mark.parametrize("value", [0, 0.0, -1e-12, math.nan, math.inf, -math.inf, 1.5, True, "1e-12"])
+def test_epsilon_is_a_small_positive_number(value):
+    with pytest.raises(ModelConfigError, match="layer_norm_eps"):
+        config_with(layer_norm_eps=value)
+
+
+def test_epsilon_may_be_an_integer_one():
+    assert isinstance(config_with(layer_norm_eps=1).layer_norm_eps, float)
+
+
+@pytest.mark.parametrize("value", [-1, 30522, True, 0.0, "0"])
+def test_the_padding_token_is_in_the_vocabulary(value):
+    with pytest.raises(ModelConfigError, match="pad_token_id"):
+        config_with(pad_token_id=value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"hidden_size": 385}, "hidden_size"),
+        ({"num_attention_heads": 7}, "hidden_size"),
+        ({"hidden_size": 4096, "num_attention_heads": 1}, "num_attention_heads"),
+        ({"vocab_size": 4_000_000, "hidden_size": 8192, "num_attention_heads": 64}, "vocab_size"),
+        ({"max_position_embeddings": 2**22, "hidden_size": 4096, "num_attention_heads": 64}, "max_position_embeddings"),
+        ({"intermediate_size": 2**20, "hidden_size": 4096, "num_attention_heads": 64}, "intermediate_size"),
+    ],
+)
+def test_sizes_that_do_not_go_together_are_refused(changes, field):
+    with pytest.raises(ModelConfigError, match=f"{field}: "):
+        config_with(**changes)
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_python", "relu", "silu"])
+def test_known_activations_are_read(name):
+    assert config_with(hidden_act=name).hidden_act.value == name
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_act": "quick_gelu"}, "hidden_act is 'quick_gelu'; built are 'gelu'"),
+        ({"hidden_act": "GELU"}, "'GELU'"),
+        ({"model_type": "xlm-roberta"}, "model_type is 'xlm-roberta'; the families built so far are: 'bert'"),
+        ({"model_type": "qwen3"}, "'qwen3'"),
+        ({"architectures": ["BertForQuestionAnswering"]}, "'BertForQuestionAnswering'; built are 'BertModel'"),
+        ({"position_embedding_type": "relative_key"}, "'relative_key'; only 'absolute'"),
+        ({"is_decoder": True}, "is_decoder is true"),
+        ({"add_cross_attention": True}, "add_cross_attention is true"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+    ],
+)
+def test_what_is_not_built_is_refused_by_name(changes, message):
+    with pytest.raises(UnsupportedError, match=message):
+        config_with(**changes)
+
+
+@pytest.mark.parametrize("name", ["BertModel", "BertForMaskedLM", "BertForSequenceClassification"])
+def test_known_architectures_are_read(name):
+    assert config_with(architectures=[name]).architecture.value == name
+
+
+@pytest.mark.parametrize("value", [[], ["BertModel", "BertModel"], "BertModel", [None]])
+def test_exactly_one_architecture_is_needed(value):
+    with pytest.raises(ModelConfigError, match="architectures"):
+        config_with(architectures=value)
+
+
+def test_errors_name_the_file(tmp_path):
+    with pytest.raises(ModelNotFoundError, match=r"config\.json"):
+        BertConfig.from_directory(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(VALID | {"hidden_size": 0}))
+    with pytest.raises(ModelConfigError, match=f"^{path}: hidden_size"):
+        BertConfig.from_directory(tmp_path)
+    path.write_text(json.dumps(VALID).replace("1e-12", "NaN"))
+    with pytest.raises(ModelConfigError, match=f"{path}: NaN"):
+        BertConfig.from_directory(tmp_path)
+
+
+@pytest.mark.model
+def test_the_real_config_is_read(minilm_directory):
+    assert BertConfig.from_directory(minilm_directory) == config_with()
