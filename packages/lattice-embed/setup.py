@@ -20,7 +20,7 @@ VECTORS = "src/lattice_embed/vectors"
 
 vectors = NativeExtension(
     "lattice_embed.vectors._vectors",
-    [f"{VECTORS}/_vectors.pyx", f"{VECTORS}/kernels/select_best.c"],
+    [f"{VECTORS}/_vectors.pyx", f"{VECTORS}/kernels/select_best.c", f"{VECTORS}/kernels/parallel_scores.c"],
     kernels=[f"{VECTORS}/kernels/vector_kernels.c"],
     header_folders=[f"{VECTORS}/kernels"],
 )

@@ -48,9 +48,9 @@ class FakeEncoder:
         vectors = np.stack([self._vector(prompt + text) for text in texts])
         if normalize:
             vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        for row, text in enumerate(texts):
-            if self.poison is not None and self.poison in text:
-                vectors[row, 3] = np.nan
+        bad = tuple(row for row, text in enumerate(texts) if self.poison is not None and self.poison in text)
+        if bad:
+            raise lattice_inference.errors.NonFiniteError("the weights are damaged", bad)
         self.seen += [prompt + text for text in texts]
         return SimpleNamespace(
             vectors=vectors, token_counts=np.minimum(counts, self.max_tokens), truncated=counts > self.max_tokens
@@ -89,7 +89,7 @@ class FakeLoader:
 @pytest.fixture
 def loader(monkeypatch: pytest.MonkeyPatch) -> FakeLoader:
     fake = FakeLoader()
-    monkeypatch.setattr(lattice_inference, "load_encoder", fake, raising=False)
+    monkeypatch.setitem(vars(lattice_inference), "load_encoder", fake)
     for variable in ("LATTICE_EMBED_MODEL", "LATTICE_EMBED_DIM"):
         monkeypatch.delenv(variable, raising=False)
     return fake

@@ -33,7 +33,19 @@ def test_hub_id_outside_the_catalogue_is_passed_on() -> None:
     assert source.model is None
 
 
-@pytest.mark.parametrize("name", ["no-such-model", "./missing/dir", "/missing/dir", "a/b/c", "~/missing-model-folder"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "no-such-model",
+        "./missing/dir",
+        "/missing/dir",
+        "a/b/c",
+        "~/missing-model-folder",
+        "~nobody-here/model",
+        "x" * 5_000,
+        "a\0b",
+    ],
+)
 def test_unknown_name_is_refused(name: str) -> None:
     with pytest.raises(UnknownModelError):
         resolve_model(name)

@@ -61,7 +61,7 @@ def test_model_is_loaded_by_the_first_call_with_its_own_facts(loader: Any) -> No
     assert loader.calls == [
         (
             "sentence-transformers/all-MiniLM-L6-v2",
-            {"precision": "float32", "pooling": "mean", "normalize": True, "max_tokens": 256},
+            {"precision": "float32", "pooling": "mean", "normalize": True, "max_tokens": 256, "threads": None},
         )
     ]
 
@@ -117,13 +117,9 @@ def test_files_of_another_model_are_refused(loader: Any) -> None:
     assert loader.encoders[0].closed
 
 
-def test_threads_are_set_when_the_model_is_loaded(loader: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_to: list[int] = []
-    monkeypatch.setattr(lattice_inference, "set_num_threads", set_to.append, raising=False)
-    NativeEmbeddingService(MINILM).load()
-    assert set_to == []
+def test_number_of_threads_reaches_the_encoder(loader: Any) -> None:
     NativeEmbeddingService(MINILM, threads=2).load()
-    assert set_to == [2]
+    assert loader.calls[0][1]["threads"] == 2
 
 
 def test_service_works_in_a_forked_child_whose_parent_was_loading(loader: Any) -> None:
@@ -208,7 +204,9 @@ def test_directory_brings_its_own_facts(loader: Any, tmp_path: Path) -> None:
     loader.sizes[str(tmp_path)] = 48
     service = NativeEmbeddingService(tmp_path)
     result = service.embed_query(["a"])
-    assert loader.calls == [(str(tmp_path), {"precision": "float32"})]
+    (call,) = loader.calls
+    assert call[0] == str(tmp_path)
+    assert {name for name, value in call[1].items() if value is not None} == {"precision"}  # the files say the rest
     config = service.model_config()
     assert config.dimensions == 48
     assert config.description.max_tokens == 256

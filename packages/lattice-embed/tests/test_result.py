@@ -1,5 +1,7 @@
 """EmbeddingResult behaves like the array of its vectors."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,27 @@ def test_unknown_token_counts_are_not_invented() -> None:
     assert result.token_counts.tolist() == [-1, -1]
     assert result.total_tokens is None
     assert not result.truncated.any()
+
+
+def test_fingerprint_is_worked_out_once_when_it_is_wanted() -> None:
+    calls: list[str] = []
+
+    def work_out() -> str:
+        calls.append("called")
+        return "print"
+
+    result = EmbeddingResult([[1, 2]], fingerprint=work_out)
+    assert calls == []
+    assert (result.fingerprint, result.fingerprint) == ("print", "print")
+    assert calls == ["called"]
+
+
+def test_result_survives_pickling() -> None:
+    result = EmbeddingResult([[1, 2]], token_counts=[3], truncated=[True], fingerprint=lambda: "print", prompt="p: ")
+    copy = pickle.loads(pickle.dumps(result))
+    assert copy.vectors.tolist() == [[1, 2]]
+    assert (copy.token_counts.tolist(), copy.truncated.tolist()) == ([3], [True])
+    assert (copy.fingerprint, copy.prompt, copy.role, copy.model) == ("print", "p: ", Role.GENERIC, "")
 
 
 def test_arrays_that_do_not_belong_together_are_refused() -> None:

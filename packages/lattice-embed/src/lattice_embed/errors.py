@@ -141,11 +141,13 @@ class NonFiniteVectorError(LatticeEmbedError, inference_errors.NonFiniteError):
     Attributes:
         index: position of the first text that it happened for.
         model: the model.
+        rows: the same position, alone.
     """
 
     def __init__(self, *, index: int, model: str) -> None:
         super().__init__(
-            f"{model} gave NaN or infinity for text {index}: its weights are damaged, or too large for float32"
+            f"{model} gave NaN or infinity for text {index}: its weights are damaged, or too large for float32",
+            (index,),
         )
         self.index = index
         self.model = model

@@ -57,22 +57,36 @@ def resolve_model(model: EmbeddingModel | str | os.PathLike[str]) -> ModelSource
         try:
             return resolve_model(EmbeddingModel.parse(name))
         except UnknownModelError:
-            path = Path(name).expanduser()
-            if not path.exists():
+            path = _as_path(name)
+            if not _exists(path):
                 if _HUB_ID.fullmatch(name) and not name.startswith("."):
                     return ModelSource(name, name)
                 if os.sep not in name:
                     raise
     elif isinstance(model, os.PathLike):
-        path = Path(model).expanduser()
+        path = _as_path(model)
     else:
         raise InvalidInputError(
             f"model is a {type(model).__name__}: pass an EmbeddingModel, a slug, a hub id or a directory"
         )
-    if not path.exists():
+    if not _exists(path):
         raise UnknownModelError(f"no directory {path} and no model of that name: check the spelling")
     if not path.is_dir():
         raise InvalidInputError(f"{path} is a file: pass the directory that holds the model's files")
     # absolute, so that a later change of the working directory, or another process, finds the same files
     path = path.resolve()
     return ModelSource(path.name or str(path), str(path))
+
+
+def _as_path(name: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # the home of a user that does not exist
+        return Path(name)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # such as a name that is too long for the file system
+        return False

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -100,7 +101,7 @@ class NativeEmbeddingService(EmbeddingService):
         output_dim: shorter vectors, for models trained for that; ``None`` takes ``LATTICE_EMBED_DIM`` for such a model,
             else the model's own length.
         precision: of the weights and the arithmetic; ``"float32"``.
-        threads: size of the thread pool, which all models of this process share; ``None`` leaves it as it is.
+        threads: most threads that a call may use of the pool that the whole process shares; ``None`` for all of them.
         truncate: what happens to a text over the model's token limit: ``"right"`` cuts its end and says so in the
             result, ``"error"`` raises :class:`TextTooLongError`.
         max_batch_size: most texts in one call of :meth:`embed`.
@@ -259,19 +260,15 @@ class NativeEmbeddingService(EmbeddingService):
         member = self._source.model
         if member is not None and (reason := missing_feature(member.description)) is not None:
             raise UnsupportedModelError(f"{member.slug} cannot be run here: {reason}")
-        if self._threads is not None:
-            lattice_inference.set_num_threads(self._threads)
         try:
-            if member is None:
-                encoder = lattice_inference.load_encoder(self._source.location, precision=self._precision)
-            else:
-                encoder = lattice_inference.load_encoder(
-                    self._source.location,
-                    precision=self._precision,
-                    pooling=member.pooling,
-                    normalize=True,
-                    max_tokens=member.max_tokens,
-                )
+            encoder = lattice_inference.load_encoder(
+                self._source.location,
+                precision=self._precision,
+                pooling=None if member is None else member.pooling,
+                normalize=None if member is None else True,
+                max_tokens=None if member is None else member.max_tokens,
+                threads=self._threads,
+            )
         except inference_errors.UnsupportedError as error:
             raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error
         if member is not None:
@@ -334,10 +331,9 @@ class NativeEmbeddingService(EmbeddingService):
             )
         except inference_errors.TextTooLongError as error:
             raise self._too_many_tokens(loaded, checked, prompt) from error
+        except inference_errors.NonFiniteError as error:
+            raise NonFiniteVectorError(index=min(error.rows, default=0), model=self._source.name) from error
         vectors = encoded.vectors
-        finite = np.isfinite(vectors).all(axis=1)
-        if not finite.all():
-            raise NonFiniteVectorError(index=int(np.argmin(finite)), model=self._source.name)
         if shortened is not None:
             vectors = np.ascontiguousarray(vectors[:, :shortened])
             if normalize:
@@ -346,7 +342,7 @@ class NativeEmbeddingService(EmbeddingService):
             vectors,
             token_counts=encoded.token_counts,
             truncated=encoded.truncated,
-            fingerprint=loaded.fingerprint(prompt, normalize),
+            fingerprint=partial(loaded.fingerprint, prompt, normalize),
             model=self._source.name,
             role=role,
             prompt=prompt,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,6 @@ class EmbeddingResult:
         token_counts: int32 array of shape (n,): tokens that the model really read of each text, the prompt and the
             special tokens included; -1 where the service cannot know.
         truncated: bool array of shape (n,): whether the text was cut at the model's token limit.
-        fingerprint: identifies everything but the text that the bits of a vector depend on (weights, tokenizer, prompt,
-            dimension, numerics); empty where the service gives none.
         model: slug, hub id or path of the model.
         role: what the texts were embedded as.
         prompt: what was put before every text; empty for nothing.
@@ -37,7 +35,7 @@ class EmbeddingResult:
         InvalidInputError: the arrays do not belong together.
     """
 
-    __slots__ = ("fingerprint", "model", "prompt", "role", "token_counts", "truncated", "vectors")
+    __slots__ = ("_fingerprint", "model", "prompt", "role", "token_counts", "truncated", "vectors")
 
     def __init__(
         self,
@@ -45,7 +43,7 @@ class EmbeddingResult:
         *,
         token_counts: npt.ArrayLike | None = None,
         truncated: npt.ArrayLike | None = None,
-        fingerprint: str = "",
+        fingerprint: str | Callable[[], str] = "",
         model: str = "",
         role: Role = Role.GENERIC,
         prompt: str = "",
@@ -63,10 +61,20 @@ class EmbeddingResult:
         for name, array in (("token_counts", self.token_counts), ("truncated", self.truncated)):
             if array.shape != (count,):
                 raise InvalidInputError(f"{name} has shape {array.shape}; with {count} vectors it must be ({count},)")
-        self.fingerprint = fingerprint
+        self._fingerprint = fingerprint
         self.model = model
         self.role = role
         self.prompt = prompt
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies what the bits of a vector depend on besides the text: weights, prompt, dimension and so on.
+
+        Empty where the service gives none. It may be worked out on first use, by reading the model's files once.
+        """
+        if not isinstance(self._fingerprint, str):
+            self._fingerprint = self._fingerprint()
+        return self._fingerprint
 
     @property
     def dimensions(self) -> int:
@@ -86,6 +94,10 @@ class EmbeddingResult:
             raise ValueError(f"a view of float32 vectors as {np.dtype(dtype)} needs a copy")
         return array
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = {name: getattr(self, name) for name in (*self.__slots__[1:-1], "fingerprint")}
+        return (_unpickle, (self.vectors, fields))
+
     def __len__(self) -> int:
         return len(self.vectors)
 
@@ -101,3 +113,7 @@ class EmbeddingResult:
             f"EmbeddingResult({len(self)} x {self.dimensions} float32, model={self.model!r}, role={self.role.value!r}, "
             f"tokens={self.total_tokens}, truncated={cut})"
         )
+
+
+def _unpickle(vectors: Float32Array, fields: dict[str, Any]) -> EmbeddingResult:
+    return EmbeddingResult(vectors, **fields)

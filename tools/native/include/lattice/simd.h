@@ -12,7 +12,7 @@
  * Define exactly one of LATTICE_ISA_BASELINE, LATTICE_ISA_AVX2, LATTICE_ISA_AVX512, LATTICE_ISA_NEON before including this
  * (the build does). Name functions of a kernel file through LATTICE_FN(name): it adds the level's suffix.
  *
- * `vf` is the native register of the level, VF_LANES wide, for GEMM tiles only.
+ * `vf` is the native register of the level, VF_LANES wide, for tiles of many sums (GEMM, many-vs-many) only.
  */
 #ifndef LATTICE_SIMD_H
 #define LATTICE_SIMD_H

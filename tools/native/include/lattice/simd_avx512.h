@@ -16,6 +16,8 @@ typedef __m512 vf;
 #define vf_set1(x) _mm512_set1_ps(x)
 #define vf_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
 #define vf_zero() _mm512_setzero_ps()
+#define vf_sub(a, b) _mm512_sub_ps(a, b)
+#define vf_abs(a) _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a)
 
 LATTICE_INLINE f32x16 f32x16_load(const float *p) { return _mm512_loadu_ps(p); }
 LATTICE_INLINE void f32x16_store(float *p, f32x16 v) { _mm512_storeu_ps(p, v); }

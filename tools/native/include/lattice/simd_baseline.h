@@ -23,6 +23,8 @@ LATTICE_INLINE void vf_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
 #define vf_set1(x) ((vf){(x), (x), (x), (x)})
 #define vf_fma(a, b, c) ((a) * (b) + (c))
 #define vf_zero() ((vf){0.0f, 0.0f, 0.0f, 0.0f})
+#define vf_sub(a, b) ((a) - (b))
+#define vf_abs(a) ((vf)((lattice_i32x4)(a) & 0x7fffffff))
 
 /* Applies `expression` (in which `i` is the quarter) to the four vectors of a result of `type`. */
 #define LATTICE_QUARTERS(type, expression)                                                                             \

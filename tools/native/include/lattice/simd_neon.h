@@ -18,6 +18,8 @@ typedef float32x4_t vf;
 #define vf_set1(x) vdupq_n_f32(x)
 #define vf_fma(a, b, c) vfmaq_f32(c, a, b)
 #define vf_zero() vdupq_n_f32(0.0f)
+#define vf_sub(a, b) vsubq_f32(a, b)
+#define vf_abs(a) vabsq_f32(a)
 
 /* Applies `expression` (in which `i` is the quarter) to the four registers of a result of `type`. */
 #define LATTICE_QUARTERS(type, expression)                                                                             \

@@ -6,6 +6,7 @@ sense; 130 interrupted; 141 the reader of the output went away.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -18,19 +19,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from lattice_embed.cli.parser import build_parser
 
     options = build_parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # texts may hold what the terminal's encoding does not
     from lattice_inference.errors import InvalidInputError, LatticeError
 
     try:
         status: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # the interpreter flushes stdout once more at exit: let it find something that takes the bytes
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         return 141
     except KeyboardInterrupt:
         print("lattice-embed: interrupted", file=sys.stderr)
         return 130
     except (LatticeError, OSError) as error:
+        _give_up_output()
         print(f"lattice-embed: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, InvalidInputError) else 1
     return status
+
+
+def _give_up_output() -> None:
+    """Write out what is left, or, where that fails, drop it: the interpreter would try again at exit and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

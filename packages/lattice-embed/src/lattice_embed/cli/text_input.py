@@ -39,6 +39,8 @@ def read_lines(source: str) -> list[str]:
         OSError: it cannot be read.
     """
     if source == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise InvalidInputError("standard input is closed: give texts as arguments or --input FILE")
         name, raw = "standard input", sys.stdin.buffer.read()
     else:
         name, raw = source, Path(source).read_bytes()

@@ -30,11 +30,22 @@ cdef extern from "vector_kernels.h":
     enum: LATTICE_METRIC_COUNT
     ctypedef struct lattice_vector_kernels:
         float (*pair[5])(const float *a, const float *b, size_t width) noexcept nogil
-        void (*one_vs_many)(int, const float *, const float *, size_t, size_t, float *) noexcept nogil
-        void (*row_by_row)(int, const float *, const float *, size_t, size_t, float *) noexcept nogil
-        void (*many_vs_many)(int, const float *, size_t, const float *, size_t, size_t, double *, float *) noexcept nogil
         void (*normalize)(const float *, float *, size_t, size_t) noexcept nogil
     const lattice_vector_kernels *lattice_vector_kernels_for(int isa)
+
+cdef extern from "lattice/pool_capsule.h":
+    ctypedef struct lattice_pool:
+        pass
+    lattice_pool *lattice_pool_shared() except NULL
+
+cdef extern from "parallel_scores.h":
+    void lattice_scores_of_rows(
+        const lattice_vector_kernels *, lattice_pool *, int, const float *, size_t, const float *, size_t, size_t, float *
+    ) noexcept nogil
+    void lattice_scores_of_all(
+        const lattice_vector_kernels *, lattice_pool *, int, const float *, size_t, const float *, size_t, size_t,
+        double *, float *
+    ) noexcept nogil
     void lattice_select_best(const float *, int64_t, int64_t, int, int64_t *, float *) noexcept nogil
 
 DOT = LATTICE_DOT
@@ -48,6 +59,7 @@ cdef enum: GIL_FREE_FLOATS = 32768
 
 cdef int active_isa = 0
 cdef const lattice_vector_kernels *kernels = NULL
+cdef lattice_pool *pool = lattice_pool_shared()
 
 
 def select_isa(str name=None):
@@ -205,7 +217,7 @@ def _one_vs_many(int metric, query, matrix):
     cdef const float *y = <const float *>cnp.PyArray_DATA(rows)
     cdef float *out = <float *>cnp.PyArray_DATA(scores)
     with nogil:
-        kernels.one_vs_many(metric, x, y, count, width, out)
+        lattice_scores_of_rows(kernels, pool, metric, x, 0, y, count, width, out)
     return scores
 
 
@@ -225,7 +237,7 @@ def _row_by_row(int metric, a, b):
     cdef const float *y = <const float *>cnp.PyArray_DATA(second)
     cdef float *out = <float *>cnp.PyArray_DATA(scores)
     with nogil:
-        kernels.row_by_row(metric, x, y, count, width, out)
+        lattice_scores_of_rows(kernels, pool, metric, x, width, y, count, width, out)
     return scores
 
 
@@ -244,7 +256,7 @@ def _many_vs_many(int metric, a, b):
     if norms == NULL:
         raise MemoryError
     with nogil:
-        kernels.many_vs_many(metric, x, a_count, y, b_count, width, norms, out)
+        lattice_scores_of_all(kernels, pool, metric, x, a_count, y, b_count, width, norms, out)
     free(norms)
     return scores
 

@@ -8,29 +8,30 @@
  * Order of additions (the same bits on every instruction set with FMA). A vector is read in blocks of sixteen floats, the
  * last one padded with zeros; block t is added, lane by lane, to accumulator t mod 4 (dot, distances, norms of normalize)
  * or t mod 2 (the three sums of cosine); then the accumulators are added pairwise and the sixteen lanes are folded in
- * simd.h's tree. One-vs-many does for each row what a pair does, so its scores are those bits. Many-vs-many keeps sixteen
- * outputs in registers and therefore one accumulator for each: it agrees with the pairs to rounding.
+ * simd.h's tree. One-vs-many does for each row what a pair does, so its scores are those bits. Many-vs-many keeps a tile
+ * of outputs in registers and therefore one accumulator for each: it agrees with the pairs to rounding.
  *
  * Error of a sum of n products: about (n / 64 + 10) 2^-24 of sum |a_k b_k|. Roots and quotients are taken in double.
  *
  * Range. Where a sum of squares leaves [1e-20, 1e30], single precision may have overflowed or lost small terms: cosine,
  * Euclidean distance and normalize then repeat the sums in double, one term after the other, where no float can overflow.
  *
- * Bound by loads: two per FMA for a pair, 1/2 per FMA in a 4 x 4 tile of many-vs-many.
+ * Bound by loads: two per FMA for a pair, 7 per 12 FMAs in a 4 x 3 tile of many-vs-many, where FMAs bound.
  */
 #include <math.h>
 
 #include "lattice/simd.h"
 #include "vector_kernels.h"
 
-#if defined(LATTICE_ISA_AVX512)
-enum { TILE = 4 }; /* rows of a times rows of b whose sums stay in registers: 16 zmm of 32 */
+/* Rows of a times rows of b whose sums stay in registers: 16 of 32 zmm or q, 12 of 16 ymm or xmm. */
+#define TILE_A 4
+#if defined(LATTICE_ISA_AVX512) || defined(__aarch64__)
+#define TILE_B 4
 #else
-enum { TILE = 2 }; /* four f32x16 are eight ymm of 16 */
+#define TILE_B 3
 #endif
 
 #define BLOCK 16
-#define CACHE_FLOATS (64 * 1024) /* rows of b that are reused from the second-level cache: 256 KiB */
 #define SMALLEST_SQUARE 1e-20f
 #define LARGEST_SQUARE 1e30f
 
@@ -170,59 +171,83 @@ static float (*const PAIR[LATTICE_METRIC_COUNT])(const float *, const float *, s
     [LATTICE_MANHATTAN] = manhattan,
 };
 
-static void row_by_row(int metric, const float *a, const float *b, size_t count, size_t width, float *scores)
+static void score_rows(int metric, const float *a, size_t a_step, const float *b, size_t count, size_t width,
+                       float *scores)
 {
-    for (size_t i = 0; i < count; i++)
-        scores[i] = PAIR[metric](a + i * width, b + i * width, width);
-}
-
-static void one_vs_many(int metric, const float *query, const float *rows, size_t count, size_t width, float *scores)
-{
-    if (metric != LATTICE_COSINE) {
+    if (metric != LATTICE_COSINE || a_step != 0) {
         for (size_t i = 0; i < count; i++)
-            scores[i] = PAIR[metric](query, rows + i * width, width);
+            scores[i] = PAIR[metric](a + i * a_step, b + i * width, width);
         return;
     }
     float ab, aa, bb;
-    cosine_sums(query, query, width, &ab, &aa, &bb);
+    cosine_sums(a, a, width, &ab, &aa, &bb);
     for (size_t i = 0; i < count; i++) {
-        const float *row = rows + i * width;
-        cosine_sums(query, row, width, &ab, NULL, &bb);
-        scores[i] = finish_cosine(ab, aa, bb, query, row, width);
+        const float *row = b + i * width;
+        cosine_sums(a, row, width, &ab, NULL, &bb);
+        scores[i] = finish_cosine(ab, aa, bb, a, row, width);
     }
 }
 
-/* A tile of many-vs-many: the sums between up to TILE rows of a and TILE rows of b. Rows that are not there are read as
- * the last one that is, and not written.
+LATTICE_INLINE vf add_native_term(int metric, vf sum, vf a, vf b)
+{
+    if (metric == LATTICE_DOT || metric == LATTICE_COSINE)
+        return vf_fma(a, b, sum);
+    const vf difference = vf_sub(a, b);
+    if (metric == LATTICE_MANHATTAN)
+        return vf_fma(vf_set1(1.0f), vf_abs(difference), sum); /* exact product: one rounding, as an addition */
+    return vf_fma(difference, difference, sum);
+}
+
+/* A tile of many-vs-many: the sums between up to TILE_A rows of a and TILE_B rows of b. Rows that are not there are read
+ * as the last one that is, and not written.
  *
- *            b0  b1  b2  b3      each step loads a block of every row once
- *       a0 [ .   .   .   .  ]    and makes TILE x TILE sums of it
- *       a1 [ .   .   .   .  ]
+ *            b0  b1  b2      each step loads a register of every row once
+ *       a0 [ .   .   .  ]    and makes TILE_A x TILE_B terms of it
+ *       a1 [ .   .   .  ]
+ *
+ * The sixteen lanes of a sum are computed a native register at a time, over all of k: each lane is a chain of its own, so
+ * the bits are those of sixteen lanes at once, and on AVX2 the tile can be twelve registers large.
  */
 LATTICE_INLINE void score_tile(int metric, const float *a, size_t a_count, const float *b, size_t b_count, size_t width,
                                const double *a_norm, const double *b_norm, float *scores, size_t stride)
 {
-    const float *row_a[TILE], *row_b[TILE];
-    f32x16 sum[TILE][TILE];
-    for (size_t i = 0; i < TILE; i++) {
+    const float *row_a[TILE_A], *row_b[TILE_B];
+    float tail_a[TILE_A][BLOCK], tail_b[TILE_B][BLOCK], lanes[TILE_A][TILE_B][BLOCK];
+    const size_t whole = width / BLOCK * BLOCK, rest = width - whole;
+    for (size_t i = 0; i < TILE_A; i++)
         row_a[i] = a + (i < a_count ? i : a_count - 1) * width;
-        row_b[i] = b + (i < b_count ? i : b_count - 1) * width;
-        for (size_t j = 0; j < TILE; j++)
-            sum[i][j] = f32x16_zero();
+    for (size_t j = 0; j < TILE_B; j++)
+        row_b[j] = b + (j < b_count ? j : b_count - 1) * width;
+    if (rest) {
+        for (size_t i = 0; i < TILE_A; i++)
+            f32x16_store(tail_a[i], f32x16_load_tail(row_a[i] + whole, rest));
+        for (size_t j = 0; j < TILE_B; j++)
+            f32x16_store(tail_b[j], f32x16_load_tail(row_b[j] + whole, rest));
     }
-    for (size_t k = 0; k < width; k += BLOCK) {
-        f32x16 block_b[TILE];
-        for (size_t j = 0; j < TILE; j++)
-            block_b[j] = load_block(row_b[j], k, width);
-        for (size_t i = 0; i < TILE; i++) {
-            const f32x16 block_a = load_block(row_a[i], k, width);
-            for (size_t j = 0; j < TILE; j++)
-                sum[i][j] = add_term(metric, sum[i][j], block_a, block_b[j]);
+    for (size_t lane = 0; lane < BLOCK; lane += VF_LANES) {
+        vf sum[TILE_A][TILE_B], register_b[TILE_B];
+        for (size_t i = 0; i < TILE_A; i++)
+            for (size_t j = 0; j < TILE_B; j++)
+                sum[i][j] = vf_zero();
+        for (size_t k = lane; k < whole; k += BLOCK) {
+            for (size_t j = 0; j < TILE_B; j++)
+                register_b[j] = vf_load(row_b[j] + k);
+            for (size_t i = 0; i < TILE_A; i++) {
+                const vf register_a = vf_load(row_a[i] + k);
+                for (size_t j = 0; j < TILE_B; j++)
+                    sum[i][j] = add_native_term(metric, sum[i][j], register_a, register_b[j]);
+            }
         }
+        for (size_t i = 0; i < TILE_A; i++)
+            for (size_t j = 0; j < TILE_B; j++) {
+                if (rest)
+                    sum[i][j] = add_native_term(metric, sum[i][j], vf_load(tail_a[i] + lane), vf_load(tail_b[j] + lane));
+                vf_store(lanes[i][j] + lane, sum[i][j]);
+            }
     }
-    for (size_t i = 0; i < TILE && i < a_count; i++)
-        for (size_t j = 0; j < TILE && j < b_count; j++) {
-            float score = f32x16_fold_add(sum[i][j]);
+    for (size_t i = 0; i < TILE_A && i < a_count; i++)
+        for (size_t j = 0; j < TILE_B && j < b_count; j++) {
+            float score = f32x16_fold_add(f32x16_load(lanes[i][j]));
             if (metric == LATTICE_COSINE)
                 score = a_norm[i] > 0 && b_norm[j] > 0 ? clamped((double)score / (a_norm[i] * b_norm[j]))
                                                        : clamped(cosine_in_double(row_a[i], row_b[j], width));
@@ -232,7 +257,6 @@ LATTICE_INLINE void score_tile(int metric, const float *a, size_t a_count, const
         }
 }
 
-/* Lengths of the rows; 0 for those that cosine must do in double. */
 static void fill_norms(const float *rows, size_t count, size_t width, double *norms)
 {
     for (size_t i = 0; i < count; i++) {
@@ -241,45 +265,35 @@ static void fill_norms(const float *rows, size_t count, size_t width, double *no
     }
 }
 
-LATTICE_INLINE void score_all(int metric, const float *a, size_t a_count, const float *b, size_t b_count, size_t width,
-                              const double *a_norms, const double *b_norms, float *scores)
+LATTICE_INLINE void score_tiles(int metric, const float *a, size_t a_count, const float *b, size_t b_count,
+                                size_t width, const double *a_norms, const double *b_norms, float *scores,
+                                size_t stride)
 {
-    size_t group = CACHE_FLOATS / (width ? width : 1) / TILE * TILE;
-    if (group < TILE)
-        group = TILE;
-    for (size_t first = 0; first < b_count; first += group) {
-        const size_t end = b_count - first < group ? b_count : first + group;
-        for (size_t i = 0; i < a_count; i += TILE)
-            for (size_t j = first; j < end; j += TILE)
-                score_tile(metric, a + i * width, a_count - i, b + j * width, end - j, width, a_norms + i, b_norms + j,
-                           scores + i * b_count + j, b_count);
-    }
+    for (size_t i = 0; i < a_count; i += TILE_A)
+        for (size_t j = 0; j < b_count; j += TILE_B)
+            score_tile(metric, a + i * width, a_count - i, b + j * width, b_count - j, width, a_norms + i, b_norms + j,
+                       scores + i * stride + j, stride);
 }
 
-static void many_vs_many(int metric, const float *a, size_t a_count, const float *b, size_t b_count, size_t width,
-                         double *norms, float *scores)
+static void score_block(int metric, const float *a, size_t a_count, const float *b, size_t b_count, size_t width,
+                        const double *a_norms, const double *b_norms, float *scores, size_t stride)
 {
-    double *const b_norms = norms + a_count;
-    if (metric == LATTICE_COSINE) {
-        fill_norms(a, a_count, width, norms);
-        fill_norms(b, b_count, width, b_norms);
-    }
     /* A constant metric in each call, so that each gets a loop of its own. */
     switch (metric) {
     case LATTICE_DOT:
-        score_all(LATTICE_DOT, a, a_count, b, b_count, width, norms, b_norms, scores);
+        score_tiles(LATTICE_DOT, a, a_count, b, b_count, width, a_norms, b_norms, scores, stride);
         break;
     case LATTICE_COSINE:
-        score_all(LATTICE_COSINE, a, a_count, b, b_count, width, norms, b_norms, scores);
+        score_tiles(LATTICE_COSINE, a, a_count, b, b_count, width, a_norms, b_norms, scores, stride);
         break;
     case LATTICE_EUCLIDEAN:
-        score_all(LATTICE_EUCLIDEAN, a, a_count, b, b_count, width, norms, b_norms, scores);
+        score_tiles(LATTICE_EUCLIDEAN, a, a_count, b, b_count, width, a_norms, b_norms, scores, stride);
         break;
     case LATTICE_SQUARED_EUCLIDEAN:
-        score_all(LATTICE_SQUARED_EUCLIDEAN, a, a_count, b, b_count, width, norms, b_norms, scores);
+        score_tiles(LATTICE_SQUARED_EUCLIDEAN, a, a_count, b, b_count, width, a_norms, b_norms, scores, stride);
         break;
     case LATTICE_MANHATTAN:
-        score_all(LATTICE_MANHATTAN, a, a_count, b, b_count, width, norms, b_norms, scores);
+        score_tiles(LATTICE_MANHATTAN, a, a_count, b, b_count, width, a_norms, b_norms, scores, stride);
         break;
     }
 }
@@ -308,8 +322,8 @@ static void normalize(const float *source, float *target, size_t count, size_t w
 
 const lattice_vector_kernels LATTICE_FN(lattice_vector_kernels) = {
     .pair = {dot, cosine, euclidean, squared_euclidean, manhattan},
-    .one_vs_many = one_vs_many,
-    .row_by_row = row_by_row,
-    .many_vs_many = many_vs_many,
+    .score_rows = score_rows,
+    .fill_norms = fill_norms,
+    .score_block = score_block,
     .normalize = normalize,
 };

@@ -21,15 +21,17 @@ typedef struct {
     /* One pair of vectors of `width` floats. */
     float (*pair[LATTICE_METRIC_COUNT])(const float *a, const float *b, size_t width);
 
-    /* scores[i] = metric(query, rows[i]), the bits of pair[metric](query, rows[i]). */
-    void (*one_vs_many)(int metric, const float *query, const float *rows, size_t count, size_t width, float *scores);
+    /* scores[i] = metric(a + i * a_step, b + i * width), the bits of pair[metric]. `a_step` is 0 for one vector against
+     * many, `width` for row i against row i. */
+    void (*score_rows)(int metric, const float *a, size_t a_step, const float *b, size_t count, size_t width,
+                       float *scores);
 
-    /* scores[i] = metric(a[i], b[i]), the bits of pair[metric]. */
-    void (*row_by_row)(int metric, const float *a, const float *b, size_t count, size_t width, float *scores);
+    /* Lengths of rows, for score_block; 0 for those that cosine must do in double. */
+    void (*fill_norms)(const float *rows, size_t count, size_t width, double *norms);
 
-    /* scores[i * b_count + j] = metric(a[i], b[j]). `norms` is room for a_count + b_count doubles. */
-    void (*many_vs_many)(int metric, const float *a, size_t a_count, const float *b, size_t b_count, size_t width,
-                         double *norms, float *scores);
+    /* scores[i * stride + j] = metric(a[i], b[j]). The norms are read for cosine only. */
+    void (*score_block)(int metric, const float *a, size_t a_count, const float *b, size_t b_count, size_t width,
+                        const double *a_norms, const double *b_norms, float *scores, size_t stride);
 
     /* Each row divided by its length; rows of zeros stay. `target` may be `source`. */
     void (*normalize)(const float *source, float *target, size_t count, size_t width);
