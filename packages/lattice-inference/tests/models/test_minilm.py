@@ -1,0 +1,53 @@
+"""The real all-MiniLM-L6-v2 against transformers in float32."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from lattice_inference import load_encoder
+from lattice_inference.backends.cpu import _cpu
+
+pytestmark = pytest.mark.model
+
+
+@pytest.fixture(scope="module")
+def fifty(data_directory):
+    texts = json.loads((data_directory / "minilm_50.json").read_text())["texts"]
+    return texts, np.load(data_directory / "minilm_50.npy")
+
+
+@pytest.fixture(scope="module")
+def encoder(minilm_directory):
+    with load_encoder(minilm_directory) as made:
+        yield made
+
+
+def test_fifty_texts_equal_transformers_to_a_millionth(encoder, fifty):
+    texts, want = fifty
+    got = encoder.encode(texts).vectors
+    assert np.abs(got - want).max() <= 1e-6
+    assert ((got.astype(np.float64) * want).sum(axis=1) >= 0.9999999).all()
+
+
+def test_the_bits_of_fifty_texts_are_on_record(encoder, fifty, data_directory):
+    """A release that changes a bit of these vectors must raise NUMERICS_VERSION."""
+    if _cpu.select_isa() == "baseline":
+        pytest.skip("the promise of equal bits is for levels with FMA")
+    recorded = json.loads((data_directory / "minilm_50_bits.json").read_text())["sha256"]
+    import hashlib
+
+    got = [hashlib.sha256(vector.tobytes()).hexdigest()[:16] for vector in encoder.encode(fifty[0]).vectors]
+    assert got == recorded
+
+
+def test_a_text_alone_has_the_bits_it_has_among_fifty(encoder, fifty):
+    texts, _ = fifty
+    together = encoder.encode(texts).vectors
+    for index in range(0, 50, 7):
+        assert (encoder.encode([texts[index]]).vectors[0] == together[index]).all()
+
+
+def test_the_model_says_how_it_wants_to_be_used(encoder):
+    assert (encoder.dimension, encoder.max_tokens, encoder.pooling, encoder.normalize) == (384, 256, "mean", True)
