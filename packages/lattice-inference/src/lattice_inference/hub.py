@@ -248,7 +248,7 @@ def _as_tuple(files: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _local_places(request: _Request) -> Iterator[_Place]:
-    if request.path is not None and (request.only_path or request.path.is_dir()):
+    if request.path is not None and (request.only_path or os.path.isdir(request.path)):
         # Any model may lie in a directory that is named explicitly, so nothing is demanded of a known one.
         yield _inspect("directory", request.path, request, known=None)
     if request.only_path or request.repo_id is None:
@@ -273,7 +273,7 @@ def _inspect(
     listed: Sequence[str] = (),
 ) -> _Place:
     """Judge one directory. ``listed`` are files that it is known to be still waiting for."""
-    if not directory.is_dir():
+    if not os.path.isdir(directory):
         return _Place(SourceReport(source, str(directory), False, (), "no such directory"), None)
     missing = missing_files(directory, known=known, files=request.files) + tuple(listed)
     return _Place(SourceReport(source, str(directory), not missing, tuple(dict.fromkeys(missing))), directory, revision)
@@ -298,7 +298,7 @@ def _hugging_face_place(request: _Request) -> _Place:
     assert request.repo_id is not None
     folder = hugging_face_cache_root() / f"models--{request.repo_id.replace('/', '--')}"
     revision = request.revision or "main"
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return _Place(SourceReport("hf_cache", str(folder), False, (), "no such directory"), None)
     if _COMMIT.fullmatch(revision):
         commit = revision
@@ -334,7 +334,7 @@ def _not_yet_downloaded(tree: Path, snapshot: Path, request: _Request) -> list[s
     return [
         name
         for name in listing
-        if any(pattern.fullmatch(name) for pattern in patterns) and not (snapshot / name).is_file()
+        if any(pattern.fullmatch(name) for pattern in patterns) and not os.path.isfile(snapshot / name)
     ]
 
 
@@ -384,7 +384,7 @@ def _download(request: _Request, token: str | None, searched: Sequence[SourceRep
             except EntryNotFoundError as absent:
                 if isinstance(absent, LocalEntryNotFoundError):
                     raise  # the hub could not be asked, which says nothing about what it has
-                if (snapshot / INDEX_FILE).is_file():
+                if os.path.isfile(snapshot / INDEX_FILE):
                     shards = [_literal_glob(shard) for shard in set(read_shard_index(snapshot / INDEX_FILE).values())]
                     snapshot_download(repo_id, revision=commit, allow_patterns=shards, cache_dir=cache, token=token)
     except (RepositoryNotFoundError, RevisionNotFoundError) as cause:
@@ -425,7 +425,7 @@ def _verify(found: ModelFiles, request: _Request) -> None:
         return
     for name, digest in request.known.digests:
         path = found.directory / name
-        if (request.files is None or name in request.files) and path.is_file():
+        if (request.files is None or name in request.files) and os.path.isfile(path):
             check_digest(path, digest, cache_root=model_cache_root(), remedy=_remedy(found.source, request.known))
 
 

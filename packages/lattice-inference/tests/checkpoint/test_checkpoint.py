@@ -225,3 +225,11 @@ def test_tensor_info_pickles(sharded):
     with open_checkpoint(sharded) as checkpoint:
         info = checkpoint.info("a")
     assert pickle.loads(pickle.dumps(info)) == info
+
+
+def test_names_that_the_system_cannot_take_are_our_errors():
+    for name in ("a" * 5000, "a\0b"):
+        with pytest.raises(CheckpointError, match="cannot be opened"):
+            open_safetensors(name)
+        with pytest.raises(ModelNotFoundError):
+            open_checkpoint(name)

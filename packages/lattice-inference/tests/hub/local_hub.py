@@ -63,8 +63,8 @@ class Handler(BaseHTTPRequestHandler):
         path = ROOT / repository / name
         if revision not in ("main", COMMIT):
             self.refuse("RevisionNotFound")
-        elif (ROOT / repository / f".hang-up-on-{name}").exists():
-            self.close_connection = True
+        elif (ROOT / repository / f".fail-on-{name}").exists():
+            self.send(403, b"", {})
         elif not path.is_file():
             self.refuse("EntryNotFound")
         else:

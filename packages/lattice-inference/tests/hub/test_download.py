@@ -170,9 +170,9 @@ def test_offline_asks_the_hub_nothing(hub, find, write_model, variable):
     assert hub[2]() == []
 
 
-def test_a_hub_that_goes_away_in_between_is_not_taken_for_one_without_weights(hub, find, write_model):
+def test_a_hub_that_fails_in_between_is_not_taken_for_one_without_weights(hub, find, write_model):
     directory = write_model(hub[0] / "org" / "name")
-    (directory / ".hang-up-on-model.safetensors").touch()
+    (directory / ".fail-on-model.safetensors").touch()
     kind, message = find("org/name")
     assert kind == "DownloadError"
     assert "Try again" in message

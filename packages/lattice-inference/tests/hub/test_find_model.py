@@ -317,6 +317,23 @@ def test_names_that_can_only_be_paths_are_taken_for_paths(name):
         find_model(name, offline=True)
 
 
+@pytest.mark.parametrize("name", ["a" * 5000, "org/" + "a" * 5000, "./" + "a" * 5000])
+def test_names_too_long_for_the_system_are_only_not_found(name):
+    with pytest.raises(ModelNotFoundError):
+        find_model(name, offline=True)
+
+
+def test_importing_needs_no_optional_package():
+    import subprocess
+
+    command = "import sys, lattice_inference.hub; print({'huggingface_hub', 'safetensors'} & set(sys.modules))"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    printed = subprocess.run(
+        [sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.strip() == "set()"
+
+
 @pytest.mark.parametrize("revision", ["", "../x", "a..b", "/x", "a\nb", "-x"])
 def test_revisions_that_cannot_be_are_refused(revision):
     with pytest.raises(InvalidInputError):

@@ -322,7 +322,7 @@ def open_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
             that the index promises, or two shards hold the same tensor.
     """
     directory = Path(directory)
-    if not directory.is_dir():
+    if not os.path.isdir(directory):  # unlike Path.is_dir, false for whatever cannot be looked at
         raise ModelNotFoundError(f"{directory}: no such directory")
     if os.path.lexists(directory / SINGLE_FILE):
         return Checkpoint(directory, (open_safetensors(directory / SINGLE_FILE),))
