@@ -56,7 +56,6 @@ def embed_all(
         np.concatenate([result.vectors for result in results]),
         token_counts=np.concatenate([result.token_counts for result in results]),
         truncated=np.concatenate([result.truncated for result in results]),
-        fingerprint=results[0].fingerprint,
         model=results[0].model,
         role=role,
         prompt=results[0].prompt,
