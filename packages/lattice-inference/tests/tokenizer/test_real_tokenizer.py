@@ -3,11 +3,15 @@
 import json
 
 import pytest
+import tokenizers
+
+from lattice_inference.tokenizer import load_tokenizer
 
 pytestmark = pytest.mark.model
 
 
 def test_recorded_ids(minilm, data_directory):
+    """Cases A1 (kana keep their voicing marks), A7 (special tokens in text), A9 (controls and odd spaces), table P1."""
     cases = json.loads((data_directory / "wordpiece/all_minilm_l6_v2.json").read_text(encoding="utf-8"))
     assert len(cases) == 25
     for case in cases:
@@ -44,21 +48,24 @@ def test_every_code_point_inside_a_word(minilm):
 
 
 def test_vocabulary_file_gives_the_same_tokenizer(minilm, minilm_directory, udhr):
-    from lattice_inference.tokenizer import load_tokenizer
-
     ours = load_tokenizer(minilm_directory / "vocab.txt")
     for text in [*udhr.values(), "[CLS] special tokens [SEP] [MASK]"]:
         assert ours.encode(text).ids.tolist() == minilm.theirs.encode(text).ids
 
 
 def test_file_limits_are_applied_on_request_only(minilm_directory):
-    import tokenizers
-
-    from lattice_inference.tokenizer import load_tokenizer
-
     theirs = tokenizers.Tokenizer.from_file(str(minilm_directory / "tokenizer.json"))
     ours = load_tokenizer(minilm_directory, apply_file_limits=True)
     for text in ("short", "long " * 500):
         assert ours.encode(text).ids.tolist() == theirs.encode(text).ids
         assert ours.encode(text).attention_mask.tolist() == theirs.encode(text).attention_mask
     assert len(load_tokenizer(minilm_directory).encode("long " * 500)) == 502
+
+
+def test_example_of_the_manual(minilm):
+    encoding = minilm.ours.encode("Hello world!")
+    assert encoding.ids.tolist() == [101, 7592, 2088, 999, 102]
+    assert encoding.offsets.tolist() == [[0, 0], [0, 5], [6, 11], [11, 12], [0, 0]]
+    assert minilm.ours.decode(encoding.ids) == "hello world!"
+    hidden = minilm.ours.encode("[SEP]", add_special_tokens=False, special_tokens_in_text=False)
+    assert hidden.tokens == ["[", "sep", "]"]

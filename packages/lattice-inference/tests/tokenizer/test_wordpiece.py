@@ -26,6 +26,7 @@ def test_every_code_point_of_the_first_three_planes(which, pattern, request):
 
 @pytest.mark.parametrize(("lowercase", "kept"), [(True, "naive"), (False, "naïve")])
 def test_strip_accents_null_means_the_same_as_lowercase(make_bert, lowercase, kept):
+    """Cases A2 and A3: a cased model keeps its accents."""
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "naive", "naïve"]
     both = make_bert(vocabulary, strip_accents=None, lowercase=lowercase)
     both.compare("naïve")
@@ -33,6 +34,7 @@ def test_strip_accents_null_means_the_same_as_lowercase(make_bert, lowercase, ke
 
 
 def test_cased_keeps_composed_and_decomposed_apart(make_bert):
+    """Case A4: nothing is normalized behind the user's back."""
     both = make_bert(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "á", "##\u0301"], lowercase=False)
     for text, tokens in (("\u00e1", ["á"]), ("a\u0301", ["a", "##\u0301"])):
         both.compare(text)
@@ -40,6 +42,7 @@ def test_cased_keeps_composed_and_decomposed_apart(make_bert):
 
 
 def test_strip_accents_alone_leaves_composed_characters(make_both):
+    """Case A5: StripAccents drops marks, and a composed character has none until NFD or NFKD splits it."""
     words = ["Héllò", "hôw", "are", "ü?", "Hello", "how", "u?"]
     tokenizer = tokenizers.Tokenizer(WordPiece({w: i for i, w in enumerate(["[UNK]", *words])}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,7 +35,11 @@ class Truncation:
     side: Side = "right"
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_tokens, bool) or not isinstance(self.max_tokens, int) or not self.max_tokens >= 0:
+        try:
+            value = operator.index(self.max_tokens)  # takes NumPy's integers too
+        except TypeError:
+            value = -1
+        if isinstance(self.max_tokens, bool) or value < 0:
             raise InvalidInputError(f"max_tokens is {self.max_tokens!r}; expected an integer of at least 0")
         if self.strategy not in _STRATEGIES.values():
             raise InvalidInputError(f"strategy is {self.strategy!r}; expected one of {list(_STRATEGIES.values())}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -149,10 +150,14 @@ class Tokenizer:
     def decode(self, ids: Sequence[int] | npt.NDArray[np.integer], *, skip_special_tokens: bool = True) -> str:
         """Return the text of ``ids``; raise :class:`InvalidInputError` for an id that no token has."""
         parts: list[str] = []
-        for token_id in np.asarray(ids).tolist() if isinstance(ids, np.ndarray) else ids:
-            token = self.id_to_token(token_id) if isinstance(token_id, int) else None
+        for given in ids.tolist() if isinstance(ids, np.ndarray) else ids:
+            try:
+                token_id = operator.index(given)
+            except TypeError:
+                token_id = -1
+            token = self.id_to_token(token_id)
             if token is None:
-                raise InvalidInputError(f"no token has the id {token_id!r}; ids go from 0 to {len(self._tokens) - 1}")
+                raise InvalidInputError(f"no token has the id {given!r}; ids go from 0 to {len(self._tokens) - 1}")
             if skip_special_tokens and token_id in self._special_ids:
                 continue
             if parts:
