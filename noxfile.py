@@ -66,7 +66,9 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types of packages, tools and benchmarks."""
-    session.install("mypy>=1.15", "numpy>=2.0", "nox", "setuptools>=77", "cython>=3.1", "huggingface_hub", "jinja2", "blake3")
+    session.install(
+        "mypy>=1.15", "numpy>=2.0", "nox", "setuptools>=77", "cython>=3.1", "huggingface_hub", "jinja2", "blake3"
+    )
     environment = {"MYPYPATH": os.pathsep.join(str(ROOT / "packages" / name / "src") for name in PACKAGES)}
     for name in PACKAGES:
         session.run("mypy", "-p", name.replace("-", "_"), env=environment)

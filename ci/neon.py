@@ -19,10 +19,21 @@ SYSTEM = WORK / "system"
 SITE = WORK / "site"
 
 # What Python needs at run time.
-DEBIAN = (
-    "libc6 libgcc-s1 python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libexpat1 zlib1g libssl3 libffi8 "
-    "libbz2-1.0 liblzma5 libstdc++6 libuuid1"
-).split()
+DEBIAN = [
+    "libc6",
+    "libgcc-s1",
+    "python3.11-minimal",
+    "libpython3.11-minimal",
+    "libpython3.11-stdlib",
+    "libexpat1",
+    "zlib1g",
+    "libssl3",
+    "libffi8",
+    "libbz2-1.0",
+    "liblzma5",
+    "libstdc++6",
+    "libuuid1",
+]
 TESTS = {
     "lattice-inference": [
         "tests/backends/test_conformance.py",
@@ -58,7 +69,12 @@ def unpack_python() -> None:
             run("dpkg", "-x", package, SYSTEM)
     if not SITE.exists():
         pip = [sys.executable, "-m", "pip", "install", "-q", "--target", str(SITE), "--only-binary=:all:"]
-        for tag in ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64"):
+        for tag in (
+            "manylinux_2_28_aarch64",
+            "manylinux_2_27_aarch64",
+            "manylinux_2_17_aarch64",
+            "manylinux2014_aarch64",
+        ):
             pip += ["--platform", tag]
         run(*pip, "--python-version", "3.11", "numpy", "pytest", "hypothesis", "safetensors", "scipy", "blake3")
 

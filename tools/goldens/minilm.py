@@ -51,7 +51,8 @@ def by_lattice(texts: list[str]) -> npt.NDArray[np.float32]:
     import lattice_inference
 
     with lattice_inference.load_encoder(model_directory()) as encoder:
-        return encoder.encode(texts).vectors
+        vectors: npt.NDArray[np.float32] = encoder.encode(texts).vectors
+    return vectors
 
 
 def versions() -> dict[str, Any]:

@@ -8,10 +8,14 @@ inside an sdist. It does three things that setuptools does not do by itself:
 * Cython's C is compiled at ``-O2`` (it is glue) and our kernels at ``-O3``;
 * objects are rebuilt only when a source or a header they depend on is newer.
 
-Environment: ``LATTICE_WERROR=1`` makes warnings in our C errors (CI does), ``LATTICE_SANITIZE=address,undefined`` builds
-with sanitizers, ``LATTICE_EMULATE_AVX512=1`` compiles the AVX-512 kernels for AVX2 through SIMDe so that their logic can be
-tested on a CPU without AVX-512 (never for speed), ``LATTICE_TARGET_ARCH`` names the target when cross-compiling, ``LATTICE_BUILD_JOBS`` sets the number of
-compilers run at once.
+Environment variables:
+
+* ``LATTICE_WERROR=1`` makes warnings in our C errors (CI does);
+* ``LATTICE_SANITIZE=address,undefined`` builds with sanitizers;
+* ``LATTICE_EMULATE_AVX512=1`` compiles the AVX-512 kernels for AVX2 through SIMDe, so that their logic can be tested on a
+  CPU without AVX-512 (never for speed);
+* ``LATTICE_TARGET_ARCH`` names the target when cross-compiling;
+* ``LATTICE_BUILD_JOBS`` sets the number of compilers run at once.
 """
 
 from __future__ import annotations
@@ -145,7 +149,7 @@ class BuildNative(build_ext):
         if isinstance(ext, NativeExtension):
             sources = [source for source in ext.sources if source.endswith(".c") and "kernels" in Path(source).parts]
             ext.sources = [source for source in ext.sources if source not in sources]
-            jobs = [(source, None) for source in sources]
+            jobs: list[tuple[str, InstructionSet | None]] = [(source, None) for source in sources]
             jobs += [(k, isa) for k in ext.kernels for isa in instruction_sets()]
             with ThreadPoolExecutor(int(os.environ.get("LATTICE_BUILD_JOBS", "2"))) as pool:
                 objects = list(pool.map(lambda job: self._compile_kernel(ext, *job), jobs))

@@ -143,7 +143,8 @@ class Encoder:
             except NonFiniteError as error:
                 bad = tuple(int(rows[row]) for row in error.rows)
                 raise NonFiniteError(
-                    f"the vector of text {bad[0]} holds NaN or infinity: the weights in {self.directory} are damaged", bad
+                    f"the vector of text {bad[0]} holds NaN or infinity: the weights in {self.directory} are damaged",
+                    bad,
                 ) from error
         return EncodedTexts(vectors, lengths.astype(np.int32), packed.truncated)
 
@@ -186,7 +187,9 @@ class Encoder:
         return self._reload, ()
 
     def __repr__(self) -> str:
-        return f"<Encoder {self.directory} dimension={self.dimension} pooling={self.pooling} max_tokens={self.max_tokens}>"
+        return (
+            f"<Encoder {self.directory} dimension={self.dimension} pooling={self.pooling} max_tokens={self.max_tokens}>"
+        )
 
     def _open_program(self) -> CpuProgram:
         program = self._program
@@ -269,7 +272,7 @@ def _recipe(
 
 
 def _within(limit: int, config: BertConfig) -> int:
-    if not 3 <= limit:
+    if not limit >= 3:
         raise InvalidInputError(f"max_tokens must leave room for a token between the two special ones, not be {limit}")
     return min(limit, config.max_position_embeddings)
 

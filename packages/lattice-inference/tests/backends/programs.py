@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.program import Program, View
@@ -23,6 +24,9 @@ class Tensors:
 
     def float32(self, name: str) -> Float32Array:
         return np.ascontiguousarray(self.tensors[name], np.float32)
+
+    def drop_pages(self, name: str) -> None:
+        assert name in self.tensors
 
 
 def batch_of(lengths: Sequence[int]) -> Batch:

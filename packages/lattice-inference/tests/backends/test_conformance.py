@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
+
 from lattice_inference.backends import reference
 from lattice_inference.backends.cpu import CpuBackend, _cpu
 from lattice_inference.graph.builder import GraphBuilder
-from lattice_inference.graph.program import View
+from lattice_inference.graph.program import View, WeightRef
 
 from .programs import Tensors, batch_of, one_op
 
@@ -37,14 +39,16 @@ def test_linear_is_within_the_bound_of_a_chain(isa, width, depth):
         x = rng.standard_normal((rows, depth)).astype(np.float32)
         w = rng.standard_normal((width, depth)).astype(np.float32)
         b = rng.standard_normal(width).astype(np.float32)
+        weight, bias = GraphBuilder.weight("w", w.shape), GraphBuilder.weight("b", b.shape, use="vector")
         bound = EPSILON * (depth + 1) * (np.abs(x) @ np.abs(w).T + np.abs(b))
-        for bias in (None, "b"):
+        tensors = {"w": w, "b": b}
+        for vector in (None, bias):
+            write = partial(linear_of, weight=weight, bias=vector)
+            check(isa, {"x": x}, write, lengths=[rows], tolerance=bound, tensors=tensors)
 
-            def write(g: GraphBuilder, views: dict[str, View], bias: str | None = bias) -> View:
-                vector = g.weight("b", b.shape, use="vector") if bias else None
-                return g.linear(views["x"], g.weight("w", w.shape), vector)
 
-            check(isa, {"x": x}, write, lengths=[rows], tolerance=bound, tensors={"w": w, "b": b})
+def linear_of(g: GraphBuilder, views: dict[str, View], *, weight: WeightRef, bias: WeightRef | None) -> View:
+    return g.linear(views["x"], weight, bias)
 
 
 ELEMENTWISE: dict[str, Callable[[GraphBuilder, View], View]] = {

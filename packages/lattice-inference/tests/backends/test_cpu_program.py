@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+
 from lattice_inference.backends.cpu import CpuBackend, _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
 from lattice_inference.errors import CheckpointError, InvalidInputError, NonFiniteError
@@ -56,6 +57,7 @@ x = g.embed_rows(g.weight("t", (64, 64), use="rows"), ids="token_ids")
 y = g.linear(x, g.weight("w", (64, 64)))
 class Ones:
     def float32(self, name): return np.ones((64, 64), np.float32)
+    def drop_pages(self, name): pass
 ready = CpuBackend().compile(g.build({"y": y}), Ones())
 count = lambda: len(os.listdir("/proc/self/task"))
 assert _cpu.get_num_threads() == 3, _cpu.get_num_threads()
@@ -136,6 +138,7 @@ program = g.build({"y": g.add(x, x)})
 tiny = np.full((1, 16), 1e-40, np.float32)
 class Tiny:
     def float32(self, name): return tiny
+    def drop_pages(self, name): pass
 libm = ctypes.CDLL(ctypes.util.find_library("m"))
 class Environment(ctypes.Structure):
     _fields_ = [("x87", ctypes.c_uint32 * 7), ("mxcsr", ctypes.c_uint32)]

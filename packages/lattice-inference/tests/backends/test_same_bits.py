@@ -6,6 +6,7 @@ import hashlib
 
 import numpy as np
 import pytest
+
 from lattice_inference.backends import reference
 from lattice_inference.backends.cpu import CpuBackend, _cpu
 from lattice_inference.graph.compile import compile_program
@@ -72,8 +73,7 @@ def test_levels_with_fma_agree_bit_for_bit(bert):
     program, tensors = bert
     batch = random_batch(np.random.default_rng(9), LENGTHS)
     results = {
-        isa: digest(CpuBackend(isa=isa).compile(program, Tensors(tensors)).run(batch)["normalized"])
-        for isa in FMA_ISAS
+        isa: digest(CpuBackend(isa=isa).compile(program, Tensors(tensors)).run(batch)["normalized"]) for isa in FMA_ISAS
     }
     assert len(set(results.values())) == 1, results
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+
 from lattice_inference.backends.cpu import _cpu
 
 ISAS = _cpu.available_isas()

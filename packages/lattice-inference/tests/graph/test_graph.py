@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.graph import builder
 from lattice_inference.graph.batch import Batch
@@ -90,7 +91,9 @@ def test_an_output_of_the_program_is_not_fused_away():
 def test_a_fusion_can_be_declined():
     g = GraphBuilder()
     program = g.build({"y": g.gelu(g.linear(words(g), g.weight("w", (8, 8))), form="tanh")})
-    rule = Fusion("linear_gelu", ("linear", "gelu"), when=lambda producer, consumer: consumer.attributes["form"] == "erf")
+    rule = Fusion(
+        "linear_gelu", ("linear", "gelu"), when=lambda producer, consumer: consumer.attributes["form"] == "erf"
+    )
     assert fuse(program, [rule]).ops == program.ops
 
 

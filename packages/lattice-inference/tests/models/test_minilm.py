@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+
 from lattice_inference import load_encoder
 from lattice_inference.backends.cpu import _cpu
 

@@ -8,6 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
+
 from lattice_inference import load_encoder
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.errors import CheckpointError, InvalidInputError, NonFiniteError, TextTooLongError

@@ -32,7 +32,7 @@ def progress_bar(total: int) -> Iterator[Bar]:
         yield _NoBar()
         return
     try:
-        from tqdm import tqdm  # type: ignore[import-untyped]  # comes with huggingface_hub
+        from tqdm import tqdm
     except ImportError:
         yield _NoBar()
         return

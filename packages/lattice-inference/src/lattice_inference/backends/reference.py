@@ -39,7 +39,7 @@ def run(
     values: dict[Buffer, Array] = {}
 
     def read(view: View) -> Array:
-        return values[view.buffer][:, view.column : view.column + view.width]
+        return np.asarray(values[view.buffer][:, view.column : view.column + view.width])
 
     def weight(ref: WeightRef) -> Array:
         return np.concatenate([np.asarray(weights[name], dtype=dtype) for name in ref.sources])
@@ -54,33 +54,33 @@ def run(
 
 
 def _embed_rows(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
-    return weights["table"][getattr(batch, str(op.attributes["ids"]))]
+    return np.asarray(weights["table"][getattr(batch, str(op.attributes["ids"]))])
 
 
 def _linear(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
-    y = inputs[0] @ weights["weight"].T
-    return y + weights["bias"] if "bias" in weights else y
+    y = np.asarray(inputs[0] @ weights["weight"].T)
+    return np.asarray(y + weights["bias"]) if "bias" in weights else y
 
 
 def _add(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
-    return inputs[0] + inputs[1]
+    return np.asarray(inputs[0] + inputs[1])
 
 
 def _gelu(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
     (x,) = inputs
     if op.attributes["form"] == "tanh":
-        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+        return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
     error_function = np.vectorize(math.erf, otypes=[np.float64])
     return (0.5 * x * (1 + error_function(x / math.sqrt(2)))).astype(x.dtype)
 
 
 def _relu(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
-    return np.maximum(inputs[0], 0)
+    return np.asarray(np.maximum(inputs[0], 0))
 
 
 def _silu(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
     (x,) = inputs
-    return x * 0.5 * (1 + np.tanh(0.5 * x))
+    return np.asarray(x * 0.5 * (1 + np.tanh(0.5 * x)))
 
 
 def _tanh(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
@@ -91,7 +91,8 @@ def _layer_norm(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch
     (x,) = inputs
     centred = x - x.mean(axis=1, keepdims=True)
     variance = (centred * centred).mean(axis=1, keepdims=True)
-    return centred / np.sqrt(variance + op.attributes["epsilon"]) * weights["weight"] + weights["bias"]
+    normal = centred / np.sqrt(variance + op.attributes["epsilon"])
+    return np.asarray(normal * weights["weight"] + weights["bias"])
 
 
 def _attention(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
@@ -119,7 +120,7 @@ def _pool(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batc
 
 def _l2_normalize(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
     (x,) = inputs
-    return x / np.maximum(np.sqrt((x * x).sum(axis=1, keepdims=True)), 1e-12)
+    return np.asarray(x / np.maximum(np.sqrt((x * x).sum(axis=1, keepdims=True)), 1e-12))
 
 
 _KERNELS: Mapping[str, Callable[[Op, list[Array], Mapping[str, Array], Batch], Array]] = {

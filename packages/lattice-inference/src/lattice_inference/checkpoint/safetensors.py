@@ -16,7 +16,7 @@ import mmap
 import os
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,6 @@ __all__ = [
     "Checkpoint",
     "SafetensorsFile",
     "TensorInfo",
-    "TensorSource",
     "open_checkpoint",
     "open_safetensors",
     "read_shard_index",
@@ -55,29 +54,6 @@ MAX_INDEX_BYTES = 128 * 1024 * 1024
 
 # Elements converted and checked at a time: enough to amortise the call, few enough to stay in cache.
 _CHUNK_ELEMENTS = 1 << 17
-
-
-class TensorSource(Protocol):
-    """What :class:`SafetensorsFile` and :class:`Checkpoint` have in common: named tensors to read."""
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        """The free-form metadata."""
-
-    def names(self) -> tuple[str, ...]:
-        """Every tensor's name."""
-
-    def info(self, name: str) -> TensorInfo:
-        """Type, shape and place of a tensor."""
-
-    def array(self, name: str) -> npt.NDArray[np.generic]:
-        """A tensor as stored, read-only."""
-
-    def float32(self, name: str) -> npt.NDArray[np.float32]:
-        """A tensor widened to a new float32 array, all finite."""
-
-    def drop_pages(self, name: str) -> None:
-        """Tell the kernel that a tensor's mapped pages are not needed soon."""
 
 
 class SafetensorsFile:

@@ -31,9 +31,7 @@ class GraphBuilder:
         self._ops: list[Op] = []
 
     @staticmethod
-    def weight(
-        name: str, shape: tuple[int, ...], *, use: Literal["linear", "rows", "vector"] = "linear"
-    ) -> WeightRef:
+    def weight(name: str, shape: tuple[int, ...], *, use: Literal["linear", "rows", "vector"] = "linear") -> WeightRef:
         """Name a tensor of the checkpoint and the shape it must have."""
         return WeightRef((name,), shape, use)
 

@@ -58,7 +58,9 @@ def _embed_rows(op: Op) -> Shape:
 def _linear(op: Op) -> Shape:
     weight, x = op.weights["weight"], op.inputs[0]
     _require(
-        len(weight.shape) == 2 and weight.shape[1] == x.width, op, f"a weight {weight.shape} cannot take {x.width} columns"
+        len(weight.shape) == 2 and weight.shape[1] == x.width,
+        op,
+        f"a weight {weight.shape} cannot take {x.width} columns",
     )
     bias = op.weights.get("bias")
     _require(bias is None or bias.shape == (weight.shape[0],), op, "the bias must have one entry an output")
@@ -83,7 +85,11 @@ def _attention(op: Op) -> Shape:
     _require(heads > 0 and kv_heads > 0 and head_dim > 0, op, "heads, kv_heads and head_dim must be positive")
     _require(heads % kv_heads == 0, op, f"{heads} query heads cannot share {kv_heads} key heads evenly")
     _require(query.width == heads * head_dim, op, f"queries have {query.width} columns, not {heads} x {head_dim}")
-    _require(key.width == value.width == kv_heads * head_dim, op, f"keys and values must have {kv_heads} x {head_dim} columns")
+    _require(
+        key.width == value.width == kv_heads * head_dim,
+        op,
+        f"keys and values must have {kv_heads} x {head_dim} columns",
+    )
     _require(op.attributes["mask"] in {"bidirectional"}, op, "the only mask so far is 'bidirectional'")
     return query.rows, query.width
 
@@ -159,9 +165,7 @@ OPS: Mapping[str, OpDefinition] = {
         "For each sequence: 'cls' its first row, 'last' its last row, 'mean' the sum of its rows in order, starting at 0, "
         "divided by their number.",
     ),
-    "l2_normalize": OpDefinition(
-        1, (), {}, _same, "y = x / max(sqrt(fold16(x * x, by fma)), 1e-12)."
-    ),
+    "l2_normalize": OpDefinition(1, (), {}, _same, "y = x / max(sqrt(fold16(x * x, by fma)), 1e-12)."),
 }
 
 
@@ -178,7 +182,9 @@ def validate(op: Op) -> Shape:
     _require(len(op.inputs) == definition.inputs, op, f"takes {definition.inputs} inputs, got {len(op.inputs)}")
     required = {name for name in definition.weights if not name.endswith("?")}
     allowed = {name.rstrip("?") for name in definition.weights}
-    _require(required <= set(op.weights) <= allowed, op, f"takes the weights {definition.weights}, got {tuple(op.weights)}")
+    _require(
+        required <= set(op.weights) <= allowed, op, f"takes the weights {definition.weights}, got {tuple(op.weights)}"
+    )
     _require(
         set(op.attributes) == set(definition.attributes),
         op,
@@ -188,4 +194,3 @@ def validate(op: Op) -> Shape:
         value: AttributeValue = op.attributes[name]
         _require(type(value) is kind, op, f"attribute {name} must be of type {kind.__name__}, got {value!r}")
     return definition.shape(op)
-

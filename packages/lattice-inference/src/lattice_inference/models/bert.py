@@ -42,9 +42,7 @@ def find_prefix(names: Iterable[str]) -> str:
     )
 
 
-def build_bert_encoder(
-    config: BertConfig, *, pooling: Literal["cls", "mean", "last"], prefix: str = ""
-) -> Program:
+def build_bert_encoder(config: BertConfig, *, pooling: Literal["cls", "mean", "last"], prefix: str = "") -> Program:
     """Return the program of a BERT encoder.
 
     Args:

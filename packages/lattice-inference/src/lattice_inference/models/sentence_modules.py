@@ -35,7 +35,7 @@ class Pooling(Enum):
     #: The mean of all tokens'.
     MEAN = "mean"
     #: The last token's.
-    LAST = "lasttoken"
+    LAST = "last"
 
 
 # Where sentence-transformers has kept each module over the years; the first names are up to version 5's, the second
@@ -62,6 +62,8 @@ _POOLING_SWITCHES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+
+_POOLINGS = {"cls": Pooling.CLS, "mean": Pooling.MEAN, "lasttoken": Pooling.LAST}
 
 _TRANSFORMER_CONFIG_FILES = tuple(
     f"sentence_{name}_config.json"
@@ -185,18 +187,16 @@ def _pooling(config: Mapping[str, object], source: str) -> Pooling:
         modes = switched
     else:
         named = config["pooling_mode"]
-        modes = named if isinstance(named, list) else [fields.text("pooling_mode")]
+        modes = [str(mode) for mode in named] if isinstance(named, list) else [fields.text("pooling_mode")]
         if any(name in config for name in _POOLING_SWITCHES) and switched != modes:
             raise ModelConfigError(f"{source}: pooling_mode is {named!r}, but the switches say {switched!r}")
     if not modes:
         raise ModelConfigError(f"{source}: no kind of pooling is switched on")
     if len(modes) > 1:
         raise UnsupportedError(f"{source}: several poolings ({', '.join(map(str, modes))}) are concatenated: not built")
-    try:
-        return Pooling(modes[0])
-    except ValueError:
-        built = ", ".join(repr(member.value) for member in Pooling)
-        raise UnsupportedError(f"{source}: pooling {modes[0]!r} is not built; {built} are") from None
+    if modes[0] not in _POOLINGS:
+        raise UnsupportedError(f"{source}: pooling {modes[0]!r} is not built; {', '.join(map(repr, _POOLINGS))} are")
+    return _POOLINGS[modes[0]]
 
 
 def _embedding_dimension(config: Mapping[str, object], source: str) -> int | None:

@@ -27,7 +27,11 @@ class TensorSource(Protocol):
     """Where weights come from: a checkpoint, or anything that can hand out named float32 tensors."""
 
     def float32(self, name: str) -> Float32Array:
-        """Return a tensor as C-contiguous float32."""
+        """Return a tensor as a new C-contiguous float32 array."""
+        ...
+
+    def drop_pages(self, name: str) -> None:
+        """Let go of what the tensor's file holds in memory: it has been packed."""
         ...
 
 
@@ -53,7 +57,9 @@ class CpuBackend:
         """
         compiled = compile_program(program, rules=RULES if self.fused else (), in_place=IN_PLACE)
         if len(compiled.memory.slots) > _cpu.MAX_SLOTS:
-            raise UnsupportedError(f"the program needs {len(compiled.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible")
+            raise UnsupportedError(
+                f"the program needs {len(compiled.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible"
+            )
         return CpuProgram(compiled, ResidentWeights(compiled.program, source), self.isa, self.threads)
 
 
@@ -72,9 +78,11 @@ class ResidentWeights:
         self._arrays: dict[WeightRef, Float32Array] = {}
         for ref in refs:
             if ref in self._panels:
-                self._pack(ref, source)
+                _cpu.pack_panels(_gather(ref, source), self.memory, self._panels[ref])
             else:
-                self._arrays[ref] = np.ascontiguousarray(_gather(ref, source))
+                self._arrays[ref] = _gather(ref, source)
+            for name in ref.sources:
+                source.drop_pages(name)
 
     def __getitem__(self, ref: WeightRef) -> Float32Array | tuple[_cpu.Memory, int]:
         """Return the panels' memory and byte offset of a linear weight, or the array of another."""
@@ -85,9 +93,6 @@ class ResidentWeights:
     def array(self, ref: WeightRef) -> Float32Array:
         """Return a weight that is not packed."""
         return self._arrays[ref]
-
-    def _pack(self, ref: WeightRef, source: TensorSource) -> None:
-        _cpu.pack_panels(np.ascontiguousarray(_gather(ref, source)), self.memory, self._panels[ref])
 
 
 def _panel_bytes(ref: WeightRef) -> int:
@@ -101,7 +106,7 @@ def _gather(ref: WeightRef, source: TensorSource) -> Float32Array:
     if any(tensor.shape[1:] != ref.shape[1:] for tensor in tensors) or sum(len(t) for t in tensors) != ref.shape[0]:
         names = " + ".join(f"{name} {tensor.shape}" for name, tensor in zip(ref.sources, tensors, strict=True))
         raise CheckpointError(f"the model needs a tensor of shape {ref.shape}, the checkpoint has {names}")
-    return tensors[0] if len(tensors) == 1 else np.concatenate(tensors)
+    return np.ascontiguousarray(tensors[0] if len(tensors) == 1 else np.concatenate(tensors))
 
 
 class CpuProgram:
@@ -123,7 +128,9 @@ class CpuProgram:
             NonFiniteError: an output holds NaN or infinity; its ``rows`` are rows of that output.
         """
         if batch.carries_state:
-            raise InvalidInputError("this program keeps no state: pages, slots, adapters and logit rows have no meaning")
+            raise InvalidInputError(
+                "this program keeps no state: pages, slots, adapters and logit rows have no meaning"
+            )
         counts = {Rows.TOKENS: batch.tokens, Rows.SEQUENCES: batch.sequences}
         offsets, slots_bytes = self._memory.offsets(counts)
         threads = min(_cpu.get_num_threads(), self._threads or _cpu.get_num_threads())
@@ -160,7 +167,7 @@ class CpuProgram:
                 continue
             rows, width = counts[view.rows], view.buffer.width
             offset = offsets[self._memory.placement[view.buffer]]
-            whole = np.frombuffer(arena, np.float32, rows * width, offset).reshape(rows, width)
+            whole = np.frombuffer(memoryview(arena), np.float32, rows * width, offset).reshape(rows, width)
             outputs[name] = whole[:, view.column : view.column + view.width].copy()
         return outputs
 
