@@ -71,7 +71,7 @@ def _gelu(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batc
     if op.attributes["form"] == "tanh":
         return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
     error_function = np.vectorize(math.erf, otypes=[np.float64])
-    return (0.5 * x * (1 + error_function(x / math.sqrt(2)))).astype(x.dtype)
+    return np.asarray(0.5 * x * (1 + error_function(x / math.sqrt(2))), dtype=x.dtype)
 
 
 def _relu(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
