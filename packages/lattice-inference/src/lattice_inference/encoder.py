@@ -24,7 +24,7 @@ from lattice_inference.models.bert import build_bert_encoder, find_prefix
 from lattice_inference.models.bert_config import BertConfig
 from lattice_inference.models.sentence_modules import Pooling, read_sentence_modules
 from lattice_inference.runtime import NUMERICS_VERSION
-from lattice_inference.tokenizer import Tokenizer, load_tokenizer
+from lattice_inference.tokenizer import PackedEncoding, Tokenizer, load_tokenizer
 
 __all__ = ["STEP_TOKENS", "EncodedTexts", "Encoder", "load_encoder"]
 
@@ -132,21 +132,21 @@ class Encoder:
                 f"text {index} has {int(packed.token_counts[index])} tokens and the model takes {self.max_tokens}: "
                 "shorten it, or pass truncate='right'"
             )
-        bounds = packed.cu_seqlens
-        lengths = np.diff(bounds)
+        lengths = packed.cu_seqlens[1:] - packed.cu_seqlens[:-1]
         vectors = np.empty((len(lengths), self.dimension), np.float32)
+        if len(lengths) == 0:
+            return EncodedTexts(vectors, lengths, packed.truncated)
         output = "normalized" if (self.normalize if normalize is None else normalize) else "pooled"
-        for rows in _steps(lengths):
-            batch = _gather(packed.token_ids, packed.type_ids, bounds, rows)
+        for rows in _steps(packed.cu_seqlens):
             try:
-                vectors[rows] = program.run(batch, outputs=(output,))[output]
+                vectors[rows] = program.run(_gather(packed, rows), outputs=(output,))[output]
             except NonFiniteError as error:
                 bad = tuple(int(rows[row]) for row in error.rows)
                 raise NonFiniteError(
                     f"the vector of text {bad[0]} holds NaN or infinity: the weights in {self.directory} are damaged",
                     bad,
                 ) from error
-        return EncodedTexts(vectors, lengths.astype(np.int32), packed.truncated)
+        return EncodedTexts(vectors, lengths, packed.truncated)
 
     def count_tokens(self, texts: Sequence[str], *, prompt: str = "") -> npt.NDArray[np.int32]:
         """Return how many tokens each text has with ``prompt`` before it, special tokens included, before truncation."""
@@ -288,8 +288,12 @@ def _with_prompt(texts: Sequence[str], prompt: str) -> Sequence[str]:
     return [prompt + text for text in texts]
 
 
-def _steps(lengths: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.intp]]:
+def _steps(bounds: npt.NDArray[np.int32]) -> Iterator[npt.NDArray[np.intp]]:
     """Cut texts into steps of at most STEP_TOKENS tokens (or one text), longest first, so that a step's are alike."""
+    lengths = bounds[1:] - bounds[:-1]
+    if int(bounds[-1]) <= STEP_TOKENS:
+        yield np.arange(len(lengths))
+        return
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])
     start = 0
@@ -300,20 +304,18 @@ def _steps(lengths: npt.NDArray[np.integer[Any]]) -> Iterator[npt.NDArray[np.int
         start = stop
 
 
-def _gather(
-    token_ids: npt.NDArray[np.int32],
-    type_ids: npt.NDArray[np.int32],
-    bounds: npt.NDArray[np.int32],
-    rows: npt.NDArray[np.intp],
-) -> Batch:
+def _gather(packed: PackedEncoding, rows: npt.NDArray[np.intp]) -> Batch:
+    """The batch of some of the texts; all of them are the packed arrays as they are."""
+    bounds = packed.cu_seqlens
+    if len(rows) == len(bounds) - 1:
+        return Batch(packed.token_ids, bounds, token_type_ids=packed.type_ids)
     cu_seqlens = np.zeros(len(rows) + 1, np.int32)
     np.cumsum((bounds[1:] - bounds[:-1])[rows], out=cu_seqlens[1:])
-    if len(rows) == len(bounds) - 1 and bool((rows[1:] > rows[:-1]).all()):
-        return Batch(token_ids, cu_seqlens, token_type_ids=type_ids)
+    spans = [slice(bounds[row], bounds[row + 1]) for row in rows]
     return Batch(
-        np.concatenate([token_ids[bounds[row] : bounds[row + 1]] for row in rows]),
+        np.concatenate([packed.token_ids[span] for span in spans]),
         cu_seqlens,
-        token_type_ids=np.concatenate([type_ids[bounds[row] : bounds[row + 1]] for row in rows]),
+        token_type_ids=np.concatenate([packed.type_ids[span] for span in spans]),
     )
 
 

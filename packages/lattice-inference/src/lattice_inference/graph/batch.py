@@ -46,12 +46,12 @@ class Batch:
                 f"cu_seqlens must run from 0 to the {len(tokens)} tokens of the batch with one entry more than there are "
                 f"sequences, got {bounds[:8].tolist()}"
             )
-        lengths = np.diff(bounds)
-        if not bool((lengths > 0).all()):
+        lengths = bounds[1:] - bounds[:-1]
+        if int(lengths.min()) <= 0:
             raise InvalidInputError(f"sequence {int(np.argmax(lengths <= 0))} of the batch has no tokens")
         for name, default in (("token_type_ids", _zeros), ("positions", _positions)):
             if getattr(self, name) is None:
-                object.__setattr__(self, name, default(bounds))
+                object.__setattr__(self, name, default(bounds, lengths))
             elif len(_int32(self, name)) != len(tokens):
                 raise InvalidInputError(f"{name} has {len(getattr(self, name))} entries for {len(tokens)} tokens")
         object.__setattr__(self, "max_seqlen", int(lengths.max()))
@@ -81,11 +81,11 @@ def _int32(batch: Batch, name: str) -> Int32Array:
     return array
 
 
-def _zeros(bounds: Int32Array) -> Int32Array:
+def _zeros(bounds: Int32Array, lengths: Int32Array) -> Int32Array:
     return np.zeros(int(bounds[-1]), np.int32)
 
 
-def _positions(bounds: Int32Array) -> Int32Array:
+def _positions(bounds: Int32Array, lengths: Int32Array) -> Int32Array:
     """Positions 0, 1, 2, ... of each sequence."""
     rows = np.arange(int(bounds[-1]), dtype=np.int32)
-    return rows - np.repeat(bounds[:-1], np.diff(bounds))
+    return rows if len(lengths) == 1 else rows - np.repeat(bounds[:-1], lengths)

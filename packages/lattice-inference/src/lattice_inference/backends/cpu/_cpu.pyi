@@ -7,7 +7,6 @@ _Float32 = npt.NDArray[np.float32]
 _Int32 = npt.NDArray[np.int32]
 _Operand = tuple[int, int, int]
 
-QUERY_BLOCK: int
 PANEL: int
 MAX_SLOTS: int
 
@@ -57,7 +56,6 @@ class Plan:
         token_type_ids: _Int32,
         positions: _Int32,
         cu_seqlens: _Int32,
-        cu_query_blocks: _Int32,
         max_seqlen: int,
         arena: Memory,
         slot_offsets: Sequence[int],

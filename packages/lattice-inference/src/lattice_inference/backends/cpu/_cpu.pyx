@@ -2,7 +2,7 @@
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int32_t, int64_t, uint32_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 cimport numpy as cnp
 
@@ -46,7 +46,6 @@ cdef extern from "lattice/pool_capsule.h":
 cdef extern from "step.h" nogil:
     int LATTICE_MAX_SLOTS
     int LATTICE_PANEL
-    int LATTICE_QUERY_BLOCK
     int LATTICE_KERNEL_COUNT
     ctypedef struct lattice_view:
         int32_t slot
@@ -74,6 +73,7 @@ cdef extern from "step.h" nogil:
         const char *name
         int tile_rows
         void (*elementwise)(int function, const float *x, float *y, int64_t count)
+    void lattice_count_query_blocks(lattice_step *step, int32_t *blocks)
     int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)
 
 cdef extern from "run_step.h" nogil:
@@ -85,7 +85,6 @@ cdef extern from "run_step.h" nogil:
 
 cdef lattice_pool *pool = lattice_pool_shared()
 
-QUERY_BLOCK = LATTICE_QUERY_BLOCK
 PANEL = LATTICE_PANEL
 MAX_SLOTS = LATTICE_MAX_SLOTS
 
@@ -293,7 +292,7 @@ cdef class Plan:
 
     def run(
         self, cnp.ndarray token_ids not None, cnp.ndarray token_type_ids not None, cnp.ndarray positions not None,
-        cnp.ndarray cu_seqlens not None, cnp.ndarray cu_query_blocks not None, Py_ssize_t max_seqlen,
+        cnp.ndarray cu_seqlens not None, Py_ssize_t max_seqlen,
         Memory arena not None, slot_offsets, Py_ssize_t scratch_offset, Py_ssize_t scratch_bytes, int threads,
     ):
         """Run every op on a batch. Returns (which, row) of the first id outside its table, else None.
@@ -312,7 +311,6 @@ cdef class Plan:
         step.ids[1] = int32_data(token_type_ids, tokens, "token_type_ids")
         step.ids[2] = int32_data(positions, tokens, "positions")
         step.cu_seqlens = int32_data(cu_seqlens, step.sequences + 1, "cu_seqlens")
-        step.cu_query_blocks = int32_data(cu_query_blocks, step.sequences + 1, "cu_query_blocks")
         if scratch_offset + scratch_bytes * threads > arena.nbytes:
             raise ValueError("the arena is too small for the scratch of this step")
         for i, offset in enumerate(slot_offsets):
@@ -324,6 +322,11 @@ cdef class Plan:
             for i in range(tokens):
                 if not 0 <= step.ids[which][i] < limit:
                     return which, i
+        cdef int32_t *blocks = <int32_t *>malloc((step.sequences + 1) * sizeof(int32_t))
+        if blocks == NULL:
+            raise MemoryError
         with nogil:
+            lattice_count_query_blocks(&step, blocks)
             lattice_step_run(self.ops, self.count, &step, self.table, pool)
+        free(blocks)
         return None

@@ -142,7 +142,6 @@ class CpuProgram:
                 _required(batch.token_type_ids),
                 _required(batch.positions),
                 batch.cu_seqlens,
-                _query_blocks(batch),
                 batch.max_seqlen,
                 arena,
                 offsets,
@@ -182,13 +181,6 @@ class CpuProgram:
 def _required(array: npt.NDArray[np.int32] | None) -> npt.NDArray[np.int32]:
     assert array is not None  # Batch fills it in
     return array
-
-
-def _query_blocks(batch: Batch) -> npt.NDArray[np.int32]:
-    """How many blocks of query rows stand before each sequence."""
-    blocks = np.zeros(batch.sequences + 1, np.int32)
-    np.cumsum((np.diff(batch.cu_seqlens) + (_cpu.QUERY_BLOCK - 1)) // _cpu.QUERY_BLOCK, out=blocks[1:])
-    return blocks
 
 
 def _refuse_non_finite(outputs: Mapping[str, Float32Array]) -> None:

@@ -107,6 +107,15 @@ static inline int64_t lattice_round_up(int64_t a, int64_t b)
     return lattice_divide_up(a, b) * b;
 }
 
+/* Fills `blocks` [sequences + 1] with how many blocks of query rows stand before each sequence, and hands them to the step. */
+static inline void lattice_count_query_blocks(lattice_step *step, int32_t *blocks)
+{
+    blocks[0] = 0;
+    for (int64_t i = 0; i < step->sequences; i++)
+        blocks[i + 1] = blocks[i] + (int32_t)lattice_divide_up(step->cu_seqlens[i + 1] - step->cu_seqlens[i], LATTICE_QUERY_BLOCK);
+    step->cu_query_blocks = blocks;
+}
+
 /* Bytes of scratch that one thread needs for an op of this step. */
 static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)
 {
