@@ -36,15 +36,12 @@ def test_declaration_of_human_rights(minilm, udhr):
             minilm.compare(line)
 
 
-def test_every_code_point_inside_a_word(minilm):
-    for start in range(0, 0x110000, 0x10000):
-        if start == 0xD800:
-            continue
-        characters = [chr(c) for c in range(start, start + 0x10000) if not 0xD800 <= c <= 0xDFFF]
+@pytest.mark.parametrize("part", range(3))
+def test_every_code_point_inside_a_word(minilm, part):
+    for start in range(part * 0x4000, 0x110000, 3 * 0x4000):
+        characters = [chr(c) for c in range(start, start + 0x4000) if not 0xD800 <= c <= 0xDFFF]
         text = "\n".join(f"a{c}b" for c in characters)
-        ours = minilm.ours.encode(text)
-        theirs = minilm.theirs.encode(text)
-        assert ours.ids.tolist() == theirs.ids
+        assert minilm.ours.encode(text).ids.tolist() == minilm.theirs.encode(text).ids
 
 
 def test_vocabulary_file_gives_the_same_tokenizer(minilm, minilm_directory, udhr):

@@ -15,15 +15,16 @@ enum {
     CLASSES = 256,
 };
 
-/* While the NF forms are made, .source holds the change. */
+/* While the NF forms are made, .source holds the change. A change of at most 1 uses up 1 - change characters; decomposing
+ * gives each character's parts 1 use together, and composing adds up the uses of what it joins. So all uses add up to the
+ * size of the old text, and a character with a use finds one left: used < old->size there. */
 static void resolve_sources(const lt_text *old, lt_text *new) {
     size_t used = 0;
     for (size_t i = 0; i < new->size; i++) {
         int32_t change = new->items[i].source;
-        size_t index = change > 0 ? (used > 0 ? used - 1 : 0) : used;
-        if (change <= 0)
-            used += 1 + (size_t)-change;
-        new->items[i].source = old->items[index < old->size ? index : old->size - 1].source;
+        size_t index = change > 0 && used > 0 ? used - 1 : used;
+        used += (size_t)(1 - change);
+        new->items[i].source = old->items[index].source;
     }
 }
 
