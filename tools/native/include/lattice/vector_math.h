@@ -15,24 +15,38 @@ LATTICE_INLINE f32x16 lattice_power_of_two(i32x16 n)
     return f32x16_from_bits(i32x16_shift_left(i32x16_add(n, i32x16_set1(127)), 23));
 }
 
-/* exp(x) = 2^n * exp(r) with n = round(x / ln 2) and |r| <= ln(2)/2; exp(r) = 1 + (r + r^2 q(r)).
- * The scale is applied in two halves so that n = 128 overflows to infinity and n < -126 rounds once to a subnormal. */
-LATTICE_INLINE f32x16 f32x16_exp(f32x16 x)
+/* exp(x) = 2^n * exp(r) with n = round(x / ln 2) and |r| <= ln(2)/2; exp(r) = 1 + (r + r^2 q(r)). Returns exp(r) and n. */
+LATTICE_INLINE f32x16 lattice_exp_parts(f32x16 x, i32x16 *exponent)
 {
-    /* the bound stands first: max and min return their second argument when it is NaN */
-    const f32x16 bounded = f32x16_min(f32x16_set1(89.0f), f32x16_max(f32x16_set1(-105.0f), x));
-    const f32x16 n = f32x16_round(f32x16_mul(bounded, f32x16_set1(0x1.715476p+0f)));
-    f32x16 r = f32x16_fma(n, f32x16_set1(-0x1.63p-1f), bounded);
+    const f32x16 n = f32x16_round(f32x16_mul(x, f32x16_set1(0x1.715476p+0f)));
+    f32x16 r = f32x16_fma(n, f32x16_set1(-0x1.63p-1f), x);
     r = f32x16_fma(n, f32x16_set1(0x1.bd0106p-13f), r);
     f32x16 q = f32x16_set1(0x1.687d62p-10f);
     q = f32x16_fma(q, r, f32x16_set1(0x1.1241c2p-7f));
     q = f32x16_fma(q, r, f32x16_set1(0x1.555b7cp-5f));
     q = f32x16_fma(q, r, f32x16_set1(0x1.555486p-3f));
     q = f32x16_fma(q, r, f32x16_set1(0x1.fffff8p-2f));
-    const f32x16 p = f32x16_add(f32x16_set1(1.0f), f32x16_fma(f32x16_mul(r, r), q, r));
-    const i32x16 exponent = i32x16_from_f32x16(n);
+    *exponent = i32x16_from_f32x16(n);
+    return f32x16_add(f32x16_set1(1.0f), f32x16_fma(f32x16_mul(r, r), q, r));
+}
+
+/* The scale is applied in two halves so that n = 128 overflows to infinity and n < -126 rounds once to a subnormal. */
+LATTICE_INLINE f32x16 f32x16_exp(f32x16 x)
+{
+    /* the bound stands first: max and min return their second argument when it is NaN */
+    const f32x16 bounded = f32x16_min(f32x16_set1(89.0f), f32x16_max(f32x16_set1(-105.0f), x));
+    i32x16 exponent;
+    const f32x16 p = lattice_exp_parts(bounded, &exponent);
     const i32x16 half = i32x16_shift_right(exponent, 1);
     return f32x16_mul(f32x16_mul(p, lattice_power_of_two(half)), lattice_power_of_two(i32x16_sub(exponent, half)));
+}
+
+/* exp(x) where |x| <= 87 is known: the same bits with one scaling. */
+LATTICE_INLINE f32x16 lattice_exp_within_87(f32x16 x)
+{
+    i32x16 exponent;
+    const f32x16 p = lattice_exp_parts(x, &exponent);
+    return f32x16_mul(p, lattice_power_of_two(exponent));
 }
 
 /* erf(x) = x + x p(x^2) for |x| < 0.9375, else sign(x) (1 - exp(-(t + t q(t)))) with t = min(|x|, 4). */
@@ -56,7 +70,7 @@ LATTICE_INLINE f32x16 f32x16_erf(f32x16 x)
     q = f32x16_fma(q, t, f32x16_set1(0x1.b329f0p-4f));
     q = f32x16_fma(q, t, f32x16_set1(0x1.453284p-1f));
     q = f32x16_fma(q, t, f32x16_set1(0x1.07789cp-3f));
-    const f32x16 tail = f32x16_sub(f32x16_set1(1.0f), f32x16_exp(f32x16_neg(f32x16_fma(q, t, t))));
+    const f32x16 tail = f32x16_sub(f32x16_set1(1.0f), lattice_exp_within_87(f32x16_neg(f32x16_fma(q, t, t))));
     return f32x16_copysign(f32x16_select(f32x16_less(magnitude, f32x16_set1(0.9375f)), near_zero, tail), x);
 }
 
@@ -73,7 +87,7 @@ LATTICE_INLINE f32x16 f32x16_tanh(f32x16 x)
     const f32x16 near_zero = f32x16_fma(f32x16_mul(p, s), x, x);
 
     const f32x16 t = f32x16_min(f32x16_set1(10.0f), magnitude);
-    const f32x16 e = f32x16_exp(f32x16_add(t, t));
+    const f32x16 e = lattice_exp_within_87(f32x16_add(t, t));
     const f32x16 tail =
         f32x16_sub(f32x16_set1(1.0f), f32x16_div(f32x16_set1(2.0f), f32x16_add(e, f32x16_set1(1.0f))));
     return f32x16_copysign(f32x16_select(f32x16_less(magnitude, f32x16_set1(0.5625f)), near_zero, tail), x);

@@ -11,7 +11,7 @@
 
 #define LATTICE_PANEL 16        /* output columns of a weight panel, panels being [k][16] */
 #define LATTICE_KEY_SEGMENT 512 /* graph/ops.py: KEY_SEGMENT */
-#define LATTICE_QUERY_BLOCK 48  /* query rows of one attention task */
+#define LATTICE_QUERY_BLOCK 128 /* query rows of one attention task */
 #define LATTICE_MAX_SLOTS 32
 
 enum { LATTICE_ROWS_TOKENS = 0, LATTICE_ROWS_SEQUENCES = 1 };
