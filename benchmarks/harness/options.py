@@ -74,6 +74,11 @@ def finish(
         text = render(record)
         if options.markdown is not None:
             replace_section(options.markdown, script, text)
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("lattice_"):
+            raise
+        print(f"{script}: {error.name} is not installed: pip install ./packages/lattice-inference ./packages/lattice-embed", file=sys.stderr)
+        return 1
     except (OSError, ValueError, RuntimeError) as error:
         print(f"{script}: {error}", file=sys.stderr)
         return 1
