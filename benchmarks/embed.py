@@ -1,12 +1,15 @@
 """Times text to vector with all-MiniLM-L6-v2: Lattice, ONNX Runtime (float32, the best of three graphs) and PyTorch.
 
-All engines have the same weights and start from text: tokenizing is part of the time. Each engine is a process of its own
-for each number of threads. The engines take turns (A B C A B C ...); a turn is one untimed call on the cell's first texts,
-then timed calls. A figure is the median of all timed calls; the ratio is the best ONNX Runtime candidate's median over
-ours, cell by cell. Before anything is timed, all engines must give the same vectors (cosine > 0.9999).
+All engines have the same weights and start from text: tokenizing is part of the time. Each engine is a process of its
+own for each number of threads. The engines take turns (A B C A B C ...); a turn is one untimed call on the cell's
+first texts, then timed calls. A figure is the median of all timed calls; the ratio is the best ONNX Runtime
+candidate's median over ours, cell by cell. Before anything is timed, all engines must give the same vectors (cosine >
+0.9999).
 
-A peer whose packages are missing is reported and left out. The peers need:
-pip install onnx onnxruntime tokenizers safetensors, and for the exports and PyTorch: torch transformers sentence-transformers
+A peer whose packages are missing is reported and left out. The peers:
+
+  pip install onnx onnxruntime tokenizers safetensors       the graph by hand
+  pip install torch transformers sentence-transformers      the two exports, and PyTorch
 """
 
 from __future__ import annotations
@@ -230,7 +233,9 @@ def misses(record: Mapping[str, Any]) -> list[str]:
         least = bounds.get(f"{threads}_thread{'s' if threads > 1 else ''}", {}).get(cell)
         reached = ratio(by_engine)
         if least is not None and reached is not None and not reached >= least:
-            lines.append(f"{CELLS[cell].title}, {threads} threads: {reached:.2f} times ONNX Runtime, {least} is the limit")
+            lines.append(
+                f"{CELLS[cell].title}, {threads} threads: {reached:.2f} times ONNX Runtime, {least} is the limit"
+            )
     return lines
 
 

@@ -1,8 +1,9 @@
 """Measures what the library costs before it computes anything: import time, wheel sizes, installed size, dependencies.
 
-Import time is over NumPy's: a fresh process imports NumPy, then ours, and only the second is timed. Wheels are built from the
-working tree, or taken from --wheels. A fresh virtual environment then gets lattice-embed with all that it needs at run time
-(from the package index, or from --find-links), and everything in its site-packages is counted, pip left out.
+Import time is over NumPy's: a fresh process imports NumPy, then ours, and only the second is timed. Wheels are built
+from the working tree, or taken from --wheels. A fresh virtual environment then gets lattice-embed with all that it
+needs at run time (from the package index, or from --find-links), and everything in its site-packages is counted, pip
+left out.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--repeats", type=positive_int, default=11, metavar="N", help="fresh processes a module (default: 11)"
     )
-    parser.add_argument("--wheels", type=Path, metavar="FOLDER", help="take our wheels from here instead of building them")
+    parser.add_argument(
+        "--wheels", type=Path, metavar="FOLDER", help="take our wheels from here instead of building them"
+    )
     parser.add_argument(
         "--build-isolation", action="store_true", help="let pip fetch the build tools instead of using this Python's"
     )
@@ -82,7 +85,9 @@ def measure(options: argparse.Namespace) -> Record:
 
 def _import_times(repeats: int) -> dict[str, list[float]]:
     """Seconds that each module's import takes after NumPy's, in fresh processes that take turns."""
-    program = "import sys, time, numpy; s = time.perf_counter(); __import__(sys.argv[1]); print(time.perf_counter() - s)"
+    program = (
+        "import sys, time, numpy; s = time.perf_counter(); __import__(sys.argv[1]); print(time.perf_counter() - s)"
+    )
     seconds: dict[str, list[float]] = {module: [] for module in MODULES}
     for turn in range(repeats + 1):
         for module in MODULES:
@@ -122,7 +127,7 @@ def _install(environment: Path, wheels: Mapping[str, Path], find_links: str | No
 
 
 def _run(command: Sequence[str], *, alone: bool = False) -> str:
-    """Run a command and return what it printed; ``alone`` hides what PYTHONPATH adds, which pip would take as installed."""
+    """Run a command and return what it printed; ``alone`` hides PYTHONPATH, whose packages pip counts as there."""
     environment = {name: value for name, value in os.environ.items() if not (alone and name == "PYTHONPATH")}
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if run.returncode != 0:
@@ -131,7 +136,7 @@ def _run(command: Sequence[str], *, alone: bool = False) -> str:
 
 
 def _installed_sizes(site: Path) -> dict[str, dict[str, int]]:
-    """Bytes in ``files`` and in the ``bytecode`` that pip compiles, by distribution; what belongs to none is under ``""``."""
+    """Bytes in ``files`` and in the ``bytecode`` that pip compiles, by distribution; ``""`` is what belongs to none."""
     owner: dict[Path, str] = {}
     for distribution in importlib.metadata.distributions(path=[str(site)]):
         for file in distribution.files or ():
@@ -182,7 +187,9 @@ def misses(record: Mapping[str, Any]) -> list[str]:
     if "import_seconds" in record:
         milliseconds = median(record["import_seconds"]["lattice_embed"]) * 1e3
         if not milliseconds <= bound["import_ms_over_numpy"]:
-            lines.append(f"import lattice_embed: {milliseconds:.1f} ms, {bound['import_ms_over_numpy']} ms is the limit")
+            lines.append(
+                f"import lattice_embed: {milliseconds:.1f} ms, {bound['import_ms_over_numpy']} ms is the limit"
+            )
     for package, nbytes in record.get("wheel_bytes", {}).items():
         if not nbytes <= bound["wheel_mb"][package] * 1e6:
             lines.append(f"wheel of {package}: {nbytes / 1e6:.2f} MB, {bound['wheel_mb'][package]} MB is the limit")
@@ -208,7 +215,8 @@ def render(record: Mapping[str, Any]) -> str:
         parts.append(markdown_table(["import, after NumPy", f"ms (limit {bound['import_ms_over_numpy']})"], rows))
     if "wheel_bytes" in record:
         rows = [
-            [name, f"{nbytes / 1e6:.2f}", str(bound["wheel_mb"][name])] for name, nbytes in record["wheel_bytes"].items()
+            [name, f"{nbytes / 1e6:.2f}", str(bound["wheel_mb"][name])]
+            for name, nbytes in record["wheel_bytes"].items()
         ]
         parts.append(markdown_table(["wheel", "MB", "limit"], rows))
     if "installed_bytes" in record:

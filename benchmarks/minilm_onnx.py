@@ -1,4 +1,5 @@
-"""Writes a BERT sentence encoder as an ONNX graph by hand, from its safetensors: the strongest form we know for ONNX Runtime.
+"""Writes a BERT sentence encoder as an ONNX graph by hand, from its safetensors: the strongest form we know for ONNX
+Runtime.
 
 No PyTorch is needed. The graph uses ONNX Runtime's own fused operators (domain ``com.microsoft``):
 
@@ -50,7 +51,9 @@ class _Graph:
             self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
-    def node(self, kind: str, inputs: list[str], output: str, *, domain: str = "", more: int = 0, **attributes: Any) -> str:
+    def node(
+        self, kind: str, inputs: list[str], output: str, *, domain: str = "", more: int = 0, **attributes: Any
+    ) -> str:
         """Add a node and return its first output; ``more`` outputs that nothing reads are named after it."""
         from onnx import helper
 
@@ -75,7 +78,9 @@ def build_graph(directory: Path, *, masked: bool = True) -> Any:
 
     config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     if config["model_type"] != "bert" or config["hidden_act"] != "gelu":
-        raise ValueError(f"{directory} is {config['model_type']} with {config['hidden_act']}; only bert with gelu is written")
+        raise ValueError(
+            f"{directory} is {config['model_type']} with {config['hidden_act']}; only bert with gelu is written"
+        )
     tensors = load_file(directory / "model.safetensors")
     epsilon = float(config["layer_norm_eps"])
     g = _Graph()

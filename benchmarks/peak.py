@@ -1,12 +1,13 @@
 """Measures this machine's peak and, beside it in the same run, how much of it our float32 linear kernel reaches.
 
-The peak is a C program (benchmarks/native/peak.c), compiled here with the system's compiler for the instruction set in use:
-fused multiply-adds a second that stay in registers, and bytes a second read from memory. The kernel is timed through a
-program of the library: a list of linears minus the same program without them, so that what Python costs a call
-drops out. Peak and kernel take turns; a share is the median over the rounds of kernel / peak of the same round.
+The peak is a C program (benchmarks/native/peak.c), compiled here with the system's compiler for the instruction set in
+use: fused multiply-adds a second that stay in registers, and bytes a second read from memory. The kernel is timed
+through a program of the library: a list of linears minus the same program without them, so that what Python costs a
+call drops out. Peak and kernel take turns; a share is the median over the rounds of kernel / peak of the same round.
 
-"warm" multiplies by one weight again and again, as a batch does that keeps it in cache; "streamed" by a different one each
-time, together larger than any cache, as one short text does. For streamed weights the share of the read bandwidth counts.
+"warm" multiplies by one weight again and again, as a batch does that keeps it in cache; "streamed" by a different one
+each time, together larger than any cache, as one short text does. For streamed weights the share of the read bandwidth
+counts.
 """
 
 from __future__ import annotations
@@ -67,7 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--threads", nargs="+", type=positive_int, default=list(range(1, usable + 1)), metavar="N", help="(default: 1 to n)"
+        "--threads",
+        nargs="+",
+        type=positive_int,
+        default=list(range(1, usable + 1)),
+        metavar="N",
+        help="(default: 1 to n)",
     )
     parser.add_argument(
         "--rows", nargs="+", type=positive_int, default=list(ROWS), metavar="M", help="rows of the left matrix"
@@ -98,7 +104,9 @@ class PeakMeter:
         try:
             built = subprocess.run([*command, "-o", str(program), "-lpthread", "-lm"], capture_output=True, text=True)
         except OSError as error:
-            raise RuntimeError(f"the C compiler {compiler!r} cannot be run ({error.strerror}): name one with --cc") from error
+            raise RuntimeError(
+                f"the C compiler {compiler!r} cannot be run ({error.strerror}): name one with --cc"
+            ) from error
         if built.returncode != 0:
             raise RuntimeError(f"{compiler} failed: {(built.stderr.strip() or 'it printed nothing').splitlines()[-1]}")
         self._process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -187,7 +195,7 @@ def _program(k: int, n: int, rows: int, weights: Sequence[str], reads: int) -> A
 
     g = GraphBuilder()
     x = g.embed_rows(g.weight("x", (rows, k), use="rows"), ids="token_ids")
-    outputs = {}
+    outputs: dict[str, Any] = {}
     for name in weights:
         y = g.linear(x, g.weight(name, (n, k)))
         for _ in range(reads):
@@ -237,7 +245,7 @@ def _grouped(record: Mapping[str, Any]) -> dict[tuple[int, int, int, bool, int],
 
 def share(samples: Sequence[Mapping[str, Any]]) -> float:
     """Return the median over rounds of what was reached of the peak of the same round."""
-    return median(sample["rate"] / sample["peak"] for sample in samples)
+    return median(float(sample["rate"]) / float(sample["peak"]) for sample in samples)
 
 
 def misses(record: Mapping[str, Any]) -> list[str]:
@@ -248,7 +256,9 @@ def misses(record: Mapping[str, Any]) -> list[str]:
         # the limits hold for 4 to 16 rows and from 32 on; below 4 the kernel is bound by memory
         least = None if streamed else bounds[4] if 4 <= rows <= 16 else bounds[32] if rows >= 32 else None
         if least is not None and not share(samples) >= least:
-            lines.append(f"{rows} x {k} x {n}, {threads} threads: {share(samples):.1%} of the peak, {least:.0%} is the limit")
+            lines.append(
+                f"{rows} x {k} x {n}, {threads} threads: {share(samples):.1%} of the peak, {least:.0%} is the limit"
+            )
     return lines
 
 
@@ -258,19 +268,21 @@ def render(record: Mapping[str, Any]) -> str:
     threads = list(dict.fromkeys(key[4] for key in groups))
     parts = [provenance(record), f"Instruction set {record['isa']}; M rows x K x N, float32."]
     peaks = []
-    for what, streamed, unit in (("fused multiply-add, GFLOP/s", False, 1e9), ("memory read, GB/s", True, 1e9)):
-        values = [[s["peak"] for s in record["samples"] if (s["streamed"], s["threads"]) == (streamed, t)] for t in threads]
+    for what, streamed in (("fused multiply-add, GFLOP/s", False), ("memory read, GB/s", True)):
+        values = [
+            [s["peak"] for s in record["samples"] if (s["streamed"], s["threads"]) == (streamed, t)] for t in threads
+        ]
         if all(values):
-            peaks.append([what, *(f"{median(value) / unit:.1f}" for value in values)])
+            peaks.append([what, *(f"{median(value) / 1e9:.1f}" for value in values)])
     parts.append(markdown_table(["peak", *_of_threads(threads)], peaks))
-    for streamed, title, unit in ((False, "warm weights", "GFLOP/s"), (True, "streamed weights", "GB/s")):
+    for streamed, title in ((False, "warm weights, GFLOP/s"), (True, "streamed weights, GB/s")):
         rows = []
         for k, n, m in dict.fromkeys(key[:3] for key in groups if key[3] is streamed):
             samples = [groups[k, n, m, streamed, t] for t in threads]
             cells = [f"{median(s['rate'] for s in of) / 1e9:.1f} ({share(of):.0%})" for of in samples]
             rows.append([f"{m} x {k} x {n}", *cells])
         if rows:
-            parts.append(markdown_table([f"{title}, {unit} (share of the peak)", *_of_threads(threads)], rows))
+            parts.append(markdown_table([f"{title} (share of the peak)", *_of_threads(threads)], rows))
     return "\n\n".join(parts)
 
 

@@ -1,8 +1,8 @@
 """Measures how well a model's similarities follow people's: Spearman's rank correlation on the STS benchmark.
 
-The data is a CSV without a header: sentence, sentence, score from 0 to 5 (the English test set has 1,379 pairs). The figure
-is the rank correlation of the scores with the cosine similarities of our vectors. It cannot be better than the model is:
-it shows that our numbers are the model's.
+The data is a CSV without a header: sentence, sentence, score from 0 to 5 (the English test set has 1,379 pairs). The
+figure is the rank correlation of the scores with the cosine similarities of our vectors. It cannot be better than the
+model is: it shows that our numbers are the model's.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def measure(options: argparse.Namespace) -> Record:
     pairs = read_pairs(path)
     record = describe_run(SCRIPT)
     with NativeEmbeddingService(options.model) as service:
-        first, second = (service.encode([pair[side] for pair in pairs]) for side in (0, 1))
+        first = service.encode([pair[0] for pair in pairs])
+        second = service.encode([pair[1] for pair in pairs])
         model = service.name.removeprefix("native:")
     cosines = np.asarray(batch_cosine_similarity(first, second))
     scores = [pair[2] for pair in pairs]

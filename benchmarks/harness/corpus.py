@@ -1,8 +1,8 @@
 """English-like texts of an exact number of tokens, the same for every engine, machine and Python.
 
 Words come from ``data/english_words.json``, grouped by how many WordPiece tokens bert-base-uncased's vocabulary gives
-them. BERT cuts at spaces and punctuation first, so the tokens of a text are the sum of its words' and of its punctuation
-marks. A token count always includes the two special tokens, as the model sees it.
+them. BERT cuts at spaces and punctuation first, so the tokens of a text are the sum of its words' and of its
+punctuation marks. A token count always includes the two special tokens, as the model sees it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def make_text(tokens: int, draw: random.Random) -> str:
 
 
 def _sentence(budget: int, draw: random.Random) -> tuple[str, int]:
-    """One sentence of at most ``budget`` tokens, and how many it has. It takes the whole budget if little would be left."""
+    """One sentence of at most ``budget`` tokens, and how many it has. It takes all of it if little would be left."""
     wanted = 5 + int(draw.random() * 10)
     words: list[str] = []
     used = 0

@@ -1,7 +1,7 @@
 """The engines that embed.py compares, each behind one method: texts in, float32 vectors of length 1 out.
 
-Every peer is used as its documentation tells a careful user to: padded to the longest text of a batch, batches of 32 made
-from texts sorted by length, tokenized by Hugging Face ``tokenizers``.
+Every peer is used as its documentation tells a careful user to: padded to the longest text of a batch, batches of 32
+made from texts sorted by length, tokenized by Hugging Face ``tokenizers``.
 """
 
 from __future__ import annotations

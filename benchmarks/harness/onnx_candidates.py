@@ -42,7 +42,7 @@ def _export(directory: Path, path: Path) -> None:
     import torch
     from transformers import BertModel
 
-    class SentenceEncoder(torch.nn.Module):
+    class SentenceEncoder(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into torch
         """Token ids to vectors of length 1."""
 
         def __init__(self) -> None:

@@ -53,7 +53,9 @@ def add_record_options(parser: argparse.ArgumentParser, script: str) -> None:
         metavar="FILE",
         help=f"also rewrite the section '{script}' of a document, such as docs/benchmarks.md",
     )
-    group.add_argument("--check", action="store_true", help="exit with 1 if a limit of benchmarks/limits.toml is missed")
+    group.add_argument(
+        "--check", action="store_true", help="exit with 1 if a limit of benchmarks/limits.toml is missed"
+    )
 
 
 def finish(
@@ -77,7 +79,11 @@ def finish(
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("lattice_"):
             raise
-        print(f"{script}: {error.name} is not installed: pip install ./packages/lattice-inference ./packages/lattice-embed", file=sys.stderr)
+        print(
+            f"{script}: {error.name} is not installed: "
+            "pip install ./packages/lattice-inference ./packages/lattice-embed",
+            file=sys.stderr,
+        )
         return 1
     except (OSError, ValueError, RuntimeError) as error:
         print(f"{script}: {error}", file=sys.stderr)

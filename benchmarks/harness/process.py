@@ -117,4 +117,6 @@ class EngineProcess:
         status = self._process.wait()
         self._errors.seek(0)
         printed = self._errors.read().decode("utf-8", "replace").strip().splitlines()
-        return RuntimeError(f"{self.name} ended with status {status}: {printed[-1] if printed else 'it printed nothing'}")
+        return RuntimeError(
+            f"{self.name} ended with status {status}: {printed[-1] if printed else 'it printed nothing'}"
+        )

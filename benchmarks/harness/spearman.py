@@ -30,7 +30,9 @@ def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     """
     first, second = np.asarray(x, np.float64), np.asarray(y, np.float64)
     if first.shape != second.shape or first.ndim != 1 or len(first) < 2:
-        raise ValueError(f"two sequences of one length of at least 2 are needed, not shapes {first.shape}, {second.shape}")
+        raise ValueError(
+            f"two sequences of one length of at least 2 are needed, not shapes {first.shape}, {second.shape}"
+        )
     if np.isnan(first).any() or np.isnan(second).any():
         raise ValueError("a value is NaN, which has no rank")
     a, b = average_ranks(first), average_ranks(second)

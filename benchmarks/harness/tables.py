@@ -28,13 +28,14 @@ def provenance(record: Mapping[str, Any]) -> str:
     machine = record["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     return (
-        f"{machine['cpu']}, {machine['usable_cpus']} CPUs, {machine['system']}; load {machine['load_average'][0]} at the "
-        f"start. {versions}. Commit {record['commit'] or 'unknown'}, {record['date']}.\n\n    {record['command']}"
+        f"{machine['cpu']}, {machine['usable_cpus']} CPUs, {machine['system']}; load {machine['load_average'][0]} at "
+        f"the start. {versions}. Commit {record['commit'] or 'unknown'}, {record['date']}.\n\n    {record['command']}"
     )
 
 
 def replace_section(document: Path, name: str, text: str) -> None:
-    """Put ``text`` between the document's ``<!-- begin: name -->`` and ``<!-- end: name -->`` lines, whole or not at all.
+    """Put ``text`` between the document's ``<!-- begin: name -->`` and ``<!-- end: name -->`` lines, whole or not at
+    all.
 
     Raises:
         ValueError: the document does not have exactly one such pair.

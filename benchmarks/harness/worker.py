@@ -1,7 +1,7 @@
 """One engine in a process of its own: reads requests, answers with times. The other end of :mod:`harness.process`.
 
-``python -m harness.worker ENGINE MODEL_DIRECTORY GRAPH_FOLDER THREADS`` loads the engine, embeds one short text, and then
-answers a line of JSON with a line of JSON:
+``python -m harness.worker ENGINE MODEL_DIRECTORY GRAPH_FOLDER THREADS`` loads the engine, embeds one short text, and
+then answers a line of JSON with a line of JSON:
 
     (at the start)                           {"ready": true}
     {"do": "vectors", "texts": [...]}        {"vectors": [[...], ...]}
