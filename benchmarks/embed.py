@@ -3,7 +3,7 @@
 All engines have the same weights and start from text: tokenizing is part of the time. Each engine is a process of its
 own for each number of threads. The engines take turns (A B C A B C ...); a turn is one untimed call on the cell's
 first texts, then timed calls. A figure is the median of all timed calls; the ratio is the best ONNX Runtime
-candidate's median over ours, cell by cell. Before anything is timed, all engines must give the same vectors (cosine >
+candidate's median over ours, cell by cell. Before a cell is timed, all engines must give the same vectors (cosine >
 0.9999).
 
 A peer whose packages are missing is reported and left out. The peers:
@@ -33,6 +33,7 @@ from harness.engines import ENGINES
 from harness.onnx_candidates import CANDIDATES
 from harness.options import Record, add_record_options, finish, limits, positive_int
 from harness.process import EngineProcess, engine_environment
+from harness.progress import report
 from harness.record import describe_run
 from harness.tables import markdown_table, provenance
 
@@ -121,6 +122,7 @@ def measure(options: argparse.Namespace) -> Record:
                     _measure_cell(record, running, cell, threads, options.repeats)
                 for process in running:
                     _start_of(record, process.name, threads)["peak_bytes"] = process.ask(do="memory")["peak_bytes"]
+    report()
     return record
 
 
@@ -134,7 +136,7 @@ def _write_graphs(engines: Sequence[str], directory: Path, folder: Path) -> dict
     for candidate in CANDIDATES:
         if f"ort-{candidate}" not in engines:
             continue
-        _report(f"writing the {candidate} graph")
+        report(f"writing the {candidate} graph")
         run = subprocess.run(
             [sys.executable, "-m", "harness.onnx_candidates", candidate, str(directory), str(folder)],
             env=engine_environment(os.cpu_count() or 1, None),
@@ -152,7 +154,7 @@ def _measure_starts(record: Record, engines: Sequence[str], repeats: int, thread
     able = list(engines)
     for turn in range(repeats):
         for name in list(able):
-            _report(f"{threads} threads: cold start {turn + 1} of {name}")
+            report(f"{threads} threads: cold start {turn + 1} of {name}")
             try:
                 with start(name) as process:
                     entry = _start_of(record, name, threads)
@@ -194,15 +196,10 @@ def _measure_cell(record: Record, running: Sequence[EngineProcess], cell: Cell, 
     turns = cell.turns(repeats)
     for turn in range(turns):
         for process in running:
-            _report(f"{threads} threads: {cell.name}, turn {turn + 1} of {turns}, {process.name}")
+            report(f"{threads} threads: {cell.name}, turn {turn + 1} of {turns}, {process.name}")
             samples[process.name] += process.ask(do="run", cell=cell.name, calls=cell.calls)["seconds"]
     for name, seconds in samples.items():
         record["samples"].append({"threads": threads, "cell": cell.name, "engine": name, "seconds": seconds})
-
-
-def _report(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def medians(record: Mapping[str, Any]) -> dict[tuple[int, str], dict[str, float]]:

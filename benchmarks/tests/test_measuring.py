@@ -45,5 +45,4 @@ def test_timed_program_multiplies() -> None:
     linears = [op for op in program.program.ops if op.kind == "linear"]
     outputs = program.run(Batch(np.arange(3, dtype=np.int32), np.array([0, 3], np.int32)))
     assert len(linears) == 2  # nothing has merged the equal ones: each is really computed
-    for row in outputs.values():
-        np.testing.assert_allclose(row, x[:1] @ w.T, atol=1e-5)
+    np.testing.assert_allclose(outputs["sum"], 2 * (x[:1] @ w.T), atol=1e-4)
