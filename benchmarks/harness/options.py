@@ -85,6 +85,9 @@ def finish(
             file=sys.stderr,
         )
         return 1
+    except KeyboardInterrupt:
+        print(f"\n{script}: interrupted; no record was written", file=sys.stderr)
+        return 130
     except (OSError, ValueError, RuntimeError) as error:
         print(f"{script}: {error}", file=sys.stderr)
         return 1
