@@ -1,0 +1,273 @@
+"""Times text to vector with all-MiniLM-L6-v2: Lattice, ONNX Runtime (float32, the best of three graphs) and PyTorch.
+
+All engines have the same weights and start from text: tokenizing is part of the time. Each engine is a process of its
+own for each number of threads. The engines take turns (A B C A B C ...); a turn is one untimed call on the cell's
+first texts, then timed calls. A figure is the median of all timed calls; the ratio is the best ONNX Runtime
+candidate's median over ours, cell by cell. Before a cell is timed, all engines must give the same vectors (cosine >
+0.9999).
+
+A peer whose packages are missing is reported and left out. The peers:
+
+  pip install onnx onnxruntime tokenizers safetensors       the graph by hand
+  pip install torch transformers sentence-transformers      the two exports, and PyTorch
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from harness.corpus import CELLS, SEED, Cell, make_texts
+from harness.engines import ENGINES
+from harness.onnx_candidates import CANDIDATES
+from harness.options import Record, add_record_options, finish, limits, positive_int
+from harness.process import EngineProcess, engine_environment
+from harness.progress import report
+from harness.record import describe_run
+from harness.tables import markdown_table, provenance
+
+__all__ = ["best_onnx_runtime", "main", "misses", "render"]
+
+SCRIPT = "embed"
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+AGREEMENT = 0.9999
+DEFAULT_CELLS = ("1x10", "32x20", "32x128", "mixed")
+
+EXAMPLES = """
+examples:
+  python benchmarks/embed.py                            the whole comparison, 1 and 2 threads; about half an hour
+  python benchmarks/embed.py --cells 1x10 --repeats 5   one short text only
+  python benchmarks/embed.py --isa avx2 --cells 1x10 --threads 1 --check
+  python benchmarks/embed.py --engines lattice ort      without PyTorch as a peer
+  python benchmarks/embed.py --from benchmarks/results/embed.json --markdown docs/benchmarks.md
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the comparison; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--engines",
+        nargs="+",
+        default=list(ENGINES),
+        choices=[*ENGINES, "ort"],
+        metavar="ENGINE",
+        help=f"any of {', '.join(ENGINES)}; 'ort' is all three of ONNX Runtime (default: all)",
+    )
+    parser.add_argument(
+        "--cells",
+        nargs="+",
+        default=list(DEFAULT_CELLS),
+        choices=list(CELLS),
+        metavar="CELL",
+        help="; ".join(f"{cell.name}: {cell.title}" for cell in CELLS.values())
+        + f" (default: {' '.join(DEFAULT_CELLS)})",
+    )
+    parser.add_argument("--threads", nargs="+", type=positive_int, default=[1, 2], metavar="N", help="(default: 1 2)")
+    parser.add_argument(
+        "--repeats",
+        type=positive_int,
+        default=9,
+        metavar="N",
+        help="turns of each engine in each cell; a third of them in cells that take seconds (default: 9)",
+    )
+    parser.add_argument(
+        "--starts", type=positive_int, default=3, metavar="N", help="cold starts of each engine (default: 3)"
+    )
+    parser.add_argument("--isa", choices=["baseline", "avx2", "avx512", "neon"], help="force Lattice's instruction set")
+    add_record_options(parser, SCRIPT)
+    options = parser.parse_args(arguments)
+    return finish(SCRIPT, options, measure=partial(measure, options), render=render, misses=misses)
+
+
+def measure(options: argparse.Namespace) -> Record:
+    """Run what the options ask for and return the record.
+
+    Raises:
+        RuntimeError: Lattice failed, or two engines disagree.
+    """
+    import lattice_inference
+
+    engines = list(dict.fromkeys(name for chosen in options.engines for name in _expand(chosen)))
+    cells = [CELLS[name] for name in dict.fromkeys(options.cells)]
+    distributions = dict.fromkeys(name for engine in engines for name in ENGINES[engine][1])
+    record = describe_run(SCRIPT, distributions=distributions)
+    record |= {"isa": options.isa or lattice_inference.cpu_info()["isa"], "seed": SEED, "absent": {}}
+    record |= {"cosine": {}, "starts": [], "samples": []}
+    directory = lattice_inference.find_model(MODEL, offline=True).directory
+    with tempfile.TemporaryDirectory(prefix="lattice-benchmark-") as folder:
+        graphs = Path(folder)
+        record["absent"] = _write_graphs(engines, directory, graphs)
+        engines = [name for name in engines if name not in record["absent"]]
+        for threads in options.threads:
+            start = partial(EngineProcess, directory=directory, graphs=graphs, threads=threads, isa=options.isa)
+            engines = _measure_starts(record, engines, options.starts, threads, start)
+            with ExitStack() as stack:
+                running = [stack.enter_context(start(name)) for name in engines]
+                _check_agreement(record, running)
+                for cell in cells:
+                    _measure_cell(record, running, cell, threads, options.repeats)
+                for process in running:
+                    _start_of(record, process.name, threads)["peak_bytes"] = process.ask(do="memory")["peak_bytes"]
+    report()
+    return record
+
+
+def _expand(engine: str) -> list[str]:
+    return [f"ort-{candidate}" for candidate in CANDIDATES] if engine == "ort" else [engine]
+
+
+def _write_graphs(engines: Sequence[str], directory: Path, folder: Path) -> dict[str, str]:
+    """Write the ONNX graphs; returns why, for those that cannot be written."""
+    absent = {}
+    for candidate in CANDIDATES:
+        if f"ort-{candidate}" not in engines:
+            continue
+        report(f"writing the {candidate} graph")
+        run = subprocess.run(
+            [sys.executable, "-m", "harness.onnx_candidates", candidate, str(directory), str(folder)],
+            env=engine_environment(os.cpu_count() or 1, None),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if run.returncode != 0:
+            absent[f"ort-{candidate}"] = (run.stderr.strip().splitlines() or ["no reason given"])[-1]
+    return absent
+
+
+def _measure_starts(record: Record, engines: Sequence[str], repeats: int, threads: int, start: Any) -> list[str]:
+    """Start every engine afresh, in turns; returns those that could be started."""
+    able = list(engines)
+    for turn in range(repeats):
+        for name in list(able):
+            report(f"{threads} threads: cold start {turn + 1} of {name}")
+            try:
+                with start(name) as process:
+                    entry = _start_of(record, name, threads)
+                    entry["seconds"].append(process.first_vector_seconds)
+                    entry["peak_bytes_one_text"].append(process.ask(do="memory")["peak_bytes"])
+            except RuntimeError as error:
+                if name == "lattice":
+                    raise
+                able.remove(name)
+                record["absent"][name] = str(error)
+    return able
+
+
+def _start_of(record: Record, engine: str, threads: int) -> dict[str, Any]:
+    for entry in record["starts"]:
+        if (entry["engine"], entry["threads"]) == (engine, threads):
+            found: dict[str, Any] = entry
+            return found
+    record["starts"].append({"engine": engine, "threads": threads, "seconds": [], "peak_bytes_one_text": []})
+    created: dict[str, Any] = record["starts"][-1]
+    return created
+
+
+def _check_agreement(record: Record, running: Sequence[EngineProcess]) -> None:
+    """Let all engines embed the same texts and compare with the first engine."""
+    texts = make_texts([2, 3, 10, 25, 60, 128, 200, 256], seed=SEED + 1)
+    vectors = [np.array(process.ask(do="vectors", texts=texts)["vectors"]) for process in running]
+    for process, own in zip(running, vectors, strict=True):
+        lowest = float((own * vectors[0]).sum(axis=1).min())
+        if not lowest > AGREEMENT:
+            raise RuntimeError(
+                f"{process.name} and {running[0].name} disagree: cosine {lowest:.6f}, more than {AGREEMENT} is needed"
+            )
+        record["cosine"][process.name] = min(lowest, record["cosine"].get(process.name, 1.0))
+
+
+def _measure_cell(record: Record, running: Sequence[EngineProcess], cell: Cell, threads: int, repeats: int) -> None:
+    samples: dict[str, list[float]] = {process.name: [] for process in running}
+    turns = cell.turns(repeats)
+    for turn in range(turns):
+        for process in running:
+            report(f"{threads} threads: {cell.name}, turn {turn + 1} of {turns}, {process.name}")
+            samples[process.name] += process.ask(do="run", cell=cell.name, calls=cell.calls)["seconds"]
+    for name, seconds in samples.items():
+        record["samples"].append({"threads": threads, "cell": cell.name, "engine": name, "seconds": seconds})
+
+
+def medians(record: Mapping[str, Any]) -> dict[tuple[int, str], dict[str, float]]:
+    """Return the median seconds of every engine, by (threads, cell)."""
+    table: dict[tuple[int, str], dict[str, float]] = {}
+    for sample in record["samples"]:
+        table.setdefault((sample["threads"], sample["cell"]), {})[sample["engine"]] = median(sample["seconds"])
+    return table
+
+
+def best_onnx_runtime(by_engine: Mapping[str, float]) -> str | None:
+    """Return the fastest ONNX Runtime candidate of a cell, or None if there is none."""
+    candidates = [name for name in by_engine if name.startswith("ort-")]
+    return min(candidates, key=lambda name: by_engine[name], default=None)
+
+
+def ratio(by_engine: Mapping[str, float]) -> float | None:
+    """Return how many times faster Lattice is than the best ONNX Runtime candidate."""
+    best = best_onnx_runtime(by_engine)
+    return None if best is None or "lattice" not in by_engine else by_engine[best] / by_engine["lattice"]
+
+
+def misses(record: Mapping[str, Any]) -> list[str]:
+    """Return a line for every ratio that is below its limit."""
+    lines = []
+    bounds = limits(SCRIPT)["ratio"]
+    for (threads, cell), by_engine in medians(record).items():
+        least = bounds.get(f"{threads}_thread{'s' if threads > 1 else ''}", {}).get(cell)
+        reached = ratio(by_engine)
+        if least is not None and reached is not None and not reached >= least:
+            lines.append(
+                f"{CELLS[cell].title}, {threads} threads: {reached:.2f} times ONNX Runtime, {least} is the limit"
+            )
+    return lines
+
+
+def render(record: Mapping[str, Any]) -> str:
+    """Return the tables of a record in Markdown."""
+    table = medians(record)
+    engines = [name for name in ENGINES if any(name in by_engine for by_engine in table.values())]
+    parts = [provenance(record), f"Lattice on {record['isa']}. Milliseconds a call, medians."]
+    for threads in dict.fromkeys(threads for threads, _ in table):
+        rows = []
+        for (of_threads, cell), by_engine in table.items():
+            if of_threads != threads:
+                continue
+            best, reached = best_onnx_runtime(by_engine), ratio(by_engine)
+            times = [f"{by_engine[name] * 1e3:.4g}{' *' if name == best else ''}" for name in engines]
+            rows.append([CELLS[cell].title, *times, "-" if reached is None else f"{reached:.2f}"])
+        titles = [ENGINES[name][0] for name in engines]
+        header = [f"{threads} thread{'s' if threads > 1 else ''}", *titles, "best ONNX Runtime / Lattice"]
+        parts.append(markdown_table(header, rows))
+    parts.append("`*` the ONNX Runtime candidate that the ratio is to.")
+    rows = [
+        [
+            f"{ENGINES[entry['engine']][0]}, {entry['threads']}",
+            f"{median(entry['seconds']):.2f}",
+            f"{median(entry['peak_bytes_one_text']) / 1e6:.0f}",
+            f"{entry['peak_bytes'] / 1e6:.0f}",
+        ]
+        for entry in record["starts"]
+        if "peak_bytes" in entry
+    ]
+    header = ["engine, threads", "process start to first vector, s", "peak memory then, MB", "after all cells, MB"]
+    parts.append(markdown_table(header, rows))
+    parts += [f"Left out: {ENGINES[name][0]}: {reason}" for name, reason in record["absent"].items()]
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

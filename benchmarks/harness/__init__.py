@@ -1,0 +1,1 @@
+"""What the benchmark scripts share: texts, engines in processes of their own, records and tables."""

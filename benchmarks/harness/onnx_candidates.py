@@ -1,0 +1,100 @@
+"""The ONNX graphs that ONNX Runtime is measured with: the plain export, the fused export, and ours written by hand.
+
+Run as a program, in a process of its own, because an export imports PyTorch:
+``python -m harness.onnx_candidates CANDIDATE MODEL_DIRECTORY FOLDER``.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+__all__ = ["CANDIDATES", "write_candidate"]
+
+CANDIDATES = ("plain", "fused", "hand")
+
+
+def write_candidate(candidate: str, directory: Path, folder: Path) -> None:
+    """Write ``FOLDER/CANDIDATE.onnx`` for a model directory; ``hand`` writes its unmasked twin as well.
+
+    Raises:
+        ImportError: a package that the candidate needs is not installed.
+    """
+    if candidate == "hand":
+        import onnx
+
+        from minilm_onnx import build_graph
+
+        onnx.save(build_graph(directory, masked=True), folder / "hand.onnx")
+        onnx.save(build_graph(directory, masked=False), folder / "hand-unmasked.onnx")
+        return
+    plain = folder / "plain.onnx"
+    if not plain.exists():
+        _export(directory, plain)
+    if candidate == "fused":
+        _fuse(directory, plain, folder / "fused.onnx")
+
+
+def _export(directory: Path, path: Path) -> None:
+    """Export transformers' BERT with mean pooling and normalization, as ``torch.onnx`` writes it."""
+    import torch
+    from transformers import BertModel
+
+    class SentenceEncoder(torch.nn.Module):  # type: ignore[misc]  # mypy does not look into torch
+        """Token ids to vectors of length 1."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.bert = BertModel.from_pretrained(directory, attn_implementation="eager").eval()
+
+        def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any) -> Any:
+            states = self.bert(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+            weights = attention_mask.unsqueeze(-1).float()
+            mean = (states.last_hidden_state * weights).sum(1) / weights.sum(1)
+            return torch.nn.functional.normalize(mean, dim=1)
+
+    ids = torch.ones(2, 7, dtype=torch.int64)
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")  # the tracer warns of constants that do not depend on the batch
+        torch.onnx.export(
+            SentenceEncoder(),
+            (ids, ids, torch.zeros_like(ids)),
+            str(path),
+            input_names=names,
+            output_names=["embedding"],
+            dynamic_axes={**{name: {0: "batch", 1: "tokens"} for name in names}, "embedding": {0: "batch"}},
+            opset_version=17,
+            dynamo=False,  # the tracing exporter, whose graphs the fusion below knows
+        )
+
+
+def _fuse(directory: Path, plain: Path, path: Path) -> None:
+    """Apply ONNX Runtime's own transformer fusions.
+
+    Raises:
+        ValueError: they did not find every layer, so the candidate would not be what its name says.
+    """
+    import json
+
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    model = optimize_model(
+        str(plain),
+        model_type="bert",
+        num_heads=config["num_attention_heads"],
+        hidden_size=config["hidden_size"],
+        opt_level=0,  # the session optimizes once more when it loads the graph
+    )
+    found = model.get_fused_operator_statistics()
+    layers = config["num_hidden_layers"]
+    if found["Attention"] != layers or found["BiasGelu"] != layers or found["SkipLayerNormalization"] != 2 * layers:
+        raise ValueError(f"the fusions did not find all {layers} layers: {found}")
+    model.save_model_to_file(str(path))
+
+
+if __name__ == "__main__":
+    write_candidate(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,153 @@
+/* What this machine can do: fused multiply-adds a second and bytes read from memory a second, by a number of threads.
+ *
+ * A server for peak.py. Reads lines "fma THREADS SECONDS" or "read THREADS SECONDS" and answers each with a rate:
+ *   fma   CHAINS independent chains of vector multiply-adds that stay in registers; operations a second, an FMA being two.
+ *         CHAINS covers latency times throughput (4 cycles x 2 units today) and leaves registers for the two operands.
+ *   read  each thread sums a stretch of memory of its own that no cache holds; bytes a second.
+ * All threads start together; the clock stops when the last one ends.
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "lattice/simd.h"
+
+#define CHAINS 12
+#define MAX_THREADS 256
+#define READ_BYTES ((size_t)256 << 20) /* of each thread: several times any cache, so each pass reads memory */
+
+typedef struct {
+    int index;
+    int64_t passes;
+    float result;
+} job;
+
+static atomic_int arrived, started;
+static float *stretches[MAX_THREADS];
+static volatile float sink;
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Where the threads wait for each other (macOS has no pthread_barrier_t). */
+static void start_together(void)
+{
+    atomic_fetch_add(&arrived, 1);
+    while (!atomic_load(&started))
+        sched_yield();
+}
+
+static void *multiply_add(void *opaque)
+{
+    job *work = opaque;
+    const vf factor = vf_set1(0.999f), term = vf_set1(0.001f);
+    vf sums[CHAINS];
+    for (int i = 0; i < CHAINS; i++)
+        sums[i] = vf_set1((float)i);
+    start_together();
+    for (int64_t pass = 0; pass < work->passes; pass++) {
+        /* written out by the compiler: the chains must live in registers */
+#if defined(__clang__)
+#pragma clang loop unroll(full)
+#else
+#pragma GCC unroll 16
+#endif
+        for (int i = 0; i < CHAINS; i++)
+            sums[i] = vf_fma(sums[i], factor, term);
+    }
+    float lanes[VF_LANES];
+    for (int i = 0; i < CHAINS; i++) {
+        vf_store(lanes, sums[i]);
+        work->result += lanes[0];
+    }
+    return NULL;
+}
+
+static void *read_memory(void *opaque)
+{
+    job *work = opaque;
+    const size_t count = READ_BYTES / sizeof(float);
+    if (stretches[work->index] == NULL) {
+        stretches[work->index] = aligned_alloc((size_t)2 << 20, READ_BYTES);
+        if (stretches[work->index] == NULL) {
+            fputs("out of memory\n", stderr);
+            exit(1);
+        }
+#ifdef MADV_HUGEPAGE
+        madvise(stretches[work->index], READ_BYTES, MADV_HUGEPAGE); /* the library's weights lie in huge pages too */
+#endif
+        /* written by the thread that reads it, so that pages are placed near it; not zero, or no page need be there */
+        memset(stretches[work->index], 1, READ_BYTES);
+    }
+    const float *x = stretches[work->index];
+    f32x16 sums[4] = {f32x16_zero(), f32x16_zero(), f32x16_zero(), f32x16_zero()};
+    start_together();
+    for (int64_t pass = 0; pass < work->passes; pass++)
+        for (size_t at = 0; at < count / 4; at += 16)
+            for (size_t i = 0; i < 4; i++) /* four streams: the prefetcher keeps more lines in flight than with one */
+                sums[i] = f32x16_add(sums[i], f32x16_load(x + i * (count / 4) + at));
+    float lanes[16];
+    f32x16_store(lanes, f32x16_add(f32x16_add(sums[0], sums[1]), f32x16_add(sums[2], sums[3])));
+    for (int i = 0; i < 16; i++) /* every lane counts, or the compiler leaves out its loads */
+        work->result += lanes[i];
+    return NULL;
+}
+
+/* Seconds that `threads` threads take for `passes` passes each. */
+static double run(void *(*body)(void *), int threads, int64_t passes)
+{
+    pthread_t handles[MAX_THREADS];
+    job jobs[MAX_THREADS];
+    atomic_store(&arrived, 0);
+    atomic_store(&started, 0);
+    for (int i = 0; i < threads; i++) {
+        jobs[i] = (job){i, passes, 0.0f};
+        if (pthread_create(&handles[i], NULL, body, &jobs[i]) != 0) {
+            fputs("cannot start a thread\n", stderr);
+            exit(1);
+        }
+    }
+    while (atomic_load(&arrived) < threads)
+        sched_yield();
+    const double start = now();
+    atomic_store(&started, 1);
+    for (int i = 0; i < threads; i++) {
+        pthread_join(handles[i], NULL);
+        sink = jobs[i].result;
+    }
+    return now() - start;
+}
+
+int main(void)
+{
+    char what[8];
+    int threads;
+    double seconds;
+    while (scanf("%7s %d %lf", what, &threads, &seconds) == 3) {
+        const int is_fma = strcmp(what, "fma") == 0;
+        if ((!is_fma && strcmp(what, "read") != 0) || threads < 1 || threads > MAX_THREADS)
+            return 2;
+        void *(*body)(void *) = is_fma ? multiply_add : read_memory;
+        const double work = is_fma ? 2.0 * CHAINS * VF_LANES : (double)READ_BYTES;
+        int64_t passes = is_fma ? 1 << 20 : 1;
+        double taken = run(body, threads, passes);
+        while (taken < seconds) { /* lengthen until the run is as long as was asked for */
+            const double more = taken > 0 ? 1.1 * seconds / taken : 2.0;
+            passes = (int64_t)((double)passes * (more < 2.0 ? 2.0 : more > 64.0 ? 64.0 : more));
+            taken = run(body, threads, passes);
+        }
+        printf("%.6e\n", work * (double)passes * threads / taken);
+        fflush(stdout);
+    }
+    return 0;
+}

@@ -1,0 +1,299 @@
+"""Measures this machine's peak and, beside it in the same run, how much of it our float32 linear kernel reaches.
+
+The peak is a C program (benchmarks/native/peak.c), compiled here with the system's compiler for the instruction set in
+use: fused multiply-adds a second that stay in registers, and bytes a second read from memory. The kernel is timed
+through a program of the library: a list of linears minus the same program without them, so that what Python costs a
+call drops out. Peak and kernel take turns; a share is the median over the rounds of kernel / peak of the same round.
+
+"warm" multiplies by one weight again and again, as a batch does that keeps it in cache; "streamed" by a different one
+each time, together larger than any cache, as one short text does. For streamed weights the share of the read bandwidth
+counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.options import Record, add_record_options, finish, limits, positive_int
+from harness.progress import report
+from harness.record import describe_run
+from harness.tables import markdown_table, provenance
+
+__all__ = ["main", "misses", "render"]
+
+SCRIPT = "peak"
+HERE = Path(__file__).resolve().parent
+INCLUDE = HERE.parent / "tools" / "native" / "include"
+SHAPES = ((384, 1536), (1536, 384))
+ROWS = (*range(1, 17), 32, 64, 128, 512)
+STREAMED_ROWS = (1, 2, 4, 8, 16)
+STREAMED_WEIGHTS = 64  # 151 MB of 384 x 1536: what a cache keeps of it from run to run counts little
+
+FLAGS = {
+    "baseline": ["-msse4.2", "-mpopcnt"],
+    "avx2": ["-mavx2", "-mfma", "-mf16c"],
+    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c"],
+    "neon": [],
+}
+
+EXAMPLES = """
+examples:
+  python benchmarks/peak.py                             every row count, 1 to n threads; some minutes
+  python benchmarks/peak.py --rows 32 128 --threads 1   two row counts, one thread
+  python benchmarks/peak.py --isa avx2 --check          AVX2 forced; exit 1 if a limit is missed
+"""
+
+Float32Array = npt.NDArray[np.float32]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; returns the exit status."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--threads",
+        nargs="+",
+        type=positive_int,
+        default=list(range(1, usable + 1)),
+        metavar="N",
+        help="(default: 1 to n)",
+    )
+    parser.add_argument(
+        "--rows", nargs="+", type=positive_int, default=list(ROWS), metavar="M", help="rows of the left matrix"
+    )
+    parser.add_argument("--rounds", type=positive_int, default=7, metavar="N", help="rounds of everything (default: 7)")
+    parser.add_argument(
+        "--seconds", type=float, default=0.1, metavar="S", help="length of one measurement of the peak (default: 0.1)"
+    )
+    parser.add_argument("--isa", choices=list(FLAGS), help="instruction set of both (default: the best one here)")
+    parser.add_argument("--cc", default=os.environ.get("CC", "cc"), help="C compiler (default: $CC, else cc)")
+    add_record_options(parser, SCRIPT)
+    options = parser.parse_args(arguments)
+    return finish(SCRIPT, options, measure=partial(measure, options), render=render, misses=misses)
+
+
+class PeakMeter:
+    """The compiled peak program, running. A context manager; leaving it ends the program.
+
+    Raises:
+        RuntimeError: there is no compiler, or it failed.
+    """
+
+    def __init__(self, isa: str, compiler: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="lattice-peak-")
+        program = Path(self._folder.name) / "peak"
+        command = [*shlex.split(compiler), "-std=gnu11", "-O3", "-ffp-contract=off", "-Wno-psabi", *_flags(isa)]
+        command += [f"-DLATTICE_ISA_{isa.upper()}=1", f"-I{INCLUDE}", str(HERE / "native" / "peak.c")]
+        try:
+            built = subprocess.run([*command, "-o", str(program), "-lpthread", "-lm"], capture_output=True, text=True)
+        except OSError as error:
+            raise RuntimeError(
+                f"the C compiler {compiler!r} cannot be run ({error.strerror}): name one with --cc"
+            ) from error
+        if built.returncode != 0:
+            raise RuntimeError(f"{compiler} failed: {(built.stderr.strip() or 'it printed nothing').splitlines()[-1]}")
+        self._process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def rate(self, what: Literal["fma", "read"], threads: int, seconds: float) -> float:
+        """Return operations a second (``fma``, a multiply-add being two) or bytes a second (``read``)."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{what} {threads} {seconds}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the peak program ended with status {self._process.wait()}")
+        return float(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.communicate()
+        self._folder.cleanup()
+
+
+def _flags(isa: str) -> list[str]:
+    return [] if isa == "baseline" and os.uname().machine not in ("x86_64", "AMD64") else FLAGS[isa]
+
+
+@dataclass(frozen=True)
+class _Tensors:
+    """A source of weights that holds them in a dictionary."""
+
+    tensors: Mapping[str, Float32Array]
+
+    def float32(self, name: str) -> Float32Array:
+        """Return a tensor by name."""
+        return self.tensors[name]
+
+
+class LinearTimer:
+    """Times (rows, k) times (k, n) on the CPU backend.
+
+    Two programs are timed in turns. The first looks up its input rows, multiplies them ``repeats + 1`` times and adds
+    up the first rows of the products; the second multiplies once and adds up that first row as often. They differ by
+    ``repeats`` linears and nothing else.
+
+    Args:
+        k, n: shape of the weight, as (n, k).
+        rows: of the input.
+        isa: instruction set.
+        streamed: a different weight for each linear.
+    """
+
+    def __init__(self, k: int, n: int, rows: int, isa: str, *, streamed: bool) -> None:
+        from lattice_inference.backends.cpu import CpuBackend
+        from lattice_inference.graph.batch import Batch
+
+        draw = np.random.default_rng(0)
+        self.repeats = STREAMED_WEIGHTS - 1 if streamed else min(max(512 // rows, 4), 24)
+        weights = [f"w{index}" for index in range(self.repeats + 1)] if streamed else ["w0"] * (self.repeats + 1)
+        tensors = {name: draw.standard_normal((n, k), np.float32) for name in dict.fromkeys(weights)}
+        source = _Tensors({**tensors, "x": draw.standard_normal((rows, k), np.float32)})
+        backend = CpuBackend(isa=isa, fused=False)
+        self._many = backend.compile(_program(k, n, rows, weights, 1), source)
+        self._one = backend.compile(_program(k, n, rows, weights[:1], self.repeats + 1), source)
+        self._batch = Batch(np.arange(rows, dtype=np.int32), np.array([0, rows], np.int32))
+        self.operations = 2 * k * n * rows
+        self.weight_bytes = 4 * k * n
+
+    def seconds(self, pairs: int) -> float:
+        """Return the median seconds of one linear, over ``pairs`` runs of each program."""
+        differences = []
+        for _ in range(pairs):
+            start = time.perf_counter()
+            self._many.run(self._batch)
+            middle = time.perf_counter()
+            self._one.run(self._batch)
+            differences.append((middle - start) - (time.perf_counter() - middle))
+        return max(median(differences), 1e-9) / self.repeats
+
+
+def _program(k: int, n: int, rows: int, weights: Sequence[str], reads: int) -> Any:
+    """Linears of one input, and the sum of their first rows, each taken ``reads`` times."""
+    from lattice_inference.graph.builder import GraphBuilder
+
+    g = GraphBuilder()
+    x = g.embed_rows(g.weight("x", (rows, k), use="rows"), ids="token_ids")
+    total = None
+    for name in weights:
+        y = g.linear(x, g.weight(name, (n, k)))
+        for _ in range(reads):
+            row = g.pool(y, mode="cls")
+            total = row if total is None else g.add(total, row)
+    assert total is not None
+    return g.build({"sum": total})
+
+
+def measure(options: argparse.Namespace) -> Record:
+    """Run what the options ask for and return the record."""
+    import lattice_inference
+
+    isa = options.isa or lattice_inference.cpu_info()["isa"]
+    record = describe_run(SCRIPT)
+    record |= {"isa": isa, "samples": []}
+    cells = [(k, n, rows, False) for k, n in SHAPES for rows in options.rows]
+    cells += [(k, n, rows, True) for k, n in SHAPES for rows in options.rows if rows in STREAMED_ROWS]
+    threads_before = lattice_inference.get_num_threads()
+    try:
+        with PeakMeter(isa, options.cc) as meter:
+            for k, n, rows, streamed in cells:
+                timer = LinearTimer(k, n, rows, isa, streamed=streamed)
+                for threads in options.threads:
+                    report(f"{rows} x {k} x {n}{', streamed' if streamed else ''}, {threads} threads")
+                    lattice_inference.set_num_threads(threads)
+                    timer.seconds(1)
+                    for _ in range(options.rounds):
+                        peak = meter.rate("read" if streamed else "fma", threads, options.seconds)
+                        sample = {"k": k, "n": n, "rows": rows, "streamed": streamed, "threads": threads, "peak": peak}
+                        work = timer.weight_bytes if streamed else timer.operations
+                        record["samples"].append({**sample, "rate": work / timer.seconds(_pairs(timer))})
+    finally:
+        lattice_inference.set_num_threads(threads_before)
+        report()
+    return record
+
+
+def _pairs(timer: LinearTimer) -> int:
+    """Pairs of runs in a round: about 2 x 10^9 operations, so that a round is tens of milliseconds."""
+    return max(3, int(2e9 / (timer.operations * (timer.repeats + 2))))
+
+
+def _grouped(record: Mapping[str, Any]) -> dict[tuple[int, int, int, bool, int], list[Mapping[str, Any]]]:
+    groups: dict[tuple[int, int, int, bool, int], list[Mapping[str, Any]]] = {}
+    for sample in record["samples"]:
+        key = (sample["k"], sample["n"], sample["rows"], sample["streamed"], sample["threads"])
+        groups.setdefault(key, []).append(sample)
+    return groups
+
+
+def share(samples: Sequence[Mapping[str, Any]]) -> float:
+    """Return the median over rounds of what was reached of the peak of the same round."""
+    return median(float(sample["rate"]) / float(sample["peak"]) for sample in samples)
+
+
+def misses(record: Mapping[str, Any]) -> list[str]:
+    """Return a line for every warm cell below its limit."""
+    bounds = {int(rows): float(least) for rows, least in limits(SCRIPT)["share"].items()}
+    lines = []
+    for (k, n, rows, streamed, threads), samples in _grouped(record).items():
+        # the limits hold for 4 to 16 rows and from 32 on; below 4 the kernel is bound by memory
+        least = None if streamed else bounds[4] if 4 <= rows <= 16 else bounds[32] if rows >= 32 else None
+        if least is not None and not share(samples) >= least:
+            lines.append(
+                f"{rows} x {k} x {n}, {threads} threads: {share(samples):.1%} of the peak, {least:.0%} is the limit"
+            )
+    return lines
+
+
+def render(record: Mapping[str, Any]) -> str:
+    """Return the tables of a record in Markdown."""
+    groups = _grouped(record)
+    threads = list(dict.fromkeys(key[4] for key in groups))
+    parts = [provenance(record), f"Instruction set {record['isa']}; M rows x K x N, float32."]
+    peaks = []
+    for what, streamed in (("fused multiply-add, GFLOP/s", False), ("memory read, GB/s", True)):
+        values = [
+            [s["peak"] for s in record["samples"] if (s["streamed"], s["threads"]) == (streamed, t)] for t in threads
+        ]
+        if all(values):
+            peaks.append([what, *(f"{median(value) / 1e9:.1f}" for value in values)])
+    parts.append(markdown_table(["peak", *_of_threads(threads)], peaks))
+    for streamed, title in ((False, "warm weights, GFLOP/s"), (True, "streamed weights, GB/s")):
+        rows = []
+        for k, n, m in dict.fromkeys(key[:3] for key in groups if key[3] is streamed):
+            samples = [groups[k, n, m, streamed, t] for t in threads]
+            cells = [f"{median(s['rate'] for s in of) / 1e9:.1f} ({share(of):.0%})" for of in samples]
+            rows.append([f"{m} x {k} x {n}", *cells])
+        if rows:
+            parts.append(markdown_table([f"{title} (share of the peak)", *_of_threads(threads)], rows))
+    return "\n\n".join(parts)
+
+
+def _of_threads(threads: Sequence[int]) -> list[str]:
+    return [f"{count} thread{'s' if count > 1 else ''}" for count in threads]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

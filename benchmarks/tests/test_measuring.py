@@ -1,0 +1,48 @@
+"""The measuring itself, in small: an engine in its process, and a linear on the CPU backend."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.process import EngineProcess
+from lattice_inference.backends.cpu import CpuBackend
+from lattice_inference.graph.batch import Batch
+from peak import LinearTimer, _program, _Tensors
+
+
+@pytest.mark.model
+def test_engine_answers_from_its_own_process(minilm_directory: Path) -> None:
+    with EngineProcess("lattice", minilm_directory, Path(), 1) as process:
+        (vector,) = process.ask(do="vectors", texts=["A text."])["vectors"]
+        seconds = process.ask(do="run", cell="1x10", calls=2)["seconds"]
+        peak_bytes = process.ask(do="memory")["peak_bytes"]
+    assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-6)
+    assert len(seconds) == 2
+    assert all(second > 0 for second in seconds)
+    assert 40e6 < peak_bytes < 1e9  # the packed weights alone are 42 MB
+    assert process.first_vector_seconds > max(seconds)
+
+
+def test_engine_that_cannot_start_says_why() -> None:
+    with pytest.raises(RuntimeError, match=r"no-such-engine ended with status 1: ValueError: there is no engine"):
+        EngineProcess("no-such-engine", Path(), Path(), 1)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_timer_counts_one_linear(streamed: bool) -> None:
+    timer = LinearTimer(32, 48, 3, "baseline", streamed=streamed)
+    assert timer.operations == 2 * 32 * 48 * 3
+    assert timer.seconds(3) > 0
+
+
+def test_timed_program_multiplies() -> None:
+    draw = np.random.default_rng(0)
+    x, w = draw.standard_normal((3, 32), np.float32), draw.standard_normal((48, 32), np.float32)
+    program = CpuBackend(isa="baseline", fused=False).compile(
+        _program(32, 48, 3, ["w0", "w0"], 1), _Tensors({"x": x, "w0": w})
+    )
+    linears = [op for op in program.program.ops if op.kind == "linear"]
+    outputs = program.run(Batch(np.arange(3, dtype=np.int32), np.array([0, 3], np.int32)))
+    assert len(linears) == 2  # nothing has merged the equal ones: each is really computed
+    np.testing.assert_allclose(outputs["sum"], 2 * (x[:1] @ w.T), atol=1e-4)

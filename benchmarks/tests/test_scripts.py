@@ -1,0 +1,137 @@
+"""The scripts: what they conclude from a record, and their command lines."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import embed
+import footprint
+import peak
+import quality
+from harness.record import describe_run
+
+SCRIPTS = {"embed": embed, "footprint": footprint, "peak": peak, "quality": quality}
+
+
+def embed_record(**milliseconds: float) -> dict[str, Any]:
+    samples = [
+        {"threads": 2, "cell": "1x10", "engine": engine.replace("_", "-"), "seconds": [time / 1e3, time / 1e3, 9.0]}
+        for engine, time in milliseconds.items()
+    ]
+    return {**describe_run("embed"), "isa": "avx2", "seed": 1, "absent": {}, "starts": [], "samples": samples}
+
+
+def test_ratio_is_to_the_fastest_onnx_runtime() -> None:
+    record = embed_record(lattice=2.0, ort_plain=4.0, ort_fused=3.0, ort_hand=3.5, torch=1.0)
+    assert embed.misses(record) == []
+    line = next(line for line in embed.render(record).splitlines() if line.startswith("| one text"))
+    assert line == "| one text of 10 tokens | 2 | 4 | 3 * | 3.5 | 1 | 1.50 |"
+
+
+def test_ratio_below_its_limit_is_a_miss() -> None:
+    (line,) = embed.misses(embed_record(lattice=2.0, ort_hand=2.7))
+    assert line == "one text of 10 tokens, 2 threads: 1.35 times ONNX Runtime, 1.4 is the limit"
+
+
+def test_without_onnx_runtime_there_is_no_ratio() -> None:
+    record = embed_record(lattice=2.0, torch=3.0)
+    assert embed.misses(record) == []
+    assert "| 2 | 3 | - |" in embed.render(record)
+
+
+def peak_record(rows: int, shares: list[float], *, streamed: bool = False) -> dict[str, Any]:
+    cell = {"k": 384, "n": 1536, "rows": rows, "streamed": streamed, "threads": 1}
+    samples = [{**cell, "peak": 1e11, "rate": share * 1e11} for share in shares]
+    return {**describe_run("peak"), "isa": "avx2", "samples": samples}
+
+
+@pytest.mark.parametrize(
+    ("rows", "share", "is_miss"),
+    [(3, 0.1, False), (4, 0.84, True), (16, 0.86, False), (32, 0.93, True), (512, 0.95, False)],
+)
+def test_share_of_the_peak_has_a_limit_from_4_rows_on(rows: int, share: float, is_miss: bool) -> None:
+    assert bool(peak.misses(peak_record(rows, [share, 0.0, 2.0]))) is is_miss
+    assert peak.misses(peak_record(rows, [share], streamed=True)) == []
+    assert f"{rows} x 384 x 1536" in peak.render(peak_record(rows, [share]))
+
+
+def test_quality_is_checked_for_the_model_that_it_is_known_of() -> None:
+    record = {**describe_run("quality"), "model": "all-minilm-l6-v2", "data": "stsb-en-test.csv", "pairs": 9}
+    assert quality.misses({**record, "spearman": 0.82021}) == []
+    assert len(quality.misses({**record, "spearman": 0.8206})) == 1
+    assert quality.misses({**record, "spearman": 0.5, "model": "another"}) == []
+    assert "| all-minilm-l6-v2 | stsb-en-test.csv | 9 | 0.8203 |" in quality.render({**record, "spearman": 0.82031})
+
+
+def test_pairs_are_read_with_their_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text('"One, two.",Three.,2.5\n"Said ""no"".",Über.,5\n', encoding="utf-8")
+    assert quality.read_pairs(path) == [("One, two.", "Three.", 2.5), ('Said "no".', "Über.", 5.0)]
+
+
+@pytest.mark.parametrize("row", ["a,b", "a,b,c", "a,b,nan", "a,b,1,2"])
+def test_row_that_is_no_pair_is_refused(tmp_path: Path, row: str) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text(f"a,b,1\n{row}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="row 2"):
+        quality.read_pairs(path)
+
+
+def test_distribution_that_nothing_declared_needs_is_found() -> None:
+    requirements = {
+        "numpy": set(),
+        "jinja2": {"markupsafe"},
+        "markupsafe": set(),
+        "torch": {"numpy"},
+        "lattice-embed": set(),
+    }
+    assert footprint.undeclared(requirements, ["numpy", "Jinja2"]) == ["torch"]
+
+
+def test_footprint_over_its_limits_is_a_miss() -> None:
+    sizes = {"lattice-inference": 9_000_000, "lattice-embed": 2_000_000, "numpy": 90_000_000, "": 0}
+    record = {
+        **describe_run("footprint"),
+        "import_seconds": {"lattice_inference": [0.5], "lattice_embed": [0.01, 0.07, 0.08]},
+        "wheel_bytes": {"lattice-inference": 6_000_001, "lattice-embed": 3_000_000},
+        "installed_bytes": {name: {"files": size, "bytecode": 0} for name, size in sizes.items()},
+        "undeclared": ["torch"],
+    }
+    assert [line.split(":")[0] for line in footprint.misses(record)] == [
+        "import lattice_embed",
+        "wheel of lattice-inference",
+        "everything installed",
+        "ours installed",
+        "torch is installed, which no run-time dependency needs",
+    ]
+    assert "| lattice-inference | 9.00 | 0.00 |" in footprint.render(record)
+
+
+def test_record_is_rendered_without_measuring(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, page = tmp_path / "record.json", tmp_path / "page.md"
+    source.write_text(json.dumps(embed_record(lattice=2.0, ort_hand=2.2)), encoding="utf-8")
+    page.write_text("<!-- begin: embed -->\n<!-- end: embed -->\n", encoding="utf-8")
+    arguments = ["--from", str(source), "--markdown", str(page)]
+    assert embed.main(arguments) == 0
+    assert capsys.readouterr().out.strip() in page.read_text(encoding="utf-8")
+    assert embed.main([*arguments, "--check"]) == 1
+    assert "1.4 is the limit" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_mistake_of_a_user_gets_one_line(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert SCRIPTS[name].main(["--from", str(tmp_path / "absent.json")]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"{name}: ")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_help_has_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        SCRIPTS[name].main(["--help"])
+    assert stopped.value.code == 0
+    assert f"python benchmarks/{name}.py" in capsys.readouterr().out
