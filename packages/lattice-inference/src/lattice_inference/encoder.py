@@ -133,19 +133,13 @@ class Encoder:
                 "shorten it, or pass truncate='right'"
             )
         lengths = packed.cu_seqlens[1:] - packed.cu_seqlens[:-1]
-        vectors = np.empty((len(lengths), self.dimension), np.float32)
-        if len(lengths) == 0:
-            return EncodedTexts(vectors, lengths, packed.truncated)
         output = "normalized" if (self.normalize if normalize is None else normalize) else "pooled"
-        for rows in _steps(packed.cu_seqlens):
-            try:
-                vectors[rows] = program.run(_gather(packed, rows), outputs=(output,))[output]
-            except NonFiniteError as error:
-                bad = tuple(int(rows[row]) for row in error.rows)
-                raise NonFiniteError(
-                    f"the vector of text {bad[0]} holds NaN or infinity: the weights in {self.directory} are damaged",
-                    bad,
-                ) from error
+        steps = list(_steps(packed.cu_seqlens))
+        if len(steps) == 1:
+            return EncodedTexts(self._run(program, packed, steps[0], output), lengths, packed.truncated)
+        vectors = np.empty((len(lengths), self.dimension), np.float32)
+        for rows in steps:
+            vectors[rows] = self._run(program, packed, rows, output)
         return EncodedTexts(vectors, lengths, packed.truncated)
 
     def count_tokens(self, texts: Sequence[str], *, prompt: str = "") -> npt.NDArray[np.int32]:
@@ -190,6 +184,18 @@ class Encoder:
         return (
             f"<Encoder {self.directory} dimension={self.dimension} pooling={self.pooling} max_tokens={self.max_tokens}>"
         )
+
+    def _run(
+        self, program: CpuProgram, packed: PackedEncoding, rows: npt.NDArray[np.intp], output: str
+    ) -> npt.NDArray[np.float32]:
+        """Return the vectors of the texts ``rows``."""
+        try:
+            return program.run(_gather(packed, rows), outputs=(output,))[output]
+        except NonFiniteError as error:
+            bad = tuple(int(rows[row]) for row in error.rows)
+            raise NonFiniteError(
+                f"the vector of text {bad[0]} holds NaN or infinity: the weights in {self.directory} are damaged", bad
+            ) from error
 
     def _open_program(self) -> CpuProgram:
         program = self._program
@@ -292,7 +298,8 @@ def _steps(bounds: npt.NDArray[np.int32]) -> Iterator[npt.NDArray[np.intp]]:
     """Cut texts into steps of at most STEP_TOKENS tokens (or one text), longest first, so that a step's are alike."""
     lengths = bounds[1:] - bounds[:-1]
     if int(bounds[-1]) <= STEP_TOKENS:
-        yield np.arange(len(lengths))
+        if len(lengths):
+            yield np.arange(len(lengths))
         return
     order = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[order])
