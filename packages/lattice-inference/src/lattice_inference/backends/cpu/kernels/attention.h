@@ -54,7 +54,7 @@ typedef struct {
     float scale;
 } attention_target;
 
-LATTICE_INLINE void store_scores(const void *opaque, int64_t row, int64_t rows, int64_t panel, int64_t panels,
+static void store_scores(const void *opaque, int64_t row, int64_t rows, int64_t panel, int64_t panels,
                                  const float *c)
 {
     const attention_target *target = opaque;
@@ -65,7 +65,7 @@ LATTICE_INLINE void store_scores(const void *opaque, int64_t row, int64_t rows, 
                          f32x16_mul(f32x16_load(c + (r * panels + p) * LATTICE_PANEL), scale));
 }
 
-LATTICE_INLINE void store_output(const void *opaque, int64_t row, int64_t rows, int64_t panel, int64_t panels,
+static void store_output(const void *opaque, int64_t row, int64_t rows, int64_t panel, int64_t panels,
                                  const float *c)
 {
     const attention_target *target = opaque;

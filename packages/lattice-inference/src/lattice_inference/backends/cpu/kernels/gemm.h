@@ -31,12 +31,15 @@
 #define LATTICE_UNROLL _Pragma("GCC unroll 64")
 #endif
 
-/* a, a_stride: the first row; b: the first panel, panels `panel_stride` floats apart; c: [R][P * 16]. */
-typedef void (*lattice_tile)(const float *a, int64_t a_stride, const float *b, int64_t panel_stride, int64_t k, float *c);
+/* a, a_stride: the first row; b: the first panel, panels `panel_stride` floats apart; c: [R][P * 16]. The line `ahead` floats
+ * beyond each line of B is asked for: the first tile that reads a panel pulls the next stretch in from memory, also across
+ * the end of a page, where the hardware's own prefetching stops. */
+typedef void (*lattice_tile)(const float *a, int64_t a_stride, const float *b, int64_t panel_stride, int64_t k, float *c,
+                             int64_t ahead);
 
 #define LATTICE_TILE(R, P)                                                                                             \
     static void tile_##R##x##P(const float *restrict a, int64_t a_stride, const float *restrict b,                     \
-                               int64_t panel_stride, int64_t k, float *restrict c)                                     \
+                               int64_t panel_stride, int64_t k, float *restrict c, int64_t ahead)                      \
     {                                                                                                                  \
         vf sum[R][P * PANEL_VECTORS];                                                                                  \
         LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
@@ -44,6 +47,8 @@ typedef void (*lattice_tile)(const float *a, int64_t a_stride, const float *b, i
                 sum[r][j] = vf_zero();                                                                                 \
         for (int64_t i = 0; i < k; i++) {                                                                              \
             vf columns[P * PANEL_VECTORS];                                                                             \
+            LATTICE_UNROLL for (int p = 0; p < P; p++)                                                                 \
+                __builtin_prefetch(b + p * panel_stride + i * LATTICE_PANEL + ahead);                                  \
             LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                                 \
                 columns[j] = vf_load(b + (j / PANEL_VECTORS) * panel_stride + i * LATTICE_PANEL +                      \
                                      (j % PANEL_VECTORS) * VF_LANES);                                                  \
@@ -100,6 +105,7 @@ static const lattice_tile_choice tiles[TILE_ROWS + 1] = {
     {0}, {tile_1x1, tile_1x2, 2}, {tile_2x1, tile_2x1, 1}, {tile_3x1, tile_3x1, 1}};
 #endif
 
+#define PREFETCH_AHEAD 1024 /* floats: 64 lines, a page */
 #define TILE_PANELS 8 /* panels of the widest tile of any level */
 
 /* Receives a finished tile: rows `row` to `row + rows`, panels from `panel`; c is [rows][panels * 16]. */
@@ -107,7 +113,7 @@ typedef void (*lattice_tile_store)(const void *context, int64_t row, int64_t row
                                    const float *c);
 
 /* Multiplies `rows` rows of A by `panels` panels and hands every tile to `store`. */
-LATTICE_INLINE void gemm(const float *a, int64_t a_stride, int64_t rows, const float *b, int64_t panel_stride,
+static void gemm(const float *a, int64_t a_stride, int64_t rows, const float *b, int64_t panel_stride,
                          int64_t panels, int64_t k, lattice_tile_store store, const void *context)
 {
     float c[TILE_ROWS * TILE_PANELS * LATTICE_PANEL] __attribute__((aligned(64)));
@@ -123,7 +129,7 @@ LATTICE_INLINE void gemm(const float *a, int64_t a_stride, int64_t rows, const f
             for (int64_t p = panel; p < panel + width;) {
                 const int64_t here = choice->wide_panels <= panel + width - p ? choice->wide_panels : 1;
                 (here == 1 ? choice->narrow : choice->wide)(a + row * a_stride, a_stride, b + p * panel_stride,
-                                                            panel_stride, k, c);
+                                                            panel_stride, k, c, t == 0 ? PREFETCH_AHEAD : 0);
                 store(context, row, height, p, here, c);
                 p += here;
             }
