@@ -1,0 +1,48 @@
+"""Fixtures: the workspace, and a folder for snippets to run in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def minilm_directory() -> Path:
+    """The real all-MiniLM-L6-v2, from the installed model package (tests that use it carry the marker ``model``)."""
+    from lattice_inference import ModelNotFoundError, find_model
+
+    try:
+        return find_model("all-minilm-l6-v2", offline=True).directory
+    except ModelNotFoundError as error:
+        if os.environ.get("LATTICE_REQUIRE_MODELS") == "1":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def snippet_folder(tmp_path: Path) -> Path:
+    """An empty folder but for the files that snippets may use."""
+    texts = [
+        "How do I reset my password?",
+        "Cats sleep a lot.",
+        "",
+        "Power stations never sleep.",
+        "A sonnet.",
+        "A car.",
+    ]
+    (tmp_path / "corpus.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    (tmp_path / "table.tsv").write_text("".join(f"{i}\t{text}\n" for i, text in enumerate(texts)), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def snippet_environment() -> dict[str, str]:
+    """The environment of snippets: offline, no model chosen by the caller, our packages where this process finds them."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LATTICE_EMBED_")}
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return {**kept, "PYTHONPATH": path, "LATTICE_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}

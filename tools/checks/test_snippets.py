@@ -1,0 +1,107 @@
+"""What the READMEs and the manual show works: snippets run, commands are accepted."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import ROOT
+from .snippets import blocks_of, commands_of
+
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")])
+TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
+SNIPPETS = {name: "".join(block.code for block in blocks_of(text) if block.runs) for name, text in TEXTS.items()}
+RUNNER = Path(__file__).with_name("snippets.py")
+MODEL = re.compile("minilm", re.IGNORECASE)
+
+
+def is_local(command: str) -> bool:
+    """Whether the command can run here: it names the model that the tests have, or needs none."""
+    return bool(MODEL.search(command) or re.search(r"lattice-embed (models|doctor|--version|--help)", command))
+
+
+COMMANDS = [(f"{name}:{line}", command) for name, text in TEXTS.items() for line, command in commands_of(text)]
+
+
+def cases(table: dict[str, str]) -> list[object]:
+    return [
+        pytest.param(name, id=name, marks=pytest.mark.model if MODEL.search(code) else ())
+        for name, code in table.items()
+    ]
+
+
+@pytest.mark.parametrize("page", cases({name: code for name, code in SNIPPETS.items() if code}))
+def test_snippets_of_the_page_run(page, request, snippet_folder, snippet_environment):
+    if MODEL.search(SNIPPETS[page]):
+        models = snippet_folder / "models"
+        models.mkdir()
+        (models / "all-MiniLM-L6-v2").symlink_to(request.getfixturevalue("minilm_directory"))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(RUNNER), str(ROOT / page)],
+        cwd=snippet_folder,
+        env=snippet_environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.strip() == f"{sum(block.runs for block in blocks_of(TEXTS[page]))} snippets ran"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_snippets_that_are_not_run_compile(name):
+    for block in blocks_of(TEXTS[name]):
+        if block.is_python and not block.runs:
+            compile("\n" * (block.line - 1) + block.code, name, "exec")
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("command", [pytest.param(c, id=place) for place, c in COMMANDS if is_local(c)])
+def test_command_succeeds(command, minilm_directory, snippet_folder, snippet_environment):
+    shell = f'set -eo pipefail; lattice-embed() {{ {shlex.quote(sys.executable)} -m lattice_embed "$@"; }}; {command}'
+    done = subprocess.run(
+        ["bash", "-c", shell],
+        cwd=snippet_folder,
+        env=snippet_environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout or "--output" in command
+
+
+@pytest.mark.parametrize("command", [pytest.param(c, id=place) for place, c in COMMANDS])
+def test_command_has_only_options_that_exist(command):
+    from lattice_embed.cli.parser import build_parser
+
+    words = shlex.split(command)
+    words = words[words.index("lattice-embed") + 1 :]
+    assert build_parser().parse_args(words[: words.index("|") if "|" in words else None]).run
+
+
+def test_pages_show_snippets_and_commands():
+    """Guards the tests above: a change of the fences cannot empty them."""
+    assert sum(bool(code) for code in SNIPPETS.values()) >= 10
+    assert len(COMMANDS) >= 8
+
+
+def test_unclosed_fence_is_found():
+    with pytest.raises(ValueError, match="line 2 is not closed"):
+        blocks_of("text\n```python\nx = 1\n")
+
+
+def test_snippet_that_warns_or_connects_fails(snippet_folder, snippet_environment):
+    for code in ("import warnings; warnings.warn('old')", "import socket; socket.create_connection(('127.0.0.1', 9))"):
+        page = snippet_folder / "page.md"
+        page.write_text(f"```python\n{code}\n```\n", encoding="utf-8")
+        command = [sys.executable, "-W", "error", str(RUNNER), str(page)]
+        done = subprocess.run(command, env=snippet_environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1
+        assert f'File "{page}", line 2' in done.stderr
