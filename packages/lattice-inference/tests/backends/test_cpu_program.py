@@ -206,7 +206,7 @@ def test_memory_of_a_burst_is_given_back(ready):
     assert pool.idle_bytes == small.nbytes
     assert pool.take(500) is small
     rng = np.random.default_rng(0)
-    ready.run(random_batch(rng, [2000] * 40))
+    ready.run(random_batch(rng, [1500] * 12))
     assert ready._arenas.idle_bytes <= ready._arenas.keep_bytes
 
 

@@ -96,6 +96,22 @@ def test_half_and_double_checkpoints(directory, golden, dtype, tolerance):
     assert np.abs(other - plain).max() <= tolerance
 
 
+def test_a_bfloat16_checkpoint_gives_the_vectors_of_its_rounded_weights(directory, golden):
+    """NumPy has no bfloat16: the file is written as 16-bit integers and renamed, its twin from the same values."""
+    from safetensors.numpy import load_file, save_file
+
+    path = directory / "model.safetensors"
+    upper = {name: (tensor.view(np.uint32) >> 16).astype(np.uint16) for name, tensor in load_file(path).items()}
+    save_file({name: (half.astype(np.uint32) << 16).view(np.float32) for name, half in upper.items()}, path)
+    want = load_encoder(directory).encode(golden["texts"]).vectors
+    save_file(upper, path)
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = content[8 : 8 + length].replace(b'"U16"', b'"BF16"')
+    path.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + length :])
+    assert (load_encoder(directory).encode(golden["texts"]).vectors == want).all()
+
+
 def test_long_texts_are_cut_and_said_to_be(data_directory):
     long = " ".join(["cat"] * 100)
     with load_encoder(data_directory / "tiny_bert") as encoder:
