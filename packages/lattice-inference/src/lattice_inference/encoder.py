@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -99,7 +98,6 @@ class Encoder:
         self._program: CpuProgram | None = program
         self._reload = reload
         self._fingerprint: str | None = None
-        self._fingerprint_lock = threading.Lock()
 
     def encode(
         self,
@@ -151,19 +149,18 @@ class Encoder:
         """What a vector depends on, as text: equal fingerprints mean comparable, bit-identical vectors.
 
         It covers the weights and the tokenizer (SHA-256 of their files), pooling, token limit, precision and
-        ``NUMERICS_VERSION``. Worked out on first use: the files are read once.
+        ``NUMERICS_VERSION``. Worked out on first use, which reads the files.
         """
-        with self._fingerprint_lock:
-            if self._fingerprint is None:
-                digest = hashlib.sha256()
-                for path in _defining_files(self.directory):
-                    digest.update(path.name.encode())
-                    with open(path, "rb") as file:
-                        digest.update(hashlib.file_digest(file, "sha256").digest())
-                self._fingerprint = (
-                    f"{digest.hexdigest()[:32]}:{self.pooling}:{self.max_tokens}:float32:n{NUMERICS_VERSION}"
-                )
-            return self._fingerprint
+        if self._fingerprint is None:  # threads that come here together read the files each: that is right, only slower
+            digest = hashlib.sha256()
+            for path in _defining_files(self.directory):
+                digest.update(path.name.encode())
+                with open(path, "rb") as file:
+                    digest.update(hashlib.file_digest(file, "sha256").digest())
+            self._fingerprint = (
+                f"{digest.hexdigest()[:32]}:{self.pooling}:{self.max_tokens}:float32:n{NUMERICS_VERSION}"
+            )
+        return self._fingerprint
 
     def close(self) -> None:
         """Give the weights back. Further encoding raises InvalidInputError; closing twice is harmless."""

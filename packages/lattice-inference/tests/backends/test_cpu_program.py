@@ -218,3 +218,37 @@ def test_memory_is_zeroed_aligned_and_writable():
         assert not array.any()
         array[-1] = 7
         assert bytes(memoryview(memory)[-1:]) == b"\x07"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_children_forked_while_other_threads_take_memory_find_no_lock_held():
+    """In a process of its own: it forks while threads run, as a server's worker pool does."""
+    program = """
+import os, signal, sys, threading
+from lattice_inference.backends.cpu.arena import ArenaPool
+sys.setswitchinterval(1e-5)
+pool = ArenaPool(keep_bytes=1 << 30)
+for arena in [pool.take(1) for _ in range(1000)]: pool.give_back(arena)  # so that most of the time is spent inside
+kept = pool.idle_bytes
+def take_and_give_back():
+    arena = pool.take(1)
+    pool.give_back(arena)
+def work():
+    while not done: take_and_give_back()
+done = False
+workers = [threading.Thread(target=work) for _ in range(2)]
+for worker in workers: worker.start()
+try:
+    for _ in range(10):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            take_and_give_back()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0, "the child hangs"
+finally:
+    done = True
+    for worker in workers: worker.join()
+assert pool.idle_bytes == kept, (pool.idle_bytes, kept)
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=100)

@@ -12,7 +12,9 @@
  * Who gets which task never changes a result: a task writes only its own outputs.
  *
  * - One caller owns the workers at a time. `enter(pool, limit, wait)` queues for them or, with wait = 0, reports that they
- *   are taken; the caller then runs its tasks alone. At most `limit` threads take part, the owner included.
+ *   are taken; the caller then runs its tasks alone. At most `limit` threads take part, the owner included, and the number
+ *   that a task is given is below it: a region of few threads keeps out the workers that are still awake from one of many.
+ * - A task never enters with wait = 1: it would wait for the region that waits for it.
  * - After fork() the child starts with no workers and creates its own at the first region.
  * - Threads never outlive their use: none is created before the first region that can use one.
  * - Each thread computes under the default floating-point environment (round to nearest, subnormals kept), whatever the
@@ -29,10 +31,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
@@ -108,7 +107,7 @@ static inline void lattice_float_environment_restore(uint64_t saved)
 #define LATTICE_POOL_FIELD 20
 #define LATTICE_POOL_MASK ((UINT64_C(1) << LATTICE_POOL_FIELD) - 1)
 
-/* Claims and runs tasks of the current loop until none is left. */
+/* Claims and runs tasks of the current loop until none is left, or until a region begins that has no place for `thread`. */
 static void lattice_pool_drain(lattice_pool *pool, int thread)
 {
     for (;;) {
@@ -117,8 +116,10 @@ static void lattice_pool_drain(lattice_pool *pool, int thread)
         const int64_t next = (int64_t)(word & LATTICE_POOL_MASK);
         if (next >= count)
             return;
-        /* Read before the claim: the owner replaces them only after every task of this epoch is done, and the claim below
-         * fails if the epoch has moved on. */
+        /* Read between the word and the claim, like `allowed`: an owner replaces them only after every task of this epoch is
+         * done, and the claim below fails if the epoch has moved on. So a claim that succeeds had the values of its epoch. */
+        if (thread >= atomic_load_explicit(&pool->allowed, memory_order_relaxed))
+            return;
         lattice_task task = atomic_load_explicit(&pool->task, memory_order_relaxed);
         void *context = atomic_load_explicit(&pool->context, memory_order_relaxed);
         const int64_t base = atomic_load_explicit(&pool->base, memory_order_relaxed);
@@ -141,7 +142,8 @@ static void *lattice_pool_worker(void *opaque)
     free(opaque);
     lattice_pool *pool = argument.pool;
     lattice_float_environment_default();
-    int idle = 0, last_region = -1;
+    unsigned idle = 0;
+    int last_region = -1;
     for (;;) {
         const int region = atomic_load_explicit(&pool->region, memory_order_acquire);
         if (region != last_region) {
@@ -169,10 +171,15 @@ static void *lattice_pool_worker(void *opaque)
 
 static void lattice_pool_start_workers(lattice_pool *pool, int wanted)
 {
-    sigset_t all, before;
-    sigfillset(&all);
+    /* Signals belong to the program's own threads, but for those that a thread raises by a fault of its own: blocked, they
+     * would end the process without the program's handler (faulthandler, a sanitizer) having a word. */
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+    sigset_t blocked, before;
+    sigfillset(&blocked);
+    for (unsigned i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        sigdelset(&blocked, faults[i]);
     pthread_mutex_lock(&pool->sleep);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the program's own threads */
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
     while (pool->started < wanted) {
         lattice_worker_argument *argument = malloc(sizeof *argument);
         if (argument == NULL)
@@ -257,87 +264,11 @@ static int lattice_pool_get_threads(lattice_pool *pool)
     return atomic_load_explicit(&pool->threads, memory_order_relaxed);
 }
 
+/* Counts for regions that begin later; an open one keeps its threads. */
 static void lattice_pool_set_threads(lattice_pool *pool, int threads)
 {
-    atomic_store_explicit(&pool->threads, threads, memory_order_relaxed);
-}
-
-/* The processors that this process may use: its affinity, cut by the CPU quota of its control group. */
-static inline int lattice_quota_from(const char *path_max)
-{
-    FILE *file = fopen(path_max, "r");
-    if (file == NULL)
-        return 0;
-    char quota[32];
-    long period;
-    int processors = 0;
-    if (fscanf(file, "%31s %ld", quota, &period) == 2 && strcmp(quota, "max") != 0 && period > 0) {
-        const long microseconds = atol(quota);
-        if (microseconds > 0)
-            processors = (int)((microseconds + period - 1) / period);
-    }
-    fclose(file);
-    return processors;
-}
-
-static inline int lattice_quota_v1(void)
-{
-    FILE *file = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "r");
-    long quota = -1, period = 0;
-    if (file != NULL) {
-        if (fscanf(file, "%ld", &quota) != 1)
-            quota = -1;
-        fclose(file);
-    }
-    file = fopen("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "r");
-    if (file != NULL) {
-        if (fscanf(file, "%ld", &period) != 1)
-            period = 0;
-        fclose(file);
-    }
-    return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
-}
-
-static inline int lattice_usable_processors(void)
-{
-    int processors = 0;
-#if defined(__linux__)
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        processors = CPU_COUNT(&set);
-#endif
-    if (processors <= 0)
-        processors = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (processors <= 0)
-        processors = 1;
-#if defined(__linux__)
-    /* every group from this process's own up to the root may set a limit */
-    char line[1024], path[1200];
-    FILE *file = fopen("/proc/self/cgroup", "r");
-    if (file != NULL) {
-        while (fgets(line, sizeof line, file) != NULL) {
-            if (strncmp(line, "0::", 3) != 0)
-                continue;
-            char *group = line + 3;
-            group[strcspn(group, "\n")] = '\0';
-            for (;;) {
-                snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", strcmp(group, "/") == 0 ? "" : group);
-                const int quota = lattice_quota_from(path);
-                if (quota > 0 && quota < processors)
-                    processors = quota;
-                char *slash = strrchr(group, '/');
-                if (slash == NULL || group[0] == '\0')
-                    break;
-                *slash = '\0';
-            }
-        }
-        fclose(file);
-    }
-    const int quota = lattice_quota_v1();
-    if (quota > 0 && quota < processors)
-        processors = quota;
-#endif
-    return processors < LATTICE_MAX_THREADS ? processors : LATTICE_MAX_THREADS;
+    const int usable = threads < 1 ? 1 : threads > LATTICE_MAX_THREADS ? LATTICE_MAX_THREADS : threads;
+    atomic_store_explicit(&pool->threads, usable, memory_order_relaxed);
 }
 
 static lattice_pool *lattice_pool_of_process; /* what the fork handler resets; set only in the module that made the pool */
@@ -372,10 +303,13 @@ static inline lattice_pool *lattice_pool_create(int threads)
     pool->leave = lattice_pool_leave;
     pool->get_threads = lattice_pool_get_threads;
     pool->set_threads = lattice_pool_set_threads;
-    atomic_store(&pool->threads, threads);
+    lattice_pool_set_threads(pool, threads);
     lattice_pool_reset(pool);
     lattice_pool_of_process = pool;
-    pthread_atfork(NULL, NULL, lattice_pool_after_fork);
+    if (pthread_atfork(NULL, NULL, lattice_pool_after_fork) != 0) {
+        free(pool);
+        return NULL;
+    }
     return pool;
 }
 

