@@ -58,7 +58,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style and format."""
-    session.install("ruff==0.14.*")
+    session.install("ruff==0.17.*")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
 
