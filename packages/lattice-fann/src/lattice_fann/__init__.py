@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lattice_fann.layer import MAX_ALLOWED_ELEMENTS, Layer
     from lattice_fann.network import InputScaling, Network
     from lattice_fann.training.config import GradientGuardStrategy, Optimizer, TrainingConfig
+    from lattice_fann.training.gradients import GradientCheck, Gradients, check_gradients, gradients
     from lattice_fann.training.loss import Loss
     from lattice_fann.training.result import EpochRecord, TrainingResult
     from lattice_fann.training.schedules import CosineDecay, ExponentialDecay, LinearDecay, StepDecay, Warmup
@@ -61,6 +62,10 @@ __all__ = [
     "LinearDecay",
     "StepDecay",
     "Warmup",
+    "GradientCheck",
+    "Gradients",
+    "check_gradients",
+    "gradients",
     "DEFAULT_LEAKY_ALPHA",
     "MAX_ALLOWED_ELEMENTS",
     "available_isas",
@@ -98,6 +103,7 @@ _HOMES = {
     "layer": ("MAX_ALLOWED_ELEMENTS", "Layer"),
     "network": ("InputScaling", "Network"),
     "training.config": ("GradientGuardStrategy", "Optimizer", "TrainingConfig"),
+    "training.gradients": ("GradientCheck", "Gradients", "check_gradients", "gradients"),
     "training.loss": ("Loss",),
     "training.result": ("EpochRecord", "TrainingResult"),
     "training.schedules": ("CosineDecay", "ExponentialDecay", "LinearDecay", "StepDecay", "Warmup"),

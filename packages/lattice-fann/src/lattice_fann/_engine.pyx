@@ -55,7 +55,7 @@ cdef extern from "network.h" nogil:
         int64_t layer, first, rows
     ctypedef struct fann_optimizer:
         int kind
-        float learning_rate, momentum, beta2, rest1, rest2, epsilon, weight_decay, correction1, correction2_root
+        float learning_rate, momentum, beta2, rest1, rest2, epsilon, weight_decay, step_size, correction2_root, keep
         float gradient_scale, gradient_limit, shrink, grow, smallest_step, largest_step
         int decay_biases
     ctypedef struct fann_step:
@@ -513,8 +513,8 @@ cdef class StepEngine:
         return status, loss, squares, where
 
     def update(
-        self, int kind, float learning_rate, *, float momentum=0.0, double beta1=0.9, double beta2=0.999,
-        float epsilon=1e-8, float weight_decay=0.0, float correction1=1.0, float correction2_root=1.0,
+        self, int kind, double learning_rate, *, float momentum=0.0, double beta1=0.9, double beta2=0.999,
+        float epsilon=1e-8, double weight_decay=0.0, double correction1=1.0, double correction2_root=1.0,
         float gradient_scale=1.0, float gradient_limit=float("inf"), float shrink=0.5, float grow=1.2,
         float smallest_step=1e-6, float largest_step=50.0, bint decay_biases=False,
     ):
@@ -530,7 +530,8 @@ cdef class StepEngine:
         optimizer.rest2 = 1.0 - beta2
         optimizer.epsilon = epsilon
         optimizer.weight_decay = weight_decay
-        optimizer.correction1 = correction1
+        optimizer.step_size = learning_rate / correction1
+        optimizer.keep = 1.0 - learning_rate * weight_decay
         optimizer.correction2_root = correction2_root
         optimizer.gradient_scale = gradient_scale
         optimizer.gradient_limit = gradient_limit

@@ -71,7 +71,9 @@ class NumericInstability(FannError, ArithmeticError):  # noqa: N818 - the name i
         where = "the input" if layer is None else f"the output of layer {layer}"
         of_row = "" if row is None else f" of row {row}"
         advice = (
-            "clean the input" if layer is None else "look for exploding weights: a lower learning rate, clipping, scaling"
+            "clean the input"
+            if layer is None
+            else "look for exploding weights: a lower learning rate, clipping, scaling"
         )
         super().__init__(f"value {index}{of_row} of {where} is not finite: {advice}")
 

@@ -30,7 +30,9 @@ def random_weights(
     ``xavier`` has variance 2 / (inputs + outputs) [Glorot and Bengio 2010], ``he`` 2 / inputs [He et al. 2015].
     """
     if initialization not in get_args(Initialization):
-        raise InvalidInputError(f"initialization is {initialization!r}; take one of {', '.join(get_args(Initialization))}")
+        raise InvalidInputError(
+            f"initialization is {initialization!r}; take one of {', '.join(get_args(Initialization))}"
+        )
     fan = num_inputs + num_outputs if initialization.startswith("xavier") else num_inputs
     deviation = math.sqrt(2.0 / fan)
     shape = (num_outputs, num_inputs)

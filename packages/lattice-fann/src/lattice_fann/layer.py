@@ -27,7 +27,9 @@ def check_layer_shape(num_inputs: int, num_outputs: int) -> None:
         if not isinstance(width, (int, np.integer)) or isinstance(width, bool):
             raise InvalidNetworkError(f"the number of {what} must be an integer, not {width!r}")
         if width < 1:
-            raise InvalidNetworkError(f"a layer of {num_inputs} inputs and {num_outputs} outputs: both must be at least 1")
+            raise InvalidNetworkError(
+                f"a layer of {num_inputs} inputs and {num_outputs} outputs: both must be at least 1"
+            )
     elements = (int(num_inputs) + 1) * (-(-int(num_outputs) // 16) * 16)
     if elements > MAX_ALLOWED_ELEMENTS:
         raise ShapeTooLargeError(
@@ -54,7 +56,9 @@ class Layer:
 
     __slots__ = ("_activation", "_biases", "_weights")
 
-    def __init__(self, weights: npt.ArrayLike, biases: npt.ArrayLike, activation: Activation = Activation.LINEAR) -> None:
+    def __init__(
+        self, weights: npt.ArrayLike, biases: npt.ArrayLike, activation: Activation = Activation.LINEAR
+    ) -> None:
         matrix = np.asarray(weights)
         if matrix.ndim != 2:
             raise SizeMismatchError(f"weights must have shape (outputs, inputs), not {matrix.shape}")

@@ -150,9 +150,7 @@ class Network(Engine):
             results.append(part.forward(x))
         return results
 
-    def to_bytes(
-        self, version: Literal[1, 2] | None = None, *, weights: WeightType = "float32"
-    ) -> bytes:
+    def to_bytes(self, version: Literal[1, 2] | None = None, *, weights: WeightType = "float32") -> bytes:
         """Return the network in a binary format.
 
         Args:

@@ -137,7 +137,9 @@ class _Reader:
     def take(self, dtype: str, count: int) -> npt.NDArray[Any]:
         nbytes = np.dtype(dtype).itemsize * count
         if nbytes > len(self.payload) - self.offset:
-            raise FormatError(f"the payload ends early: {nbytes} bytes are needed, {len(self.payload) - self.offset} left")
+            raise FormatError(
+                f"the payload ends early: {nbytes} bytes are needed, {len(self.payload) - self.offset} left"
+            )
         array = np.frombuffer(self.payload, dtype=dtype, count=count, offset=self.offset)
         self.offset += nbytes
         return array

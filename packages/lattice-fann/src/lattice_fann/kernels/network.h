@@ -86,7 +86,8 @@ typedef struct {
 typedef struct {
     int kind;
     float learning_rate, momentum, beta2, rest1, rest2, epsilon, weight_decay; /* rest: 1 - beta, rounded once */
-    float correction1, correction2_root; /* 1 - beta1^t and sqrt(1 - beta2^t) */
+    float step_size, correction2_root; /* Adam's: rate / (1 - beta1^t), sqrt(1 - beta2^t) */
+    float keep;                        /* AdamW's: 1 - rate * decay */
     float gradient_scale, gradient_limit;
     float shrink, grow, smallest_step, largest_step; /* Rprop */
     int decay_biases;

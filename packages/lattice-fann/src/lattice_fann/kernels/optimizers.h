@@ -16,10 +16,10 @@ LATTICE_INLINE void update_stretch(const fann_optimizer *o, float weight_decay, 
     const f32x16 rate = f32x16_set1(o->learning_rate), momentum = f32x16_set1(o->momentum);
     const f32x16 beta2 = f32x16_set1(o->beta2), epsilon = f32x16_set1(o->epsilon);
     const f32x16 rest1 = f32x16_set1(o->rest1), rest2 = f32x16_set1(o->rest2);
-    const f32x16 step_size = f32x16_set1(o->learning_rate / o->correction1);
+    const f32x16 step_size = f32x16_set1(o->step_size);
     const f32x16 correction2 = f32x16_set1(o->correction2_root);
     const f32x16 scale = f32x16_set1(o->gradient_scale), limit = f32x16_set1(o->gradient_limit);
-    const f32x16 keep = f32x16_set1(1.0f - o->learning_rate * weight_decay);
+    const f32x16 keep = f32x16_set1(weight_decay == 0.0f ? 1.0f : o->keep);
     for (int64_t i = 0; i < count; i += 16) {
         f32x16 w = f32x16_load(parameters + i), g = f32x16_load(gradients + i);
         if (!plain) {

@@ -95,7 +95,9 @@ def _targets(network: Network, targets: npt.ArrayLike) -> Float32Array:
     outputs = network.num_outputs
     if given.ndim == 1 and given.dtype.kind in "biu" and network.layers[-1].activation.is_softmax:
         if given.size and not (given.min() >= 0 and given.max() < outputs):
-            raise InvalidInputError(f"classes must be from 0 to {outputs - 1}; they go from {given.min()} to {given.max()}")
+            raise InvalidInputError(
+                f"classes must be from 0 to {outputs - 1}; they go from {given.min()} to {given.max()}"
+            )
         one_hot = np.zeros((given.size, outputs), dtype=np.float32)
         one_hot[np.arange(given.size), given.astype(np.int64)] = 1.0
         return one_hot
@@ -135,14 +137,18 @@ def _weights(
                 if not 0 <= label < targets.shape[1]:
                     raise InvalidInputError(f"class_weight names class {label}; there are 0 to {targets.shape[1] - 1}")
                 if not 0 <= factor < np.inf:
-                    raise InvalidInputError(f"the weight of class {label} is {factor}; it must be finite and at least 0")
+                    raise InvalidInputError(
+                        f"the weight of class {label} is {factor}; it must be finite and at least 0"
+                    )
                 factors[label] = factor
         weights *= factors[classes]
     # the scale is of no consequence (means are weighted) but must not leave float32
     return (weights / weights.max()).astype(np.float32) if weights.max() > 0 else weights.astype(np.float32)
 
 
-def split(data: DataSet, fraction: float, generator: np.random.RandomState, *, stratify: bool) -> tuple[DataSet, DataSet]:
+def split(
+    data: DataSet, fraction: float, generator: np.random.RandomState, *, stratify: bool
+) -> tuple[DataSet, DataSet]:
     """Return two parts, the second with ``fraction`` of the samples, of each class alike if ``stratify``.
 
     Raises:

@@ -57,7 +57,12 @@ def check_loss(network: Network, loss: Loss) -> None:
 
 
 def evaluate_loss(
-    network: Network, inputs: Float32Array, targets: Float32Array, weights: Float32Array | None, loss: Loss, parameter: float
+    network: Network,
+    inputs: Float32Array,
+    targets: Float32Array,
+    weights: Float32Array | None,
+    loss: Loss,
+    parameter: float,
 ) -> tuple[float, Float32Array]:
     """Return the (weighted) mean loss over a data set, and the outputs.
 

@@ -83,7 +83,9 @@ class TrainingState:
         try:
             with np.load(Path(path), allow_pickle=False) as archive:
                 if int(archive["version"]) != _VERSION:
-                    raise FormatError(f"{path}: training state of version {archive['version']}; this package reads {_VERSION}")
+                    raise FormatError(
+                        f"{path}: training state of version {archive['version']}; this package reads {_VERSION}"
+                    )
                 best_epoch = int(archive["best_epoch"])
                 arrays = {name: archive[name] for name in ("parameters", "moment1", "moment2")}
                 best = archive["best_parameters"] if "best_parameters" in archive.files else None

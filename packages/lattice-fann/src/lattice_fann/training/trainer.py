@@ -83,8 +83,8 @@ class BackpropTrainer:
             class_weight: a weight for each class, by the largest target; ``"balanced"`` makes all classes count alike.
             validation: inputs and targets to measure; instead of ``validation_fraction``.
             callbacks: called in order after each epoch.
-            resume_from: the state of an earlier training of this architecture, which is carried on up to ``max_epochs`` in
-                all: with the same data and configuration, it gives the bits of a training never interrupted.
+            resume_from: the state of an earlier training of this architecture, which is carried on up to ``max_epochs``
+                in all: with the same data and configuration, it gives the bits of a training never interrupted.
 
         Raises:
             SizeMismatchError, InvalidInputError: data that do not fit the network or the loss.
@@ -118,7 +118,17 @@ class BackpropTrainer:
             assert isinstance(entropy, int)
             zeros = np.zeros_like(network.parameters)
             return TrainingState(
-                network.architecture(), entropy, 0, 0, network.parameters.copy(), zeros, zeros.copy(), math.inf, None, None, 0
+                network.architecture(),
+                entropy,
+                0,
+                0,
+                network.parameters.copy(),
+                zeros,
+                zeros.copy(),
+                math.inf,
+                None,
+                None,
+                0,
             )
         if resume_from.architecture != network.architecture():
             raise InvalidInputError(
@@ -284,7 +294,9 @@ class _Run:
         weights, total = self.weights_of(rows)
         if not total > 0:
             return None
-        status, loss, squares, fault = self.engine.gradient(self.data.inputs, self.data.targets, rows, weights, sanitize)
+        status, loss, squares, fault = self.engine.gradient(
+            self.data.inputs, self.data.targets, rows, weights, sanitize
+        )
         if status == 0 and sanitize:
             usable = self.usable(rows)
             weights = np.where(usable, weights, np.float32(0))
@@ -325,7 +337,9 @@ class _Run:
             return self.config.learning_rate
         factor = float(schedule(epoch, self.config.max_epochs))
         if not 0 <= factor < math.inf:
-            raise InvalidInputError(f"the schedule gave the factor {factor} at epoch {epoch}; it must be finite, at least 0")
+            raise InvalidInputError(
+                f"the schedule gave the factor {factor} at epoch {epoch}; it must be finite, at least 0"
+            )
         return self.config.learning_rate * factor
 
     def update(self, rate: float, norm: float) -> None:
