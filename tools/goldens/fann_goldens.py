@@ -5,8 +5,8 @@ Run with the versions named in VERSIONS installed:
     python tools/goldens/fann_goldens.py packages/lattice-fann/tests/data/torch_trajectories.npz
 
 Each optimizer trains the same network, 6 -> Tanh(12) -> GELU(7) -> Softmax(3), by cross-entropy on the same 40 samples,
-all in one batch, in the order given. Weight decay applies to weights only. Stored are the data, the first weights, and for
-each optimizer the loss at every step and the parameters after the last.
+all in one batch, in the order given. Weight decay applies to weights only. Stored are the data, the first weights, and
+for each optimizer the loss at every step and the parameters after the last.
 """
 
 from __future__ import annotations

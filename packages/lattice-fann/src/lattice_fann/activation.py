@@ -66,7 +66,7 @@ class Activation:
 
     @classmethod
     def from_name(cls, name: str, alpha: float | None = None) -> Activation:
-        """Return the activation called ``name`` in any case, with or without ``_`` (``"relu"``, ``"LeakyReLU"``, ...)."""
+        """Return the activation called ``name``, in any case, with or without ``_``: ``"relu"``, ``"LeakyReLU"``."""
         wanted = name.replace("_", "").replace("-", "").lower()
         wanted = {"logistic": "sigmoid", "identity": "linear", "swish": "silu"}.get(wanted, wanted)
         for tag, known in enumerate(_TAGS):

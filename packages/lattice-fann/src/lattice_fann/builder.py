@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from lattice_fann.activation import Activation
 from lattice_fann.errors import InvalidNetworkError
 from lattice_fann.initialization import Initialization, random_generator, random_weights
@@ -54,7 +56,7 @@ class NetworkBuilder:
         if not self._layers:
             raise InvalidNetworkError("the builder was given no layers: call .output(n, activation)")
         widths = [self._inputs, *(size for size, _ in self._layers)]
-        for num_inputs, num_outputs in zip(widths, widths[1:], strict=False):
+        for num_inputs, num_outputs in pairwise(widths):
             check_layer_shape(num_inputs, num_outputs)
         generator = random_generator(seed)
         layers = [

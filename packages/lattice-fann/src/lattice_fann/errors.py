@@ -32,7 +32,7 @@ class SizeMismatchError(InvalidInputError):
 
 
 class InvalidNetworkError(FannError, ValueError):
-    """Layers that make no network: none at all, widths that do not fit, a softmax that is not last, weights not finite."""
+    """Layers that make no network: none, widths that do not fit, a softmax that is not last, values not finite."""
 
 
 class ShapeTooLargeError(InvalidNetworkError):

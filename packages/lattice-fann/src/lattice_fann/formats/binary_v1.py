@@ -91,7 +91,8 @@ def from_view(view: memoryview) -> Network:
             needed = 4 * (num_inputs * num_outputs + num_outputs)
             if needed > len(view) - offset:
                 raise FormatError(
-                    f"layer {i} needs {needed} bytes for {num_outputs} x {num_inputs} weights, {len(view) - offset} are left"
+                    f"layer {i} needs {needed} bytes for {num_outputs} x {num_inputs} weights, "
+                    f"{len(view) - offset} are left"
                 )
             values = np.frombuffer(view, dtype="<f4", count=needed // 4, offset=offset)
             offset += needed

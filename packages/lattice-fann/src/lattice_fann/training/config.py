@@ -27,9 +27,9 @@ class Optimizer(Enum):
 class GradientGuardStrategy(Enum):
     """What to do when a forward value or a gradient of a mini-batch is not finite.
 
-    ``ERROR`` restores the last good weights and raises. ``SANITIZE`` leaves the samples at fault out of the batch and sets
-    gradients that are not finite to zero. ``SKIP_BATCH`` leaves the batch out. An epoch without a usable batch is an error
-    under all three.
+    ``ERROR`` restores the last good weights and raises. ``SANITIZE`` leaves the samples at fault out of the batch and
+    sets gradients that are not finite to zero. ``SKIP_BATCH`` leaves the batch out. An epoch without a usable batch is an
+    error under all three.
     """
 
     ERROR = "error"
@@ -54,13 +54,13 @@ class TrainingConfig:
         seed: of shuffles and of the validation split; None takes entropy from the system.
         loss: None takes cross-entropy for a softmax output, MSE otherwise.
         optimizer: see :class:`Optimizer`.
-        beta1, beta2, epsilon: of Adam and AdamW; RMSprop smooths squares with ``beta2``. ``beta2`` None is 0.999, or 0.99 for
-            RMSprop.
+        beta1, beta2, epsilon: of Adam and AdamW; RMSprop smooths squares with ``beta2``. ``beta2`` None is 0.999, or
+            0.99 for RMSprop.
         schedule: factor of the learning rate over time; None is constant.
         max_gradient_norm: longer gradients are scaled down to this L2 norm over all parameters.
         max_gradient_value: each gradient entry is cut to this magnitude.
-        validation_fraction: part of the data kept out of training to measure the validation loss, drawn by the seed and, for
-            class targets, in each class alike.
+        validation_fraction: part of the data kept out of training to measure the validation loss, drawn by the seed and,
+            for class targets, in each class alike.
         patience: stop after so many epochs without a better monitored loss (validation if there is one, else training);
             None never does.
         min_delta: how much lower counts as better.

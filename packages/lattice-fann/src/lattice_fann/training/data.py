@@ -52,8 +52,8 @@ def prepare(
 ) -> DataSet:
     """Return checked float32 arrays.
 
-    ``targets`` is (samples, outputs); for a softmax output, (samples,) integers name classes; for one output, (samples,)
-    numbers are its targets. Inputs may hold values that are not finite: the gradient guard deals with them.
+    ``targets`` is (samples, outputs); for a softmax output, (samples,) integers name classes; for one output,
+    (samples,) numbers are its targets. Inputs may hold values that are not finite: the gradient guard deals with them.
 
     Raises:
         SizeMismatchError: no samples, or sizes that do not fit.

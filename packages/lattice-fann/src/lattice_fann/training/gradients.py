@@ -40,8 +40,8 @@ class GradientCheck:
     Attributes:
         finite_difference_error: of the float64 gradient against central differences of the float64 loss: the largest
             difference divided by the gradient's largest entry.
-        float32_error: of the kernels' gradient against the float64 one: L2 norm of the difference divided by that of the
-            gradient.
+        float32_error: of the kernels' gradient against the float64 one: L2 norm of the difference divided by that of
+            the gradient.
     """
 
     finite_difference_error: float

@@ -43,7 +43,7 @@ def apply(activation: Activation, z: Float64Array) -> Float64Array:
 
 
 def slope(activation: Activation, z: Float64Array) -> Float64Array:
-    """Return the activation's derivative at ``z``; for the softmax, which has a matrix, see :meth:`ReferenceNetwork`."""
+    """Return the activation's derivative at ``z``; not for the softmax, whose derivative is a matrix."""
     match activation.name:
         case "Sigmoid":
             y = apply(activation, z)

@@ -17,8 +17,8 @@ class EpochRecord:
         epoch: its number, from 0.
         loss: mean training loss over the accepted batches, each measured before its update.
         validation_loss: mean loss over the validation samples after the epoch, None without any.
-        validation_accuracy: part of the validation samples whose largest output is the target's; None without validation
-            samples, or with one output.
+        validation_accuracy: part of the validation samples whose largest output is the target's; None without
+            validation samples, or with one output.
         learning_rate: of the epoch's last update.
         gradient_norm: mean L2 norm of the batches' gradients, before clipping.
         skipped_batches: batches that the gradient guard left out.

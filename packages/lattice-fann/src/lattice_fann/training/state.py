@@ -81,7 +81,7 @@ class TrainingState:
         import zipfile
 
         try:
-            with np.load(Path(path), allow_pickle=False) as archive:
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 if int(archive["version"]) != _VERSION:
                     raise FormatError(
                         f"{path}: training state of version {archive['version']}; this package reads {_VERSION}"

@@ -46,7 +46,7 @@ class Trainer(Protocol):
 class BackpropTrainer:
     """Trains a network in place.
 
-    The bits of the result depend on the network, the data, the configuration and the seed, not on the number of threads.
+    The bits of the result depend on the network, the data, the configuration and the seed, not on how many threads run.
 
     >>> from lattice_fann import Activation, BackpropTrainer, NetworkBuilder, TrainingConfig
     >>> network = NetworkBuilder().input(2).hidden(8, Activation.TANH).output(1, Activation.SIGMOID).build(seed=1)
