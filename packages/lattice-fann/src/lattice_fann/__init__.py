@@ -32,10 +32,15 @@ if TYPE_CHECKING:
         TrainingError,
         UnsupportedError,
     )
+    from lattice_fann.estimators.classifier import MLPClassifier
+    from lattice_fann.estimators.regressor import MLPRegressor
     from lattice_fann.layer import MAX_ALLOWED_ELEMENTS, Layer
     from lattice_fann.network import InputScaling, Network
+    from lattice_fann.online.fisher import DiagonalFisher
+    from lattice_fann.online.rloo import RlooConfig, RlooStep, RlooTrainer
+    from lattice_fann.online.router import load_balance_aux_loss, router_z_loss
     from lattice_fann.training.config import GradientGuardStrategy, Optimizer, TrainingConfig
-    from lattice_fann.training.gradients import GradientCheck, Gradients, check_gradients, gradients
+    from lattice_fann.training.gradients import GradientCheck, Gradients, backpropagate, check_gradients, gradients
     from lattice_fann.training.loss import Loss
     from lattice_fann.training.result import EpochRecord, TrainingResult
     from lattice_fann.training.schedules import CosineDecay, ExponentialDecay, LinearDecay, StepDecay, Warmup
@@ -57,13 +62,22 @@ __all__ = [
     "TrainingConfig",
     "TrainingResult",
     "TrainingState",
+    "MLPClassifier",
+    "MLPRegressor",
     "CosineDecay",
     "ExponentialDecay",
     "LinearDecay",
     "StepDecay",
     "Warmup",
+    "DiagonalFisher",
+    "RlooConfig",
+    "RlooStep",
+    "RlooTrainer",
+    "load_balance_aux_loss",
+    "router_z_loss",
     "GradientCheck",
     "Gradients",
+    "backpropagate",
     "check_gradients",
     "gradients",
     "DEFAULT_LEAKY_ALPHA",
@@ -100,10 +114,15 @@ _HOMES = {
         "TrainingError",
         "UnsupportedError",
     ),
+    "estimators.classifier": ("MLPClassifier",),
+    "estimators.regressor": ("MLPRegressor",),
+    "online.fisher": ("DiagonalFisher",),
+    "online.rloo": ("RlooConfig", "RlooStep", "RlooTrainer"),
+    "online.router": ("load_balance_aux_loss", "router_z_loss"),
     "layer": ("MAX_ALLOWED_ELEMENTS", "Layer"),
     "network": ("InputScaling", "Network"),
     "training.config": ("GradientGuardStrategy", "Optimizer", "TrainingConfig"),
-    "training.gradients": ("GradientCheck", "Gradients", "check_gradients", "gradients"),
+    "training.gradients": ("GradientCheck", "Gradients", "backpropagate", "check_gradients", "gradients"),
     "training.loss": ("Loss",),
     "training.result": ("EpochRecord", "TrainingResult"),
     "training.schedules": ("CosineDecay", "ExponentialDecay", "LinearDecay", "StepDecay", "Warmup"),

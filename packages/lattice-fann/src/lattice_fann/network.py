@@ -142,6 +142,28 @@ class Network(Engine):
             raise InvalidInputError("metadata must map texts to texts")
         self._metadata = dict(metadata)
 
+    def parameter_vector(self) -> Float32Array:
+        """Return a copy of all parameters, (total_params,): layer by layer, weights by output, then biases."""
+        return np.concatenate([part.ravel() for layer in self._layers for part in (layer.weights, layer.biases)])
+
+    def set_parameter_vector(self, vector: npt.ArrayLike) -> None:
+        """Set all parameters from a vector laid out as :meth:`parameter_vector`.
+
+        Raises:
+            SizeMismatchError: it has another size. The network is then as it was.
+            InvalidNetworkError: a value is not finite. The network is then as it was.
+        """
+        values = np.asarray(vector)
+        if values.shape != (self.total_params,):
+            raise SizeMismatchError(f"the vector has shape {values.shape}, the network ({self.total_params},)")
+        if not np.isfinite(values.astype(np.float32)).all():
+            raise InvalidNetworkError("the vector holds a value that is not finite in float32")
+        offset = 0
+        for layer in self._layers:
+            for part in (layer.weights, layer.biases):
+                part[...] = values[offset : offset + part.size].reshape(part.shape)
+                offset += part.size
+
     def layer_outputs(self, x: npt.ArrayLike) -> list[Float32Array]:
         """Return what each layer gives for one sample, (outputs of the layer,) each."""
         results = []

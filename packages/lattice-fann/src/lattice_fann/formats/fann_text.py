@@ -1,22 +1,23 @@
 """The text format ``.net`` of the C library FANN, versions FANN_FLO_2.0 and 2.1.
 
-A file is a list of ``name=value`` lines. FANN prints numbers in the locale of the program that saves, so a decimal comma is
-read as well as a point; points are written. Each layer ends with a bias neuron, the last layer's without use. A neuron
+A file is a list of ``name=value`` lines. FANN prints numbers in the locale of the program that saves, so a decimal comma
+is read as well as a point; points are written. Each layer ends with a bias neuron, the last layer's without use. A neuron
 computes f(s * sum) with a steepness s of its own:
 
     FANN_LINEAR             s sum               Linear, weights times s
     FANN_SIGMOID            1 / (1 + exp(-2 s sum))   Sigmoid, weights times 2 s
     FANN_SIGMOID_SYMMETRIC  tanh(s sum)         Tanh, weights times s
 
-The two STEPWISE functions, FANN's defaults, are its straight-line approximations of the last two; they are read as the smooth
-functions, and the network's metadata say so (``fann_text``). Missing connections become zero weights. Training parameters
-have no place in a network and are checked but not kept.
+The two STEPWISE functions, FANN's defaults, are its straight-line approximations of the last two; they are read as the
+smooth functions, and the network's metadata say so (``fann_text``). Missing connections become zero weights. Training
+parameters have no place in a network and are not kept.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +43,7 @@ _FUNCTIONS = {
 }
 _STEPWISE = (4, 6)
 
-# What FANN 2.2.0 writes for a network that was not trained otherwise, in its order. Reading knows these names and no others.
+# What FANN 2.2.0 writes for a network that was not trained otherwise, in its order. Reading knows these names only.
 _PARAMETERS = """\
 learning_rate=0.700000
 connection_rate=1.000000
@@ -178,7 +179,7 @@ def _network(fields: dict[str, str]) -> Network:
     connections = [(int(source), _number(w)) for source, w in _items(fields[_CONNECTIONS], _CONNECTION, "connections")]
     if len(connections) != sum(neuron.inputs for neuron in neurons):
         raise FormatError(f"the neurons ask for {sum(n.inputs for n in neurons)} connections, not {len(connections)}")
-    elements = sum(a * b for a, b in zip(sizes, sizes[1:], strict=False))
+    elements = sum(a * b for a, b in pairwise(sizes))
     if elements > _FREE_ELEMENTS + _MOST_SPARSE * len(connections):
         raise FormatError(f"{len(connections)} connections are too few for layers of {elements} possible ones")
     layers = []

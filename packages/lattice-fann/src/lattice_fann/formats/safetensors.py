@@ -1,4 +1,4 @@
-"""safetensors files: weights as ``layers.<i>.weight`` (outputs, inputs) and ``layers.<i>.bias``, for other tools to read.
+"""safetensors files: ``layers.<i>.weight`` (outputs, inputs) and ``layers.<i>.bias``, for other tools to read.
 
 Layout: header length u64 little-endian, JSON header, data. The header's ``__metadata__`` holds texts: ours are
 ``lattice_fann``, a JSON list of the activations (name, alpha), and the network's own metadata under ``metadata.<key>``.

@@ -39,6 +39,8 @@ LATTICE_INLINE float cross_entropy_row(const float *z, const float *t, int64_t n
 
 LATTICE_INLINE float loss_row(int loss, float parameter, const float *z, const float *y, const float *t, int64_t n)
 {
+    if (loss == FANN_LOSS_GIVEN_GRADIENT)
+        return 0.0f;
     if (loss == FANN_LOSS_CROSS_ENTROPY || loss == FANN_LOSS_KL) {
         const float scale = loss == FANN_LOSS_KL ? 1.0f / parameter : 1.0f;
         const float maximum = row_maximum(z, n);
@@ -99,7 +101,7 @@ LATTICE_INLINE void loss_gradient_row(int loss, float parameter, int activation,
         }
         return;
     }
-    const float scale = weight / (float)n;
+    const float scale = loss == FANN_LOSS_GIVEN_GRADIENT ? weight : weight / (float)n;
     const f32x16 bound = f32x16_set1(parameter), below = f32x16_neg(bound), alpha = f32x16_set1(slope);
     f32x16 projection = f32x16_zero();
     for (int64_t i = 0; i < n; i += 16) {
@@ -110,6 +112,8 @@ LATTICE_INLINE void loss_gradient_row(int loss, float parameter, int activation,
             g = f32x16_mul(f32x16_set1(scale), f32x16_min(bound, f32x16_max(below, error)));
         else if (loss == FANN_LOSS_MSE)
             g = f32x16_mul(f32x16_set1(2.0f * scale), error);
+        else if (loss == FANN_LOSS_GIVEN_GRADIENT)
+            g = f32x16_mul(f32x16_set1(scale), f32x16_load_tail(t + i, n - i < 16 ? n - i : 16));
         else /* binary cross-entropy: already dL/dz */
             g = f32x16_mul(f32x16_set1(scale), error);
         if (loss != FANN_LOSS_BINARY_CROSS_ENTROPY && activation != FANN_SOFTMAX)

@@ -36,6 +36,7 @@ enum {
     FANN_LOSS_CROSS_ENTROPY = 2,        /* over softmax, from the logits; a temperature makes it the KL divergence's */
     FANN_LOSS_KL = 3,
     FANN_LOSS_BINARY_CROSS_ENTROPY = 4, /* over sigmoid, from the logits */
+    FANN_LOSS_GIVEN_GRADIENT = 5,       /* the targets are dL/dy itself; its value is not known */
 };
 
 enum {

@@ -28,8 +28,8 @@ class GradientGuardStrategy(Enum):
     """What to do when a forward value or a gradient of a mini-batch is not finite.
 
     ``ERROR`` restores the last good weights and raises. ``SANITIZE`` leaves the samples at fault out of the batch and
-    sets gradients that are not finite to zero. ``SKIP_BATCH`` leaves the batch out. An epoch without a usable batch is an
-    error under all three.
+    sets gradients that are not finite to zero. ``SKIP_BATCH`` leaves the batch out. An epoch without a usable batch is
+    an error under all three.
     """
 
     ERROR = "error"
@@ -59,8 +59,8 @@ class TrainingConfig:
         schedule: factor of the learning rate over time; None is constant.
         max_gradient_norm: longer gradients are scaled down to this L2 norm over all parameters.
         max_gradient_value: each gradient entry is cut to this magnitude.
-        validation_fraction: part of the data kept out of training to measure the validation loss, drawn by the seed and,
-            for class targets, in each class alike.
+        validation_fraction: part of the data kept out of training to measure the validation loss, drawn by the seed
+            and, for class targets, in each class alike.
         patience: stop after so many epochs without a better monitored loss (validation if there is one, else training);
             None never does.
         min_delta: how much lower counts as better.

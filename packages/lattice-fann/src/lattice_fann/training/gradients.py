@@ -15,7 +15,7 @@ from lattice_fann.training.data import prepare
 from lattice_fann.training.loss import Loss, check_loss, default_loss
 from lattice_fann.training.reference import Float64Array, ReferenceNetwork
 
-__all__ = ["GradientCheck", "Gradients", "check_gradients", "gradients"]
+__all__ = ["GradientCheck", "Gradients", "backpropagate", "check_gradients", "gradients"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,11 @@ class Gradients:
     loss: float
     weights: list[Float32Array]
     biases: list[Float32Array]
+
+    def vector(self) -> Float32Array:
+        """Return all derivatives in one, laid out as :meth:`Network.parameter_vector`."""
+        parts = [part for pair in zip(self.weights, self.biases, strict=True) for part in pair]
+        return np.concatenate([part.ravel() for part in parts])
 
 
 @dataclass(frozen=True)
@@ -67,12 +72,38 @@ def gradients(
     """
     chosen, parameter = _loss(network, loss, huber_delta, temperature)
     data = prepare(network, inputs, targets, chosen, sample_weight=sample_weight)
-    engine = StepEngine(network, len(data), chosen.value, parameter)
     shares = np.ones(len(data)) if data.weights is None else data.weights.astype(np.float64)
-    order = np.arange(len(data), dtype=np.int64)
-    status, value, _, fault = engine.gradient(
-        data.inputs, data.targets, order, (shares / shares.sum()).astype(np.float32), False
-    )
+    return _run(network, data.inputs, data.targets, shares / shares.sum(), chosen.value, parameter)
+
+
+def backpropagate(network: Network, inputs: npt.ArrayLike, output_gradients: npt.ArrayLike) -> Gradients:
+    """Return the gradient of a loss of the caller's own, from its derivatives by the network's outputs.
+
+    Args:
+        network: not changed.
+        inputs: (samples, inputs).
+        output_gradients: (samples, outputs), dL/dy; the samples' gradients are added up.
+
+    Returns:
+        Gradients whose ``loss`` is 0: it is not known here.
+
+    Raises:
+        SizeMismatchError: shapes that do not fit.
+        NumericInstability, GradientError: as for :func:`gradients`.
+    """
+    data = prepare(network, inputs, output_gradients, Loss.MSE)
+    return _run(network, data.inputs, data.targets, np.ones(len(data)), _GIVEN_GRADIENT, 1.0)
+
+
+_GIVEN_GRADIENT = 5
+
+
+def _run(
+    network: Network, inputs: Float32Array, targets: Float32Array, shares: Float64Array, loss: int, parameter: float
+) -> Gradients:
+    engine = StepEngine(network, len(inputs), loss, parameter)
+    order = np.arange(len(inputs), dtype=np.int64)
+    status, value, _, fault = engine.gradient(inputs, targets, order, shares.astype(np.float32), False)
     if status == 0:
         assert fault is not None
         layer, row, index = fault

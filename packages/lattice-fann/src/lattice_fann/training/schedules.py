@@ -78,7 +78,7 @@ class CosineDecay:
 
 @dataclass(frozen=True)
 class Warmup:
-    """Rises from ``start`` to 1 over the first ``epochs``, then follows ``then`` from its beginning; None is constant."""
+    """Rises from ``start`` to 1 over ``epochs``, then follows ``then`` from its beginning; None is constant."""
 
     epochs: float
     then: Schedule | None = None
