@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-import torch
+import torch  # type: ignore[import-not-found, unused-ignore]
 
 VERSIONS = {"torch": "2.13.0", "numpy": "2.4.6"}
 STEPS = {"rprop": 40}  # later its steps overshoot a loss of zero: chaos, not arithmetic

@@ -88,7 +88,7 @@ def test_a_label_unseen_in_a_later_batch_is_named() -> None:
     x, labels = blobs()
     model = MLPClassifier(8, random_state=0, max_iter=2).fit(x, np.array(["a", "b", "c"])[labels])
     before = model.network_.to_bytes()
-    with pytest.raises(InvalidInputError, match="'zebra'.*not one of the classes"):
+    with pytest.raises(InvalidInputError, match=r"'zebra'.*not one of the classes"):
         model.partial_fit(x, np.array(["zebra"] * len(x)))
     with pytest.raises(InvalidInputError, match="cannot change"):
         model.partial_fit(x, np.array(["a"] * len(x)), classes=["a", "b"])

@@ -119,12 +119,12 @@ class Layer:
     @property
     def num_inputs(self) -> int:
         """How many values the layer takes."""
-        return int(self._weights.shape[1])
+        return int(np.shape(self._weights)[1])
 
     @property
     def num_outputs(self) -> int:
         """How many values the layer gives."""
-        return int(self._weights.shape[0])
+        return int(np.shape(self._weights)[0])
 
     @property
     def num_params(self) -> int:

@@ -48,6 +48,11 @@ class BaseMLP:
         verbose: print each epoch's loss.
     """
 
+    network_: Network
+    loss_curve_: list[float]
+    loss_: float
+    n_iter_: int
+
     def __init__(
         self,
         hidden_layer_sizes: int | Sequence[int] = (100,),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Self
 
 import numpy as np
@@ -24,7 +25,8 @@ class MLPClassifier(BaseMLP):
         loss_curve_, n_iter_, loss_, history_: how training went.
 
     >>> from lattice_fann import MLPClassifier
-    >>> model = MLPClassifier(8, random_state=0, max_iter=300).fit([[0.0], [0.1], [0.9], [1.0]], ["no", "no", "yes", "yes"])
+    >>> x, y = [[0.0], [0.1], [0.9], [1.0]], ["no", "no", "yes", "yes"]
+    >>> model = MLPClassifier(8, random_state=0, max_iter=300, learning_rate_init=0.05).fit(x, y)
     >>> model.predict([[0.05], [0.95]]).tolist()
     ['no', 'yes']
     """
@@ -80,9 +82,7 @@ class MLPClassifier(BaseMLP):
         labels = _labels(y, len(samples))
         if not started:
             if classes is None:
-                raise InvalidInputError(
-                    "the first call of partial_fit needs all labels: partial_fit(x, y, classes=...)"
-                )
+                raise InvalidInputError("the first call needs all labels: partial_fit(x, y, classes=...)")
             known = np.unique(np.asarray(classes))
             if known.size < 2:
                 raise InvalidInputError("a classifier needs at least two classes")
@@ -121,18 +121,18 @@ class MLPClassifier(BaseMLP):
     def score(self, x: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
         """Return the (weighted) part of the samples whose label is predicted."""
         predicted = self.predict(x)
-        return float(np.average(predicted == _labels(y, len(predicted)), weights=sample_weight))
+        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        return float(np.average(predicted == _labels(y, len(predicted)), weights=weights))
 
     def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags  # only scikit-learn asks for these
-
-        return Tags(
+        utils: Any = importlib.import_module("sklearn.utils")  # only scikit-learn asks for these
+        return utils.Tags(
             estimator_type="classifier",
-            target_tags=TargetTags(required=True),
+            target_tags=utils.TargetTags(required=True),
             transformer_tags=None,
-            classifier_tags=ClassifierTags(),
+            classifier_tags=utils.ClassifierTags(),
             regressor_tags=None,
-            input_tags=InputTags(),
+            input_tags=utils.InputTags(),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Self
 
 import numpy as np
@@ -72,23 +73,22 @@ class MLPRegressor(BaseMLP):
         """Return the coefficient of determination R^2, averaged over the targets."""
         predicted = self.predict(x).reshape(len(np.asarray(x)), -1).astype(np.float64)
         targets = _targets(y, len(predicted))[0].astype(np.float64)
-        residual = np.average((targets - predicted) ** 2, axis=0, weights=sample_weight)
-        spread = np.average(
-            (targets - np.average(targets, axis=0, weights=sample_weight)) ** 2, axis=0, weights=sample_weight
-        )
+        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        mean = np.asarray(np.average(targets, axis=0, weights=weights))
+        residual = np.asarray(np.average((targets - predicted) ** 2, axis=0, weights=weights))
+        spread = np.asarray(np.average((targets - mean) ** 2, axis=0, weights=weights))
         constant = np.where(residual == 0, 1.0, 0.0)
         return float(np.where(spread > 0, 1 - residual / np.where(spread > 0, spread, 1.0), constant).mean())
 
     def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags  # only scikit-learn asks for these
-
-        return Tags(
+        utils: Any = importlib.import_module("sklearn.utils")  # only scikit-learn asks for these
+        return utils.Tags(
             estimator_type="regressor",
-            target_tags=TargetTags(required=True, multi_output=True),
+            target_tags=utils.TargetTags(required=True, multi_output=True),
             transformer_tags=None,
             classifier_tags=None,
-            regressor_tags=RegressorTags(),
-            input_tags=InputTags(),
+            regressor_tags=utils.RegressorTags(),
+            input_tags=utils.InputTags(),
         )
 
 

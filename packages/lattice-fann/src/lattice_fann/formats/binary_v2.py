@@ -94,7 +94,7 @@ def _encode_weights(values: Float32Array, kind: WeightType, layer: int) -> bytes
     scale = np.where(largest > 0, largest / np.float32(127), np.float32(1)).astype("<f4")
     scale = np.maximum(scale, np.float32(1e-38))  # a subnormal scale would make the quotient overflow
     quantized = np.clip(np.rint(values / scale[:, None]), -127, 127).astype(np.int8)
-    return scale.tobytes() + quantized.tobytes()
+    return bytes(scale.tobytes() + quantized.tobytes())
 
 
 def from_view(view: memoryview) -> Network:

@@ -1,8 +1,8 @@
 """The text format ``.net`` of the C library FANN, versions FANN_FLO_2.0 and 2.1.
 
-A file is a list of ``name=value`` lines. FANN prints numbers in the locale of the program that saves, so a decimal comma
-is read as well as a point; points are written. Each layer ends with a bias neuron, the last layer's without use. A neuron
-computes f(s * sum) with a steepness s of its own:
+A file is a list of ``name=value`` lines. FANN prints numbers in the locale of the program that saves, so a decimal
+comma is read as well as a point; points are written. Each layer ends with a bias neuron, the last layer's without use.
+A neuron computes f(s * sum) with a steepness s of its own:
 
     FANN_LINEAR             s sum               Linear, weights times s
     FANN_SIGMOID            1 / (1 + exp(-2 s sum))   Sigmoid, weights times 2 s
@@ -258,7 +258,7 @@ def to_fann_text(network: Network) -> str:
     sizes = [network.num_inputs + 1, *(layer.num_outputs + 1 for layer in network.layers)]
     nothing = f"(0, 0, {0.0:.20e}) "
     neurons = [nothing * sizes[0]]
-    connections = []
+    connections: list[str] = []
     below = 0
     for i, layer in enumerate(network.layers):
         if layer.activation.name not in _WRITTEN:

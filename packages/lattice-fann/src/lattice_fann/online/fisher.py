@@ -66,7 +66,8 @@ class DiagonalFisher:
         vector = self._vector(parameters, "parameters")
         if self.anchor is None:
             return np.zeros_like(self.values)
-        return (np.float32(self._strength(strength)) * self.values * (vector - self.anchor)).astype(np.float32)
+        pull = np.float32(self._strength(strength)) * self.values * (vector - self.anchor)
+        return np.asarray(pull, dtype=np.float32)
 
     def project_delta(self, delta: npt.ArrayLike) -> Float32Array:
         """Return a step with each entry scaled by 1 - values / max(values): what matters most stays where it is.
@@ -78,9 +79,8 @@ class DiagonalFisher:
         largest = float(self.values.max())
         if largest < _NEGLIGIBLE:
             return vector.copy()
-        return (vector * np.maximum(np.float32(0), np.float32(1) - self.values / np.float32(largest))).astype(
-            np.float32
-        )
+        freedom = np.maximum(np.float32(0), np.float32(1) - self.values / np.float32(largest))
+        return np.asarray(vector * freedom, dtype=np.float32)
 
     def _vector(self, values: npt.ArrayLike, name: str) -> Float32Array:
         vector = np.asarray(values, dtype=np.float32)

@@ -94,7 +94,7 @@ class RlooTrainer:
         return _softmax(self.gate.forward(context).astype(np.float64))[0]
 
     def step(self, context: npt.ArrayLike, action: int, reward: float) -> float:
-        """Learn that choosing ``action`` in ``context`` earned ``reward``; return -reward * log p(action) before the step.
+        """Learn that ``action`` in ``context`` earned ``reward``; return -reward * log p(action) before the step.
 
         Raises:
             InvalidInputError: no such expert, or a reward that is not finite.
@@ -114,10 +114,10 @@ class RlooTrainer:
     def rloo_step(self, context: npt.ArrayLike, preferred: int, *, k: int = 1, samples: int = 8) -> RlooStep:
         """Learn that ``preferred`` is the right expert in ``context``, from sampled choices of ``k`` experts.
 
-        Draws ``samples`` ordered choices without replacement (Gumbel top-k), rewards those that hold the preferred expert
-        with 1 and the others with -1, and takes the mean of the other samples' rewards as each one's baseline [Ahmadian et
-        al. 2024; Kool et al. 2019]. The gradient is that of the choice's own probability, the product over positions of
-        softmax among the experts not yet taken, for any ``k``.
+        Draws ``samples`` ordered choices without replacement (Gumbel top-k), rewards those that hold the preferred
+        expert with 1 and the others with -1, and takes the mean of the other samples' rewards as each one's baseline
+        [Ahmadian et al. 2024; Kool et al. 2019]. The gradient is that of the choice's own probability, the product over
+        positions of softmax among the experts not yet taken, for any ``k``.
 
         Raises:
             InvalidInputError: no such expert, ``k`` not from 1 to experts - 1, or fewer than two samples.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class TrainingState:
         """
         from lattice_fann.formats.atomic_write import atomic_write
 
-        arrays = {name: getattr(self, name) for name in ("parameters", "moment1", "moment2")}
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in ("parameters", "moment1", "moment2")}
         if self.best_parameters is not None:
             arrays["best_parameters"] = self.best_parameters
         numbers = {
@@ -60,15 +61,11 @@ class TrainingState:
             "best_epoch": -1 if self.best_epoch is None else self.best_epoch,
             "epochs_without_gain": self.epochs_without_gain,
         }
+        arrays |= {name: np.int64(value) for name, value in numbers.items()}
+        arrays |= {"best_loss": np.float64(self.best_loss)}
+        arrays |= {"architecture": np.array(self.architecture), "seed": np.array(str(self.seed))}
         with atomic_write(path) as file:
-            np.savez(
-                file,
-                architecture=np.array(self.architecture),
-                seed=np.array(str(self.seed)),
-                best_loss=np.float64(self.best_loss),
-                **{name: np.int64(value) for name, value in numbers.items()},
-                **arrays,
-            )
+            np.savez(file, **arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TrainingState:

@@ -262,12 +262,9 @@ class _Run:
             raise TrainingError(f"every batch of epoch {epoch} was left out: no value of it was usable")
         if not np.isfinite(self.network.parameters).all():
             raise GradientError(f"a weight is not finite after epoch {epoch}: lower the learning rate, {rate}")
-        loss, accuracy = None, None
-        if self.held_out is not None:
-            loss, accuracy = self.validate(self.held_out)
-        return EpochRecord(
-            epoch, total / mass, loss, accuracy, rate, norms / accepted, skipped, time.perf_counter() - began
-        )
+        validation_loss, accuracy = (None, None) if self.held_out is None else self.validate(self.held_out)
+        seconds = time.perf_counter() - began
+        return EpochRecord(epoch, total / mass, validation_loss, accuracy, rate, norms / accepted, skipped, seconds)
 
     def validate(self, held_out: DataSet) -> tuple[float, float | None]:
         loss, outputs = evaluate_loss(
