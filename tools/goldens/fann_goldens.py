@@ -12,6 +12,7 @@ for each optimizer the loss at every step and the parameters after the last.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import torch  # type: ignore[import-not-found, unused-ignore]
@@ -55,13 +56,13 @@ def main(path: str) -> None:
         for shape in [(12, 6), (7, 12), (3, 7)]
     ]
     biases = [np.zeros(len(weight), dtype=np.float32) for weight in weights]
-    stored = {"versions": np.array(str(VERSIONS)), "inputs": x, "classes": classes}
+    stored: dict[str, Any] = {"versions": np.array(str(VERSIONS)), "inputs": x, "classes": classes}
     stored |= {f"weight_{i}": weight for i, weight in enumerate(weights)}
     for name, make in OPTIMIZERS.items():
         network = model(weights, biases)
         linear = [layer for layer in network if isinstance(layer, torch.nn.Linear)]
         decay = 0.0 if name == "rprop" else DECAY
-        optimizer = make(
+        optimizer: Any = make(  # type: ignore[no-untyped-call, unused-ignore]
             [
                 {"params": [layer.weight for layer in linear], "weight_decay": decay},
                 {"params": [layer.bias for layer in linear], "weight_decay": 0.0},
@@ -70,7 +71,7 @@ def main(path: str) -> None:
         losses = []
         for _ in range(STEPS.get(name, DEFAULT_STEPS)):
             optimizer.zero_grad()
-            loss = torch.nn.functional.cross_entropy(network(torch.from_numpy(x)), torch.from_numpy(classes))
+            loss: Any = torch.nn.functional.cross_entropy(network(torch.from_numpy(x)), torch.from_numpy(classes))
             loss.backward()
             optimizer.step()
             losses.append(loss.item())

@@ -222,7 +222,7 @@ cdef class Engine:
         self.linear_layers = <fann_layer *>calloc(count, sizeof(fann_layer))
         if self.layers == NULL or self.linear_layers == NULL:
             raise MemoryError
-        self.network.widest = fann_padded(widths[0])
+        self.network.widest = FANN_PANEL
         for l in range(count):
             self.layers[l].inputs = widths[l]
             self.layers[l].outputs = widths[l + 1]
@@ -255,6 +255,7 @@ cdef class Engine:
         if mean.size != self.layers[0].inputs or scale.size != mean.size:
             raise SizeMismatchError(f"mean and scale have {mean.size} and {scale.size} values, the network {self.layers[0].inputs} inputs")
         self.scaling = (mean, scale)
+        self.network.widest = max(self.network.widest, fann_padded(self.layers[0].inputs))
         self.network.input_mean = data(mean)
         self.network.input_scale = data(scale)
 

@@ -56,6 +56,9 @@ class Layer:
 
     __slots__ = ("_activation", "_biases", "_weights")
 
+    _weights: Float32Array
+    _biases: Float32Array
+
     def __init__(
         self, weights: npt.ArrayLike, biases: npt.ArrayLike, activation: Activation = Activation.LINEAR
     ) -> None:
@@ -119,12 +122,12 @@ class Layer:
     @property
     def num_inputs(self) -> int:
         """How many values the layer takes."""
-        return int(np.shape(self._weights)[1])
+        return int(self._weights.shape[1])
 
     @property
     def num_outputs(self) -> int:
         """How many values the layer gives."""
-        return int(np.shape(self._weights)[0])
+        return int(self._weights.shape[0])
 
     @property
     def num_params(self) -> int:

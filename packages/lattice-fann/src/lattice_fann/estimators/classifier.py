@@ -75,7 +75,7 @@ class MLPClassifier(BaseMLP):
         Works after ``fit``, with early stopping or without: training goes on from the weights that ``fit`` ended with.
 
         Raises:
-            InvalidInputError: ``classes`` missing in the first call, different later, or a label that is not among them.
+            InvalidInputError: ``classes`` missing in the first call, different later, or a label not among them.
         """
         started = hasattr(self, "network_")
         samples = self._inputs(x, known=started)

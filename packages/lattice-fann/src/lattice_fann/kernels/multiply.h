@@ -10,9 +10,10 @@
  *       ...                                       c[r] = fma(a, b, c[r])
  *     row R-1   [ c c c c ... ]
  *
- * For many rows, B is taken in blocks of K_BLOCK rows by one panel, copied side by side so that the copy stays in L1 for
- * all row tiles; C then carries the chain from block to block. Copying and blocking move data, never the order of
- * additions: an output's bits depend neither on the rows beside it nor on the tile, the block or the thread.
+ * For many rows, B is taken in blocks of K_BLOCK rows by one panel. The first row tile copies the block on its way, under
+ * its arithmetic; the copy, side by side, stays in L1 for the other row tiles. C carries the chain from block to block.
+ * Copying and blocking move data, never the order of additions: an output's bits depend neither on the rows beside it nor
+ * on the tile, the block or the thread.
  *
  * Bound by FMA throughput for many rows, by reading B for one.
  */
@@ -26,9 +27,9 @@
 #define UNROLL _Pragma("GCC unroll 16")
 
 typedef void (*fann_tile)(const float *a, int64_t stride, const float *b, int64_t b_stride, int64_t k, const float *start,
-                          int64_t start_stride, float *c, int64_t c_stride);
+                          int64_t start_stride, float *c, int64_t c_stride, float *copy);
 
-#define FANN_TILE_BODY(R, P, A_ELEMENT)                                                                                \
+#define FANN_TILE_BODY(R, P, A_ELEMENT, COPY)                                                                                \
     {                                                                                                                  \
         vf sum[R][(P) * PANEL_VECTORS];                                                                                \
         UNROLL for (int r = 0; r < (R); r++)                                                                           \
@@ -38,6 +39,9 @@ typedef void (*fann_tile)(const float *a, int64_t stride, const float *b, int64_
             vf columns[(P) * PANEL_VECTORS];                                                                           \
             UNROLL for (int j = 0; j < (P) * PANEL_VECTORS; j++)                                                       \
                 columns[j] = vf_load(b + i * b_stride + j * VF_LANES);                                                 \
+            if (COPY)                                                                                                  \
+                UNROLL for (int j = 0; j < (P) * PANEL_VECTORS; j++)                                                   \
+                    vf_store(copy + i * (P) * FANN_PANEL + j * VF_LANES, columns[j]);                                  \
             UNROLL for (int r = 0; r < (R); r++)                                                                       \
             {                                                                                                          \
                 const vf x = vf_set1(A_ELEMENT);                                                                       \
@@ -50,15 +54,23 @@ typedef void (*fann_tile)(const float *a, int64_t stride, const float *b, int64_
                 vf_store(c + r * c_stride + j * VF_LANES, sum[r][j]);                                                  \
     }
 
+#define FANN_TILE_FUNCTION(NAME, R, P, A_ELEMENT, COPY)                                                                \
+    static void NAME(const float *a, int64_t stride, const float *b, int64_t b_stride, int64_t k, const float *start,  \
+                     int64_t start_stride, float *c, int64_t c_stride, float *copy)                                    \
+    {                                                                                                                  \
+        (void)copy;                                                                                                    \
+        FANN_TILE_BODY(R, P, A_ELEMENT, COPY)                                                                          \
+    }
 #define FANN_TILE(R, P)                                                                                                \
-    static void rows_##R##x##P(const float *a, int64_t stride, const float *b, int64_t b_stride, int64_t k,            \
-                               const float *start, int64_t start_stride, float *c, int64_t c_stride)                   \
-        FANN_TILE_BODY(R, P, a[r * stride + i])                                                                        \
-    static void columns_##R##x##P(const float *a, int64_t stride, const float *b, int64_t b_stride, int64_t k,         \
-                                  const float *start, int64_t start_stride, float *c, int64_t c_stride)                \
-        FANN_TILE_BODY(R, P, a[i * stride + r])
+    FANN_TILE_FUNCTION(rows_##R##x##P, R, P, a[r * stride + i], 0)                                                     \
+    FANN_TILE_FUNCTION(columns_##R##x##P, R, P, a[i * stride + r], 0)
+/* As wide as a block of the copy, and as high as the first row tile of many can be. */
+#define FANN_COPYING_TILE(R, P)                                                                                        \
+    FANN_TILE_FUNCTION(copying_rows_##R##x##P, R, P, a[r * stride + i], 1)                                             \
+    FANN_TILE_FUNCTION(copying_columns_##R##x##P, R, P, a[i * stride + r], 1)
 
-/* Tiles for each number of rows: one panel wide, and as wide as the registers allow. */
+/* Tiles for each number of rows: one panel wide, and as wide as the registers allow. Those that copy are as wide as the
+ * packed block, or one panel. */
 typedef struct {
     fann_tile narrow[2], wide[2]; /* by rows, by columns */
     int wide_panels;
@@ -80,6 +92,9 @@ static const fann_tile_choice tiles[TILE_ROWS + 1] = {
     {NARROW(5), WIDE(5, 4)}, {NARROW(6), WIDE(6, 4)}, {NARROW(7), WIDE(7, 2)}, {NARROW(8), WIDE(8, 2)},
     {NARROW(9), WIDE(9, 2)}, {NARROW(10), WIDE(10, 2)}, {NARROW(11), WIDE(11, 2)}, {NARROW(12), WIDE(12, 2)},
 };
+FANN_COPYING_TILE(12, 1) FANN_COPYING_TILE(12, 2)
+static const fann_tile copying[PACKED_PANELS + 1][2] = {
+    {0}, {copying_rows_12x1, copying_columns_12x1}, {copying_rows_12x2, copying_columns_12x2}};
 #elif defined(LATTICE_ISA_AVX2) || defined(LATTICE_ISA_NEON)
 #define TILE_ROWS 6
 #define PACKED_PANELS 1
@@ -89,6 +104,8 @@ static const fann_tile_choice tiles[TILE_ROWS + 1] = {
     {{0}, {0}, 0},           {NARROW(1), WIDE(1, 4)}, {NARROW(2), WIDE(2, 2)}, {NARROW(3), WIDE(3, 2)},
     {NARROW(4), WIDE(4, 1)}, {NARROW(5), WIDE(5, 1)}, {NARROW(6), WIDE(6, 1)},
 };
+FANN_COPYING_TILE(6, 1)
+static const fann_tile copying[PACKED_PANELS + 1][2] = {{0}, {copying_rows_6x1, copying_columns_6x1}};
 #else
 #define TILE_ROWS 3
 #define PACKED_PANELS 1
@@ -96,6 +113,8 @@ FANN_TILE(1, 1) FANN_TILE(2, 1) FANN_TILE(3, 1)
 FANN_TILE(1, 2)
 static const fann_tile_choice tiles[TILE_ROWS + 1] = {
     {{0}, {0}, 0}, {NARROW(1), WIDE(1, 2)}, {NARROW(2), WIDE(2, 1)}, {NARROW(3), WIDE(3, 1)}};
+FANN_COPYING_TILE(3, 1)
+static const fann_tile copying[PACKED_PANELS + 1][2] = {{0}, {copying_rows_3x1, copying_columns_3x1}};
 #endif
 
 #define K_BLOCK 256
@@ -112,7 +131,7 @@ LATTICE_INLINE void multiply_row_tile(int by, const float *a, int64_t stride, in
         const int wide = choice->wide_panels <= panels - panel;
         const int64_t column = panel * FANN_PANEL;
         (wide ? choice->wide : choice->narrow)[by](a, stride, b + column, b_stride, k, start + column, start_stride,
-                                                   c + column, c_stride);
+                                                   c + column, c_stride, NULL);
         panel += wide ? choice->wide_panels : 1;
     }
 }
@@ -127,25 +146,25 @@ LATTICE_INLINE void multiply(int by, const float *a, int64_t stride, int64_t row
         return;
     }
     float packed[K_BLOCK * PACKED_PANELS * FANN_PANEL] __attribute__((aligned(64)));
-    /* rows are split evenly over tiles: 16 rows are 6 + 5 + 5, not 6 + 6 + 4 */
-    const int64_t row_tiles = fann_divide_up(rows, TILE_ROWS);
-    const int64_t short_tile = rows / row_tiles, longer_tiles = rows % row_tiles;
+    /* The first tile is a full one, since it copies; the other rows are split evenly over tiles: 16 rows are 6 + 5 + 5. */
+    const int64_t others = rows - TILE_ROWS;
+    const int64_t row_tiles = fann_divide_up(others, TILE_ROWS);
+    const int64_t short_tile = others / row_tiles, longer_tiles = others % row_tiles;
     for (int64_t k0 = 0; k0 < k; k0 += K_BLOCK) {
         const int64_t depth = k - k0 < K_BLOCK ? k - k0 : K_BLOCK;
+        const float *from = k0 == 0 ? start : c, *operand = by == BY_ROWS ? a + k0 : a + k0 * stride;
+        const int64_t from_stride = k0 == 0 ? start_stride : c_stride;
         for (int64_t panel = 0; panel < panels; panel += PACKED_PANELS) {
             const int64_t width = panels - panel < PACKED_PANELS ? panels - panel : PACKED_PANELS;
             const int64_t column = panel * FANN_PANEL;
-            for (int64_t i = 0; i < depth; i++)
-                for (int64_t p = 0; p < width; p++)
-                    f32x16_store(packed + (i * width + p) * FANN_PANEL,
-                                 f32x16_load(b + (k0 + i) * b_stride + column + p * FANN_PANEL));
-            int64_t row = 0;
+            copying[width][by](operand, stride, b + k0 * b_stride + column, b_stride, depth, from + column, from_stride,
+                               c + column, c_stride, packed);
+            int64_t row = TILE_ROWS;
             for (int64_t t = 0; t < row_tiles; t++) {
                 const int64_t height = short_tile + (t < longer_tiles);
-                const float *from = k0 == 0 ? start + row * start_stride : c + row * c_stride;
-                multiply_row_tile(by, by == BY_ROWS ? a + row * stride + k0 : a + k0 * stride + row, stride, height,
-                                  packed, width * FANN_PANEL, width, depth, from + column,
-                                  k0 == 0 ? start_stride : c_stride, c + row * c_stride + column, c_stride);
+                multiply_row_tile(by, by == BY_ROWS ? operand + row * stride : operand + row, stride, height, packed,
+                                  width * FANN_PANEL, width, depth, from + row * from_stride + column, from_stride,
+                                  c + row * c_stride + column, c_stride);
                 row += height;
             }
         }

@@ -60,7 +60,7 @@ typedef struct {
     const fann_layer *layers;
     int64_t count;
     const float *input_mean, *input_scale; /* x -> (x - mean) * scale, or NULL */
-    int64_t widest;                        /* floats of the longest padded row, the input's included */
+    int64_t widest; /* floats of the longest padded row, the input's included where it is scaled */
 } fann_network;
 
 /* Where the first value that is not finite stands; layer -1 is the input. */

@@ -72,8 +72,8 @@ class DiagonalFisher:
     def project_delta(self, delta: npt.ArrayLike) -> Float32Array:
         """Return a step with each entry scaled by 1 - values / max(values): what matters most stays where it is.
 
-        With no information yet (max below 1e-8) the step is returned as it is. Observe the gradient after projecting, not
-        before: otherwise a fresh average always blocks the largest entry of the very step at hand.
+        With no information yet (max below 1e-8) the step is returned as it is. Observe the gradient after projecting,
+        not before: otherwise a fresh average always blocks the largest entry of the very step at hand.
         """
         vector = self._vector(delta, "delta")
         largest = float(self.values.max())
