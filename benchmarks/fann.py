@@ -2,9 +2,9 @@
 
     python benchmarks/fann.py [--threads N] [--seconds F] [--output results.json]
 
-Every measurement alternates between the candidates, round by round, in one process; the figures are medians over rounds,
-the ratio is that of the fastest peer's median to lattice-fann's. Peers that are not installed are left out and named. Needs
-numpy, onnxruntime, onnx, torch and scikit-learn to compare with all; libfann is found through ctypes.
+Every measurement alternates between the candidates, round by round, in one process; the figures are medians over
+rounds, the ratio is that of the fastest peer's median to lattice-fann's. Peers that are not installed are left out and
+named. Needs numpy, onnxruntime, onnx, torch and scikit-learn to compare with all; libfann is found through ctypes.
 """
 
 from __future__ import annotations
