@@ -1,6 +1,6 @@
 """lattice-fann beside NumPy, ONNX Runtime, PyTorch, scikit-learn and the C library FANN.
 
-    python benchmarks/fann.py [--threads N] [--seconds F] [--output results.json]
+    python benchmarks/fann.py [--threads N] [--seconds F] [--json FILE]
 
 Every measurement alternates between the candidates, round by round, in one process; the figures are medians over
 rounds, the ratio is that of the fastest peer's median to lattice-fann's. Peers that are not installed are left out and
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import ctypes.util
+import importlib.metadata
 import json
 import os
 import platform
@@ -31,7 +32,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3.0, help="time for each forward comparison")
-    parser.add_argument("--output", help="write the results as JSON")
+    parser.add_argument("--json", metavar="FILE", help="write the record: machine, versions, load, medians")
     return parser.parse_args()
 
 
@@ -257,11 +258,32 @@ def report(title: str, medians: dict[str, float], unit: str, divisor: float) -> 
     }
 
 
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in ("lattice-fann", "numpy", "onnxruntime", "torch", "scikit-learn"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "from the source tree" if name == "lattice-fann" else "absent"
+    return found
+
+
 def main() -> int:
     lattice_fann.set_num_threads(OPTIONS.threads)
     warnings.simplefilter("ignore")
     results: dict[str, Any] = {
-        "machine": {"processor": platform.processor() or platform.machine(), "threads": OPTIONS.threads},
+        "command": " ".join(sys.argv),
+        "date": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "machine": {"processor": processor(), "threads": OPTIONS.threads, "load_at_start": os.getloadavg()[0]},
+        "versions": versions(),
         "isa": mnist_network().isa,
     }
     single, absent = forward(1)
@@ -288,8 +310,8 @@ def main() -> int:
     if absent:
         print(f"\nleft out: {', '.join(absent)}")
     results["left_out"] = absent
-    if OPTIONS.output:
-        Path(OPTIONS.output).write_text(json.dumps(results, indent=1) + "\n")
+    if OPTIONS.json:
+        Path(OPTIONS.json).write_text(json.dumps(results, indent=1) + "\n")
     return 0
 
 
