@@ -340,6 +340,18 @@ def test_the_guard_leaves_out_the_sample() -> None:
     assert guarded.layers[0].weights == pytest.approx(clean.layers[0].weights, abs=1e-5)
 
 
+def test_validation_measures_the_samples_that_count() -> None:
+    x, labels = spoilt()
+    skip = GradientGuardStrategy.SKIP_BATCH
+    result = train(classifier(), x, labels, gradient_guard=skip, validation_fraction=0.5, batch_size=1, max_epochs=2)
+    assert all(math.isfinite(record.validation_loss or math.nan) for record in result.history)
+    bad = np.full((3, 4), np.nan)
+    with pytest.raises(InvalidInputError, match="no validation sample counts"):
+        train(classifier(), *blobs(), gradient_guard=skip, validation=(bad, [0, 1, 2]))
+    with pytest.raises(NumericInstability, match="row 0 of the input"):
+        train(classifier(), *blobs(), validation=(bad, [0, 1, 2]))
+
+
 @pytest.mark.parametrize("guard", list(GradientGuardStrategy))
 def test_an_epoch_without_a_usable_batch_is_an_error(guard: GradientGuardStrategy) -> None:
     with pytest.raises((TrainingError, NumericInstability)):

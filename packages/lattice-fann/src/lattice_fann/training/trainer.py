@@ -107,8 +107,19 @@ class BackpropTrainer:
             stratify = self._loss.wants_distributions
             generator = random_generator(state.seed, _SPLIT_STREAM)
             data, held_out = split(data, config.validation_fraction, generator, stratify=stratify)
+        if held_out is not None:
+            held_out = self._measurable(held_out)
         run = _Run(self.network, config, self._loss, data, held_out, state)
         return run.train(callbacks)
+
+    def _measurable(self, held_out: DataSet) -> DataSet:
+        """The validation samples that count: with a weight and, unless the guard is ERROR, with finite inputs."""
+        counts = np.ones(len(held_out), dtype=np.bool_) if held_out.weights is None else held_out.weights > 0
+        if self.config.gradient_guard is not GradientGuardStrategy.ERROR:
+            counts &= np.isfinite(held_out.inputs).all(axis=1)
+        if not counts.any():
+            raise InvalidInputError("no validation sample counts: all have weight zero or inputs that are not finite")
+        return held_out if counts.all() else held_out.rows(np.flatnonzero(counts).astype(np.int64))
 
     def _begin(self, resume_from: TrainingState | None) -> TrainingState:
         network = self.network
