@@ -106,6 +106,7 @@ cdef lattice_pool *pool = lattice_pool_shared()
 cdef int64_t LONG_CALL = 1 << 20  # multiply-adds from which one row is worth releasing the GIL
 cdef int64_t BLOCK_FLOATS = 1 << 14  # of a layer's weights in one task of training
 cdef int64_t TASK_ROWS = 64  # most rows of a batch in one task of training
+cdef int64_t FEWEST_ROWS = 12  # fewest rows worth a task of their own
 
 
 def select_isa(requested=None):
@@ -504,9 +505,7 @@ cdef class StepEngine:
         self.step.rows = rows
         self.step.sanitize = sanitize
         threads = self.threads(rows)
-        self.step.row_tasks = max(threads, fann_divide_up(rows, TASK_ROWS))
-        if self.step.row_tasks > rows:
-            self.step.row_tasks = rows
+        self.step.row_tasks = max(min(threads, fann_divide_up(rows, FEWEST_ROWS)), fann_divide_up(rows, TASK_ROWS))
         with nogil:
             status = fann_gradient(&self.step, self.engine.table, pool, threads, &loss, &squares, &fault)
         self.busy = False

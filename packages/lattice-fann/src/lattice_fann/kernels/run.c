@@ -11,6 +11,8 @@
 #define WORTH_THREADS (1 << 20)
 /* Rows taken through all layers together: enough to use a weight many times, few enough to stay in L2. */
 #define CHUNK_ROWS 192
+/* And the fewest worth a thread of their own: a row tile or two. */
+#define FEWEST_ROWS 12
 #define STACK_FLOATS 8192
 
 #if defined(__x86_64__)
@@ -85,6 +87,8 @@ int fann_forward_batch(const fann_network *network, const fann_kernel_table *tab
     const int64_t work = rows * multiply_adds(network);
     int threads = work >= WORTH_THREADS ? pool->get_threads(pool) : 1;
     int64_t chunk_rows = fann_divide_up(rows, threads);
+    if (chunk_rows < FEWEST_ROWS)
+        chunk_rows = FEWEST_ROWS;
     if (chunk_rows > CHUNK_ROWS)
         chunk_rows = CHUNK_ROWS;
     const int64_t chunks = fann_divide_up(rows, chunk_rows);
