@@ -90,7 +90,7 @@ LATTICE_INLINE float row_maximum(const float *z, int64_t n)
 }
 
 /* y = softmax(z scale) over one row, zeros in the padding; returns the sum of exp(scale (z - max)). z and y may be one. */
-LATTICE_INLINE float softmax_row(const float *z, float *y, int64_t n, float scale, float maximum)
+static float softmax_row(const float *z, float *y, int64_t n, float scale, float maximum)
 {
     f32x16 sum = f32x16_zero();
     for (int64_t i = 0; i < n; i += 16) {
@@ -106,8 +106,8 @@ LATTICE_INLINE float softmax_row(const float *z, float *y, int64_t n, float scal
 }
 
 /* Rows of `z` through an activation into `y` (which may be z). Returns 1 if every result is finite. */
-LATTICE_INLINE int activate_rows(int activation, float slope, const float *z, float *y, int64_t rows, int64_t n,
-                                 int64_t stride)
+static int activate_rows(int activation, float slope, const float *z, float *y, int64_t rows, int64_t n,
+                         int64_t stride)
 {
     const f32x16 alpha = f32x16_set1(slope);
     f32x16 defects = f32x16_zero();
@@ -151,8 +151,8 @@ LATTICE_INLINE int activate_rows(int activation, float slope, const float *z, fl
 }
 
 /* deltas *= f'(z, y) over rows: not for softmax, whose derivative is a matrix. */
-LATTICE_INLINE void multiply_by_derivative(int activation, float slope, const float *z, const float *y, float *deltas,
-                                           int64_t rows, int64_t n, int64_t stride)
+static void multiply_by_derivative(int activation, float slope, const float *z, const float *y, float *deltas,
+                                   int64_t rows, int64_t n, int64_t stride)
 {
     const f32x16 alpha = f32x16_set1(slope);
 #define OVER_ROWS(constant)                                                                                            \

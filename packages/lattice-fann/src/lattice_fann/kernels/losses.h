@@ -37,7 +37,7 @@ LATTICE_INLINE float cross_entropy_row(const float *z, const float *t, int64_t n
     return f32x16_fold_add(sum);
 }
 
-LATTICE_INLINE float loss_row(int loss, float parameter, const float *z, const float *y, const float *t, int64_t n)
+static float loss_row(int loss, float parameter, const float *z, const float *y, const float *t, int64_t n)
 {
     if (loss == FANN_LOSS_GIVEN_GRADIENT)
         return 0.0f;
@@ -80,8 +80,8 @@ LATTICE_INLINE float loss_row(int loss, float parameter, const float *z, const f
 }
 
 /* Writes weight * dL/dz to `delta`, zeros in the padding. */
-LATTICE_INLINE void loss_gradient_row(int loss, float parameter, int activation, float slope, const float *z,
-                                      const float *y, const float *t, int64_t n, float weight, float *delta)
+static void loss_gradient_row(int loss, float parameter, int activation, float slope, const float *z,
+                              const float *y, const float *t, int64_t n, float weight, float *delta)
 {
     if (loss == FANN_LOSS_CROSS_ENTROPY || loss == FANN_LOSS_KL) {
         /* T (s softmax(z / T) - t) with s = sum t: s is 1 for distributions, and this is exact for any t */

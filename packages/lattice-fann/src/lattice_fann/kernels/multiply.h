@@ -136,9 +136,9 @@ LATTICE_INLINE void multiply_row_tile(int by, const float *a, int64_t stride, in
     }
 }
 
-LATTICE_INLINE void multiply(int by, const float *a, int64_t stride, int64_t rows, const float *b, int64_t b_stride,
-                             int64_t panels, int64_t k, const float *start, int64_t start_stride, float *c,
-                             int64_t c_stride)
+static void multiply(int by, const float *a, int64_t stride, int64_t rows, const float *b, int64_t b_stride,
+                     int64_t panels, int64_t k, const float *start, int64_t start_stride, float *c,
+                     int64_t c_stride)
 {
     if (rows <= TILE_ROWS) {
         if (rows > 0)

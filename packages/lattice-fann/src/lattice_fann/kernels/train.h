@@ -87,7 +87,7 @@ static void train_rows(const fann_step *step, int64_t task)
 }
 
 /* Sum of squares of a stretch of gradients; sets *fault if one is not finite, or clears such values when sanitizing. */
-LATTICE_INLINE double inspect_gradients(float *gradient, int64_t count, int sanitize, int *fault)
+static double inspect_gradients(float *gradient, int64_t count, int sanitize, int *fault)
 {
     double squares = 0.0;
     f32x16 defects = f32x16_zero();
