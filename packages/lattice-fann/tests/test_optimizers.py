@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lattice_fann import Activation, BackpropTrainer, Layer, Network, Optimizer, TrainingConfig
+from lattice_fann import (
+    Activation,
+    BackpropTrainer,
+    Layer,
+    Network,
+    NetworkBuilder,
+    Optimizer,
+    TrainingConfig,
+    gradients,
+)
 
 GOLDENS = Path(__file__).parent / "data" / "torch_trajectories.npz"
 
@@ -41,3 +50,16 @@ def test_trajectories_are_those_of_pytorch(goldens: dict[str, np.ndarray], name:
             (layer.biases, goldens[f"{name}_bias_{i}"]),
         ):
             assert np.linalg.norm(mine - wanted) <= 1e-5 * np.linalg.norm(wanted)
+
+
+def test_a_step_moves_every_parameter_of_a_wide_layer_once() -> None:
+    """Wide layers are updated in blocks; the first block moves the biases, and no other."""
+    network = NetworkBuilder().input(400).hidden(200, Activation.TANH).output(3, Activation.SOFTMAX).build(seed=0)
+    generator = np.random.RandomState(0)
+    x, labels = generator.standard_normal((50, 400)).astype(np.float32), generator.randint(0, 3, 50)
+    before, step = network.parameter_vector(), gradients(network, x, labels).vector()
+    assert np.abs(step).min() < np.abs(step).max()
+    config = TrainingConfig(learning_rate=0.5, momentum=0.0, weight_decay=0.0, batch_size=50, max_epochs=1, seed=0)
+    BackpropTrainer(network, config).train(x, labels)
+    assert network.parameter_vector() - before == pytest.approx(-0.5 * step, rel=1e-3, abs=1e-6)
+    assert np.abs(network.layers[0].biases).min() > 0
