@@ -1,0 +1,105 @@
+"""Activations: what a layer applies to its sums."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lattice_fann.errors import InvalidInputError
+
+__all__ = ["DEFAULT_LEAKY_ALPHA", "Activation"]
+
+DEFAULT_LEAKY_ALPHA = 0.01
+
+_TAGS = ("Linear", "Sigmoid", "Tanh", "ReLU", "LeakyReLU", "Softmax", "GELU", "SiLU")
+
+
+@dataclass(frozen=True)
+class Activation:
+    """One activation function. Use the members (``Activation.RELU``, ...) or :meth:`leaky_relu`.
+
+    ===============  =====================================================
+    ``LINEAR``       z
+    ``SIGMOID``      1 / (1 + exp(-z))
+    ``TANH``         tanh(z)
+    ``RELU``         max(0, z)
+    ``LEAKY_RELU``   z, or alpha z where z < 0; alpha is 0.01
+    ``SOFTMAX``      exp(z) / sum exp(z), on the last layer only
+    ``GELU``         z (1 + erf(z / sqrt 2)) / 2
+    ``SILU``         z / (1 + exp(-z))
+    ===============  =====================================================
+
+    Attributes:
+        tag: the number that stands for it in files.
+        alpha: the slope of the leaky ReLU below zero, 0 for the others. Kept as float32 keeps it.
+    """
+
+    tag: int
+    alpha: float = 0.0
+
+    LINEAR: ClassVar[Activation]
+    SIGMOID: ClassVar[Activation]
+    TANH: ClassVar[Activation]
+    RELU: ClassVar[Activation]
+    LEAKY_RELU: ClassVar[Activation]
+    SOFTMAX: ClassVar[Activation]
+    GELU: ClassVar[Activation]
+    SILU: ClassVar[Activation]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tag < len(_TAGS):
+            raise InvalidInputError(f"there is no activation with tag {self.tag}; tags are 0 to {len(_TAGS) - 1}")
+        if not math.isfinite(self.alpha) or abs(self.alpha) > 1e30:
+            raise InvalidInputError(f"alpha must be a finite number, not {self.alpha}")
+
+    @classmethod
+    def leaky_relu(cls, alpha: float = DEFAULT_LEAKY_ALPHA) -> Activation:
+        """Return the leaky ReLU with slope ``alpha`` below zero."""
+        import struct
+
+        try:
+            (stored,) = struct.unpack("<f", struct.pack("<f", alpha))
+        except (struct.error, OverflowError):
+            raise InvalidInputError(f"alpha must be a finite number, not {alpha!r}") from None
+        return cls(4, stored)
+
+    @classmethod
+    def from_name(cls, name: str, alpha: float | None = None) -> Activation:
+        """Return the activation called ``name``, in any case, with or without ``_``: ``"relu"``, ``"LeakyReLU"``."""
+        wanted = name.replace("_", "").replace("-", "").lower()
+        wanted = {"logistic": "sigmoid", "identity": "linear", "swish": "silu"}.get(wanted, wanted)
+        for tag, known in enumerate(_TAGS):
+            if known.lower() == wanted:
+                if tag == 4:
+                    return cls.leaky_relu(DEFAULT_LEAKY_ALPHA if alpha is None else alpha)
+                return cls(tag)
+        raise InvalidInputError(f"there is no activation named {name!r}; there are {', '.join(_TAGS)}")
+
+    @property
+    def name(self) -> str:
+        """The activation's name, as it stands in :meth:`Network.architecture`."""
+        return _TAGS[self.tag]
+
+    @property
+    def is_softmax(self) -> bool:
+        """Whether this is the softmax, which normalises a whole row."""
+        return self.tag == 5
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether every output lies in [-1, 1]."""
+        return self.name in ("Sigmoid", "Tanh", "Softmax")
+
+    def __repr__(self) -> str:
+        return f"Activation.leaky_relu({self.alpha!r})" if self.tag == 4 else f"<Activation {self.name}>"
+
+
+Activation.LINEAR = Activation(0)
+Activation.SIGMOID = Activation(1)
+Activation.TANH = Activation(2)
+Activation.RELU = Activation(3)
+Activation.LEAKY_RELU = Activation.leaky_relu()
+Activation.SOFTMAX = Activation(5)
+Activation.GELU = Activation(6)
+Activation.SILU = Activation(7)

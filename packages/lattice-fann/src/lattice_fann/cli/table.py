@@ -1,0 +1,171 @@
+"""Tables from .csv and .npz files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_fann.errors import InvalidInputError
+
+__all__ = ["Table", "read_inputs", "read_table"]
+
+Float32Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Inputs (samples, columns), the columns' names, and the target (samples,) or (samples, outputs)."""
+
+    inputs: Float32Array
+    columns: list[str]
+    target: npt.NDArray[Any]
+
+
+def read_table(name: str, target: str, inputs: str | None) -> Table:
+    """Return the inputs and the target of a training file.
+
+    Raises:
+        InvalidInputError: no such column or array, or cells that are no numbers.
+        OSError: the file cannot be read.
+    """
+    suffix = Path(name).suffix.lower()
+    if suffix == ".npz":
+        arrays = _arrays(name)
+        y = _pick(arrays, target, "--target", name)
+        others = {key: array for key, array in arrays.items() if key != target}
+        x = _matrix(_pick(others, inputs, "--inputs", name), name)
+        return Table(x, [f"{inputs or 'x'}[{i}]" for i in range(x.shape[1])], y)
+    if suffix != ".csv":
+        raise InvalidInputError(f"{name}: training data are .csv or .npz files")
+    if inputs is not None:
+        raise InvalidInputError("--inputs names an array of a .npz file; in a .csv file all other columns are inputs")
+    header, rows = _rows(name)
+    if header.count(target) != 1:
+        raise InvalidInputError(f"{name} has {header.count(target)} columns named {target!r}: {', '.join(header)}")
+    position = header.index(target)
+    kept = [i for i in range(len(header)) if i != position]
+    if not kept:
+        raise InvalidInputError(f"{name} has no column but the target")
+    texts = [row[position].strip() for row in rows]
+    for number, text in enumerate(texts, start=2):
+        if not text:
+            raise InvalidInputError(f"{name}, line {number}: the target {target!r} is empty")
+    return Table(_numbers(name, header, rows, kept), [header[i] for i in kept], _target(texts))
+
+
+def read_inputs(name: str, columns: list[str] | None, width: int, inputs: str | None) -> Float32Array:
+    """Return the inputs of a file to predict on: ``columns`` by name if the header has them, else all in order.
+
+    Raises:
+        InvalidInputError: columns are missing, or cells are no numbers.
+        OSError: the file cannot be read.
+    """
+    if Path(name).suffix.lower() == ".npz":
+        x = _matrix(_pick(_arrays(name), inputs, "--inputs", name), name)
+    else:
+        header, rows = _rows(name)
+        if columns is not None and set(columns) <= set(header):
+            kept = [header.index(column) for column in columns]
+        elif _is_number(header[0]):
+            rows = [header, *rows]
+            kept = list(range(len(header)))
+        elif columns is not None and any(column in header for column in columns):
+            missing = [column for column in columns if column not in header]
+            raise InvalidInputError(f"{name} lacks the columns {', '.join(missing[:10])}")
+        else:
+            kept = list(range(len(header)))
+        x = _numbers(name, header, rows, kept)
+    if x.shape[1] != width:
+        raise InvalidInputError(f"{name} has {x.shape[1]} input columns, the network takes {width}")
+    return x
+
+
+def _rows(name: str) -> tuple[list[str], list[list[str]]]:
+    raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    try:
+        text = raw.decode("utf-8-sig")  # some editors put a byte order mark first
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise InvalidInputError(f"{name}, line {line}: not UTF-8 (byte 0x{raw[error.start]:02x}): convert it") from None
+    try:
+        lines = [line for line in csv.reader(io.StringIO(text, newline=""), strict=True) if line]
+    except csv.Error as error:
+        raise InvalidInputError(f"{name}: {error}") from None
+    if not lines:
+        raise InvalidInputError(f"{name} is empty")
+    header, rows = [cell.strip() for cell in lines[0]], lines[1:]
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise InvalidInputError(f"{name}, line {number}: {len(row)} cells, the header has {len(header)}")
+    if not rows and not _is_number(header[0]):
+        raise InvalidInputError(f"{name} has a header and no rows")
+    return header, rows
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers(name: str, header: list[str], rows: list[list[str]], kept: list[int]) -> Float32Array:
+    try:
+        values = np.array([[float(row[i]) for i in kept] for row in rows], dtype=np.float64)
+    except ValueError:
+        values = None
+    if values is None or not np.isfinite(values).all():
+        for number, row in enumerate(rows, start=2):
+            for i in kept:
+                if not _is_number(row[i]) or not np.isfinite(float(row[i])):
+                    raise InvalidInputError(f"{name}, line {number}: {header[i]!r} is {row[i]!r}, no finite number")
+    assert values is not None
+    return values.astype(np.float32)
+
+
+def _target(texts: list[str]) -> npt.NDArray[Any]:
+    for kind in (int, float):
+        try:
+            array = np.array([kind(text) for text in texts])
+        except ValueError:
+            continue
+        if array.dtype.kind in "if" and np.isfinite(array).all():
+            return array
+    return np.array(texts)
+
+
+def _arrays(name: str) -> dict[str, npt.NDArray[Any]]:
+    try:
+        with Path(name).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, AttributeError) as error:
+        raise InvalidInputError(f"{name} is no .npz file of plain arrays: {error}") from None
+
+
+def _pick(arrays: dict[str, npt.NDArray[Any]], key: str | None, option: str, name: str) -> npt.NDArray[Any]:
+    if key is None:
+        if len(arrays) != 1:
+            raise InvalidInputError(f"{name} holds {', '.join(arrays) or 'nothing'}: name the array with {option}")
+        return next(iter(arrays.values()))
+    if key not in arrays:
+        raise InvalidInputError(f"{name} holds no array {key!r}; it holds {', '.join(arrays) or 'nothing else'}")
+    return arrays[key]
+
+
+def _matrix(array: npt.NDArray[Any], name: str) -> Float32Array:
+    if array.dtype.kind not in "biuf" or array.ndim < 2:
+        raise InvalidInputError(f"{name}: inputs must be numbers, one row a sample, not {array.dtype} {array.shape}")
+    x = np.ascontiguousarray(array.reshape(array.shape[0], -1), dtype=np.float32)
+    if not np.isfinite(x).all():
+        row, column = np.argwhere(~np.isfinite(x))[0]
+        raise InvalidInputError(f"{name}: the input at row {row}, column {column} is not finite")
+    return x

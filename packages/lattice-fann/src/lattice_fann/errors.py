@@ -1,0 +1,81 @@
+"""Every error that lattice_fann raises on purpose.
+
+One tree under :class:`FannError`; each class also derives from the builtin that a Python user would catch.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "FannError",
+    "FormatError",
+    "GradientError",
+    "InvalidInputError",
+    "InvalidNetworkError",
+    "NumericInstability",
+    "ShapeTooLargeError",
+    "SizeMismatchError",
+    "TrainingError",
+    "UnsupportedError",
+]
+
+
+class FannError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class InvalidInputError(FannError, ValueError):
+    """An argument has a value, type or shape that the call cannot take."""
+
+
+class SizeMismatchError(InvalidInputError):
+    """An array's size is not the one that the network or its companion array asks for."""
+
+
+class InvalidNetworkError(FannError, ValueError):
+    """Layers that make no network: none, widths that do not fit, a softmax that is not last, values not finite."""
+
+
+class ShapeTooLargeError(InvalidNetworkError):
+    """A tensor would hold more elements than ``MAX_ALLOWED_ELEMENTS``."""
+
+
+class FormatError(FannError, ValueError):
+    """Bytes or a file are no network: wrong magic or version, truncated, too long, or holding impossible values."""
+
+
+class UnsupportedError(FannError, ValueError):
+    """The request or file is well-formed but asks for what this package, or the chosen format, cannot express."""
+
+
+class TrainingError(FannError, RuntimeError):
+    """Training cannot go on. The network then holds its last good weights."""
+
+
+class GradientError(TrainingError, ArithmeticError):
+    """A gradient, the loss of a batch or an updated weight is not finite."""
+
+
+class NumericInstability(FannError, ArithmeticError):  # noqa: N818 - the name is fixed
+    """A value that is not finite came up in a forward pass.
+
+    Attributes:
+        layer: the layer whose output it is, from 0; None for the input itself.
+        row: the row of the batch, None for a single sample.
+        index: the position within the row.
+    """
+
+    def __init__(self, layer: int | None, index: int, row: int | None = None) -> None:
+        self.layer = layer
+        self.index = index
+        self.row = row
+        where = "the input" if layer is None else f"the output of layer {layer}"
+        of_row = "" if row is None else f" of row {row}"
+        advice = (
+            "clean the input"
+            if layer is None
+            else "look for exploding weights: a lower learning rate, clipping, scaling"
+        )
+        super().__init__(f"value {index}{of_row} of {where} is not finite: {advice}")
+
+    def __reduce__(self) -> tuple[type[NumericInstability], tuple[int | None, int, int | None]]:
+        return type(self), (self.layer, self.index, self.row)

@@ -1,0 +1,1 @@
+"""Classifier and regressor in scikit-learn's conventions, without importing it."""

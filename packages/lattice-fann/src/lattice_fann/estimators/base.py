@@ -1,0 +1,266 @@
+"""What classifier and regressor share: parameters, training, and scikit-learn's conventions by duck typing."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_fann.activation import Activation
+from lattice_fann.builder import NetworkBuilder
+from lattice_fann.errors import InvalidInputError, SizeMismatchError
+from lattice_fann.layer import Float32Array
+from lattice_fann.network import Network
+from lattice_fann.training.config import Optimizer, TrainingConfig
+from lattice_fann.training.result import TrainingResult
+from lattice_fann.training.schedules import Schedule
+from lattice_fann.training.state import TrainingState
+from lattice_fann.training.trainer import BackpropTrainer, Callback
+
+__all__ = ["BaseMLP", "Solver"]
+
+Solver = Literal["adam", "adamw", "sgd", "nesterov", "rmsprop", "rprop"]
+
+
+class BaseMLP:
+    """A network of dense layers that is made and trained by ``fit``.
+
+    Args:
+        hidden_layer_sizes: outputs of the hidden layers.
+        activation: of the hidden layers: a name such as ``"relu"``, ``"tanh"``, ``"gelu"``, or an Activation.
+        solver: the optimizer.
+        alpha: weight decay (L2, decoupled for adamw), whatever the batch size.
+        batch_size: samples in a mini-batch; ``"auto"`` is 64, or all if there are fewer.
+        learning_rate_init: step size before the schedule.
+        schedule: a learning-rate schedule, None for a constant rate.
+        max_iter: most passes over the data.
+        tol, n_iter_no_change: stop after so many epochs in which the monitored loss fell by no more than ``tol``.
+        early_stopping: monitor the loss on a part kept out of training, and end with the best epoch's weights.
+        validation_fraction: that part.
+        scale_inputs: learn mean and standard deviation of each column in ``fit`` and store the scaling in the network.
+        momentum: of sgd and nesterov.
+        max_gradient_norm: clip longer gradients; None does not.
+        random_state: seed of weights, shuffles and split; None takes entropy from the system.
+        verbose: print each epoch's loss.
+    """
+
+    network_: Network
+    loss_curve_: list[float]
+    loss_: float
+    n_iter_: int
+
+    def __init__(
+        self,
+        hidden_layer_sizes: int | Sequence[int] = (100,),
+        activation: str | Activation = "relu",
+        *,
+        solver: Solver = "adam",
+        alpha: float = 1e-4,
+        batch_size: int | Literal["auto"] = "auto",
+        learning_rate_init: float = 1e-3,
+        schedule: Schedule | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        n_iter_no_change: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        scale_inputs: bool = False,
+        momentum: float = 0.9,
+        max_gradient_norm: float | None = None,
+        random_state: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.solver = solver
+        self.alpha = alpha
+        self.batch_size = batch_size
+        self.learning_rate_init = learning_rate_init
+        self.schedule = schedule
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.scale_inputs = scale_inputs
+        self.momentum = momentum
+        self.max_gradient_norm = max_gradient_norm
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return sorted(name for name in inspect.signature(cls.__init__).parameters if name != "self")
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments by name. ``deep`` is there for scikit-learn; nothing is nested."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set constructor arguments by name.
+
+        Raises:
+            InvalidInputError: there is none of that name.
+        """
+        known = self._parameter_names()
+        for name, value in parameters.items():
+            if name not in known:
+                raise InvalidInputError(
+                    f"{type(self).__name__} has no parameter {name!r}; there are {', '.join(known)}"
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        changed = [
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if not (value is defaults[name].default or value == defaults[name].default)
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "network_")
+
+    def _solver(self) -> Optimizer:
+        try:
+            return Optimizer[str(self.solver).upper()]
+        except KeyError:
+            raise InvalidInputError(
+                f"solver is {self.solver!r}; take one of {', '.join(kind.name.lower() for kind in Optimizer)}"
+            ) from None
+
+    def _config(self, samples: int) -> TrainingConfig:
+        return TrainingConfig(
+            optimizer=self._solver(),
+            learning_rate=self.learning_rate_init,
+            momentum=self.momentum,
+            weight_decay=self.alpha,
+            batch_size=min(64, samples) if self.batch_size == "auto" else self.batch_size,
+            max_epochs=self.max_iter,
+            target_error=None,
+            schedule=self.schedule,
+            patience=self.n_iter_no_change,
+            min_delta=self.tol,
+            restore_best=self.early_stopping,
+            validation_fraction=self.validation_fraction if self.early_stopping else 0.0,
+            max_gradient_norm=self.max_gradient_norm,
+            seed=self.random_state,
+        )
+
+    def _build(self, inputs: int, outputs: int, last: Activation) -> Network:
+        hidden = self.activation if isinstance(self.activation, Activation) else Activation.from_name(self.activation)
+        if hidden.is_softmax:
+            raise InvalidInputError("softmax cannot be the activation of hidden layers")
+        sizes = self.hidden_layer_sizes
+        builder = NetworkBuilder().input(inputs)
+        for size in [sizes] if isinstance(sizes, (int, np.integer)) else sizes:
+            builder.hidden(int(size), hidden)
+        gated = hidden.name in ("ReLU", "LeakyReLU", "GELU", "SiLU")
+        initialization: Literal["he_uniform", "xavier_uniform"] = "he_uniform" if gated else "xavier_uniform"
+        return builder.output(outputs, last).build(seed=self.random_state, initialization=initialization)
+
+    def _train(
+        self,
+        x: Float32Array,
+        targets: npt.NDArray[Any],
+        last: Activation,
+        outputs: int,
+        sample_weight: npt.ArrayLike | None,
+    ) -> None:
+        config = self._config(len(x))
+        network = self._build(x.shape[1], outputs, last)
+        if self.scale_inputs:
+            network.fit_input_scaling(x)
+        result = BackpropTrainer(network, config).train(
+            x, targets, sample_weight=sample_weight, callbacks=self._callbacks()
+        )
+        self._state: TrainingState = result.state
+        self._take(network, result)
+
+    def _train_on(self, x: Float32Array, targets: npt.NDArray[Any], sample_weight: npt.ArrayLike | None) -> None:
+        """One more epoch on other data, the optimizer's memory kept."""
+        config = dataclasses.replace(
+            self._config(len(x)), max_epochs=self._state.epoch + 1, patience=None, validation_fraction=0.0
+        )
+        state = dataclasses.replace(self._state, parameters=self.network_.parameters.copy())
+        result = BackpropTrainer(self.network_, config).train(
+            x, targets, sample_weight=sample_weight, resume_from=state, callbacks=self._callbacks()
+        )
+        self._state = result.state
+        self.loss_curve_ = [*self.loss_curve_, *result.error_history]
+        self.loss_ = self.loss_curve_[-1]
+        self.n_iter_ += result.epochs_trained
+
+    def _begin_partial(self, x: Float32Array, outputs: int, last: Activation) -> None:
+        """An untrained network for the first call of partial_fit."""
+        network = self._build(x.shape[1], outputs, last)
+        if self.scale_inputs:
+            network.fit_input_scaling(x)
+        nothing = np.zeros((1, outputs)) if not last.is_softmax else np.zeros(1, dtype=np.int64)
+        config = dataclasses.replace(self._config(1), max_epochs=0, validation_fraction=0.0)
+        result = BackpropTrainer(network, config).train(np.zeros((1, x.shape[1])), nothing)
+        self._state = result.state
+        self._take(network, result)
+
+    def _take(self, network: Network, result: TrainingResult) -> None:
+        self.network_ = network
+        self.n_features_in_ = network.num_inputs
+        self.n_outputs_ = network.num_outputs
+        self.n_layers_ = len(network.layers) + 1
+        self.out_activation_ = network.layers[-1].activation.name.lower()
+        self.history_ = result.history
+        self.loss_curve_ = result.error_history
+        self.n_iter_ = result.epochs_trained
+        self.loss_ = result.final_error
+        self.best_loss_ = min(result.error_history, default=result.final_error)
+        validation = [record.validation_loss for record in result.history if record.validation_loss is not None]
+        self.validation_losses_ = validation or None
+
+    def _callbacks(self) -> list[Callback]:
+        if not self.verbose:
+            return []
+        return [lambda record: print(f"epoch {record.epoch + 1}: loss {record.loss:.6f}")]
+
+    def _fitted(self) -> Network:
+        if not hasattr(self, "network_"):
+            raise InvalidInputError(f"this {type(self).__name__} is not fitted yet: call fit first")
+        return self.network_
+
+    @property
+    def coefs_(self) -> list[Float32Array]:
+        """Weights of each layer as scikit-learn has them, (inputs, outputs); views of the network's memory."""
+        return [layer.weights.T for layer in self._fitted().layers]
+
+    @property
+    def intercepts_(self) -> list[Float32Array]:
+        """Biases of each layer."""
+        return [layer.biases for layer in self._fitted().layers]
+
+    def _inputs(self, x: npt.ArrayLike, *, known: bool) -> Float32Array:
+        """Samples as a float32 matrix of the right width, all finite."""
+        array = np.asarray(x)
+        if array.dtype.kind == "O":
+            try:
+                array = array.astype(np.float64)
+            except (TypeError, ValueError) as error:
+                raise InvalidInputError(f"X must be numbers: {error}") from None
+        if array.dtype.kind not in "biuf" or array.ndim != 2:
+            raise SizeMismatchError(
+                f"X must be a matrix of numbers (samples, features), not {array.dtype} {array.shape}"
+            )
+        if not array.shape[0] or not array.shape[1]:
+            raise SizeMismatchError(f"X has shape {array.shape}: at least one sample and one feature are needed")
+        if known and array.shape[1] != self._fitted().num_inputs:
+            raise SizeMismatchError(f"X has {array.shape[1]} features, this was fitted with {self.network_.num_inputs}")
+        with np.errstate(over="ignore"):
+            converted = np.ascontiguousarray(array, dtype=np.float32)
+        if not np.isfinite(converted).all():
+            row, column = np.argwhere(~np.isfinite(converted))[0]
+            raise InvalidInputError(f"X has a value that is not finite at sample {row}, feature {column}")
+        return converted

@@ -1,0 +1,147 @@
+"""A classifier for labels of any type."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_fann.activation import Activation
+from lattice_fann.errors import InvalidInputError, SizeMismatchError
+from lattice_fann.estimators.base import BaseMLP
+from lattice_fann.layer import Float32Array
+
+__all__ = ["MLPClassifier"]
+
+
+class MLPClassifier(BaseMLP):
+    """A softmax classifier in scikit-learn's conventions; the arguments stand at :class:`BaseMLP`.
+
+    Attributes after ``fit``:
+        classes_: the labels, sorted.
+        network_: the :class:`Network`.
+        loss_curve_, n_iter_, loss_, history_: how training went.
+
+    >>> from lattice_fann import MLPClassifier
+    >>> x, y = [[0.0], [0.1], [0.9], [1.0]], ["no", "no", "yes", "yes"]
+    >>> model = MLPClassifier(8, random_state=0, max_iter=300, learning_rate_init=0.05).fit(x, y)
+    >>> model.predict([[0.05], [0.95]]).tolist()
+    ['no', 'yes']
+    """
+
+    _estimator_type = "classifier"
+
+    def fit(self, x: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> Self:
+        """Make a network and train it.
+
+        Args:
+            x: (samples, features), finite numbers.
+            y: (samples,) labels: numbers, texts, booleans, anything that sorts.
+            sample_weight: (samples,), not negative.
+
+        Raises:
+            InvalidInputError, SizeMismatchError: data that do not fit, or fewer than two classes.
+            NumericInstability, GradientError: training diverged.
+        """
+        samples = self._inputs(x, known=False)
+        labels = _labels(y, len(samples))
+        try:
+            classes, targets = np.unique(labels, return_inverse=True)
+        except TypeError as error:
+            raise InvalidInputError(f"the labels cannot be sorted: {error}") from None
+        if classes.size < 2:
+            raise InvalidInputError(f"there is only the class {classes[0]!r}: a classifier needs at least two")
+        self._train(samples, targets.astype(np.int64), Activation.SOFTMAX, int(classes.size), sample_weight)
+        self.classes_ = classes
+        return self
+
+    def partial_fit(
+        self,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        classes: npt.ArrayLike | None = None,
+        sample_weight: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Train for one more epoch on these samples.
+
+        Args:
+            x: (samples, features).
+            y: (samples,) labels.
+            classes: all labels that will ever come, needed in the first call unless ``fit`` was called before.
+            sample_weight: (samples,).
+
+        Works after ``fit``, with early stopping or without: training goes on from the weights that ``fit`` ended with.
+
+        Raises:
+            InvalidInputError: ``classes`` missing in the first call, different later, or a label not among them.
+        """
+        started = hasattr(self, "network_")
+        samples = self._inputs(x, known=started)
+        labels = _labels(y, len(samples))
+        if not started:
+            if classes is None:
+                raise InvalidInputError("the first call needs all labels: partial_fit(x, y, classes=...)")
+            known = np.unique(np.asarray(classes))
+            if known.size < 2:
+                raise InvalidInputError("a classifier needs at least two classes")
+        else:
+            known = self.classes_
+            if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), known):
+                raise InvalidInputError(f"classes differ from those known, {known.tolist()}: they cannot change")
+        positions = np.clip(np.searchsorted(known, labels), 0, known.size - 1)
+        unseen = known[positions] != labels
+        if unseen.any():
+            raise InvalidInputError(
+                f"the label {labels[unseen][0]!r} is not one of the classes {known.tolist()}: name it in the first call"
+            )
+        if not started:
+            self._begin_partial(samples, int(known.size), Activation.SOFTMAX)
+            self.classes_ = known
+        self._train_on(samples, positions.astype(np.int64), sample_weight)
+        return self
+
+    def predict_proba(self, x: npt.ArrayLike) -> Float32Array:
+        """Return the classes' probabilities, (samples, classes), in the order of ``classes_``."""
+        self._fitted()
+        return self.network_.forward_batch(self._inputs(x, known=True))
+
+    def predict_log_proba(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return the logarithms of the probabilities."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(x).astype(np.float64))
+
+    def predict(self, x: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Return the most probable labels, (samples,)."""
+        best = self.predict_proba(x).argmax(axis=1)
+        labels: npt.NDArray[Any] = self.classes_[best]
+        return labels
+
+    def score(self, x: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Return the (weighted) part of the samples whose label is predicted."""
+        predicted = self.predict(x)
+        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        return float(np.average(predicted == _labels(y, len(predicted)), weights=weights))
+
+    def __sklearn_tags__(self) -> Any:
+        utils: Any = importlib.import_module("sklearn.utils")  # only scikit-learn asks for these
+        return utils.Tags(
+            estimator_type="classifier",
+            target_tags=utils.TargetTags(required=True),
+            transformer_tags=None,
+            classifier_tags=utils.ClassifierTags(),
+            regressor_tags=None,
+            input_tags=utils.InputTags(),
+        )
+
+
+def _labels(y: npt.ArrayLike, samples: int) -> npt.NDArray[Any]:
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.shape != (samples,):
+        raise SizeMismatchError(f"y must have one label a sample, shape ({samples},), not {labels.shape}")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise InvalidInputError("a label is not finite")
+    return labels

@@ -1,0 +1,105 @@
+"""A regressor for one or several targets."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_fann.activation import Activation
+from lattice_fann.errors import InvalidInputError, SizeMismatchError
+from lattice_fann.estimators.base import BaseMLP
+from lattice_fann.layer import Float32Array
+
+__all__ = ["MLPRegressor"]
+
+
+class MLPRegressor(BaseMLP):
+    """A least-squares regressor in scikit-learn's conventions; the arguments stand at :class:`BaseMLP`.
+
+    Attributes after ``fit``:
+        network_: the :class:`Network`.
+        loss_curve_, n_iter_, loss_, history_: how training went.
+    """
+
+    _estimator_type = "regressor"
+
+    def fit(self, x: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> Self:
+        """Make a network and train it.
+
+        Args:
+            x: (samples, features), finite numbers.
+            y: (samples,) or (samples, targets) numbers.
+            sample_weight: (samples,), not negative.
+
+        Raises:
+            InvalidInputError, SizeMismatchError: data that do not fit.
+            NumericInstability, GradientError: training diverged.
+        """
+        samples = self._inputs(x, known=False)
+        targets, flat = _targets(y, len(samples))
+        self._train(samples, targets, Activation.LINEAR, targets.shape[1], sample_weight)
+        self._flat = flat
+        return self
+
+    def partial_fit(self, x: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> Self:
+        """Train for one more epoch on these samples. Works after ``fit``, with early stopping or without.
+
+        Raises:
+            InvalidInputError, SizeMismatchError: data that do not fit, or another number of targets than before.
+        """
+        started = hasattr(self, "network_")
+        samples = self._inputs(x, known=started)
+        targets, flat = _targets(y, len(samples))
+        if not started:
+            self._begin_partial(samples, targets.shape[1], Activation.LINEAR)
+            self._flat = flat
+        elif targets.shape[1] != self.network_.num_outputs:
+            raise SizeMismatchError(
+                f"y has {targets.shape[1]} targets, this was fitted with {self.network_.num_outputs}"
+            )
+        self._train_on(samples, targets, sample_weight)
+        return self
+
+    def predict(self, x: npt.ArrayLike) -> Float32Array:
+        """Return the predictions, shaped as ``y`` was: (samples,) or (samples, targets)."""
+        self._fitted()
+        predicted = self.network_.forward_batch(self._inputs(x, known=True))
+        return predicted[:, 0] if self._flat else predicted
+
+    def score(self, x: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
+        """Return the coefficient of determination R^2, averaged over the targets."""
+        predicted = self.predict(x).reshape(len(np.asarray(x)), -1).astype(np.float64)
+        targets = _targets(y, len(predicted))[0].astype(np.float64)
+        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        mean = np.asarray(np.average(targets, axis=0, weights=weights))
+        residual = np.asarray(np.average((targets - predicted) ** 2, axis=0, weights=weights))
+        spread = np.asarray(np.average((targets - mean) ** 2, axis=0, weights=weights))
+        constant = np.where(residual == 0, 1.0, 0.0)
+        return float(np.where(spread > 0, 1 - residual / np.where(spread > 0, spread, 1.0), constant).mean())
+
+    def __sklearn_tags__(self) -> Any:
+        utils: Any = importlib.import_module("sklearn.utils")  # only scikit-learn asks for these
+        return utils.Tags(
+            estimator_type="regressor",
+            target_tags=utils.TargetTags(required=True, multi_output=True),
+            transformer_tags=None,
+            classifier_tags=None,
+            regressor_tags=utils.RegressorTags(),
+            input_tags=utils.InputTags(),
+        )
+
+
+def _targets(y: npt.ArrayLike, samples: int) -> tuple[Float32Array, bool]:
+    array = np.asarray(y)
+    if array.dtype.kind not in "biuf":
+        raise InvalidInputError(f"y must be numbers, not {array.dtype}")
+    if array.ndim not in (1, 2) or array.shape[0] != samples or not array.size:
+        raise SizeMismatchError(f"y must have shape ({samples},) or ({samples}, targets), not {array.shape}")
+    with np.errstate(over="ignore"):
+        targets = np.ascontiguousarray(array.reshape(samples, -1), dtype=np.float32)
+    if not np.isfinite(targets).all():
+        raise InvalidInputError("y has a value that is not finite")
+    return targets, array.ndim == 1

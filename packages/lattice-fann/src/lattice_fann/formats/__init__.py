@@ -1,0 +1,1 @@
+"""How networks are stored: one module a format."""

@@ -1,0 +1,1 @@
+"""Learning from single events: elastic weight consolidation and policy-gradient training of routers."""

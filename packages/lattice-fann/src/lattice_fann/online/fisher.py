@@ -1,0 +1,97 @@
+"""Elastic weight consolidation: what was learned before resists being overwritten [Kirkpatrick et al. 2017]."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_fann.errors import InvalidInputError, SizeMismatchError
+from lattice_fann.layer import Float32Array
+
+__all__ = ["DiagonalFisher"]
+
+_NEGLIGIBLE = 1e-8
+
+
+class DiagonalFisher:
+    """The diagonal of the Fisher information, as a moving average of squared gradients, and an anchor.
+
+    Vectors are laid out as :meth:`Network.parameter_vector`; one of another length is refused.
+
+    Args:
+        size: number of parameters.
+        decay: of the moving average, in (0, 1).
+
+    Attributes:
+        values: (size,) float32, the average.
+        anchor: (size,) float32, the parameters that the penalty pulls towards; None until set.
+    """
+
+    def __init__(self, size: int, decay: float = 0.99) -> None:
+        if not size >= 1:
+            raise InvalidInputError(f"size is {size}; it must be at least 1")
+        if not 0 < decay < 1:
+            raise InvalidInputError(f"decay is {decay}; it must be in (0, 1)")
+        self.decay = float(decay)
+        self.values: Float32Array = np.zeros(size, dtype=np.float32)
+        self.anchor: Float32Array | None = None
+
+    def observe_gradient(self, gradient: npt.ArrayLike) -> None:
+        """Take a gradient into the average: values = decay * values + (1 - decay) * gradient^2.
+
+        Raises:
+            InvalidInputError: it holds a value that is not finite, or whose square is not.
+        """
+        vector = self._vector(gradient, "gradient")
+        with np.errstate(over="ignore"):
+            updated = np.float32(self.decay) * self.values + np.float32(1 - self.decay) * vector * vector
+        if not np.isfinite(updated).all():
+            raise InvalidInputError("the square of a gradient entry is beyond float32")
+        self.values = updated
+
+    def set_anchor(self, parameters: npt.ArrayLike) -> None:
+        """Make ``parameters`` what the penalty pulls towards."""
+        self.anchor = self._vector(parameters, "parameters").copy()
+
+    def penalty(self, parameters: npt.ArrayLike, strength: float) -> float:
+        """Return strength / 2 * sum of values * (parameters - anchor)^2; 0 before an anchor is set."""
+        vector = self._vector(parameters, "parameters")
+        if self.anchor is None:
+            return 0.0
+        distance = vector.astype(np.float64) - self.anchor
+        return float(0.5 * self._strength(strength) * (self.values * distance * distance).sum())
+
+    def penalty_gradient(self, parameters: npt.ArrayLike, strength: float) -> Float32Array:
+        """Return the penalty's gradient, strength * values * (parameters - anchor); zeros before an anchor is set."""
+        vector = self._vector(parameters, "parameters")
+        if self.anchor is None:
+            return np.zeros_like(self.values)
+        pull = np.float32(self._strength(strength)) * self.values * (vector - self.anchor)
+        return np.asarray(pull, dtype=np.float32)
+
+    def project_delta(self, delta: npt.ArrayLike) -> Float32Array:
+        """Return a step with each entry scaled by 1 - values / max(values): what matters most stays where it is.
+
+        With no information yet (max below 1e-8) the step is returned as it is. Observe the gradient after projecting,
+        not before: otherwise a fresh average always blocks the largest entry of the very step at hand.
+        """
+        vector = self._vector(delta, "delta")
+        largest = float(self.values.max())
+        if largest < _NEGLIGIBLE:
+            return vector.copy()
+        freedom = np.maximum(np.float32(0), np.float32(1) - self.values / np.float32(largest))
+        return np.asarray(vector * freedom, dtype=np.float32)
+
+    def _vector(self, values: npt.ArrayLike, name: str) -> Float32Array:
+        vector = np.asarray(values, dtype=np.float32)
+        if vector.shape != self.values.shape:
+            raise SizeMismatchError(f"{name} has shape {vector.shape}, the Fisher information {self.values.shape}")
+        if not np.isfinite(vector).all():
+            raise InvalidInputError(f"{name} holds a value that is not finite")
+        return vector
+
+    @staticmethod
+    def _strength(strength: float) -> float:
+        if not 0 <= strength < np.inf:
+            raise InvalidInputError(f"strength is {strength}; it must be finite and at least 0")
+        return strength

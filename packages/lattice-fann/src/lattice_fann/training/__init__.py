@@ -1,0 +1,1 @@
+"""Training: losses, optimizers, schedules and the trainers that use them."""

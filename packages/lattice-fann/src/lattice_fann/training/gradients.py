@@ -1,0 +1,184 @@
+"""Gradients without training: for inspection, for other trainers, and checked against finite differences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_fann._engine import StepEngine
+from lattice_fann.errors import GradientError, InvalidInputError, NumericInstability
+from lattice_fann.layer import Float32Array
+from lattice_fann.network import Network
+from lattice_fann.training.data import prepare
+from lattice_fann.training.loss import Loss, check_loss, default_loss
+from lattice_fann.training.reference import Float64Array, ReferenceNetwork
+
+__all__ = ["GradientCheck", "Gradients", "backpropagate", "check_gradients", "gradients"]
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """A loss and its derivatives.
+
+    Attributes:
+        loss: the weighted mean over the samples.
+        weights: for each layer, (outputs, inputs).
+        biases: for each layer, (outputs,).
+    """
+
+    loss: float
+    weights: list[Float32Array]
+    biases: list[Float32Array]
+
+    def vector(self) -> Float32Array:
+        """Return all derivatives in one, laid out as :meth:`Network.parameter_vector`."""
+        parts = [part for pair in zip(self.weights, self.biases, strict=True) for part in pair]
+        return np.concatenate([part.ravel() for part in parts])
+
+
+@dataclass(frozen=True)
+class GradientCheck:
+    """How far gradients are apart.
+
+    Attributes:
+        finite_difference_error: of the float64 gradient against central differences of the float64 loss: the largest
+            difference divided by the gradient's largest entry.
+        float32_error: of the kernels' gradient against the float64 one: L2 norm of the difference divided by that of
+            the gradient.
+    """
+
+    finite_difference_error: float
+    float32_error: float
+
+
+def gradients(
+    network: Network,
+    inputs: npt.ArrayLike,
+    targets: npt.ArrayLike,
+    *,
+    loss: Loss | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    huber_delta: float = 1.0,
+    temperature: float = 1.0,
+) -> Gradients:
+    """Return the mean loss over the samples and its gradient, computed by the kernels that train.
+
+    Raises:
+        InvalidInputError: data or loss that do not fit.
+        NumericInstability: a forward value is not finite.
+        GradientError: a gradient is not finite.
+    """
+    chosen, parameter = _loss(network, loss, huber_delta, temperature)
+    data = prepare(network, inputs, targets, chosen, sample_weight=sample_weight)
+    shares = np.ones(len(data)) if data.weights is None else data.weights.astype(np.float64)
+    return _run(network, data.inputs, data.targets, shares / shares.sum(), chosen.value, parameter)
+
+
+def backpropagate(network: Network, inputs: npt.ArrayLike, output_gradients: npt.ArrayLike) -> Gradients:
+    """Return the gradient of a loss of the caller's own, from its derivatives by the network's outputs.
+
+    Args:
+        network: not changed.
+        inputs: (samples, inputs).
+        output_gradients: (samples, outputs), dL/dy; the samples' gradients are added up.
+
+    Returns:
+        Gradients whose ``loss`` is 0: it is not known here.
+
+    Raises:
+        SizeMismatchError: shapes that do not fit.
+        NumericInstability, GradientError: as for :func:`gradients`.
+    """
+    data = prepare(network, inputs, output_gradients, Loss.MSE)
+    return _run(network, data.inputs, data.targets, np.ones(len(data)), _GIVEN_GRADIENT, 1.0)
+
+
+_GIVEN_GRADIENT = 5
+
+
+def _run(
+    network: Network, inputs: Float32Array, targets: Float32Array, shares: Float64Array, loss: int, parameter: float
+) -> Gradients:
+    engine = StepEngine(network, len(inputs), loss, parameter)
+    order = np.arange(len(inputs), dtype=np.int64)
+    status, value, _, fault = engine.gradient(inputs, targets, order, shares.astype(np.float32), False)
+    if status == 0:
+        assert fault is not None
+        layer, row, index = fault
+        raise NumericInstability(layer, index, row)
+    if status == 2:
+        raise GradientError("a gradient is not finite")
+    views = [network._views(engine.gradients, i) for i in range(len(network.layers))]
+    return Gradients(value, [np.ascontiguousarray(w) for w, _ in views], [b.copy() for _, b in views])
+
+
+def check_gradients(
+    network: Network,
+    inputs: npt.ArrayLike,
+    targets: npt.ArrayLike,
+    *,
+    loss: Loss | None = None,
+    sample_weight: npt.ArrayLike | None = None,
+    huber_delta: float = 1.0,
+    temperature: float = 1.0,
+    step: float = 1e-5,
+    samples: int = 200,
+    seed: int = 0,
+) -> GradientCheck:
+    """Compare the gradient in float64 with finite differences, and the kernels' with the one in float64.
+
+    Args:
+        network, inputs, targets, loss, sample_weight, huber_delta, temperature: as for :func:`gradients`.
+        step: of the central differences.
+        samples: how many parameters are varied, drawn by ``seed``; all if there are no more.
+        seed: of that draw.
+    """
+    chosen, parameter = _loss(network, loss, huber_delta, temperature)
+    data = prepare(network, inputs, targets, chosen, sample_weight=sample_weight)
+    x, t = data.inputs.astype(np.float64), data.targets.astype(np.float64)
+    shares = np.ones(len(data)) if data.weights is None else data.weights.astype(np.float64)
+    twin = ReferenceNetwork.of(network)
+    by_weights, by_biases = twin.gradient(x, t, chosen, parameter, shares)
+    arrays: list[Float64Array] = [*twin.weights, *twin.biases]
+    exact = [*by_weights, *by_biases]
+    places = [(a, i) for a, array in enumerate(arrays) for i in range(array.size)]
+    if samples < len(places):
+        chosen_places = np.random.RandomState(seed).choice(len(places), samples, replace=False)
+        places = [places[i] for i in chosen_places]
+    largest = max(float(np.abs(array).max()) for array in exact)
+    worst = 0.0
+    for a, i in places:
+        array = arrays[a].reshape(-1)
+        kept = array[i]
+        array[i] = kept + step
+        above = twin.loss(x, t, chosen, parameter, shares)
+        array[i] = kept - step
+        below = twin.loss(x, t, chosen, parameter, shares)
+        array[i] = kept
+        worst = max(worst, abs((above - below) / (2 * step) - float(exact[a].reshape(-1)[i])))
+    own = gradients(
+        network,
+        data.inputs,
+        data.targets,
+        loss=chosen,
+        sample_weight=sample_weight,
+        huber_delta=huber_delta,
+        temperature=temperature,
+    )
+    difference = np.concatenate([(m - e).ravel() for m, e in zip([*own.weights, *own.biases], exact, strict=True)])
+    whole = np.concatenate([e.ravel() for e in exact])
+    norm = float(np.linalg.norm(whole))
+    return GradientCheck(
+        worst / largest if largest > 0 else worst, float(np.linalg.norm(difference)) / norm if norm > 0 else 0.0
+    )
+
+
+def _loss(network: Network, loss: Loss | None, huber_delta: float, temperature: float) -> tuple[Loss, float]:
+    chosen = default_loss(network) if loss is None else loss
+    check_loss(network, chosen)
+    parameter = huber_delta if chosen is Loss.HUBER else temperature
+    if not 0 < parameter < np.inf:
+        raise InvalidInputError(f"huber_delta and temperature must be finite and above 0, not {parameter}")
+    return chosen, parameter

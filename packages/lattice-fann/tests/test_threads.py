@@ -1,0 +1,73 @@
+"""Threads, forks, and what goes on beside training."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from lattice_fann import (
+    Activation,
+    BackpropTrainer,
+    InvalidInputError,
+    Network,
+    NetworkBuilder,
+    TrainingConfig,
+    get_num_threads,
+    set_num_threads,
+)
+
+
+def train(network: Network) -> bytes:
+    generator = np.random.RandomState(0)
+    x, labels = generator.standard_normal((600, 300)), generator.randint(0, 4, 600)
+    config = TrainingConfig(max_epochs=2, batch_size=200, seed=0, target_error=None)
+    BackpropTrainer(network, config).train(x, labels)
+    return network.to_bytes()
+
+
+def network() -> Network:
+    return NetworkBuilder().input(300).dense(200).output(4, Activation.SOFTMAX).build(seed=0)
+
+
+def test_the_number_of_threads_is_set_and_checked() -> None:
+    set_num_threads(3)
+    assert get_num_threads() == 3
+    for wrong in (0, -1, 257):
+        with pytest.raises(InvalidInputError, match="from 1 to 256"):
+            set_num_threads(wrong)
+    assert get_num_threads() == 3
+
+
+def test_trainings_side_by_side_give_the_bits_of_one_alone() -> None:
+    set_num_threads(2)
+    wanted = train(network())
+    results: list[bytes] = []
+    workers = [threading.Thread(target=lambda: results.append(train(network()))) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert results == [wanted] * 3
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_trains_and_runs() -> None:
+    set_num_threads(2)
+    wanted = train(network())
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        os._exit(0 if train(network()) == wanted else 1)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_subnormal_values_are_kept() -> None:
+    tiny = NetworkBuilder().input(1).output(1).build(seed=0)
+    tiny.layers[0].weights = [[1e-40]]
+    assert tiny.forward([1.0])[0] == np.float32(1e-40)
+    assert tiny.forward_batch([[1.0]])[0, 0] == np.float32(1e-40)
