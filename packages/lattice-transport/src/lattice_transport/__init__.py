@@ -1,0 +1,130 @@
+"""Optimal transport and drift detection as a light library.
+
+    from lattice_transport import PointClouds, solve
+
+    result = solve(None, None, PointClouds(x, y), epsilon=0.05)
+    result.transport_cost, result.converged, result.plan()
+
+Names are imported when they are first used: ``import lattice_transport`` by itself costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from lattice_transport._version import __version__
+
+if TYPE_CHECKING:
+    from lattice_transport.config import EpsilonSchedule, SinkhornConfig, SinkhornProgress
+    from lattice_transport.costs import PointClouds, cost_matrix
+    from lattice_transport.divergence import DivergenceResult, SelfTerm, self_term, sinkhorn_divergence
+    from lattice_transport.errors import (
+        CancelledError,
+        DimensionMismatchError,
+        EmptyProblemError,
+        InvalidEpsilonError,
+        InvalidInputError,
+        InvalidMarginalError,
+        InvalidScheduleError,
+        MarginalMassMismatchError,
+        MissingDependencyError,
+        MixedModelsError,
+        NonFiniteCostError,
+        NonFinitePointError,
+        NotConvergedError,
+        NumericalError,
+        TooFewSamplesError,
+        TransportError,
+        WorkspaceError,
+    )
+    from lattice_transport.exact import EmdResult, emd, sliced_wasserstein, wasserstein_1d
+    from lattice_transport.measures import normalize_weights, uniform_weights
+    from lattice_transport.result import SinkhornResult, SinkhornStage
+    from lattice_transport.sinkhorn import SinkhornWorkspace, solve, solve_batch
+    from lattice_transport.unbalanced import solve_unbalanced
+
+_MODULES: dict[str, tuple[str, ...]] = {
+    "config": ("EpsilonSchedule", "SinkhornConfig", "SinkhornProgress"),
+    "costs": ("PointClouds", "cost_matrix"),
+    "divergence": ("DivergenceResult", "SelfTerm", "self_term", "sinkhorn_divergence"),
+    "errors": (
+        "CancelledError",
+        "DimensionMismatchError",
+        "EmptyProblemError",
+        "InvalidEpsilonError",
+        "InvalidInputError",
+        "InvalidMarginalError",
+        "InvalidScheduleError",
+        "MarginalMassMismatchError",
+        "MissingDependencyError",
+        "MixedModelsError",
+        "NonFiniteCostError",
+        "NonFinitePointError",
+        "NotConvergedError",
+        "NumericalError",
+        "TooFewSamplesError",
+        "TransportError",
+        "WorkspaceError",
+    ),
+    "exact": ("EmdResult", "emd", "sliced_wasserstein", "wasserstein_1d"),
+    "measures": ("normalize_weights", "uniform_weights"),
+    "result": ("SinkhornResult", "SinkhornStage"),
+    "sinkhorn": ("SinkhornWorkspace", "solve", "solve_batch"),
+    "unbalanced": ("solve_unbalanced",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "CancelledError",
+    "DimensionMismatchError",
+    "DivergenceResult",
+    "EmdResult",
+    "EmptyProblemError",
+    "EpsilonSchedule",
+    "InvalidEpsilonError",
+    "InvalidInputError",
+    "InvalidMarginalError",
+    "InvalidScheduleError",
+    "MarginalMassMismatchError",
+    "MissingDependencyError",
+    "MixedModelsError",
+    "NonFiniteCostError",
+    "NonFinitePointError",
+    "NotConvergedError",
+    "NumericalError",
+    "PointClouds",
+    "SelfTerm",
+    "SinkhornConfig",
+    "SinkhornProgress",
+    "SinkhornResult",
+    "SinkhornStage",
+    "SinkhornWorkspace",
+    "TooFewSamplesError",
+    "TransportError",
+    "WorkspaceError",
+    "__version__",
+    "cost_matrix",
+    "emd",
+    "normalize_weights",
+    "self_term",
+    "sinkhorn_divergence",
+    "sliced_wasserstein",
+    "solve",
+    "solve_batch",
+    "solve_unbalanced",
+    "uniform_weights",
+    "wasserstein_1d",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'lattice_transport' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"lattice_transport.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
