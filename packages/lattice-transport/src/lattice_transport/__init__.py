@@ -16,6 +16,26 @@ from typing import TYPE_CHECKING, Any
 from lattice_transport._version import __version__
 
 if TYPE_CHECKING:
+    from lattice_transport.barycenters import (
+        BarycenterResult,
+        FreeSupportResult,
+        barycenter,
+        free_support_barycenter,
+    )
+    from lattice_transport.gaussian import (
+        Gaussian,
+        fit_gaussian,
+        gaussian_wasserstein,
+    )
+    from lattice_transport.plans import (
+        DivergenceGradient,
+        SparsePlan,
+        barycentric_projection,
+        divergence_gradient,
+        extract_sparse_plan,
+        transport_gradient,
+        weight_gradients,
+    )
     from lattice_transport.config import EpsilonSchedule, SinkhornConfig, SinkhornProgress
     from lattice_transport.costs import PointClouds, cost_matrix
     from lattice_transport.divergence import DivergenceResult, SelfTerm, self_term, sinkhorn_divergence
@@ -45,6 +65,26 @@ if TYPE_CHECKING:
     from lattice_transport.unbalanced import solve_unbalanced
 
 _MODULES: dict[str, tuple[str, ...]] = {
+    "barycenters": (
+        "BarycenterResult",
+        "FreeSupportResult",
+        "barycenter",
+        "free_support_barycenter",
+    ),
+    "gaussian": (
+        "Gaussian",
+        "fit_gaussian",
+        "gaussian_wasserstein",
+    ),
+    "plans": (
+        "DivergenceGradient",
+        "SparsePlan",
+        "barycentric_projection",
+        "divergence_gradient",
+        "extract_sparse_plan",
+        "transport_gradient",
+        "weight_gradients",
+    ),
     "config": ("EpsilonSchedule", "SinkhornConfig", "SinkhornProgress"),
     "costs": ("PointClouds", "cost_matrix"),
     "divergence": ("DivergenceResult", "SelfTerm", "self_term", "sinkhorn_divergence"),
@@ -76,12 +116,16 @@ _MODULES: dict[str, tuple[str, ...]] = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "BarycenterResult",
     "CancelledError",
     "DimensionMismatchError",
+    "DivergenceGradient",
     "DivergenceResult",
     "EmdResult",
     "EmptyProblemError",
     "EpsilonSchedule",
+    "FreeSupportResult",
+    "Gaussian",
     "InvalidEpsilonError",
     "InvalidInputError",
     "InvalidMarginalError",
@@ -100,12 +144,19 @@ __all__ = [
     "SinkhornResult",
     "SinkhornStage",
     "SinkhornWorkspace",
+    "SparsePlan",
     "TooFewSamplesError",
     "TransportError",
     "WorkspaceError",
-    "__version__",
+    "barycenter",
+    "barycentric_projection",
     "cost_matrix",
+    "divergence_gradient",
     "emd",
+    "extract_sparse_plan",
+    "fit_gaussian",
+    "free_support_barycenter",
+    "gaussian_wasserstein",
     "normalize_weights",
     "self_term",
     "sinkhorn_divergence",
@@ -113,8 +164,11 @@ __all__ = [
     "solve",
     "solve_batch",
     "solve_unbalanced",
+    "transport_gradient",
     "uniform_weights",
     "wasserstein_1d",
+    "weight_gradients",
+    "__version__",
 ]
 
 

@@ -29,6 +29,7 @@ class Solver:
     clouds: bool
     u: _Float64
     v: _Float64
+    v_next: _Float64
     row_sums: _Float64
     column_sums: _Float64
     def __init__(self, rows: int, columns: int, *, double_precision: bool, clouds: bool = False) -> None: ...

@@ -205,8 +205,8 @@ cdef class Solver:
     cdef list owners
     cdef readonly Py_ssize_t row_capacity, column_capacity
     cdef readonly bint clouds
-    cdef readonly object u, v, row_sums, column_sums
-    cdef object plain_log_a, plain_log_b, log_a, log_b, v_next, block_floors, v_real, partial, tiles, a, b
+    cdef readonly object u, v, v_next, row_sums, column_sums
+    cdef object plain_log_a, plain_log_b, log_a, log_b, block_floors, v_real, partial, tiles, a, b
     cdef int threads
 
     def __init__(self, Py_ssize_t rows, Py_ssize_t columns, *, bint double_precision, bint clouds=False):
