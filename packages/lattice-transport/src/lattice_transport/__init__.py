@@ -16,6 +16,18 @@ from typing import TYPE_CHECKING, Any
 from lattice_transport._version import __version__
 
 if TYPE_CHECKING:
+    from lattice_transport.drift import (
+        DriftItems,
+        DriftObservation,
+        DriftReport,
+        DriftSummary,
+        DriftVerdict,
+        OnlineDriftDetector,
+        TestResult,
+        VectorSet,
+        Verdict,
+        detect_drift,
+    )
     from lattice_transport.barycenters import (
         BarycenterResult,
         FreeSupportResult,
@@ -65,6 +77,18 @@ if TYPE_CHECKING:
     from lattice_transport.unbalanced import solve_unbalanced
 
 _MODULES: dict[str, tuple[str, ...]] = {
+    "drift": (
+        "DriftItems",
+        "DriftObservation",
+        "DriftReport",
+        "DriftSummary",
+        "DriftVerdict",
+        "OnlineDriftDetector",
+        "TestResult",
+        "VectorSet",
+        "Verdict",
+        "detect_drift",
+    ),
     "barycenters": (
         "BarycenterResult",
         "FreeSupportResult",
@@ -121,6 +145,11 @@ __all__ = [
     "DimensionMismatchError",
     "DivergenceGradient",
     "DivergenceResult",
+    "DriftItems",
+    "DriftObservation",
+    "DriftReport",
+    "DriftSummary",
+    "DriftVerdict",
     "EmdResult",
     "EmptyProblemError",
     "EpsilonSchedule",
@@ -137,6 +166,7 @@ __all__ = [
     "NonFinitePointError",
     "NotConvergedError",
     "NumericalError",
+    "OnlineDriftDetector",
     "PointClouds",
     "SelfTerm",
     "SinkhornConfig",
@@ -145,12 +175,16 @@ __all__ = [
     "SinkhornStage",
     "SinkhornWorkspace",
     "SparsePlan",
+    "TestResult",
     "TooFewSamplesError",
     "TransportError",
+    "VectorSet",
+    "Verdict",
     "WorkspaceError",
     "barycenter",
     "barycentric_projection",
     "cost_matrix",
+    "detect_drift",
     "divergence_gradient",
     "emd",
     "extract_sparse_plan",
