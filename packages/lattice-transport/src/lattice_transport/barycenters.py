@@ -43,7 +43,8 @@ class BarycenterResult:
     Attributes:
         weights: (s,), sum 1.
         converged: whether ``last_error`` is at most the threshold.
-        last_error: the largest L1 distance between a plan's marginal on the support and ``weights``.
+        last_error: the largest L1 distance between a plan's marginal on the support and ``weights``; debiased: also that
+            of the plan of the barycentre with itself.
         iterations: how many were done.
         objective: sum of lambda times the regularized cost.
     """
@@ -158,14 +159,14 @@ def barycenter(
         log_p = np.einsum("k,kj->j", importance, logs) + log_d
         if not np.isfinite(log_p).all():
             raise NumericalError("a weight of the barycentre left the range of float64; raise epsilon or rescale the costs")
+        p = np.exp2(log_p)
+        error = abs(float(p.sum()) - 1.0)
         if inner is not None:
-            # d <- sqrt(d p / (K d)), in logarithms
+            # d <- sqrt(d p / (K d)), in logarithms, until p = d (K d); u is -log2(K d) after one fit of the rows
             inner.v[:size] = log_d
             inner.run(1, 0.0, adapt=False)
+            error = max(error, float(np.abs(np.exp2(log_d - inner.u[:size]) - p).sum()))
             log_d = 0.5 * (log_d + log_p + inner.u[:size])
-        p = np.exp2(log_p)
-        total = float(p.sum())
-        error = abs(total - 1.0)
         for measure, log_sum in zip(measures, logs, strict=True):
             marginal = np.exp2(measure.solver.v[:size] + log_sum)
             error = max(error, float(np.abs(marginal - p).sum()))

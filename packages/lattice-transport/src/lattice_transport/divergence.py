@@ -21,7 +21,7 @@ from lattice_transport.costs import Cost, Metric, PointClouds, as_cost
 from lattice_transport.errors import DimensionMismatchError, MarginalMassMismatchError
 from lattice_transport.measures import Marginals, balanced_marginals, free_marginals
 from lattice_transport.result import SinkhornResult
-from lattice_transport.sinkhorn import run
+from lattice_transport.sinkhorn import SCHEDULE_BELOW, run
 
 __all__ = ["DivergenceResult", "SelfTerm", "self_term", "sinkhorn_divergence"]
 
@@ -121,7 +121,7 @@ def sinkhorn_divergence(
         epsilon: strength of the entropic term; ``config``, if given, replaces it.
         tau: penalty of the marginals for an unbalanced divergence (Sejourne et al. 2019); infinity: balanced.
         source_term, target_term: self terms computed before by :func:`self_term` with the same settings.
-        observer: as for :func:`~lattice_transport.solve`; the problems are 0 (cross), 1 and 2 of 3.
+        observer: as for :func:`~lattice_transport.solve`; the problems are 0 (a, a), 1 (b, b) and 2 (a, b) of 3.
 
     Raises:
         What :func:`~lattice_transport.solve` raises.
@@ -149,9 +149,6 @@ def sinkhorn_divergence(
         marginals = balanced_marginals(a, b, cross_cost.rows, cross_cost.columns, config.min_marginal)
     else:
         marginals = free_marginals(a, b, cross_cost.rows, cross_cost.columns)
-    cross = run(
-        cross_cost, marginals, config, taus=(tau, tau), product=tau != math.inf, observer=observer, place=(0, 3)
-    )
     terms = []
     for index, (term, part, points, weights) in enumerate(
         ((source_term, source_cost, x, a), (target_term, target_cost, y, b)), start=1
@@ -160,11 +157,26 @@ def sinkhorn_divergence(
             assert part is not None
             # both marginals must weigh what the cross problem's do
             scaled = weights if weights is None or tau != math.inf else _scaled(weights, marginals, index)
-            term = _self_term(part, points, scaled, metric, config, tau, observer, (index, 3))
+            term = _self_term(part, points, scaled, metric, config, tau, observer, (index - 1, 3))
         elif term.result.epsilon != config.epsilon:
             raise DimensionMismatchError("epsilon of a self term", expected=config.epsilon, actual=term.result.epsilon)
+        size = cross_cost.rows if index == 1 else cross_cost.columns
+        if term.result.shape != (size, size):
+            raise DimensionMismatchError("points of a self term", expected=size, actual=term.result.shape[0])
         terms.append(term)
     source, target = terms
+    # the sets' own potentials solve the cross problem of a set with itself: a start that near sets profit from
+    near = config.epsilon_schedule is None or config.epsilon >= SCHEDULE_BELOW * cross_cost.range
+    cross = run(
+        cross_cost,
+        marginals,
+        config,
+        taus=(tau, tau),
+        product=tau != math.inf,
+        warm_start=(source.result.log_u, target.result.log_v) if near else None,
+        observer=observer,
+        place=(2, 3),
+    )
     raw = cross.dual_objective - 0.5 * (source.value + target.value)
     if tau != math.inf:
         raw += 0.5 * config.epsilon * (float(marginals.a.sum()) - float(marginals.b.sum())) ** 2

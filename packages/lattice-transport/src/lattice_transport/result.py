@@ -39,7 +39,8 @@ class SinkhornResult:
         epsilon: strength of the entropic term, in units of the cost.
         iterations: iterations at this epsilon; those of a schedule's stages are in ``stages``.
         converged: whether ``last_error`` is at most the threshold. All other values are those of the plan as it is.
-        last_error: balanced: the larger of the two residuals; unbalanced: the relative duality gap.
+        last_error: balanced: the larger of the two residuals; unbalanced: the duality gap as a fraction of the objective and
+            the mass, and the residual of a marginal that is held.
         row_residual, column_residual: L1 distance of the plan's marginals to the weights.
         transport_cost: sum of P C.
         entropy: -sum of P (log P - 1).

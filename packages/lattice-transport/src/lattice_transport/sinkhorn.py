@@ -36,7 +36,7 @@ _Float64 = npt.NDArray[np.float64]
 _LN_2 = math.log(2.0)
 _FLOAT32_LEAST_EPSILON = 0.02  # of the range of the costs: below, float32 cannot place a plan to 1e-6
 _FLOAT32_LEAST_THRESHOLD = 2e-7
-_SCHEDULE_BELOW = 0.01
+SCHEDULE_BELOW = 0.01
 _SCHEDULE_START = 0.1
 
 WarmStart = SinkhornResult | tuple[npt.ArrayLike, npt.ArrayLike]
@@ -186,7 +186,7 @@ def _stages(cost: Cost, config: SinkhornConfig, warm: bool) -> tuple[list[float]
     if schedule is None or warm:
         return [], None
     if schedule == "auto":
-        if not config.epsilon < _SCHEDULE_BELOW * cost.range:
+        if not config.epsilon < SCHEDULE_BELOW * cost.range:
             return [], None
         schedule = EpsilonSchedule(start=_SCHEDULE_START * cost.range)
     return schedule.stages(config.epsilon), schedule
@@ -309,7 +309,9 @@ def _last_error(solver: _transport.Solver, taus: Sequence[float], rows: int) -> 
     if math.isinf(taus[0]) and math.isinf(taus[1]):
         return max(solver.row_residual, solver.column_residual)
     mass = float(solver.row_sums[:rows].sum())
-    return (solver.primal - solver.dual) / (abs(solver.primal) + mass)
+    gap = abs(solver.primal - solver.dual) / (abs(solver.primal) + mass)
+    held = [solver.row_residual] if math.isinf(taus[0]) else [solver.column_residual] if math.isinf(taus[1]) else []
+    return max(gap, *held) if held else gap
 
 
 def _observe(

@@ -37,6 +37,7 @@ _NORM_FLOOR = 1e-12
 _SOLVE_THRESHOLD = 1e-5
 _MOST_ITERATIONS = 500
 _FORMAT = 1
+_SUSPICION = 4.0  # a threshold this much looser than the rate misses little that a permutation test would confirm
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,9 @@ class DriftObservation:
             ``cooling`` a check was due, but an alarm was raised shortly before.
         samples_seen: vectors taken in so far.
         divergence: of a check: between the reference and the window; else None.
-        threshold: what a divergence must exceed for an alarm; None until it is calibrated.
+        threshold: what a divergence must exceed to be suspect; None until it is calibrated.
+        p_value: of a suspect divergence: from the permutation test that confirms an alarm. A test that cannot confirm
+            any more ends early, and its p-value is then rough.
         effect_size: of a check: the shift in units of the reference's spread.
         verdict: of a check: what to do, and why.
     """
@@ -57,6 +60,7 @@ class DriftObservation:
     samples_seen: int
     divergence: float | None = None
     threshold: float | None = None
+    p_value: float | None = None
     effect_size: float | None = None
     verdict: DriftVerdict | None = None
 
@@ -66,9 +70,11 @@ class OnlineDriftDetector:
 
     The first ``window_size`` vectors are the reference, the next as many calibrate: random halvings of the two together
     give the distribution that the divergence between a reference and a window has when nothing drifts, and the threshold
-    is its quantile at the stated rate. From then on every ``check_interval``-th vector has the last ``window_size``
-    vectors compared with the reference. The rate is one of each check; checks closer than a window share vectors, so
-    their alarms come together.
+    is a quantile of it that leaves the upper four ``false_alarm_rate`` above. From then on every ``check_interval``-th
+    vector has the last ``window_size`` vectors compared with the reference. A divergence above the threshold is a
+    suspicion, which a permutation test of reference and window confirms or not: an alarm needs both. Under no drift the
+    two are exchangeable, so the test, hence the alarm, keeps the stated rate whatever the distribution. The rate is one
+    of each check; checks closer than a window share vectors, so their alarms come together.
 
     A vector that is refused (wrong length, not finite, another model's) leaves the detector as it was. Not safe for use
     by two threads at once.
@@ -82,8 +88,8 @@ class OnlineDriftDetector:
         epsilon: strength of the entropic term, in units of the cost; None takes half of the mean cost at calibration.
         cooldown: vectors after an alarm for which no other is raised; None for ``window_size``.
         reindex_effect: the effect size from which the verdict is ``reindex``.
-        permutations: halvings to calibrate with.
-        seed: of the halvings.
+        permutations: halvings to calibrate with, and permutations of a confirmation.
+        seed: of both.
         reference_fingerprint: what model made ``reference``.
 
     Raises:
@@ -121,6 +127,7 @@ class OnlineDriftDetector:
         self.window_size = window_size
         self.check_interval = check_interval
         self.false_alarm_rate = false_alarm_rate
+        self._suspicion_rate = min(_SUSPICION * false_alarm_rate, 0.5)
         self.metric: Metric = metric
         self.cooldown = window_size if cooldown is None else cooldown
         self.reindex_effect = reindex_effect
@@ -154,7 +161,7 @@ class OnlineDriftDetector:
 
     @property
     def threshold(self) -> float | None:
-        """What a divergence must exceed for an alarm; None until calibrated."""
+        """What a divergence must exceed to be suspect; None until calibrated."""
         return self._threshold
 
     @property
@@ -193,7 +200,7 @@ class OnlineDriftDetector:
             order = random.permutation(2 * size)
             null.append(divergence.between(order[:size], order[size:])[0])
         self._null = np.array(null)
-        self._threshold = quantile_threshold(self._null, self.false_alarm_rate)
+        self._threshold = quantile_threshold(self._null, self._suspicion_rate)
         self._reference = reference.copy()
         self._prepare(costs[:size, :size])
 
@@ -207,6 +214,7 @@ class OnlineDriftDetector:
         self._cross_solver = _transport.Solver(size, size, double_precision=True)
         uniform = np.full(size, 1.0 / size)
         within = np.ascontiguousarray(within)
+        self._within = within
         self._self_solver.bind_matrix(within)
         self._self_solver.set_weights(uniform, uniform)
         self._self_solver.configure(assumed, symmetric=True)
@@ -333,16 +341,19 @@ class OnlineDriftDetector:
         own_converged = own.run(_MOST_ITERATIONS, _SOLVE_THRESHOLD, adapt=False)
         divergence = self._epsilon * (cross.dual - 0.5 * own.dual) - 0.5 * self._reference_term
         effect = effect_size(divergence, self._null, self._spread)
-        drifted = divergence > self._threshold
+        p_value = self._confirmation() if divergence > self._threshold else None
+        drifted = p_value is not None and p_value <= self.false_alarm_rate
         evidence = (
-            f"{'drift' if drifted else 'no drift'}: divergence {divergence:.4g} against a threshold of {self._threshold:.4g} "
-            f"for a false-alarm rate of {self.false_alarm_rate:g}, windows of {self.window_size}"
+            f"{'drift' if drifted else 'no drift'}: divergence {divergence:.4g}, suspect above {self._threshold:.4g}, "
+            + ("" if p_value is None else f"p = {p_value:.3g} ")
+            + f"for a false-alarm rate of {self.false_alarm_rate:g} with windows of {self.window_size}"
         )
         observation = DriftObservation(
             status="drift" if drifted else "stable",
             samples_seen=self._samples_seen,
             divergence=max(divergence, 0.0),
             threshold=self._threshold,
+            p_value=p_value,
             effect_size=effect,
             verdict=judge(
                 drifted=drifted,
@@ -357,6 +368,28 @@ class OnlineDriftDetector:
             self._cooling = self.cooldown
         self._last = observation
         return observation
+
+    def _confirmation(self) -> float:
+        """Return the p-value of a permutation test between reference and window; it ends once it cannot be an alarm."""
+        size = self.window_size
+        costs = np.empty((2 * size, 2 * size))
+        costs[:size, :size] = self._within
+        costs[size:, :size] = self._cross_costs
+        costs[:size, size:] = self._cross_costs.T
+        costs[size:, size:] = self._own_costs
+        assert self._epsilon is not None
+        divergence = PooledDivergence(costs, np.full(2 * size, 1.0 / (2 * size)), self._epsilon, size)
+        order = np.arange(2 * size)
+        observed = divergence.between(order[:size], order[size:])[0]
+        random = np.random.default_rng((self.seed, self._samples_seen))
+        allowed = self.false_alarm_rate * (self.permutations + 1)
+        exceeding = 0
+        for done in range(1, self.permutations + 1):
+            drawn = random.permutation(order)
+            exceeding += divergence.between(drawn[:size], drawn[size:])[0] >= observed
+            if exceeding + 1 > allowed + 1e-9:
+                return (exceeding + 1) / (done + 1)
+        return (exceeding + 1) / (self.permutations + 1)
 
     def window(self) -> _Float64:
         """Return the vectors of the sliding window, oldest first."""
@@ -497,7 +530,7 @@ class OnlineDriftDetector:
             raise InvalidInputError("the calibration of a saved detector is incomplete")
         detector._epsilon = check_positive("chosen_epsilon", state["chosen_epsilon"])
         detector._null = null
-        detector._threshold = quantile_threshold(null, detector.false_alarm_rate)
+        detector._threshold = quantile_threshold(null, detector._suspicion_rate)
         detector._prepare(np.asarray(cost_matrix(reference, reference, detector.metric)))
         for row in window:
             detector._push(row)

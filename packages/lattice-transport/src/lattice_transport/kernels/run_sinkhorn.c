@@ -244,8 +244,11 @@ void lattice_sinkhorn_run(lattice_problem *p, const lattice_sinkhorn_kernels *ke
             if (last || i % GAP_EVERY == GAP_EVERY - 1) {
                 lattice_objectives(p, progress);
                 const double mass = sum_of(p->row_sums, p->rows);
-                progress->converged =
-                    progress->primal - progress->dual <= threshold * (fabs(progress->primal) + mass) && mass < INFINITY;
+                /* a marginal that is held must fit: until it does, the plan is not feasible and the gap bounds nothing */
+                const double held = fmax(isinf(p->row_tau) ? progress->row_residual : 0.0,
+                                         isinf(p->column_tau) ? progress->column_residual : 0.0);
+                progress->converged = held <= threshold && mass < INFINITY &&
+                                      fabs(progress->primal - progress->dual) <= threshold * (fabs(progress->primal) + mass);
             }
         } else {
             progress->converged = worst <= threshold;

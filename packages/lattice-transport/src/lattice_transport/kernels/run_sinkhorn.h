@@ -19,8 +19,8 @@ typedef struct {
     int64_t anchor_age;
 } lattice_progress;
 
-/* Runs up to `iterations` iterations. Balanced marginals stop on the L1 residual, damped ones on the relative duality gap,
- * the first time it is at most `threshold`; u and v are left so that residuals and objectives are theirs. Allocates nothing. */
+/* Runs up to `iterations` iterations. Balanced problems stop on the L1 residuals, others on the relative duality gap and
+ * the residual of a marginal that is held, the first time they are at most `threshold`; u and v are left so that residuals and objectives are theirs. Allocates nothing. */
 void lattice_sinkhorn_run(lattice_problem *p, const lattice_sinkhorn_kernels *kernels, lattice_pool *pool, int threads,
                           int64_t iterations, double threshold, int adapt, lattice_progress *progress);
 
