@@ -1,8 +1,8 @@
 """Fits the polynomials of ``vector_math.h``, ``simd_f64.h`` and ``exp2.h`` and prints them as C constants.
 
-Each function is reduced to a polynomial on a short interval. A weighted least-squares fit on Chebyshev nodes in 60-digit
-arithmetic is close to minimax; the coefficients are then rounded to float32 or float64 one at a time, lowest order first,
-and the rest is fitted again, so that every rounding error is absorbed by the orders above it.
+Each function is reduced to a polynomial on a short interval. A weighted least-squares fit on Chebyshev nodes in
+60-digit arithmetic is close to minimax; the coefficients are then rounded to float32 or float64 one at a time, lowest
+order first, and the rest is fitted again, so that every rounding error is absorbed by the orders above it.
 
 Run it with mpmath installed: ``python tools/native/fit_polynomials.py``.
 """

@@ -33,7 +33,14 @@ def test_weights_are_those_of_pot(epsilon, debiased):
     )  # fmt: skip
     function = ot.bregman.barycenter_debiased if debiased else ot.bregman.barycenter
     theirs = quietly(
-        function, a.T, cost, epsilon, weights=np.array([0.4, 0.6]), method="sinkhorn_log", numItermax=10_000, stopThr=1e-12
+        function,
+        a.T,
+        cost,
+        epsilon,
+        weights=np.array([0.4, 0.6]),
+        method="sinkhorn_log",
+        numItermax=10_000,
+        stopThr=1e-12,
     )
     assert ours.converged
     assert np.abs(ours.weights - theirs).max() <= (5e-5 if debiased else 1e-6)
@@ -86,7 +93,10 @@ def test_bad_barycentres_are_refused():
         barycenter([cost], debiased=True, support_cost=np.ones((3, 3)))
     with pytest.raises(NotConvergedError):
         barycenter(
-            [np.eye(4), np.ones((4, 4))[::-1] * np.arange(4)], epsilon=0.01, max_iterations=1, error_on_non_convergence=True
+            [np.eye(4), np.ones((4, 4))[::-1] * np.arange(4)],
+            epsilon=0.01,
+            max_iterations=1,
+            error_on_non_convergence=True,
         )
     with pytest.raises(CancelledError):
         barycenter(
@@ -103,9 +113,9 @@ def test_free_support_moves_to_the_middle():
     y = x + np.array([6.0, 2.0])
     result = free_support_barycenter([x, y], rng.normal(size=(40, 2)), epsilon=0.05)
     assert result.converged
-    np.testing.assert_allclose(result.points.mean(0), x.mean(0) + [3.0, 1.0], atol=0.02)
+    np.testing.assert_allclose(result.points.mean(0), x.mean(0) + np.array([3.0, 1.0]), atol=0.02)
     weighted = free_support_barycenter([x, y], rng.normal(size=(40, 2)), lambdas=[3, 1], epsilon=0.05)
-    np.testing.assert_allclose(weighted.points.mean(0), x.mean(0) + [1.5, 0.5], atol=0.02)
+    np.testing.assert_allclose(weighted.points.mean(0), x.mean(0) + np.array([1.5, 0.5]), atol=0.02)
 
 
 def test_free_support_refuses_what_it_cannot_do():

@@ -50,7 +50,7 @@ def test_plan_is_written(capsys, files, tmp_path):
 
 def test_unconverged_distance_is_a_failure(capsys, files):
     status, out, _ = run(
-        capsys, "distance", files[0], files[2], "--method", "sinkhorn", "--epsilon", "1e-4", "--max-iterations", "1"
+        capsys, "distance", files[0], files[2], "--method", "sinkhorn", "--threshold", "1e-15", "--max-iterations", "1"
     )
     assert status == 1
     assert "NOT CONVERGED" in out
@@ -71,13 +71,24 @@ def test_drift_reports_and_can_set_the_exit_code(capsys, files):
 def test_barycenter_writes_points_or_weights(capsys, files, tmp_path):
     target = str(tmp_path / "mean.npy")
     status, out, _ = run(
-        capsys, "barycenter", files[0], files[2], "--points", "20", "--epsilon", "0.3", "--output", target, "--json"
+        capsys, "barycenter", files[0], files[2], "--points", "20", "--epsilon", "0.05", "--output", target, "--json"
     )
     assert status == 0
     assert json.loads(out)["points"] == 20
     assert np.load(target).mean() == pytest.approx(0.75, abs=0.15)
     status, _, _ = run(
-        capsys, "barycenter", files[0], files[2], "--support", files[1], "--epsilon", "1", "--lambdas", "1,2", "--output", target
+        capsys,
+        "barycenter",
+        files[0],
+        files[2],
+        "--support",
+        files[1],
+        "--epsilon",
+        "1",
+        "--lambdas",
+        "1,2",
+        "--output",
+        target,
     )
     assert status == 0
     assert np.load(target).sum() == pytest.approx(1.0)

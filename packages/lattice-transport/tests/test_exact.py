@@ -48,12 +48,15 @@ def test_cost_is_that_of_the_linear_program(n, m, seed, kind, weights):
         "negative": lambda: rng.normal(size=(n, m)),
         "huge": lambda: 1e9 * rng.random((n, m)),
     }[kind]()
-    a, b = {
-        "random": lambda k: rng.random(k) + 1e-3,
-        "uniform": np.ones,
-        "coarse": lambda k: rng.integers(1, 4, k).astype(float),
-        "sparse": lambda k: np.maximum(rng.random(k) - 0.5, 0) + np.eye(1, k)[0],
-    }[weights](n), None
+    a, b = (
+        {
+            "random": lambda k: rng.random(k) + 1e-3,
+            "uniform": np.ones,
+            "coarse": lambda k: rng.integers(1, 4, k).astype(float),
+            "sparse": lambda k: np.maximum(rng.random(k) - 0.5, 0) + np.eye(1, k)[0],
+        }[weights](n),
+        None,
+    )
     b = {
         "random": lambda k: rng.random(k) + 1e-3,
         "uniform": np.ones,

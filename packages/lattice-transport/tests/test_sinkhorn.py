@@ -167,8 +167,14 @@ def test_far_columns_are_reached():
     cost[:, 30:] += 900.0
     for dtype in (np.float32, np.float64):
         result = solve(
-            None, None, cost.astype(dtype), epsilon=0.5, precision="auto" if dtype == np.float64 else "float32",
-            convergence_threshold=1e-4, max_iterations=3000, epsilon_schedule=None,
+            None,
+            None,
+            cost.astype(dtype),
+            epsilon=0.5,
+            precision="auto" if dtype == np.float64 else "float32",
+            convergence_threshold=1e-4,
+            max_iterations=3000,
+            epsilon_schedule=None,
         )
         assert result.converged
         np.testing.assert_allclose(result.plan().sum(0), np.full(33, 1 / 33), atol=2e-4)
@@ -238,7 +244,11 @@ def test_tiles_and_matrix_agree(metric, dtype, monkeypatch):
     expected = cdist(x.astype(np.float64), y.astype(np.float64), metric)
     np.testing.assert_allclose(clouds.matrix(), expected, rtol=2e-6 if dtype == np.float32 else 1e-9, atol=1e-6)
     epsilon = 0.2 * float(expected.mean())
-    settings = {"epsilon": epsilon, "convergence_threshold": 1e-6 if dtype == np.float32 else 1e-11, "max_iterations": 3000}
+    settings = {
+        "epsilon": epsilon,
+        "convergence_threshold": 1e-6 if dtype == np.float32 else 1e-11,
+        "max_iterations": 3000,
+    }
     over_matrix = solve(None, None, clouds, **settings)
     monkeypatch.setattr(costs, "_MATRIX_BYTES", 0)
     over_tiles = solve(None, None, clouds, **settings)

@@ -16,6 +16,15 @@ from typing import TYPE_CHECKING, Any
 from lattice_transport._version import __version__
 
 if TYPE_CHECKING:
+    from lattice_transport.barycenters import (
+        BarycenterResult,
+        FreeSupportResult,
+        barycenter,
+        free_support_barycenter,
+    )
+    from lattice_transport.config import EpsilonSchedule, SinkhornConfig, SinkhornProgress
+    from lattice_transport.costs import PointClouds, cost_matrix
+    from lattice_transport.divergence import DivergenceResult, SelfTerm, self_term, sinkhorn_divergence
     from lattice_transport.drift import (
         DriftItems,
         DriftObservation,
@@ -28,29 +37,6 @@ if TYPE_CHECKING:
         Verdict,
         detect_drift,
     )
-    from lattice_transport.barycenters import (
-        BarycenterResult,
-        FreeSupportResult,
-        barycenter,
-        free_support_barycenter,
-    )
-    from lattice_transport.gaussian import (
-        Gaussian,
-        fit_gaussian,
-        gaussian_wasserstein,
-    )
-    from lattice_transport.plans import (
-        DivergenceGradient,
-        SparsePlan,
-        barycentric_projection,
-        divergence_gradient,
-        extract_sparse_plan,
-        transport_gradient,
-        weight_gradients,
-    )
-    from lattice_transport.config import EpsilonSchedule, SinkhornConfig, SinkhornProgress
-    from lattice_transport.costs import PointClouds, cost_matrix
-    from lattice_transport.divergence import DivergenceResult, SelfTerm, self_term, sinkhorn_divergence
     from lattice_transport.errors import (
         CancelledError,
         DimensionMismatchError,
@@ -71,7 +57,21 @@ if TYPE_CHECKING:
         WorkspaceError,
     )
     from lattice_transport.exact import EmdResult, emd, sliced_wasserstein, wasserstein_1d
+    from lattice_transport.gaussian import (
+        Gaussian,
+        fit_gaussian,
+        gaussian_wasserstein,
+    )
     from lattice_transport.measures import normalize_weights, uniform_weights
+    from lattice_transport.plans import (
+        DivergenceGradient,
+        SparsePlan,
+        barycentric_projection,
+        divergence_gradient,
+        extract_sparse_plan,
+        transport_gradient,
+        weight_gradients,
+    )
     from lattice_transport.result import SinkhornResult, SinkhornStage
     from lattice_transport.sinkhorn import SinkhornWorkspace, solve, solve_batch
     from lattice_transport.unbalanced import solve_unbalanced

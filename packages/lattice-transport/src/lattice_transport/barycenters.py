@@ -2,8 +2,8 @@
 
     minimise over p   sum over k of lambda[k] OT(a[k], p)
 
-(Benamou et al. 2015; debiased: Janati et al. 2020; free support: Cuturi and Doucet 2014.) One half-step of each problem an
-iteration, in the log domain and float64.
+(Benamou et al. 2015; debiased: Janati et al. 2020; free support: Cuturi and Doucet 2014.) One half-step of each problem
+an iteration, in the log domain and float64.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class BarycenterResult:
     Attributes:
         weights: (s,), sum 1.
         converged: whether ``last_error`` is at most the threshold.
-        last_error: the largest L1 distance between a plan's marginal on the support and ``weights``; debiased: also that
+        last_error: the largest L1 distance between a plan's marginal on the support and ``weights``; debiased: also
+            that
             of the plan of the barycentre with itself.
         iterations: how many were done.
         objective: sum of lambda times the regularized cost.
@@ -96,7 +97,7 @@ class _Measure:
         self.rows, self.columns = part.rows, part.columns
 
     def half_step(self) -> _Float64:
-        """Fit the rows; return log2 of the sum over i of 2^(u[i] - C[i, j] scale), the step's answer for the columns."""
+        """Fit the rows; return log2 of the sum over i of 2^(u[i] - C[i, j] scale), the answer for the columns."""
         self.solver.run(1, 0.0, adapt=False)
         return -self.solver.v_next[: self.columns]
 
@@ -117,7 +118,8 @@ def barycenter(
     """Return the weights over a fixed support that are closest to several measures.
 
     Args:
-        costs: for each measure, the costs (n_k, s) between its points and the support, or clouds whose ``y`` is the support.
+        costs: for each measure, the costs (n_k, s) between its points and the support, or clouds whose ``y`` is the
+            support.
         weights: for each measure its n_k weights; None for uniform. Each is scaled to mass 1; zeros are left out.
         lambdas: importance of the measures, scaled to sum 1; None for equal.
         epsilon: strength of the entropic term, in units of the costs. It blurs the barycentre...
@@ -158,7 +160,9 @@ def barycenter(
         iterations += 1
         log_p = np.einsum("k,kj->j", importance, logs) + log_d
         if not np.isfinite(log_p).all():
-            raise NumericalError("a weight of the barycentre left the range of float64; raise epsilon or rescale the costs")
+            raise NumericalError(
+                "a weight of the barycentre left the range of float64; raise epsilon or rescale the costs"
+            )
         p = np.exp2(log_p)
         error = abs(float(p.sum()) - 1.0)
         if inner is not None:
@@ -178,9 +182,7 @@ def barycenter(
         raise NotConvergedError(iterations, error, convergence_threshold)
     p = np.exp2(log_p - log_p.max())
     p /= p.sum()
-    objective = sum(
-        float(importance[k]) * epsilon * _dual_value(measure, p) for k, measure in enumerate(measures)
-    )
+    objective = sum(float(importance[k]) * epsilon * _dual_value(measure, p) for k, measure in enumerate(measures))
     return BarycenterResult(p, converged, error, iterations, objective)
 
 
@@ -219,8 +221,10 @@ def free_support_barycenter(
 ) -> FreeSupportResult:
     """Return points of given weights that are closest to several point clouds, by alternating plans and means.
 
-    Each update solves the transport from the points to every measure and moves each point to the mean of where the plans
-    send it: a descent step for the squared Euclidean cost, the only one that this works for. It ends in a local optimum.
+    Each update solves the transport from the points to every measure and moves each point to the mean of where the
+    plans
+    send it: a descent step for the squared Euclidean cost, the only one that this works for. It ends in a local
+        optimum.
 
     Args:
         measures: for each measure its points (n_k, dimension).

@@ -67,7 +67,9 @@ class EpsilonSchedule:
             InvalidScheduleError: the start is not above the target, or more than 10,000 stages lie between.
         """
         if not self.start > target:
-            raise InvalidScheduleError("start", self.start, f"it must be above the epsilon that is aimed at, {target!r}")
+            raise InvalidScheduleError(
+                "start", self.start, f"it must be above the epsilon that is aimed at, {target!r}"
+            )
         if math.log(target / self.start) / math.log(self.factor) > _MOST_STAGES:
             raise InvalidScheduleError("factor", self.factor, f"it takes more than {_MOST_STAGES} stages to {target!r}")
         stages = []
@@ -85,9 +87,11 @@ class SinkhornConfig:
     Attributes:
         epsilon: strength of the entropic term, in units of the cost.
         max_iterations: the most iterations at ``epsilon`` itself (stages of a schedule count apart).
-        convergence_threshold: balanced: the largest L1 distance of a marginal of the plan to what it should be, for each
+        convergence_threshold: balanced: the largest L1 distance of a marginal of the plan to what it should be, for
+            each
             of the two; unbalanced: the duality gap as a fraction of the objective and the mass.
-        check_convergence_every: iterations between two calls of the observer. Residuals are known after every iteration,
+        check_convergence_every: iterations between two calls of the observer. Residuals are known after every
+            iteration,
             and the solver stops at the first that is small enough.
         min_marginal: mass, per point, by which the marginals of a balanced problem may differ.
         error_on_non_convergence: raise NotConvergedError instead of returning an unconverged result.
@@ -117,7 +121,9 @@ class SinkhornConfig:
         check_count("check_convergence_every", self.check_convergence_every)
         if self.precision not in ("auto", "float32", "float64"):
             raise InvalidInputError(f"precision must be auto, float32 or float64, not {self.precision!r}")
-        if self.relaxation != "auto" and not (isinstance(self.relaxation, (int, float)) and 1.0 <= self.relaxation < 2.0):
+        if self.relaxation != "auto" and not (
+            isinstance(self.relaxation, (int, float)) and 1.0 <= self.relaxation < 2.0
+        ):
             raise InvalidInputError(f"relaxation must be 'auto' or a number in [1, 2), not {self.relaxation!r}")
         if not (self.epsilon_schedule in ("auto", None) or isinstance(self.epsilon_schedule, EpsilonSchedule)):
             raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""What is transported between: cost matrices, and pairs of point clouds whose costs are computed when they are needed."""
+"""What is transported between: cost matrices, and point clouds whose costs are computed when needed."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ def _padded(values: _Float64, size: int) -> _Float64:
 def cost_matrix(x: npt.ArrayLike, y: npt.ArrayLike, metric: Metric = "sqeuclidean") -> _Array:
     """Return the costs between all points of ``x`` (n, dimension) and of ``y`` (m, dimension), as (n, m).
 
-    Products are taken in float64 and the result is rounded to the dtype of the points. The distance of a point to itself,
-    when ``x`` is ``y``, is exactly 0.
+    Products are taken in float64 and the result is rounded to the dtype of the points. The distance of a point to
+    itself, when ``x`` is ``y``, is exactly 0.
     """
     clouds = PointClouds(x, y, metric)
     source, target = np.asarray(clouds.x), np.asarray(clouds.y)
@@ -149,7 +149,9 @@ def cost_matrix(x: npt.ArrayLike, y: npt.ArrayLike, metric: Metric = "sqeuclidea
     room = np.empty((block, m))
     for first in range(0, n, block):
         rows = min(block, n - first)
-        solver.bind_clouds(_METRICS[metric], px[first : first + rows], panels, x_squared[first : first + rows], y_squared, m)
+        solver.bind_clouds(
+            _METRICS[metric], px[first : first + rows], panels, x_squared[first : first + rows], y_squared, m
+        )
         solver.cost_matrix(room[:rows])
         result[first : first + rows] = room[:rows]
     if source is target:

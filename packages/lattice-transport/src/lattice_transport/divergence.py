@@ -2,9 +2,9 @@
 
     S(a, b) = OT(a, b) - OT(a, a) / 2 - OT(b, b) / 2
 
-on the regularized costs (Feydy et al. 2019). The plain entropic cost of a set with itself is not zero; this is. Unbalanced
-problems measure entropy against the product of the weights and add epsilon / 2 (mass of a - mass of b)^2 (Sejourne et al.
-2019).
+on the regularized costs (Feydy et al. 2019). The plain entropic cost of a set with itself is not zero; this is.
+Unbalanced problems measure entropy against the product of the weights and add epsilon / 2 (mass of a - mass of b)^2
+(Sejourne et al. 2019).
 """
 
 from __future__ import annotations
@@ -96,7 +96,16 @@ def _self_term(
     place: tuple[int, int] = (0, 1),
 ) -> SelfTerm:
     marginals = free_marginals(weights, weights, cost.rows, cost.columns)
-    result = run(cost, marginals, config, taus=(tau, tau), product=tau != math.inf, symmetric=True, observer=observer, place=place)
+    result = run(
+        cost,
+        marginals,
+        config,
+        taus=(tau, tau),
+        product=tau != math.inf,
+        symmetric=True,
+        observer=observer,
+        place=place,
+    )
     kept = None if weights is None else np.asarray(weights, np.float64)
     return SelfTerm(result, points, kept, metric, (tau, tau))
 
@@ -139,10 +148,13 @@ def sinkhorn_divergence(
         target_cost = None if target_term else as_cost(PointClouds(y, y, cost.metric))
     else:
         cross_cost, source_cost, target_cost = (as_cost(part) for part in cost)
-        for name, part, size in (("source", source_cost, cross_cost.rows), ("target", target_cost, cross_cost.columns)):
-            if (part.rows, part.columns) != (size, size):
+        for name, within, size in (
+            ("source", source_cost, cross_cost.rows),
+            ("target", target_cost, cross_cost.columns),
+        ):
+            if (within.rows, within.columns) != (size, size):
                 raise DimensionMismatchError(
-                    f"cost within the {name}", expected=(size, size), actual=(part.rows, part.columns)
+                    f"cost within the {name}", expected=(size, size), actual=(within.rows, within.columns)
                 )
     marginals: Marginals
     if tau == math.inf:

@@ -76,8 +76,8 @@ class MarginalMassMismatchError(InvalidInputError):
         self.target_sum = target_sum
         self.tolerance = tolerance
         super().__init__(
-            f"the source weighs {source_sum:.9g} and the target {target_sum:.9g}, which differ by more than a fraction of "
-            f"{tolerance:.3g}; rescale one of them, or use solve_unbalanced"
+            f"the source weighs {source_sum:.9g} and the target {target_sum:.9g}, which differ by more than a part "
+            f"of {tolerance:.3g}; rescale one of them, or use solve_unbalanced"
         )
 
 
@@ -145,8 +145,8 @@ class NotConvergedError(TransportError):
         self.last_error = last_error
         self.threshold = threshold
         super().__init__(
-            f"not converged: error {last_error:.3g} after {iterations} iterations, {threshold:.3g} was asked for; raise "
-            "max_iterations or epsilon, or use an epsilon schedule"
+            f"not converged: error {last_error:.3g} after {iterations} iterations, {threshold:.3g} was asked for; "
+            "raise max_iterations or epsilon, or use an epsilon schedule"
         )
 
 

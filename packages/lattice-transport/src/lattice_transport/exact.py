@@ -62,7 +62,7 @@ class EmdResult:
 
 def _integers(weights: _Float64, total: int) -> npt.NDArray[np.int64]:
     """Weights as integers that sum to ``total``, none of them 0: the largest takes the rounding."""
-    units = np.maximum(np.rint(weights * (total / weights.sum())), 1.0).astype(np.int64)
+    units: npt.NDArray[np.int64] = np.maximum(np.rint(weights * (total / weights.sum())), 1.0).astype(np.int64)
     units[np.argmax(units)] += total - int(units.sum())
     return units
 
@@ -152,8 +152,8 @@ def wasserstein_1d(
 ) -> float:
     """Return the p-Wasserstein distance between weighted points on the line, in closed form.
 
-    W_p^p is the integral over t in (0, 1) of |F^-1(t) - G^-1(t)|^p; for p = 1 the area between the distribution functions.
-    Masses must agree and count as 1.
+    W_p^p is the integral over t in (0, 1) of |F^-1(t) - G^-1(t)|^p; for p = 1 the area between the distribution
+    functions. Masses must agree and count as 1.
 
     Raises:
         InvalidInputError: and its kinds, for what has no distance.

@@ -116,7 +116,8 @@ def transport_gradient(result: SinkhornResult, clouds: PointClouds) -> _Float64:
         unit_x = x / lengths
         pushed = _pushed(result, y / np.maximum(np.linalg.norm(y, axis=1, keepdims=True), _NORM_FLOOR))
         along = np.einsum("ik,ik->i", unit_x, pushed)[:, None]
-        return -(pushed - along * unit_x) / lengths
+        turned: _Float64 = (along * unit_x - pushed) / lengths
+        return turned
     gradient = np.empty_like(x)
     for first, block in result.plan_blocks():
         part = x[first : first + len(block)]
@@ -129,8 +130,8 @@ def transport_gradient(result: SinkhornResult, clouds: PointClouds) -> _Float64:
 def weight_gradients(result: SinkhornResult) -> tuple[_Float64, _Float64]:
     """Return the gradients of the regularized cost with respect to the weights of both sides.
 
-    They are the potentials, given up to a constant: only changes that keep the mass count. Here their weighted mean is 0.
-    Points without mass have NaN.
+    They are the potentials, given up to a constant: only changes that keep the mass count. Here their weighted mean is
+    0. Points without mass have NaN.
     """
     gradients = []
     for potential, sums in ((result.f, result.row_sums), (result.g, result.column_sums)):
@@ -143,7 +144,7 @@ def weight_gradients(result: SinkhornResult) -> tuple[_Float64, _Float64]:
 
 @dataclass(frozen=True, eq=False)
 class DivergenceGradient:
-    """Gradient of a Sinkhorn divergence: with respect to the source points (n, dimension), and to the source weights (n)."""
+    """Gradient of a Sinkhorn divergence: by source point (n, dimension), and by source weight (n)."""
 
     points: _Float64
     weights: _Float64

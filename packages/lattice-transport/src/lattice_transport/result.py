@@ -39,8 +39,8 @@ class SinkhornResult:
         epsilon: strength of the entropic term, in units of the cost.
         iterations: iterations at this epsilon; those of a schedule's stages are in ``stages``.
         converged: whether ``last_error`` is at most the threshold. All other values are those of the plan as it is.
-        last_error: balanced: the larger of the two residuals; unbalanced: the duality gap as a fraction of the objective and
-            the mass, and the residual of a marginal that is held.
+        last_error: balanced: the larger of the two residuals; unbalanced: the duality gap as a fraction of the
+            objective and the mass, and the residual of a marginal that is held.
         row_residual, column_residual: L1 distance of the plan's marginals to the weights.
         transport_cost: sum of P C.
         entropy: -sum of P (log P - 1).
@@ -101,14 +101,14 @@ class SinkhornResult:
         return len(self.log_u), len(self.log_v)
 
     def plan(self) -> _Array:
-        """Return the transport plan (n, m), in the dtype of the cost. Rows and columns without mass are exactly zero."""
+        """Return the transport plan (n, m), in the dtype of the cost. Points without mass have exactly zero."""
         result = np.zeros(self.shape, self._cost.dtype)
         for first, block in self.plan_blocks():
             result[first : first + len(block)] = block
         return result
 
     def plan_blocks(self, rows_per_block: int | None = None) -> Iterator[tuple[int, _Array]]:
-        """Yield (first row, rows of the plan), so that the plan need not be in memory at once. A block is overwritten."""
+        """Yield (first row, rows of the plan), a part at a time. A block is overwritten by the next."""
         n, m = self.shape
         rows, columns = self._marginals.rows, self._marginals.columns
         kept_n = n if rows is None else len(rows)

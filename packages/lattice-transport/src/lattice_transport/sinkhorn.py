@@ -2,8 +2,8 @@
 
     minimise  sum P C + epsilon sum P (log P - 1)   over plans P >= 0 with row sums a and column sums b
 
-(Cuturi 2013; stabilised as in Schmitzer 2019; over-relaxed as in Lehmann et al. 2021; entropic unbalanced problems as in
-Chizat et al. 2018.)
+(Cuturi 2013; stabilised as in Schmitzer 2019; over-relaxed as in Lehmann et al. 2021; entropic unbalanced problems as
+in Chizat et al. 2018.)
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class SinkhornWorkspace:
     def _take(self, cost: Cost) -> _transport.Solver:
         if cost.rows > self.rows or cost.columns > self.columns:
             raise WorkspaceError(
-                f"a problem of {cost.rows} x {cost.columns} does not fit in a workspace for {self.rows} x {self.columns}"
+                f"a problem of {cost.rows} x {cost.columns} does not fit in a workspace for "
+                f"{self.rows} x {self.columns}"
             )
         if cost.tiled and not self.clouds:
             raise WorkspaceError("this workspace was made for cost matrices; make one with clouds=True")
@@ -151,9 +152,7 @@ def solve_batch(
     checked: list[tuple[Cost, Marginals]] = []
     for a, b, cost in problems:
         of_problem = as_cost(cost)
-        checked.append(
-            (of_problem, balanced_marginals(a, b, of_problem.rows, of_problem.columns, config.min_marginal))
-        )
+        checked.append((of_problem, balanced_marginals(a, b, of_problem.rows, of_problem.columns, config.min_marginal)))
     if not checked:
         return []
     if workspace is None and len({_precision(cost, config) for cost, _ in checked}) == 1:
@@ -200,7 +199,9 @@ def _warm_potentials(warm: WarmStart, epsilon: float, shape: tuple[int, int]) ->
     else:
         log_u, log_v = (np.asarray(part, np.float64) for part in warm)
     if log_u.shape != shape[:1] or log_v.shape != shape[1:]:
-        raise DimensionMismatchError("potentials of the warm start", expected=shape, actual=(*log_u.shape, *log_v.shape))
+        raise DimensionMismatchError(
+            "potentials of the warm start", expected=shape, actual=(*log_u.shape, *log_v.shape)
+        )
     return log_u / _LN_2, log_v / _LN_2
 
 
@@ -219,8 +220,8 @@ def run(
 ) -> SinkhornResult:
     """Solve a checked problem, balanced or not.
 
-    ``symmetric``: the cost is symmetric and both marginals are one. ``product``: entropy is relative to the product of the
-    weights, KL(P | a b'), which matters to unbalanced problems only.
+    ``symmetric``: the cost is symmetric and both marginals are one. ``product``: entropy is relative to the product of
+    the weights, KL(P | a b'), which matters to unbalanced problems only.
     """
     setting: dict[str, Any] = {"row_tau": taus[0], "column_tau": taus[1], "symmetric": symmetric, "product": product}
     full = cost

@@ -53,7 +53,8 @@ def solve_unbalanced(
 
     Args:
         tau_source, tau_target: what leaving mass behind costs, in units of the cost; infinity holds the marginal.
-        convergence_threshold: the duality gap, as a fraction of the objective and the mass, at which to stop. The plan is
+        convergence_threshold: the duality gap, as a fraction of the objective and the mass, at which to stop. The plan
+            is
             then within sqrt(2 threshold / epsilon)-like distance of the optimum, the objective within the threshold.
 
     Other arguments and errors as for :func:`~lattice_transport.solve`. With both taus infinite this is that function.
@@ -76,6 +77,4 @@ def solve_unbalanced(
     checked = as_cost(cost)
     held = math.isinf(taus[0]) and math.isinf(taus[1])
     marginals = (balanced_marginals if held else free_marginals)(a, b, checked.rows, checked.columns)
-    return run(
-        checked, marginals, config, taus=taus, warm_start=warm_start, workspace=workspace, observer=observer
-    )
+    return run(checked, marginals, config, taus=taus, warm_start=warm_start, workspace=workspace, observer=observer)

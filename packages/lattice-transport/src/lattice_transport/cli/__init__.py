@@ -1,7 +1,7 @@
 """The command line ``lattice-transport``: a thin door over the public Python API.
 
-Exit status: 0 done; 1 the work failed (a file is missing, unreadable, or nothing converged that had to); 2 the request makes
-no sense; 130 interrupted; 141 the reader of the output went away. With ``drift --exit-code``, 1 also means drift.
+Exit status: 0 done; 1 the work failed (a file is missing, unreadable, or nothing converged that had to); 2 the request
+makes no sense; 130 interrupted; 141 the reader of the output went away. With ``drift --exit-code``, 1 also means drift.
 """
 
 from __future__ import annotations

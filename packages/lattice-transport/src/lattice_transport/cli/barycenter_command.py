@@ -42,7 +42,9 @@ def run(options: argparse.Namespace) -> int:
             raise InvalidInputError(f"--points must be at least 1, not {options.points}")
         for name, points in zip(options.measures, measures, strict=True):
             if points.shape[1] != measures[0].shape[1]:
-                raise DimensionMismatchError(f"dimension of {name}", expected=measures[0].shape[1], actual=points.shape[1])
+                raise DimensionMismatchError(
+                    f"dimension of {name}", expected=measures[0].shape[1], actual=points.shape[1]
+                )
         random = np.random.default_rng(options.seed)
         pooled = np.concatenate(measures)
         chosen = pooled[random.integers(len(pooled), size=options.points)]

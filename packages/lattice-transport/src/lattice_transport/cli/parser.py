@@ -81,12 +81,16 @@ def build_parser() -> argparse.ArgumentParser:
     distance.add_argument(
         "--threshold", type=float, default=1e-5, metavar="F", help="marginal residual to stop at (default: 1e-5)"
     )
-    distance.add_argument("--projections", type=int, default=128, metavar="N", help="of the sliced distance (default: 128)")
+    distance.add_argument(
+        "--projections", type=int, default=128, metavar="N", help="of the sliced distance (default: 128)"
+    )
     distance.add_argument("--seed", type=int, default=0, metavar="N", help="of the projections (default: 0)")
     distance.add_argument("--plan", metavar="FILE.npy", help="write the transport plan (sinkhorn and emd)")
     _add_common(distance)
 
-    drift = _add_command(commands, "drift", "test whether a set of vectors has drifted from a reference", _DRIFT_EXAMPLES)
+    drift = _add_command(
+        commands, "drift", "test whether a set of vectors has drifted from a reference", _DRIFT_EXAMPLES
+    )
     drift.add_argument("reference", metavar="REFERENCE.npy", help="vectors, one a row")
     drift.add_argument("current", metavar="CURRENT.npy", help="vectors of the same length")
     _add_metric(drift)
@@ -109,7 +113,9 @@ def build_parser() -> argparse.ArgumentParser:
     drift.add_argument("--exit-code", action="store_true", help="exit with 1 when there is drift")
     _add_common(drift)
 
-    mean = _add_command(commands, "barycenter", "find the mean of sets of vectors under transport", _BARYCENTER_EXAMPLES)
+    mean = _add_command(
+        commands, "barycenter", "find the mean of sets of vectors under transport", _BARYCENTER_EXAMPLES
+    )
     mean.add_argument("measures", nargs="+", metavar="SET.npy", help="vectors, one a row")
     kind = mean.add_mutually_exclusive_group(required=True)
     kind.add_argument("--points", type=int, metavar="N", help="vectors of the barycentre, which move")
@@ -159,7 +165,10 @@ def _add_metric(command: argparse.ArgumentParser) -> None:
 
 def _add_epsilon(command: argparse.ArgumentParser, default: str) -> None:
     command.add_argument(
-        "--epsilon", type=float, metavar="F", help=f"strength of the entropic term, in units of the cost (default: {default})"
+        "--epsilon",
+        type=float,
+        metavar="F",
+        help=f"strength of the entropic term, in units of the cost (default: {default})",
     )
 
 

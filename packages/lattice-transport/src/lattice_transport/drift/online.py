@@ -69,9 +69,10 @@ class OnlineDriftDetector:
     """Watches a stream of vectors for drift away from a reference.
 
     The first ``window_size`` vectors are the reference, the next as many calibrate: random halvings of the two together
-    give the distribution that the divergence between a reference and a window has when nothing drifts, and the threshold
-    is a quantile of it that leaves the upper four ``false_alarm_rate`` above. From then on every ``check_interval``-th
-    vector has the last ``window_size`` vectors compared with the reference. A divergence above the threshold is a
+    give the distribution that the divergence between a reference and a window has when nothing drifts, and the
+    threshold is a quantile of it that leaves the upper four ``false_alarm_rate`` above. From then on every
+    ``check_interval``-th vector has the last ``window_size`` vectors compared with the reference. A divergence above
+    the threshold is a
     suspicion, which a permutation test of reference and window confirms or not: an alarm needs both. Under no drift the
     two are exchangeable, so the test, hence the alarm, keeps the stated rate whatever the distribution. The rate is one
     of each check; checks closer than a window share vectors, so their alarms come together.
@@ -113,7 +114,9 @@ class OnlineDriftDetector:
     ) -> None:
         check_count("window_size", window_size)
         if not _WINDOW_LIMITS[0] <= window_size <= _WINDOW_LIMITS[1]:
-            raise InvalidInputError(f"window_size must be from {_WINDOW_LIMITS[0]} to {_WINDOW_LIMITS[1]}, not {window_size}")
+            raise InvalidInputError(
+                f"window_size must be from {_WINDOW_LIMITS[0]} to {_WINDOW_LIMITS[1]}, not {window_size}"
+            )
         check_count("check_interval", check_interval)
         check_count("permutations", permutations)
         check_rate(false_alarm_rate, permutations)
@@ -234,7 +237,8 @@ class OnlineDriftDetector:
     def _ready_points(self, points: _Float64) -> _Float64:
         if self.metric != "cosine":
             return points
-        return points / np.maximum(np.linalg.norm(points, axis=-1, keepdims=True), _NORM_FLOOR)
+        unit: _Float64 = points / np.maximum(np.linalg.norm(points, axis=-1, keepdims=True), _NORM_FLOOR)
+        return unit
 
     def _costs_to(self, point: _Float64, points: _Float64) -> _Float64:
         if self.metric == "cosine":
@@ -244,7 +248,7 @@ class OnlineDriftDetector:
         return np.sqrt(squared) if self.metric == "euclidean" else squared
 
     def _push(self, vector: _Float64) -> None:
-        """Put a vector in the place of the window's oldest: one row of the cross costs, a row and a column of its own."""
+        """Put a vector in the place of the window's oldest: a row of the cross costs, a row and column of its own."""
         assert self._window is not None
         place = self._position
         ready = self._ready_points(vector)
@@ -329,7 +333,9 @@ class OnlineDriftDetector:
             TooFewSamplesError: the window is not full yet.
         """
         if self._threshold is None or self._filled < self.window_size:
-            raise TooFewSamplesError("the window", len(self._pending) if self._threshold is None else self._filled, self.window_size)
+            raise TooFewSamplesError(
+                "the window", len(self._pending) if self._threshold is None else self._filled, self.window_size
+            )
         assert self._epsilon is not None
         assert self._null is not None
         cross, own = self._cross_solver, self._self_solver
@@ -443,7 +449,7 @@ class OnlineDriftDetector:
             "chosen_epsilon": self._epsilon,
         }
         width = self._dimension or 0
-        arrays = {
+        arrays: dict[str, Any] = {
             "pending": np.stack(self._pending) if self._pending else np.empty((0, width)),
             "reference": np.empty((0, width)) if self._reference is None else self._reference,
             "window": np.empty((0, width)) if self._window is None else self._window[: self._filled],
@@ -451,6 +457,7 @@ class OnlineDriftDetector:
         }
         calibrated = self._threshold is not None
         if calibrated:
+            arrays["cross_u"] = self._cross_solver.u[: self.window_size]
             arrays["cross_v"] = self._cross_solver.v[: self.window_size]
             arrays["own_v"] = self._self_solver.v[: self.window_size]
         target = Path(path)
@@ -474,14 +481,13 @@ class OnlineDriftDetector:
             OSError: the file cannot be read.
             InvalidInputError: it is not a detector's file, or its contents do not fit together.
         """
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                state = json.loads(file["state"].tobytes().decode())
-                arrays = {name: np.array(file[name], np.float64) for name in file.files if name != "state"}
-        except OSError:
-            raise
-        except Exception as error:
-            raise InvalidInputError(f"{os.fspath(path)} is not a saved detector: {error}") from None
+        with open(path, "rb") as opened:
+            try:
+                with np.load(opened, allow_pickle=False) as file:
+                    state = json.loads(file["state"].tobytes().decode())
+                    arrays = {name: np.array(file[name], np.float64) for name in file.files if name != "state"}
+            except Exception as error:
+                raise InvalidInputError(f"{os.fspath(path)} is not a saved detector: {error}") from None
         try:
             return cls._from_state(state, arrays)
         except InvalidInputError:
@@ -536,6 +542,7 @@ class OnlineDriftDetector:
             detector._push(row)
         if len(window) == size:
             detector._position = state["position"] % size
+        detector._cross_solver.u[:size] = arrays["cross_u"]
         detector._cross_solver.v[:size] = arrays["cross_v"]
         detector._self_solver.v[:size] = arrays["own_v"]
         return detector

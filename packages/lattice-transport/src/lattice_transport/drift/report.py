@@ -62,8 +62,8 @@ def judge(
     if drifted:
         comparison = "at least" if large else "below"
         reasons.append(
-            f"the shift is {effect_size:.3g} of the reference's spread, {comparison} the {reindex_effect:.3g} that calls for "
-            "a new index"
+            f"the shift is {effect_size:.3g} of the reference's spread, {comparison} the {reindex_effect:.3g} that "
+            "calls for a new index"
         )
     if models[0] is not None and models[1] is not None and models[0] != models[1]:
         reasons.append(f"the sets come from two models: {models[0]} and {models[1]}")
@@ -82,7 +82,7 @@ def check_rate(false_alarm_rate: float, permutations: int) -> None:
     if not (permutations + 1) * false_alarm_rate >= 1.0 - 1e-9:
         least = int(np.ceil(1.0 / false_alarm_rate)) - 1
         raise InvalidInputError(
-            f"{permutations} permutations cannot resolve a false-alarm rate of {false_alarm_rate:g}; {least} are the least"
+            f"{permutations} permutations cannot resolve a false-alarm rate of {false_alarm_rate:g}: at least {least} can"
         )
 
 
@@ -145,8 +145,8 @@ class DriftReport:
         p_value: how often sets drawn from the pooled sample differ at least as much; (k + 1) / (n + 1).
         drifted: whether the p-value is at most ``false_alarm_rate``.
         threshold: the divergence that would have been an alarm.
-        effect_size: sqrt((divergence - its mean under the null) / spread of the reference), where the spread is half the
-            mean cost between reference points: for squared distances, the length of a shift in standard deviations.
+        effect_size: sqrt((divergence - its mean under the null) / spread of the reference), where the spread is half
+            the mean cost between reference points: for squared distances, the length of a shift in standard deviations.
         z_score: divergence in standard deviations above the mean of the null.
         null: divergences of the permuted samples.
         wasserstein_distance: square root of the divergence for squared costs, else the divergence.
@@ -185,7 +185,7 @@ class DriftReport:
     current_model: str | None
 
     def to_dict(self, *, items: bool = True) -> dict[str, Any]:
-        """Return the report in plain Python values, as JSON takes them; without ``items`` the per-item part is left out."""
+        """Return the report in plain Python values, as JSON takes them, with or without the per-item part."""
         result: dict[str, Any] = {}
         for entry in dataclasses.fields(self):
             value = getattr(self, entry.name)

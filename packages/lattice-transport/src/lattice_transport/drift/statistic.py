@@ -73,7 +73,8 @@ def permutation_p_value(value: float, null: _Float64) -> float:
 def quantile_threshold(null: _Float64, false_alarm_rate: float) -> float:
     """Return what a value must exceed for an alarm, so that null values do so with at most the given rate.
 
-    It is the k-th smallest of the K null values, k = ceil((1 - rate) (K + 1)); K must be large enough for that to exist.
+    It is the k-th smallest of the K null values, k = ceil((1 - rate) (K + 1)); K must be large enough for that to
+    exist.
     """
     rank = math.ceil((1.0 - false_alarm_rate) * (len(null) + 1) - 1e-9)
     return float(np.sort(null)[rank - 1])
