@@ -44,8 +44,7 @@ class BarycenterResult:
         weights: (s,), sum 1.
         converged: whether ``last_error`` is at most the threshold.
         last_error: the largest L1 distance between a plan's marginal on the support and ``weights``; debiased: also
-            that
-            of the plan of the barycentre with itself.
+            that of the plan of the barycentre with itself.
         iterations: how many were done.
         objective: sum of lambda times the regularized cost.
     """

@@ -88,8 +88,7 @@ class SinkhornConfig:
         epsilon: strength of the entropic term, in units of the cost.
         max_iterations: the most iterations at ``epsilon`` itself (stages of a schedule count apart).
         convergence_threshold: balanced: the largest L1 distance of a marginal of the plan to what it should be, for
-            each
-            of the two; unbalanced: the duality gap as a fraction of the objective and the mass.
+            each of the two; unbalanced: the duality gap as a fraction of the objective and the mass.
         check_convergence_every: iterations between two calls of the observer. Residuals are known after every
             iteration,
             and the solver stops at the first that is small enough.

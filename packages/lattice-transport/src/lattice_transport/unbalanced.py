@@ -54,8 +54,7 @@ def solve_unbalanced(
     Args:
         tau_source, tau_target: what leaving mass behind costs, in units of the cost; infinity holds the marginal.
         convergence_threshold: the duality gap, as a fraction of the objective and the mass, at which to stop. The plan
-            is
-            then within sqrt(2 threshold / epsilon)-like distance of the optimum, the objective within the threshold.
+            is then within sqrt(2 threshold / epsilon)-like distance of the optimum, the objective within the threshold.
 
     Other arguments and errors as for :func:`~lattice_transport.solve`. With both taus infinite this is that function.
     """

@@ -82,7 +82,7 @@ def check_rate(false_alarm_rate: float, permutations: int) -> None:
     if not (permutations + 1) * false_alarm_rate >= 1.0 - 1e-9:
         least = int(np.ceil(1.0 / false_alarm_rate)) - 1
         raise InvalidInputError(
-            f"{permutations} permutations cannot resolve a false-alarm rate of {false_alarm_rate:g}: at least {least} can"
+            f"{permutations} permutations cannot resolve a false-alarm rate of {false_alarm_rate:g}: {least} can"
         )
 
 
