@@ -155,7 +155,7 @@ def fit_float64(half_ln2: float) -> None:
 
 def fit_exp2() -> None:
     """Show the constants of exp2.h: 2^r = 1 + r p(r) for |r| <= 1/2."""
-    for rounded, terms in ((np.float32, 6), (np.float64, 11)):
+    for rounded, terms in ((np.float32, 5), (np.float64, 11)):
         show(
             f"exp2 in {rounded.__name__}",
             fit(

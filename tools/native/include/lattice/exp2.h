@@ -16,12 +16,11 @@ LATTICE_INLINE f32x16 f32x16_exp2_bounded(f32x16 t)
     t = f32x16_max(f32x16_set1(-126.0f), t);
     const f32x16 shifted = f32x16_add(t, rounding);
     const f32x16 r = f32x16_sub(t, f32x16_sub(shifted, rounding));
-    f32x16 p = f32x16_set1(0x1.3f9a64p-13f);
-    p = f32x16_fma(p, r, f32x16_set1(0x1.5f0baep-10f));
-    p = f32x16_fma(p, r, f32x16_set1(0x1.3b30a8p-7f));
-    p = f32x16_fma(p, r, f32x16_set1(0x1.c6af76p-5f));
-    p = f32x16_fma(p, r, f32x16_set1(0x1.ebfbd8p-3f));
-    p = f32x16_fma(p, r, f32x16_set1(0x1.62e430p-1f));
+    f32x16 p = f32x16_set1(0x1.5a3d4ap-10f);
+    p = f32x16_fma(p, r, f32x16_set1(0x1.3cecf0p-7f));
+    p = f32x16_fma(p, r, f32x16_set1(0x1.c6bb7ap-5f));
+    p = f32x16_fma(p, r, f32x16_set1(0x1.ebf9b4p-3f));
+    p = f32x16_fma(p, r, f32x16_set1(0x1.62e424p-1f));
     p = f32x16_fma(p, r, f32x16_set1(1.0f));
     return f32x16_from_bits(i32x16_add(f32x16_bits(p), i32x16_shift_left(f32x16_bits(shifted), 23)));
 }

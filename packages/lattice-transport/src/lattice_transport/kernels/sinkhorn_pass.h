@@ -117,28 +117,21 @@ LATTICE_INLINE double NAME(exponentials)(const REAL *costs, const REAL *v, int64
     f64x8 total = f64x8_zero();
     for (int64_t chunk = 0; chunk < columns; chunk += LATTICE_CHUNK) {
         const int64_t end = columns - chunk < LATTICE_CHUNK ? columns : chunk + LATTICE_CHUNK;
-        VECTOR first = V(zero)(), second = V(zero)();
+        VECTOR sum = V(zero)();
         int64_t j = chunk;
-        for (; j + 2 * LANES <= end; j += 2 * LANES) {
-            const VECTOR t0 = V(add)(V(fma)(V(load)(costs + j), minus_scale, V(load)(v + j)), shifts);
-            const VECTOR t1 =
-                V(add)(V(fma)(V(load)(costs + j + LANES), minus_scale, V(load)(v + j + LANES)), shifts);
-            const VECTOR e0 = V(exp2_bounded)(V(min)(most, t0)), e1 = V(exp2_bounded)(V(min)(most, t1));
-            V(store)(e + j, e0);
-            V(store)(e + j + LANES, e1);
-            first = V(add)(first, e0);
-            second = V(add)(second, e1);
-        }
-        for (; j < end; j += LANES) {
-            const int64_t left = end - j;
-            const VECTOR t = V(add)(V(fma)(NAME(load_costs)(costs + j, left), minus_scale, V(load)(v + j)), shifts);
-            VECTOR value = V(exp2_bounded)(V(min)(most, t));
-            if (left < LANES)
-                value = NAME(keep)(value, left);
+        for (; j + LANES <= end; j += LANES) {
+            const VECTOR t = V(add)(V(fma)(V(load)(costs + j), minus_scale, V(load)(v + j)), shifts);
+            const VECTOR value = V(exp2_bounded)(V(min)(most, t));
             V(store)(e + j, value);
-            first = V(add)(first, value);
+            sum = V(add)(sum, value);
         }
-        total = NAME(accumulate)(total, V(add)(first, second));
+        if (j < end) {
+            const VECTOR t = V(add)(V(fma)(NAME(load_costs)(costs + j, end - j), minus_scale, V(load)(v + j)), shifts);
+            const VECTOR value = NAME(keep)(V(exp2_bounded)(V(min)(most, t)), end - j);
+            V(store)(e + j, value);
+            sum = V(add)(sum, value);
+        }
+        total = NAME(accumulate)(total, sum);
     }
     return f64x8_fold_add(total);
 }
