@@ -21,8 +21,9 @@ def histograms():
     return s[:, None], a / a.sum(1, keepdims=True)
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 0.01, 1e-3])
-@pytest.mark.parametrize("debiased", [False, True])
+@pytest.mark.parametrize(
+    ("epsilon", "debiased"), [(0.1, False), (0.01, False), (1e-3, False), (0.01, True), (1e-3, True)]
+)
 def test_weights_are_those_of_pot(epsilon, debiased):
     ot = pot()
     support, a = histograms()
@@ -39,7 +40,7 @@ def test_weights_are_those_of_pot(epsilon, debiased):
         epsilon,
         weights=np.array([0.4, 0.6]),
         method="sinkhorn_log",
-        numItermax=10_000,
+        numItermax=2000,
         stopThr=1e-12,
     )
     assert ours.converged

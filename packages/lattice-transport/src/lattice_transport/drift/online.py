@@ -205,7 +205,8 @@ class OnlineDriftDetector:
         self._null = np.array(null)
         self._threshold = quantile_threshold(self._null, self._suspicion_rate)
         self._reference = reference.copy()
-        self._prepare(costs[:size, :size])
+        # not a part of `costs`, whose last bits depend on the other window: a restored detector has the reference only
+        self._prepare(np.asarray(cost_matrix(reference, reference, self.metric)))
 
     def _prepare(self, within: _Float64) -> None:
         """Make what checks need: the reference's own term, solvers, and matrices to be filled row by row."""
