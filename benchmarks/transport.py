@@ -2,8 +2,8 @@
 
     python benchmarks/transport.py [--quick] [--output results.json] [--only sinkhorn,clouds,online,emd,power,import]
 
-A peer that is not installed is left out. Times are medians over rounds in which every system takes its turn; CPU time is
-given as well, because on a shared machine the wall clock also measures the neighbours. Each Sinkhorn result's L1
+A peer that is not installed is left out. Times are medians over rounds in which every system takes its turn; CPU time
+is given as well, because on a shared machine the wall clock also measures the neighbours. Each Sinkhorn result's L1
 marginal error is computed from its plan in float64, so that the stop rules, which differ, can be compared.
 """
 

@@ -1,7 +1,7 @@
 """Makes packages/lattice-transport/tests/data/pot_goldens.npz: problems and what POT makes of them.
 
-Run it with the versions below: ``python tools/goldens/transport_goldens.py``. The default tests compare with the file, so
-that they need no POT.
+Run it with the versions below: ``python tools/goldens/transport_goldens.py``. The default tests compare with the file,
+so that they need no POT.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,14 +22,14 @@ def plot_report(report: DriftReport, path: str | None = None) -> Any:
         MissingDependencyError: matplotlib is not installed.
     """
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        canvas = importlib.import_module("matplotlib.backends.backend_agg")
+        pictures = importlib.import_module("matplotlib.figure")
     except ImportError:
         raise MissingDependencyError(
             "plots need matplotlib, which is not installed: pip install 'lattice-transport[plot]'"
         ) from None
-    figure = Figure(figsize=(9.0, 3.5), layout="constrained")
-    FigureCanvasAgg(figure)  # draws to memory: no window, no global state
+    figure = pictures.Figure(figsize=(9.0, 3.5), layout="constrained")
+    canvas.FigureCanvasAgg(figure)  # draws to memory: no window, no global state
     left, right = figure.subplots(1, 2)
     left.hist(report.null, bins=30, color="0.7", label="permuted samples")
     left.axvline(report.threshold, color="tab:orange", linestyle="--", label="alarm")
