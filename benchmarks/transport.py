@@ -1,4 +1,4 @@
-"""lattice-transport beside POT, ott-jax and geomloss: same problems, same stop, one run, alternating order.
+"""lattice-transport beside POT and ott-jax: same problems, same stop, one run, alternating order.
 
     python benchmarks/transport.py [--quick] [--output results.json] [--only sinkhorn,clouds,online,emd,power,import]
 
