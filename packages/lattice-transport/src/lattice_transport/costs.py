@@ -108,21 +108,26 @@ class PointClouds:
 def _prepared(x: _Array, y: _Array, metric: str, dtype: npt.DTypeLike) -> tuple[_Array, _Array, _Float64, _Float64]:
     """Points as the kernels want them, and their squared lengths: unit vectors, or moved so that their mean is zero."""
     same = x is y
-    wide_x = x.astype(np.float64)
-    wide_y = wide_x if same else y.astype(np.float64)
-    if metric == "cosine":
-        wide_x = wide_x / np.maximum(np.linalg.norm(wide_x, axis=1, keepdims=True), _NORM_FLOOR)
-        wide_y = wide_x if same else wide_y / np.maximum(np.linalg.norm(wide_y, axis=1, keepdims=True), _NORM_FLOOR)
-    else:
-        # distances do not change, and |x|^2 + |y|^2 - 2 x.y loses fewer digits
-        centre = 0.5 * (wide_x.mean(axis=0) + wide_y.mean(axis=0))
-        wide_x = wide_x - centre
-        wide_y = wide_x if same else wide_y - centre
-    narrow_x = np.ascontiguousarray(wide_x, dtype)
-    narrow_y = narrow_x if same else np.ascontiguousarray(wide_y, dtype)
+    # distances do not change with the origin, and |x|^2 + |y|^2 - 2 x.y loses fewer digits around the mean
+    centre = None if metric == "cosine" else 0.5 * (x.mean(axis=0, dtype=np.float64) + y.mean(axis=0, dtype=np.float64))
+    narrow_x = _moved(x, centre, dtype)
+    narrow_y = narrow_x if same else _moved(y, centre, dtype)
     x_squared = np.einsum("ik,ik->i", narrow_x, narrow_x, dtype=np.float64)
     y_squared = x_squared if same else np.einsum("ik,ik->i", narrow_y, narrow_y, dtype=np.float64)
     return narrow_x, narrow_y, x_squared, y_squared
+
+
+def _moved(points: _Array, centre: _Float64 | None, dtype: npt.DTypeLike) -> _Array:
+    """Points less ``centre``, or at length 1 if there is none; in float64, a block at a time."""
+    result = np.empty(points.shape, dtype)
+    for first in range(0, len(points), 1024):
+        block = points[first : first + 1024].astype(np.float64)
+        if centre is None:
+            block /= np.maximum(np.linalg.norm(block, axis=1, keepdims=True), _NORM_FLOOR)
+        else:
+            block -= centre
+        result[first : first + 1024] = block
+    return result
 
 
 def _padded(values: _Float64, size: int) -> _Float64:
