@@ -1,8 +1,8 @@
-"""Fits the polynomials of ``include/lattice/vector_math.h`` and prints them as C constants.
+"""Fits the polynomials of ``vector_math.h``, ``simd_f64.h`` and ``exp2.h`` and prints them as C constants.
 
-Each function is reduced to a polynomial on a short interval. A weighted least-squares fit on Chebyshev nodes in 60-digit
-arithmetic is close to minimax; the coefficients are then rounded to float32 one at a time, lowest order first, and the
-rest is fitted again, so that every rounding error is absorbed by the orders above it.
+Each function is reduced to a polynomial on a short interval. A weighted least-squares fit on Chebyshev nodes in
+60-digit arithmetic is close to minimax; the coefficients are then rounded to float32 or float64 one at a time, lowest
+order first, and the rest is fitted again, so that every rounding error is absorbed by the orders above it.
 
 Run it with mpmath installed: ``python tools/native/fit_polynomials.py``.
 """
@@ -23,12 +23,11 @@ def fit(
     high: float,
     terms: int,
     weight: Callable[[mp.mpf], mp.mpf],
-    fixed: int | None = None,
-) -> list[np.float32]:
-    """Return ``terms`` float32 coefficients (lowest order first) of a polynomial close to ``function`` on [low, high].
+    rounded: type[np.floating] = np.float32,
+) -> list[np.floating]:
+    """Return ``terms`` coefficients (lowest order first) of a polynomial close to ``function`` on [low, high].
 
-    ``weight`` turns an error of the polynomial into the error that counts. The first ``fixed`` coefficients are rounded
-    to float32 before the rest is fitted (all of them by default).
+    ``weight`` turns an error of the polynomial into the error that counts; ``rounded`` is the type of the coefficients.
     """
     count = 8 * terms
     nodes = [
@@ -37,7 +36,7 @@ def fit(
     ]
     values = [function(x) for x in nodes]
     weights = [weight(x) for x in nodes]
-    coefficients: list[np.float32] = []
+    coefficients: list[np.floating] = []
     for order in range(terms):
         matrix = mp.matrix(count, terms - order)
         right = mp.matrix(count, 1)
@@ -47,14 +46,15 @@ def fit(
                 matrix[row, column] = w * x ** (order + column)
             right[row] = w * (value - known)
         solution = mp.lu_solve(matrix.T * matrix, matrix.T * right)
-        coefficients.append(np.float32(float(solution[0])))
+        coefficients.append(rounded(float(solution[0])))
     return coefficients
 
 
-def show(name: str, coefficients: list[np.float32]) -> None:
+def show(name: str, coefficients: list[np.floating]) -> None:
     print(f"/* {name}, lowest order first */")
     for coefficient in coefficients:
-        print(f"    {float(coefficient).hex():>24}f, /* {float(coefficient):.9g} */")
+        suffix = "f" if isinstance(coefficient, np.float32) else ""
+        print(f"    {float(coefficient).hex():>24}{suffix}, /* {float(coefficient):.17g} */")
 
 
 def main() -> None:
@@ -117,6 +117,56 @@ def main() -> None:
     ln2_high = 0.693359375  # 355/512: nine bits, so that n * ln2_high is exact for |n| < 2^15
     print("ln2_high", float(ln2_high).hex(), "ln2_low", float(np.float32(float(mp.log(2) - ln2_high))).hex())
     print("log2e", float(np.float32(float(1 / mp.log(2)))).hex())
+    fit_float64(half_ln2)
+    fit_exp2()
+
+
+def fit_float64(half_ln2: float) -> None:
+    """Show the constants of simd_f64.h."""
+    show(
+        "exp in float64: exp(r) = 1 + r + r^2 q(r)",
+        fit(
+            lambda r: (mp.exp(r) - 1 - r) / r**2 if abs(r) > 1e-20 else mp.mpf(1) / 2,
+            -half_ln2,
+            half_ln2,
+            11,
+            lambda r: r**2 / mp.exp(r),
+            np.float64,
+        ),
+    )
+    # log((1 + s) / (1 - s)) = 2 s + s z p(z) with z = s^2
+    largest = float((mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)) * 1.001
+    show(
+        "log in float64",
+        fit(
+            lambda z: (2 * mp.atanh(mp.sqrt(z)) / mp.sqrt(z) - 2) / z if z > 1e-40 else mp.mpf(2) / 3,
+            0.0,
+            largest**2,
+            7,
+            lambda z: z,
+            np.float64,
+        ),
+    )
+    for part, name in ((mp.mpf(0), "ln2_high"), (mp.mpf(1), "ln2_low")):
+        high = mp.floor(mp.log(2) * mp.mpf(2) ** 40) / mp.mpf(2) ** 40  # 40 bits: n * high is exact for |n| < 2^13
+        print(f"{name} in float64", float(mp.log(2) - high if part else high).hex())
+    print("log2e in float64", float(1 / mp.log(2)).hex())
+
+
+def fit_exp2() -> None:
+    """Show the constants of exp2.h: 2^r = 1 + r p(r) for |r| <= 1/2."""
+    for rounded, terms in ((np.float32, 5), (np.float64, 11)):
+        show(
+            f"exp2 in {rounded.__name__}",
+            fit(
+                lambda r: (mp.power(2, r) - 1) / r if abs(r) > 1e-20 else mp.log(2),
+                -0.5005,
+                0.5005,
+                terms,
+                lambda r: r / mp.power(2, r),
+                rounded,
+            ),
+        )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,150 @@
+"""How a Sinkhorn problem is to be solved: configurations that are checked when they are made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from lattice_transport.errors import InvalidEpsilonError, InvalidInputError, InvalidScheduleError
+
+__all__ = ["EpsilonSchedule", "Observer", "Precision", "SinkhornConfig", "SinkhornProgress"]
+
+Precision = Literal["auto", "float32", "float64"]
+
+_MOST_STAGES = 10_000
+
+
+def check_positive(name: str, value: float) -> float:
+    """Return ``value`` as a float, or raise InvalidEpsilonError unless it is positive and finite."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InvalidEpsilonError(name, value) from None
+    if not 0.0 < number < math.inf:
+        raise InvalidEpsilonError(name, value)
+    return number
+
+
+def check_count(name: str, value: int) -> int:
+    """Return ``value``, or raise InvalidInputError unless it is an integer of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidInputError(f"{name} must be an integer of at least 1, not {value!r}")
+    return value
+
+
+@dataclass(frozen=True)
+class EpsilonSchedule:
+    """Epsilons to pass through on the way to a small one: start, start * factor, ..., each warm-started by the last.
+
+    Attributes:
+        start: the first epsilon, in units of the cost.
+        factor: what an epsilon is multiplied by to get the next, in (0, 1).
+        iterations_per_stage: the most iterations of a stage.
+        stage_threshold: the marginal residual at which a stage is left for the next.
+    """
+
+    start: float
+    factor: float = 0.5
+    iterations_per_stage: int = 50
+    stage_threshold: float = 1e-2
+
+    def __post_init__(self) -> None:
+        for field in ("start", "stage_threshold"):
+            value = getattr(self, field)
+            if not 0.0 < value < math.inf:
+                raise InvalidScheduleError(field, value, "it must be positive and finite")
+        if not 0.0 < self.factor < 1.0:
+            raise InvalidScheduleError("factor", self.factor, "it must be between 0 and 1, both excluded")
+        if isinstance(self.iterations_per_stage, bool) or self.iterations_per_stage < 1:
+            raise InvalidScheduleError("iterations_per_stage", self.iterations_per_stage, "it must be at least 1")
+
+    def stages(self, target: float) -> list[float]:
+        """Return the epsilons before ``target``, largest first.
+
+        Raises:
+            InvalidScheduleError: the start is not above the target, or more than 10,000 stages lie between.
+        """
+        if not self.start > target:
+            raise InvalidScheduleError(
+                "start", self.start, f"it must be above the epsilon that is aimed at, {target!r}"
+            )
+        if math.log(target / self.start) / math.log(self.factor) > _MOST_STAGES:
+            raise InvalidScheduleError("factor", self.factor, f"it takes more than {_MOST_STAGES} stages to {target!r}")
+        stages = []
+        epsilon = self.start
+        while epsilon > target * (1.0 + 1e-12):
+            stages.append(epsilon)
+            epsilon *= self.factor
+        return stages
+
+
+@dataclass(frozen=True)
+class SinkhornConfig:
+    """How :func:`~lattice_transport.solve` works.
+
+    Attributes:
+        epsilon: strength of the entropic term, in units of the cost.
+        max_iterations: the most iterations at ``epsilon`` itself (stages of a schedule count apart).
+        convergence_threshold: balanced: the largest L1 distance of a marginal of the plan to what it should be, for
+            each of the two; unbalanced: the duality gap as a fraction of the objective and the mass.
+        check_convergence_every: iterations between two calls of the observer. Residuals are known after every
+            iteration,
+            and the solver stops at the first that is small enough.
+        min_marginal: mass, per point, by which the marginals of a balanced problem may differ.
+        error_on_non_convergence: raise NotConvergedError instead of returning an unconverged result.
+        precision: "auto" computes float32 inputs in float32 where epsilon is at least a fiftieth of the range of the
+            costs, and in float64 otherwise.
+        relaxation: "auto" adapts over-relaxation to the observed rate of convergence; 1.0 is plain Sinkhorn; a number
+            in [1, 2) is kept.
+        epsilon_schedule: "auto" passes through larger epsilons first when epsilon is below a hundredth of the range of
+            the costs; None never does.
+    """
+
+    epsilon: float = 0.05
+    max_iterations: int = 500
+    convergence_threshold: float = 1e-5
+    check_convergence_every: int = 10
+    min_marginal: float = 1e-12
+    error_on_non_convergence: bool = False
+    precision: Precision = "auto"
+    relaxation: float | Literal["auto"] = "auto"
+    epsilon_schedule: EpsilonSchedule | Literal["auto"] | None = "auto"
+
+    def __post_init__(self) -> None:
+        check_positive("epsilon", self.epsilon)
+        check_positive("convergence_threshold", self.convergence_threshold)
+        check_positive("min_marginal", self.min_marginal)
+        check_count("max_iterations", self.max_iterations)
+        check_count("check_convergence_every", self.check_convergence_every)
+        if self.precision not in ("auto", "float32", "float64"):
+            raise InvalidInputError(f"precision must be auto, float32 or float64, not {self.precision!r}")
+        if self.relaxation != "auto" and not (
+            isinstance(self.relaxation, (int, float)) and 1.0 <= self.relaxation < 2.0
+        ):
+            raise InvalidInputError(f"relaxation must be 'auto' or a number in [1, 2), not {self.relaxation!r}")
+        if not (self.epsilon_schedule in ("auto", None) or isinstance(self.epsilon_schedule, EpsilonSchedule)):
+            raise InvalidInputError(
+                f"epsilon_schedule must be 'auto', None or an EpsilonSchedule, not {self.epsilon_schedule!r}"
+            )
+
+
+@dataclass(frozen=True)
+class SinkhornProgress:
+    """What an observer is told: the state after some iterations.
+
+    ``last_error`` is the larger marginal residual of a balanced problem, the relative duality gap of an unbalanced one.
+    ``batch_index`` and ``batch_len`` place the problem in a batch.
+    """
+
+    iteration: int
+    last_error: float
+    converged: bool
+    epsilon: float
+    batch_index: int = 0
+    batch_len: int = 1
+
+
+Observer = Callable[[SinkhornProgress], "bool | None"]
+"""Called every ``check_convergence_every`` iterations; returning False cancels the solve."""

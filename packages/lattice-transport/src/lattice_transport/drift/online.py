@@ -1,0 +1,553 @@
+"""Drift in a stream: a frozen reference window against a sliding window of what came last."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_transport import _transport
+from lattice_transport.config import check_count, check_positive
+from lattice_transport.costs import Metric, as_points, cost_matrix
+from lattice_transport.drift.detect import choose_epsilon, effect_size
+from lattice_transport.drift.report import DriftVerdict, check_rate, judge
+from lattice_transport.drift.statistic import PooledDivergence, quantile_threshold
+from lattice_transport.errors import (
+    DimensionMismatchError,
+    InvalidInputError,
+    MixedModelsError,
+    NonFinitePointError,
+    TooFewSamplesError,
+)
+
+__all__ = ["DriftObservation", "OnlineDriftDetector"]
+
+_Float64 = npt.NDArray[np.float64]
+Status = Literal["warming", "skipped", "stable", "drift", "cooling"]
+
+_WINDOW_LIMITS = (16, 4096)
+_NORM_FLOOR = 1e-12
+_SOLVE_THRESHOLD = 1e-5
+_MOST_ITERATIONS = 500
+_FORMAT = 1
+_SUSPICION = 4.0  # a threshold this much looser than the rate misses little that a permutation test would confirm
+
+
+@dataclass(frozen=True)
+class DriftObservation:
+    """What the detector made of one vector.
+
+    Attributes:
+        status: ``warming`` windows fill; ``skipped`` no check was due; ``stable`` or ``drift`` a check was made;
+            ``cooling`` a check was due, but an alarm was raised shortly before.
+        samples_seen: vectors taken in so far.
+        divergence: of a check: between the reference and the window; else None.
+        threshold: what a divergence must exceed to be suspect; None until it is calibrated.
+        p_value: of a suspect divergence: from the permutation test that confirms an alarm. A test that cannot confirm
+            any more ends early, and its p-value is then rough.
+        effect_size: of a check: the shift in units of the reference's spread.
+        verdict: of a check: what to do, and why.
+    """
+
+    status: Status
+    samples_seen: int
+    divergence: float | None = None
+    threshold: float | None = None
+    p_value: float | None = None
+    effect_size: float | None = None
+    verdict: DriftVerdict | None = None
+
+
+class OnlineDriftDetector:
+    """Watches a stream of vectors for drift away from a reference.
+
+    The first ``window_size`` vectors are the reference, the next as many calibrate: random halvings of the two together
+    give the distribution that the divergence between a reference and a window has when nothing drifts, and the
+    threshold is a quantile of it that leaves the upper four ``false_alarm_rate`` above. From then on every
+    ``check_interval``-th vector has the last ``window_size`` vectors compared with the reference. A divergence above
+    the threshold is a
+    suspicion, which a permutation test of reference and window confirms or not: an alarm needs both. Under no drift the
+    two are exchangeable, so the test, hence the alarm, keeps the stated rate whatever the distribution. The rate is one
+    of each check; checks closer than a window share vectors, so their alarms come together.
+
+    A vector that is refused (wrong length, not finite, another model's) leaves the detector as it was. Not safe for use
+    by two threads at once.
+
+    Args:
+        window_size: vectors a window, 16 to 4,096.
+        check_interval: vectors between two checks.
+        false_alarm_rate: of a check on a stream that does not drift.
+        reference: at least ``2 window_size`` vectors to start with: no warming up then but for the sliding window.
+        metric: as for :class:`~lattice_transport.PointClouds`.
+        epsilon: strength of the entropic term, in units of the cost; None takes half of the mean cost at calibration.
+        cooldown: vectors after an alarm for which no other is raised; None for ``window_size``.
+        reindex_effect: the effect size from which the verdict is ``reindex``.
+        permutations: halvings to calibrate with, and permutations of a confirmation.
+        seed: of both.
+        reference_fingerprint: what model made ``reference``.
+
+    Raises:
+        InvalidInputError: and its kinds, for settings or a reference that cannot be.
+    """
+
+    def __init__(
+        self,
+        window_size: int = 128,
+        *,
+        check_interval: int = 16,
+        false_alarm_rate: float = 0.01,
+        reference: npt.ArrayLike | None = None,
+        metric: Metric = "sqeuclidean",
+        epsilon: float | None = None,
+        cooldown: int | None = None,
+        reindex_effect: float = 0.5,
+        permutations: int = 199,
+        seed: int = 0,
+        reference_fingerprint: str | None = None,
+    ) -> None:
+        check_count("window_size", window_size)
+        if not _WINDOW_LIMITS[0] <= window_size <= _WINDOW_LIMITS[1]:
+            raise InvalidInputError(
+                f"window_size must be from {_WINDOW_LIMITS[0]} to {_WINDOW_LIMITS[1]}, not {window_size}"
+            )
+        check_count("check_interval", check_interval)
+        check_count("permutations", permutations)
+        check_rate(false_alarm_rate, permutations)
+        check_positive("reindex_effect", reindex_effect)
+        if epsilon is not None:
+            check_positive("epsilon", epsilon)
+        if cooldown is not None and (isinstance(cooldown, bool) or cooldown < 0):
+            raise InvalidInputError(f"cooldown must be at least 0, not {cooldown!r}")
+        if metric not in ("sqeuclidean", "euclidean", "cosine"):
+            raise InvalidInputError(f"there is no metric {metric!r}; there are sqeuclidean, euclidean, cosine")
+        self.window_size = window_size
+        self.check_interval = check_interval
+        self.false_alarm_rate = false_alarm_rate
+        self._suspicion_rate = min(_SUSPICION * false_alarm_rate, 0.5)
+        self.metric: Metric = metric
+        self.cooldown = window_size if cooldown is None else cooldown
+        self.reindex_effect = reindex_effect
+        self.permutations = permutations
+        self.seed = seed
+        self._given_epsilon = epsilon
+        self._epsilon = epsilon
+        self._dimension: int | None = None
+        self._reference: _Float64 | None = None
+        self._pending: list[_Float64] = []  # vectors of the windows that still fill
+        self._window: _Float64 | None = None
+        self._position = 0  # the window's oldest vector: the next to be replaced
+        self._filled = 0
+        self._null: _Float64 | None = None
+        self._threshold: float | None = None
+        self._spread = 0.0
+        self._reference_term = 0.0
+        self._reference_fingerprint = reference_fingerprint
+        self._fingerprint: str | None = None
+        self._samples_seen = 0
+        self._since_check = 0
+        self._cooling = 0
+        self._last: DriftObservation | None = None
+        if reference is not None:
+            self._start_from(as_points(reference, "the reference").astype(np.float64))
+
+    @property
+    def samples_seen(self) -> int:
+        """Vectors taken in so far, those of a given reference left out."""
+        return self._samples_seen
+
+    @property
+    def threshold(self) -> float | None:
+        """What a divergence must exceed to be suspect; None until calibrated."""
+        return self._threshold
+
+    @property
+    def epsilon(self) -> float | None:
+        """Strength of the entropic term; None until calibrated, unless given."""
+        return self._epsilon
+
+    @property
+    def null(self) -> _Float64 | None:
+        """The divergences that calibration drew; None until then."""
+        return None if self._null is None else self._null.copy()
+
+    @property
+    def last_check(self) -> DriftObservation | None:
+        """The last observation with a divergence."""
+        return self._last
+
+    def _start_from(self, vectors: _Float64) -> None:
+        needed = 2 * self.window_size
+        if len(vectors) < needed:
+            raise TooFewSamplesError("the reference", len(vectors), needed)
+        chosen = np.random.default_rng(self.seed).permutation(len(vectors))[:needed]
+        self._dimension = vectors.shape[1]
+        self._calibrate(vectors[chosen[: self.window_size]], vectors[chosen[self.window_size :]])
+
+    def _calibrate(self, reference: _Float64, other: _Float64) -> None:
+        """Set reference, epsilon and threshold from two windows of vectors that have not drifted."""
+        size = self.window_size
+        pooled = np.concatenate([reference, other])
+        costs = cost_matrix(pooled, pooled, self.metric)
+        self._epsilon = choose_epsilon(costs) if self._given_epsilon is None else self._given_epsilon
+        divergence = PooledDivergence(costs, np.full(2 * size, 1.0 / (2 * size)), self._epsilon, size)
+        random = np.random.default_rng(self.seed)
+        null = []
+        for _ in range(self.permutations):
+            order = random.permutation(2 * size)
+            null.append(divergence.between(order[:size], order[size:])[0])
+        self._null = np.array(null)
+        self._threshold = quantile_threshold(self._null, self._suspicion_rate)
+        self._reference = reference.copy()
+        # not a part of `costs`, whose last bits depend on the other window: a restored detector has the reference only
+        self._prepare(np.asarray(cost_matrix(reference, reference, self.metric)))
+
+    def _prepare(self, within: _Float64) -> None:
+        """Make what checks need: the reference's own term, solvers, and matrices to be filled row by row."""
+        size, assumed = self.window_size, self._epsilon
+        assert assumed is not None
+        assert self._reference is not None
+        self._spread = 0.5 * float(within.sum()) / (size * (size - 1))
+        self._self_solver = _transport.Solver(size, size, double_precision=True)
+        self._cross_solver = _transport.Solver(size, size, double_precision=True)
+        uniform = np.full(size, 1.0 / size)
+        within = np.ascontiguousarray(within)
+        self._within = within
+        self._self_solver.bind_matrix(within)
+        self._self_solver.set_weights(uniform, uniform)
+        self._self_solver.configure(assumed, symmetric=True)
+        self._self_solver.run(_MOST_ITERATIONS, _SOLVE_THRESHOLD, adapt=False)
+        self._reference_term = assumed * self._self_solver.dual
+        # checks start from the potentials of the reference, then from those of the check before
+        self._cross_solver.bind_matrix(within)
+        self._cross_solver.set_weights(uniform, uniform)
+        self._cross_solver.v[:size] = self._self_solver.v[:size]
+        self._reference_ready = self._ready_points(self._reference)
+        self._cross_costs = np.zeros((size, size))
+        self._own_costs = np.zeros((size, size))
+        self._window = np.zeros((size, self._reference.shape[1]))
+        self._window_ready = np.zeros_like(self._window)
+        self._position = self._filled = 0
+
+    def _ready_points(self, points: _Float64) -> _Float64:
+        if self.metric != "cosine":
+            return points
+        unit: _Float64 = points / np.maximum(np.linalg.norm(points, axis=-1, keepdims=True), _NORM_FLOOR)
+        return unit
+
+    def _costs_to(self, point: _Float64, points: _Float64) -> _Float64:
+        if self.metric == "cosine":
+            return np.clip(1.0 - points @ point, 0.0, 2.0)
+        gap = points - point
+        squared: _Float64 = np.einsum("ik,ik->i", gap, gap)
+        return np.sqrt(squared) if self.metric == "euclidean" else squared
+
+    def _push(self, vector: _Float64) -> None:
+        """Put a vector in the place of the window's oldest: a row of the cross costs, a row and column of its own."""
+        assert self._window is not None
+        place = self._position
+        ready = self._ready_points(vector)
+        self._window[place] = vector
+        self._window_ready[place] = ready
+        # rows of the cross problem are the window, so that a new vector is one contiguous row
+        self._cross_costs[place] = self._costs_to(ready, self._reference_ready)
+        own = self._costs_to(ready, self._window_ready)
+        own[place] = 0.0
+        self._own_costs[place] = own
+        self._own_costs[:, place] = own
+        self._position = (place + 1) % self.window_size
+        self._filled = min(self._filled + 1, self.window_size)
+
+    def _checked(self, vector: npt.ArrayLike, fingerprint: str | None) -> _Float64:
+        array = np.asarray(vector)
+        if array.dtype.kind not in "fiub":
+            raise InvalidInputError(f"the vector holds {array.dtype}; it must hold real numbers")
+        if array.ndim != 1 or array.size == 0:
+            raise InvalidInputError(f"the vector has shape {array.shape}; it must have one dimension and a coordinate")
+        array = array.astype(np.float64)
+        if self._dimension is not None and len(array) != self._dimension:
+            raise DimensionMismatchError("length of the vector", expected=self._dimension, actual=len(array))
+        finite = np.isfinite(array)
+        if not finite.all():
+            index = int(np.argmin(finite))
+            raise NonFinitePointError("the stream", self._samples_seen, index, float(array[index]))
+        if fingerprint is not None and self._fingerprint is not None and fingerprint != self._fingerprint:
+            raise MixedModelsError("the stream", [self._fingerprint, fingerprint])
+        return array
+
+    def observe(self, vector: npt.ArrayLike, *, fingerprint: str | None = None) -> DriftObservation:
+        """Take in a vector and say what it shows.
+
+        Args:
+            vector: (dimension,), finite.
+            fingerprint: what model made it: all vectors of the stream must agree. The reference may be another model's.
+
+        Raises:
+            InvalidInputError: and its kinds: the vector is refused, and the detector is as it was.
+        """
+        checked = self._checked(vector, fingerprint)
+        if fingerprint is not None:
+            self._fingerprint = fingerprint
+        self._dimension = len(checked)
+        self._samples_seen += 1
+        if self._threshold is None:
+            self._warm_up(checked)
+            return DriftObservation("warming", self._samples_seen, threshold=self._threshold)
+        self._push(checked)
+        self._cooling = max(self._cooling - 1, 0)
+        if self._filled < self.window_size:
+            return DriftObservation("warming", self._samples_seen, threshold=self._threshold)
+        self._since_check += 1
+        if self._since_check < self.check_interval:
+            return DriftObservation("skipped", self._samples_seen, threshold=self._threshold)
+        self._since_check = 0
+        if self._cooling > 0:
+            return DriftObservation("cooling", self._samples_seen, threshold=self._threshold)
+        return self.check()
+
+    def _warm_up(self, vector: _Float64) -> None:
+        size = self.window_size
+        needed = size if self._reference is not None else 2 * size
+        self._pending.append(vector)
+        if len(self._pending) < needed:
+            return
+        vectors = np.stack(self._pending)
+        self._pending = []
+        reference = vectors[:size] if self._reference is None else self._reference
+        if self._reference_fingerprint is None:
+            self._reference_fingerprint = self._fingerprint
+        last = vectors[-size:]
+        self._calibrate(reference, last)
+        for row in last:
+            self._push(row)
+
+    def check(self) -> DriftObservation:
+        """Compare the window with the reference now, whether or not a check is due.
+
+        Raises:
+            TooFewSamplesError: the window is not full yet.
+        """
+        if self._threshold is None or self._filled < self.window_size:
+            raise TooFewSamplesError(
+                "the window", len(self._pending) if self._threshold is None else self._filled, self.window_size
+            )
+        assert self._epsilon is not None
+        assert self._null is not None
+        cross, own = self._cross_solver, self._self_solver
+        cross.bind_matrix(self._cross_costs)
+        cross.configure(self._epsilon)
+        cross_converged = cross.run(_MOST_ITERATIONS, _SOLVE_THRESHOLD, adapt=True)
+        own.bind_matrix(self._own_costs)
+        own.configure(self._epsilon, symmetric=True)
+        own_converged = own.run(_MOST_ITERATIONS, _SOLVE_THRESHOLD, adapt=False)
+        divergence = self._epsilon * (cross.dual - 0.5 * own.dual) - 0.5 * self._reference_term
+        effect = effect_size(divergence, self._null, self._spread)
+        p_value = self._confirmation() if divergence > self._threshold else None
+        drifted = p_value is not None and p_value <= self.false_alarm_rate
+        evidence = (
+            f"{'drift' if drifted else 'no drift'}: divergence {divergence:.4g}, suspect above {self._threshold:.4g}, "
+            + ("" if p_value is None else f"p = {p_value:.3g} ")
+            + f"for a false-alarm rate of {self.false_alarm_rate:g} with windows of {self.window_size}"
+        )
+        observation = DriftObservation(
+            status="drift" if drifted else "stable",
+            samples_seen=self._samples_seen,
+            divergence=max(divergence, 0.0),
+            threshold=self._threshold,
+            p_value=p_value,
+            effect_size=effect,
+            verdict=judge(
+                drifted=drifted,
+                evidence=evidence,
+                effect_size=effect,
+                reindex_effect=self.reindex_effect,
+                models=(self._reference_fingerprint, self._fingerprint),
+                converged=cross_converged and own_converged,
+            ),
+        )
+        if drifted:
+            self._cooling = self.cooldown
+        self._last = observation
+        return observation
+
+    def _confirmation(self) -> float:
+        """Return the p-value of a permutation test between reference and window; it ends once it cannot be an alarm."""
+        size = self.window_size
+        costs = np.empty((2 * size, 2 * size))
+        costs[:size, :size] = self._within
+        costs[size:, :size] = self._cross_costs
+        costs[:size, size:] = self._cross_costs.T
+        costs[size:, size:] = self._own_costs
+        assert self._epsilon is not None
+        divergence = PooledDivergence(costs, np.full(2 * size, 1.0 / (2 * size)), self._epsilon, size)
+        order = np.arange(2 * size)
+        observed = divergence.between(order[:size], order[size:])[0]
+        random = np.random.default_rng((self.seed, self._samples_seen))
+        allowed = self.false_alarm_rate * (self.permutations + 1)
+        exceeding = 0
+        for done in range(1, self.permutations + 1):
+            drawn = random.permutation(order)
+            exceeding += divergence.between(drawn[:size], drawn[size:])[0] >= observed
+            if exceeding + 1 > allowed + 1e-9:
+                return (exceeding + 1) / (done + 1)
+        return (exceeding + 1) / (self.permutations + 1)
+
+    def window(self) -> _Float64:
+        """Return the vectors of the sliding window, oldest first."""
+        if self._window is None or self._filled == 0:
+            return np.empty((0, self._dimension or 0))
+        if self._filled < self.window_size:
+            return self._window[: self._filled].copy()
+        return np.roll(self._window, -self._position, axis=0)
+
+    def reset_reference(self) -> None:
+        """Make the sliding window the reference. The next ``window_size`` vectors calibrate the threshold anew.
+
+        Raises:
+            TooFewSamplesError: the window is not full yet.
+        """
+        if self._threshold is None or self._filled < self.window_size:
+            raise TooFewSamplesError("the window", self._filled, self.window_size)
+        self._reference = self.window()
+        self._reference_fingerprint = self._fingerprint
+        self._threshold = None
+        self._null = None
+        self._epsilon = self._given_epsilon
+        self._window = None
+        self._filled = self._position = 0
+        self._since_check = self._cooling = 0
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the detector to a file, which is either whole or not there. Restored, it goes on with the same bits.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        state = {
+            "format": _FORMAT,
+            "window_size": self.window_size,
+            "check_interval": self.check_interval,
+            "false_alarm_rate": self.false_alarm_rate,
+            "metric": self.metric,
+            "epsilon": self._given_epsilon,
+            "cooldown": self.cooldown,
+            "reindex_effect": self.reindex_effect,
+            "permutations": self.permutations,
+            "seed": self.seed,
+            "reference_fingerprint": self._reference_fingerprint,
+            "fingerprint": self._fingerprint,
+            "dimension": self._dimension,
+            "samples_seen": self._samples_seen,
+            "since_check": self._since_check,
+            "cooling": self._cooling,
+            "position": self._position,
+            "chosen_epsilon": self._epsilon,
+        }
+        width = self._dimension or 0
+        arrays: dict[str, Any] = {
+            "pending": np.stack(self._pending) if self._pending else np.empty((0, width)),
+            "reference": np.empty((0, width)) if self._reference is None else self._reference,
+            "window": np.empty((0, width)) if self._window is None else self._window[: self._filled],
+            "null": np.empty(0) if self._null is None else self._null,
+        }
+        calibrated = self._threshold is not None
+        if calibrated:
+            arrays["cross_u"] = self._cross_solver.u[: self.window_size]
+            arrays["cross_v"] = self._cross_solver.v[: self.window_size]
+            arrays["own_v"] = self._self_solver.v[: self.window_size]
+        target = Path(path)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez(file, state=np.frombuffer(json.dumps(state).encode(), np.uint8), **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+
+    @classmethod
+    def restore(cls, path: str | os.PathLike[str]) -> OnlineDriftDetector:
+        """Read a detector that :meth:`save` wrote.
+
+        Raises:
+            OSError: the file cannot be read.
+            InvalidInputError: it is not a detector's file, or its contents do not fit together.
+        """
+        with open(path, "rb") as opened:
+            try:
+                with np.load(opened, allow_pickle=False) as file:
+                    state = json.loads(file["state"].tobytes().decode())
+                    arrays = {name: np.array(file[name], np.float64) for name in file.files if name != "state"}
+            except Exception as error:
+                raise InvalidInputError(f"{os.fspath(path)} is not a saved detector: {error}") from None
+        try:
+            return cls._from_state(state, arrays)
+        except InvalidInputError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise InvalidInputError(f"{os.fspath(path)} is damaged: {error!r}") from None
+
+    @classmethod
+    def _from_state(cls, state: dict[str, Any], arrays: dict[str, _Float64]) -> OnlineDriftDetector:
+        if state["format"] != _FORMAT:
+            raise InvalidInputError(f"a detector of format {state['format']!r} was saved; this version reads {_FORMAT}")
+        detector = cls(
+            state["window_size"],
+            check_interval=state["check_interval"],
+            false_alarm_rate=state["false_alarm_rate"],
+            metric=state["metric"],
+            epsilon=state["epsilon"],
+            cooldown=state["cooldown"],
+            reindex_effect=state["reindex_effect"],
+            permutations=state["permutations"],
+            seed=state["seed"],
+            reference_fingerprint=state["reference_fingerprint"],
+        )
+        size, width = detector.window_size, state["dimension"]
+        detector._fingerprint = state["fingerprint"]
+        detector._dimension = width
+        for name in ("samples_seen", "since_check", "cooling", "position"):
+            if not isinstance(state[name], int) or state[name] < 0:
+                raise InvalidInputError(f"{name} of a saved detector is {state[name]!r}")
+        detector._samples_seen, detector._since_check = state["samples_seen"], state["since_check"]
+        detector._cooling = state["cooling"]
+        for name, array in arrays.items():
+            if not np.isfinite(array).all():
+                raise InvalidInputError(f"{name} of a saved detector is not finite")
+            if array.ndim == 2 and array.size and array.shape[1] != width:
+                raise DimensionMismatchError(f"{name} of a saved detector", expected=width, actual=array.shape[1])
+        reference, window, null = arrays["reference"], arrays["window"], arrays["null"]
+        detector._pending = list(arrays["pending"])
+        if len(detector._pending) >= 2 * size or len(reference) not in (0, size) or len(window) > size:
+            raise InvalidInputError("the windows of a saved detector do not fit its window_size")
+        if len(reference):
+            detector._reference = reference
+        if len(null) == 0:
+            return detector
+        if len(null) != detector.permutations or len(reference) != size:
+            raise InvalidInputError("the calibration of a saved detector is incomplete")
+        detector._epsilon = check_positive("chosen_epsilon", state["chosen_epsilon"])
+        detector._null = null
+        detector._threshold = quantile_threshold(null, detector._suspicion_rate)
+        detector._prepare(np.asarray(cost_matrix(reference, reference, detector.metric)))
+        for row in window:
+            detector._push(row)
+        if len(window) == size:
+            detector._position = state["position"] % size
+        detector._cross_solver.u[:size] = arrays["cross_u"]
+        detector._cross_solver.v[:size] = arrays["cross_v"]
+        detector._self_solver.v[:size] = arrays["own_v"]
+        return detector
+
+    def __repr__(self) -> str:
+        shown = "uncalibrated" if self._threshold is None else f"threshold {self._threshold:.4g}"
+        return f"<OnlineDriftDetector window_size={self.window_size} samples_seen={self._samples_seen} {shown}>"

@@ -1,0 +1,162 @@
+"""Every error that lattice_transport raises on purpose: one tree under :class:`TransportError`.
+
+Errors about arguments also derive from ``ValueError``; those carry what was wrong as attributes.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CancelledError",
+    "DimensionMismatchError",
+    "EmptyProblemError",
+    "InvalidEpsilonError",
+    "InvalidInputError",
+    "InvalidMarginalError",
+    "InvalidScheduleError",
+    "MarginalMassMismatchError",
+    "MissingDependencyError",
+    "MixedModelsError",
+    "NonFiniteCostError",
+    "NonFinitePointError",
+    "NotConvergedError",
+    "NumericalError",
+    "TooFewSamplesError",
+    "TransportError",
+    "WorkspaceError",
+]
+
+
+class TransportError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class InvalidInputError(TransportError, ValueError):
+    """An argument has a value, type or shape that the call cannot take."""
+
+
+class EmptyProblemError(InvalidInputError):
+    """A cost, a cloud of points or a marginal has no entries, or no mass."""
+
+
+class InvalidEpsilonError(InvalidInputError):
+    """An epsilon, tau or threshold is not a positive finite number."""
+
+    def __init__(self, name: str, value: object) -> None:
+        self.name = name
+        self.value = value
+        super().__init__(f"{name} must be a positive finite number, not {value!r}")
+
+
+class DimensionMismatchError(InvalidInputError):
+    """Lengths that must agree do not."""
+
+    def __init__(self, what: str, *, expected: object, actual: object) -> None:
+        self.what = what
+        self.expected = expected
+        self.actual = actual
+        super().__init__(f"{what}: expected {expected}, got {actual}")
+
+
+class InvalidMarginalError(InvalidInputError):
+    """A weight is negative, infinite or NaN. ``axis`` is 0 for the source, 1 for the target."""
+
+    def __init__(self, axis: int, index: int, value: float) -> None:
+        self.axis = axis
+        self.index = index
+        self.value = value
+        side = "source" if axis == 0 else "target"
+        super().__init__(f"weight {index} of the {side} is {value!r}; weights are finite and not negative")
+
+
+class MarginalMassMismatchError(InvalidInputError):
+    """The marginals of a balanced problem do not have the same mass."""
+
+    def __init__(self, source_sum: float, target_sum: float, tolerance: float) -> None:
+        self.source_sum = source_sum
+        self.target_sum = target_sum
+        self.tolerance = tolerance
+        super().__init__(
+            f"the source weighs {source_sum:.9g} and the target {target_sum:.9g}, which differ by more than a part "
+            f"of {tolerance:.3g}; rescale one of them, or use solve_unbalanced"
+        )
+
+
+class NonFiniteCostError(InvalidInputError):
+    """A cost is infinite or NaN."""
+
+    def __init__(self, row: int, column: int, value: float) -> None:
+        self.row = row
+        self.column = column
+        self.value = value
+        super().__init__(f"the cost from {row} to {column} is {value!r}; costs must be finite")
+
+
+class NonFinitePointError(InvalidInputError):
+    """A coordinate of a point is infinite or NaN."""
+
+    def __init__(self, name: str, point: int, dimension: int, value: float) -> None:
+        self.name = name
+        self.point = point
+        self.dimension = dimension
+        self.value = value
+        super().__init__(f"coordinate {dimension} of point {point} of {name} is {value!r}; coordinates must be finite")
+
+
+class InvalidScheduleError(InvalidInputError):
+    """A field of an epsilon schedule has a value that makes no schedule."""
+
+    def __init__(self, field: str, value: object, why: str) -> None:
+        self.field = field
+        self.value = value
+        super().__init__(f"{field} of the epsilon schedule is {value!r}: {why}")
+
+
+class WorkspaceError(InvalidInputError):
+    """A workspace is too small for a problem, or made for another kind of cost."""
+
+
+class MixedModelsError(InvalidInputError):
+    """The vectors of one set come from more than one model, so distances between them mean nothing."""
+
+    def __init__(self, name: str, fingerprints: list[str]) -> None:
+        self.name = name
+        self.fingerprints = fingerprints
+        super().__init__(
+            f"{name} mixes vectors of {len(fingerprints)} models ({', '.join(fingerprints[:4])}); compare one model's "
+            "vectors with another's by passing them as two sets"
+        )
+
+
+class TooFewSamplesError(InvalidInputError):
+    """A test was asked for with too few vectors to say anything."""
+
+    def __init__(self, name: str, count: int, least: int) -> None:
+        self.name = name
+        self.count = count
+        self.least = least
+        super().__init__(f"{name} has {count} vectors, {least} are the least for a test; collect more")
+
+
+class NotConvergedError(TransportError):
+    """The iterations were used up and ``error_on_non_convergence`` was set."""
+
+    def __init__(self, iterations: int, last_error: float, threshold: float) -> None:
+        self.iterations = iterations
+        self.last_error = last_error
+        self.threshold = threshold
+        super().__init__(
+            f"not converged: error {last_error:.3g} after {iterations} iterations, {threshold:.3g} was asked for; "
+            "raise max_iterations or epsilon, or use an epsilon schedule"
+        )
+
+
+class NumericalError(TransportError):
+    """The arithmetic left the range of its numbers. Rescale the costs."""
+
+
+class CancelledError(TransportError):
+    """The observer returned False."""
+
+
+class MissingDependencyError(TransportError, ImportError):
+    """An optional package is needed for what was asked."""

@@ -1,0 +1,85 @@
+"""Transport between Gaussians, in closed form: the Bures-Wasserstein distance."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_transport.costs import as_points
+from lattice_transport.errors import DimensionMismatchError, InvalidInputError, TooFewSamplesError
+from lattice_transport.measures import check_weights
+
+__all__ = ["Gaussian", "fit_gaussian", "gaussian_wasserstein"]
+
+_Float64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """A mean (dimension,) and a covariance (dimension, dimension), symmetric and not negative.
+
+    Raises:
+        InvalidInputError: another shape, values that are not finite, or no covariance.
+    """
+
+    mean: _Float64
+    covariance: _Float64
+
+    def __post_init__(self) -> None:
+        mean = np.atleast_1d(np.asarray(self.mean, np.float64))
+        covariance = np.atleast_2d(np.asarray(self.covariance, np.float64))
+        if mean.ndim != 1 or covariance.shape != (len(mean), len(mean)):
+            raise DimensionMismatchError("covariance", expected=(len(mean), len(mean)), actual=covariance.shape)
+        if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+            raise InvalidInputError("the mean and the covariance must be finite")
+        scale = float(np.abs(covariance).max())
+        if not float(np.abs(covariance - covariance.T).max()) <= 1e-8 * scale:
+            raise InvalidInputError("the covariance is not symmetric")
+        covariance = 0.5 * (covariance + covariance.T)
+        if not float(np.linalg.eigvalsh(covariance)[0]) >= -1e-8 * scale:
+            raise InvalidInputError("the covariance has a negative eigenvalue")
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "covariance", covariance)
+
+
+def fit_gaussian(points: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Gaussian:
+    """Return the Gaussian with the mean and the (unbiased, for equal weights) covariance of points (n, dimension).
+
+    Raises:
+        TooFewSamplesError: fewer than two points.
+        InvalidInputError: and its kinds, for points or weights that are none.
+    """
+    array = as_points(points, "the points").astype(np.float64)
+    if len(array) < 2:
+        raise TooFewSamplesError("the points", len(array), 2)
+    masses = check_weights(weights, len(array), 0)
+    masses = masses / masses.sum()
+    mean = masses @ array
+    centred = array - mean
+    unbiased = 1.0 - float(masses @ masses)
+    covariance = (centred * masses[:, None]).T @ centred / max(unbiased, np.finfo(float).tiny)
+    return Gaussian(mean, covariance)
+
+
+def _root(matrix: _Float64) -> _Float64:
+    values, vectors = np.linalg.eigh(matrix)
+    result: _Float64 = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return result
+
+
+def gaussian_wasserstein(first: Gaussian, second: Gaussian) -> float:
+    """Return the 2-Wasserstein distance between two Gaussians.
+
+    W^2 = |m1 - m2|^2 + trace(S1 + S2 - 2 (S1^1/2 S2 S1^1/2)^1/2). Covariances may be singular.
+    """
+    if len(first.mean) != len(second.mean):
+        raise DimensionMismatchError("dimension of the Gaussians", expected=len(first.mean), actual=len(second.mean))
+    root = _root(first.covariance)
+    middle = root @ second.covariance @ root
+    cross = float(np.sqrt(np.maximum(np.linalg.eigvalsh(0.5 * (middle + middle.T)), 0.0)).sum())
+    gap = first.mean - second.mean
+    squared = float(gap @ gap) + float(np.trace(first.covariance) + np.trace(second.covariance)) - 2.0 * cross
+    return math.sqrt(max(squared, 0.0))
