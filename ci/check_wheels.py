@@ -1,5 +1,5 @@
-"""Weighs what users get: ``check_wheels.py DIST`` looks into the wheels and sdists in DIST, then at the environment it runs in,
-where those wheels are installed.
+"""Weighs what users get: ``check_wheels.py DIST`` looks into the wheels and sdists in DIST, then at the environment that it
+runs in, where those wheels are installed.
 
 Sizes, contents, requirements and imported modules have limits, and a breach ends it with status 1. The time of an import is
 only printed: no check depends on the clock.
@@ -73,7 +73,9 @@ def check_extension(wheel: str, name: str, data: bytes) -> None:
     if data[:6] != b"\x7fELF\x02\x01":
         print(f"  {name}: no ELF file, sections not looked at")
         return
-    left = [section for section in elf_sections(data) if section.startswith(".debug") or section in {".symtab", ".strtab"}]
+    left = [
+        section for section in elf_sections(data) if section.startswith(".debug") or section in {".symtab", ".strtab"}
+    ]
     require(not left, f"{wheel}: {name} is not stripped: {left}")
 
 
@@ -92,7 +94,9 @@ def check_wheel(path: Path) -> None:
         (metadata_name,) = [name for name in names if name.endswith(".dist-info/METADATA")]
         fields = message_from_bytes(archive.read(metadata_name))
         package = normalized(fields["Name"])
-        print(f"{path.name}: {size / MEGABYTE:.2f} MB, {sum(i.file_size for i in archive.infolist()) / MEGABYTE:.2f} unpacked")
+        print(
+            f"{path.name}: {size / MEGABYTE:.2f} MB, {sum(i.file_size for i in archive.infolist()) / MEGABYTE:.2f} unpacked"
+        )
         if package not in LIMITS:
             faults.append(f"{path.name}: no limits are known for {package}")
             return

@@ -149,3 +149,8 @@ def test_pool_runs_every_task_once_on_threads_that_may_take_part(tmp_path: Path)
 @pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
 def test_cpu_quota_of_control_groups_cuts_the_threads(tmp_path: Path) -> None:
     assert build_and_run("processors_test", tmp_path, str(tmp_path / "roots")).startswith("processors: ok")
+
+
+@needs_compiler
+def test_a_level_needs_the_word_of_cpu_and_operating_system(tmp_path: Path) -> None:
+    assert build_and_run("cpu_test", tmp_path).startswith("cpu: ok")

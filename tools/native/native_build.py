@@ -97,11 +97,14 @@ def emulating_avx512() -> bool:
 
 
 def sanitizer_flags() -> list[str]:
-    """Return the flags for the sanitizers named by ``LATTICE_SANITIZE``, for compiler and linker alike."""
+    """Return the flags for the sanitizers named by ``LATTICE_SANITIZE``, for compiler and linker alike.
+
+    They follow the others. At ``-O3`` the compiler takes minutes over the checks of a kernel, at ``-O1`` seconds.
+    """
     names = os.environ.get("LATTICE_SANITIZE", "")
     if not names:
         return []
-    return [f"-fsanitize={names}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+    return [f"-fsanitize={names}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g1"]
 
 
 class NativeExtension(Extension):

@@ -38,3 +38,13 @@ def test_utils_is_another_name_for_vectors() -> None:
     assert {"cosine_similarity", "dot_product", "euclidean_distance", "normalize", "batch_cosine_similarity"} <= set(
         lattice_embed.utils.__all__
     )
+
+
+def test_vector_operations_and_inference_share_one_pool() -> None:
+    """Two pools would start twice the threads of one, and each count on all processors."""
+    code = (
+        "import sys; from lattice_embed.vectors import _vectors; first = sys._lattice_pool_v1\n"
+        "from lattice_inference.backends.cpu import _cpu; assert sys._lattice_pool_v1 is first\n"
+        "print([name for name in vars(sys) if name.startswith('_lattice_pool')])"
+    )
+    assert run_python(code) == "['_lattice_pool_v1']\n"

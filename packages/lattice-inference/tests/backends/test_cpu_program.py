@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
+import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 
 import numpy as np
@@ -113,6 +116,77 @@ def test_thread_count_follows_the_affinity_of_the_process():
         "from lattice_inference.backends.cpu import _cpu; print(_cpu.get_num_threads())"
     )
     assert run_with({"LATTICE_NUM_THREADS": "", "OMP_NUM_THREADS": ""}, code).stdout.strip() == "1"
+
+
+SUM_OF_A_STEP = """
+import hashlib, numpy as np, os, sys
+from lattice_inference.backends.cpu import CpuBackend, _cpu
+from lattice_inference.graph.batch import Batch
+from lattice_inference.graph.builder import GraphBuilder
+from lattice_inference.runtime import cpu_info
+g = GraphBuilder()
+x = g.embed_rows(g.weight("t", (97, 64), use="rows"), ids="token_ids")
+program = g.build({"y": g.gelu(g.linear(x, g.weight("w", (64, 64))))})
+exact = lambda rows: (np.arange(rows * 64, dtype=np.float32) % 37 - 18).reshape(rows, 64) / 64
+tensors = {"t": exact(97), "w": exact(64)}
+class Tensors:
+    def float32(self, name): return tensors[name]
+    def drop_pages(self, name): pass
+batch = Batch(np.arange(97, dtype=np.int32).repeat(2), np.array([0, 194], np.int32))
+y = CpuBackend().compile(program, Tensors()).run(batch)["y"]
+digest = hashlib.sha256(y.tobytes()).hexdigest()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no processor affinity on this system")
+def test_four_threads_on_one_processor_compute_what_others_do():
+    one = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+    environment = {"LATTICE_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "1"}
+    free = run_with(environment, SUM_OF_A_STEP + "print(digest)")
+    assert free.returncode == 0, free.stderr
+    assert run_with(environment, one + SUM_OF_A_STEP + "print(digest)").stdout == free.stdout
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads of a process are listed through /proc")
+def test_no_thread_is_pinned_and_none_starts_at_import():
+    code = """
+import os
+import numpy
+affinity = os.sched_getaffinity(0)
+threads = lambda: [int(name) for name in os.listdir("/proc/self/task")]
+before = len(threads())
+import lattice_inference.backends.cpu
+assert len(threads()) == before, "the import started a thread"
+"""
+    code += (
+        SUM_OF_A_STEP
+        + "assert len(threads()) == before + 2 and all(os.sched_getaffinity(t) == affinity for t in threads())"
+    )
+    done = run_with({"LATTICE_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "1"}, code)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or shutil.which("qemu-x86_64-static") is None, reason="needs qemu-x86_64-static"
+)
+def test_a_cpu_without_avx_computes_on_the_baseline():
+    """The whole library on an emulated x86-64-v2, where any instruction beyond it ends the process."""
+    command = ["qemu-x86_64-static", "-cpu", "Nehalem", sys.executable, "-c"]
+    check = (
+        "assert cpu_info()['isa'] == 'baseline' and _cpu.available_isas() == ['baseline'], cpu_info(); print(digest)"
+    )
+    environment = {**os.environ, "LATTICE_ISA": "", "LATTICE_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "1"}
+    command.append(SUM_OF_A_STEP + check)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    native = run_with({"LATTICE_ISA": "baseline"}, SUM_OF_A_STEP + "print(digest)")
+    assert done.stdout == native.stdout
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python has a GIL")
+def test_import_leaves_the_gil_off():
+    code = "import lattice_inference.backends.cpu, lattice_inference.tokenizer, sys; print(sys._is_gil_enabled())"
+    assert run_with({"PYTHONWARNINGS": "error"}, code).stdout == "False\n"
 
 
 def test_instruction_set_comes_from_the_environment():

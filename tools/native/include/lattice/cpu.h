@@ -56,44 +56,58 @@ static inline uint64_t lattice_enabled_register_state(void)
     return ((uint64_t)high << 32) | low;
 }
 
-static inline uint32_t lattice_cpu_features(void)
+/* What CPUID and XGETBV say, as far as it decides anything here. */
+typedef struct {
+    uint32_t leaf1_c;          /* leaf 1, ECX */
+    uint32_t leaf7_b, leaf7_c; /* leaf 7, subleaf 0, EBX and ECX */
+    uint32_t leaf7_1_a;        /* leaf 7, subleaf 1, EAX */
+    uint64_t saved_state;      /* XCR0; read only when leaf 1 says that it may be (OSXSAVE) */
+} lattice_cpuid;
+
+static inline int lattice_may_read_state(const lattice_cpuid *id)
 {
-    uint32_t a, b, c, d, features = 0;
-    if (!__get_cpuid(1, &a, &b, &c, &d))
+    return (id->leaf1_c >> 27) & 1; /* OSXSAVE */
+}
+
+static inline uint32_t lattice_features_of(const lattice_cpuid *id)
+{
+    const int fma = (id->leaf1_c >> 12) & 1, avx = (id->leaf1_c >> 28) & 1, f16c = (id->leaf1_c >> 29) & 1;
+    const int ymm_saved = (id->saved_state & 0x6) == 0x6;   /* XCR0 bits 1, 2: SSE and AVX */
+    const int zmm_saved = (id->saved_state & 0xe6) == 0xe6; /* and bits 5, 6, 7: mask and upper registers */
+    const int avx2 = (id->leaf7_b >> 5) & 1;
+    const int avx512 = ((id->leaf7_b >> 16) & 1) && ((id->leaf7_b >> 17) & 1) && ((id->leaf7_b >> 30) & 1) &&
+                       ((id->leaf7_b >> 31) & 1); /* F DQ BW VL */
+    if (!lattice_may_read_state(id) || !ymm_saved || !avx || !avx2 || !fma || !f16c)
         return 0;
-    const int os_saves_state = (c >> 27) & 1; /* OSXSAVE: XGETBV may be executed */
-    const int fma = (c >> 12) & 1, f16c = (c >> 29) & 1, avx = (c >> 28) & 1;
-    if (!os_saves_state || !avx)
-        return 0;
-    const uint64_t state = lattice_enabled_register_state();
-    const int ymm_saved = (state & 0x6) == 0x6;    /* XCR0 bits 1, 2: SSE and AVX */
-    const int zmm_saved = (state & 0xe6) == 0xe6;  /* and bits 5, 6, 7: mask and upper registers */
-    uint32_t b7, c7, d7, a7_1 = 0, b1, c1, d1;
-    if (!ymm_saved || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7))
-        return 0;
-    const uint32_t highest_subleaf = a;
-    if (((b7 >> 5) & 1) && fma && f16c)
-        features |= LATTICE_FEATURE_AVX2;
-    else
-        return 0;
-    if (highest_subleaf >= 1)
-        __get_cpuid_count(7, 1, &a7_1, &b1, &c1, &d1);
-    if ((a7_1 >> 4) & 1)
+    uint32_t features = LATTICE_FEATURE_AVX2;
+    if ((id->leaf7_1_a >> 4) & 1)
         features |= LATTICE_FEATURE_AVX_VNNI;
-    const int avx512 = ((b7 >> 16) & 1) && ((b7 >> 17) & 1) && ((b7 >> 30) & 1) && ((b7 >> 31) & 1); /* F DQ BW VL */
 #if defined(LATTICE_EMULATE_AVX512) /* a build for tests: the kernels of this level are made of AVX2 instructions */
     features |= LATTICE_FEATURE_AVX512;
 #endif
     if (avx512 && zmm_saved) {
         features |= LATTICE_FEATURE_AVX512;
-        if ((c7 >> 11) & 1)
+        if ((id->leaf7_c >> 11) & 1)
             features |= LATTICE_FEATURE_AVX512_VNNI;
-        if ((c7 >> 14) & 1)
+        if ((id->leaf7_c >> 14) & 1)
             features |= LATTICE_FEATURE_AVX512_VPOPCNTDQ;
-        if ((a7_1 >> 5) & 1)
+        if ((id->leaf7_1_a >> 5) & 1)
             features |= LATTICE_FEATURE_AVX512_BF16;
     }
     return features;
+}
+
+static inline uint32_t lattice_cpu_features(void)
+{
+    lattice_cpuid id = {0};
+    uint32_t a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &id.leaf1_c, &d))
+        return 0;
+    if (lattice_may_read_state(&id))
+        id.saved_state = lattice_enabled_register_state();
+    if (__get_cpuid_count(7, 0, &a, &id.leaf7_b, &id.leaf7_c, &d) && a >= 1) /* EAX: the highest subleaf */
+        __get_cpuid_count(7, 1, &id.leaf7_1_a, &b, &c, &d);
+    return lattice_features_of(&id);
 }
 #elif defined(__aarch64__)
 static inline uint32_t lattice_cpu_features(void)

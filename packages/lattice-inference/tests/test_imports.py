@@ -1,0 +1,30 @@
+"""What an import costs: no optional dependency, no connection, no event loop, and nothing done ahead of use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    "huggingface_hub", "jinja2", "safetensors", "tqdm", "asyncio", "multiprocessing", "http.client", "urllib.request",
+    "socket", "ssl", "subprocess", "scipy", "torch",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import lattice_inference",
+        "from lattice_inference import load_encoder",
+        "import lattice_inference.tokenizer, lattice_inference.backends.cpu, lattice_inference.runtime",
+    ],
+)
+def test_import_loads_no_optional_or_heavy_module(statement: str) -> None:
+    code = f"import numpy, sys; before = set(sys.modules); {statement}; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert "lattice_inference" in loaded
+    assert sorted(loaded & HEAVY) == []
