@@ -31,34 +31,48 @@
 #define LATTICE_UNROLL _Pragma("GCC unroll 64")
 #endif
 
-/* a, a_stride: the first row; b: the first panel, panels `panel_stride` floats apart; c: [R][P * 16]. The line `ahead` floats
- * beyond each line of B is asked for: the first tile that reads a panel pulls the next stretch in from memory, also across
- * the end of a page, where the hardware's own prefetching stops. */
+/* a, a_stride: the first row; b: the first panel, panels `panel_stride` floats apart; c: [R][P * 16].
+ * `next`: the panels to ask memory for meanwhile, as many as are read; b itself when there is nothing to ask for. */
 typedef void (*lattice_tile)(const float *a, int64_t a_stride, const float *b, int64_t panel_stride, int64_t k, float *c,
-                             int64_t ahead);
+                             const float *next);
 
+/* One step of k: the rows' elements times the panels' lines. */
+#define LATTICE_TILE_STEP(R, P, I)                                                                                     \
+    do {                                                                                                               \
+        vf columns[P * PANEL_VECTORS];                                                                                 \
+        LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                                     \
+            columns[j] = vf_load(b + (j / PANEL_VECTORS) * panel_stride + (I) * LATTICE_PANEL +                        \
+                                 (j % PANEL_VECTORS) * VF_LANES);                                                      \
+        LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
+        {                                                                                                              \
+            const vf x = vf_set1(a[r * a_stride + (I)]);                                                               \
+            LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                                 \
+                sum[r][j] = vf_fma(x, columns[j], sum[r][j]);                                                          \
+        }                                                                                                              \
+    } while (0)
+
+/* The next panels are asked for in four runs at once, a quarter of k apart: one run alone is limited by how far ahead the
+ * memory system looks in it, four together reach about twice the bandwidth. They are wanted in L2, a panel being too large
+ * to wait in L1. */
 #define LATTICE_TILE(R, P)                                                                                             \
     static void tile_##R##x##P(const float *restrict a, int64_t a_stride, const float *restrict b,                     \
-                               int64_t panel_stride, int64_t k, float *restrict c, int64_t ahead)                      \
+                               int64_t panel_stride, int64_t k, float *restrict c, const float *next)                  \
     {                                                                                                                  \
         vf sum[R][P * PANEL_VECTORS];                                                                                  \
         LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
             LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                                 \
                 sum[r][j] = vf_zero();                                                                                 \
-        for (int64_t i = 0; i < k; i++) {                                                                              \
-            vf columns[P * PANEL_VECTORS];                                                                             \
-            LATTICE_UNROLL for (int p = 0; p < P; p++)                                                                 \
-                __builtin_prefetch(b + p * panel_stride + i * LATTICE_PANEL + ahead);                                  \
-            LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                                 \
-                columns[j] = vf_load(b + (j / PANEL_VECTORS) * panel_stride + i * LATTICE_PANEL +                      \
-                                     (j % PANEL_VECTORS) * VF_LANES);                                                  \
-            LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                 \
+        const int64_t quarter = k / 4;                                                                                 \
+        for (int64_t i = 0; i < quarter; i++) {                                                                        \
+            LATTICE_UNROLL for (int part = 0; part < 4; part++)                                                        \
             {                                                                                                          \
-                const vf x = vf_set1(a[r * a_stride + i]);                                                             \
-                LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                             \
-                    sum[r][j] = vf_fma(x, columns[j], sum[r][j]);                                                      \
+                LATTICE_UNROLL for (int p = 0; p < P; p++)                                                             \
+                    __builtin_prefetch(next + p * panel_stride + (part * quarter + i) * LATTICE_PANEL, 0, 2);          \
+                LATTICE_TILE_STEP(R, P, 4 * i + part);                                                                 \
             }                                                                                                          \
         }                                                                                                              \
+        for (int64_t i = 4 * quarter; i < k; i++)                                                                      \
+            LATTICE_TILE_STEP(R, P, i);                                                                                \
         LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
             LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                                 \
                 vf_store(c + r * P * LATTICE_PANEL + j * VF_LANES, sum[r][j]);                                         \
@@ -105,7 +119,6 @@ static const lattice_tile_choice tiles[TILE_ROWS + 1] = {
     {0}, {tile_1x1, tile_1x2, 2}, {tile_2x1, tile_2x1, 1}, {tile_3x1, tile_3x1, 1}};
 #endif
 
-#define PREFETCH_AHEAD 1024 /* floats: 64 lines, a page */
 #define TILE_PANELS 8 /* panels of the widest tile of any level */
 
 /* Receives a finished tile: rows `row` to `row + rows`, panels from `panel`; c is [rows][panels * 16]. */
@@ -128,8 +141,9 @@ static void gemm(const float *a, int64_t a_stride, int64_t rows, const float *b,
             const lattice_tile_choice *choice = &tiles[height];
             for (int64_t p = panel; p < panel + width;) {
                 const int64_t here = choice->wide_panels <= panel + width - p ? choice->wide_panels : 1;
-                (here == 1 ? choice->narrow : choice->wide)(a + row * a_stride, a_stride, b + p * panel_stride,
-                                                            panel_stride, k, c, t == 0 ? PREFETCH_AHEAD : 0);
+                const float *panels_here = b + p * panel_stride;
+                (here == 1 ? choice->narrow : choice->wide)(a + row * a_stride, a_stride, panels_here, panel_stride, k, c,
+                                                            t == 0 ? panels_here + width * panel_stride : panels_here);
                 store(context, row, height, p, here, c);
                 p += here;
             }
