@@ -157,7 +157,7 @@ static void *lattice_pool_worker(void *opaque)
             lattice_pause();
             continue;
         }
-        if (++idle < 4096) {
+        if (++idle < 65536) {
             lattice_pause();
             continue;
         }

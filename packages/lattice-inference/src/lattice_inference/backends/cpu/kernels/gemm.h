@@ -32,9 +32,9 @@
 #endif
 
 /* a, a_stride: the first row; b: the first panel, panels `panel_stride` floats apart; c: [R][P * 16].
- * `next`: the panels to ask memory for meanwhile, as many as are read; b itself when there is nothing to ask for. */
+ * `next`: where to ask memory for the four quarters of the panels that come next; b for a quarter that is not wanted. */
 typedef void (*lattice_tile)(const float *a, int64_t a_stride, const float *b, int64_t panel_stride, int64_t k, float *c,
-                             const float *next);
+                             const float *const next[4]);
 
 /* One step of k: the rows' elements times the panels' lines. */
 #define LATTICE_TILE_STEP(R, P, I)                                                                                     \
@@ -51,12 +51,12 @@ typedef void (*lattice_tile)(const float *a, int64_t a_stride, const float *b, i
         }                                                                                                              \
     } while (0)
 
-/* The next panels are asked for in four runs at once, a quarter of k apart: one run alone is limited by how far ahead the
- * memory system looks in it, four together reach about twice the bandwidth. They are wanted in L2, a panel being too large
- * to wait in L1. */
+/* The next panels are asked for in up to four runs at once, a quarter of k apart: one run alone is limited by how far ahead
+ * the memory system looks in it, four together reach about twice the bandwidth. They are wanted in L2, a panel being too
+ * large to wait in L1. */
 #define LATTICE_TILE(R, P)                                                                                             \
     static void tile_##R##x##P(const float *restrict a, int64_t a_stride, const float *restrict b,                     \
-                               int64_t panel_stride, int64_t k, float *restrict c, const float *next)                  \
+                               int64_t panel_stride, int64_t k, float *restrict c, const float *const next[4])         \
     {                                                                                                                  \
         vf sum[R][P * PANEL_VECTORS];                                                                                  \
         LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
@@ -67,7 +67,7 @@ typedef void (*lattice_tile)(const float *a, int64_t a_stride, const float *b, i
             LATTICE_UNROLL for (int part = 0; part < 4; part++)                                                        \
             {                                                                                                          \
                 LATTICE_UNROLL for (int p = 0; p < P; p++)                                                             \
-                    __builtin_prefetch(next + p * panel_stride + (part * quarter + i) * LATTICE_PANEL, 0, 2);          \
+                    __builtin_prefetch(next[part] + p * panel_stride + i * LATTICE_PANEL, 0, 2);                       \
                 LATTICE_TILE_STEP(R, P, 4 * i + part);                                                                 \
             }                                                                                                          \
         }                                                                                                              \
@@ -141,9 +141,13 @@ static void gemm(const float *a, int64_t a_stride, int64_t rows, const float *b,
             const lattice_tile_choice *choice = &tiles[height];
             for (int64_t p = panel; p < panel + width;) {
                 const int64_t here = choice->wide_panels <= panel + width - p ? choice->wide_panels : 1;
-                const float *panels_here = b + p * panel_stride;
+                const float *panels_here = b + p * panel_stride, *next[4];
+                for (int run = 0; run < 4; run++) /* each row tile asks for its share of the quarters */
+                    next[run] = run * row_tiles / 4 == t
+                                    ? panels_here + width * panel_stride + run * (k / 4) * LATTICE_PANEL
+                                    : panels_here;
                 (here == 1 ? choice->narrow : choice->wide)(a + row * a_stride, a_stride, panels_here, panel_stride, k, c,
-                                                            t == 0 ? panels_here + width * panel_stride : panels_here);
+                                                            next);
                 store(context, row, height, p, here, c);
                 p += here;
             }
