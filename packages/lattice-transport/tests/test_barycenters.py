@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from pot_oracle import pot, quietly
 
 from lattice_transport import (
     CancelledError,
@@ -11,8 +12,6 @@ from lattice_transport import (
     barycenter,
     free_support_barycenter,
 )
-
-from .pot_oracle import pot, quietly
 
 
 def histograms():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pot_oracle import pot, quietly
 
 from lattice_transport import (
     CancelledError,
@@ -25,8 +26,6 @@ from lattice_transport import (
     solve,
     solve_batch,
 )
-
-from .pot_oracle import pot, quietly
 
 
 def problem(n, m, seed=0, dtype=np.float64, zeros=False):

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pot_oracle import pot, quietly
 
 from lattice_transport import InvalidEpsilonError, NotConvergedError, solve, solve_unbalanced
-
-from .pot_oracle import pot, quietly
 
 
 def problem(n, m, seed=0):
