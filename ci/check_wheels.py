@@ -31,9 +31,9 @@ LIMITS = {
 }
 REQUIREMENTS = {
     "lattice-embed": {"numpy", "lattice-inference[hub]", "blake3"},
-    "lattice-inference": {"numpy", "safetensors", "jinja2", "extra:huggingface-hub"},
-    "lattice-fann": {"numpy"},
-    "lattice-transport": {"numpy"},
+    "lattice-inference": {"numpy", "extra:huggingface-hub"},
+    "lattice-fann": {"numpy", "extra:matplotlib"},
+    "lattice-transport": {"numpy", "extra:matplotlib"},
 }
 INSTALLED_LIMIT = 100 * MEGABYTE
 OURS_LIMIT = 10 * MEGABYTE
