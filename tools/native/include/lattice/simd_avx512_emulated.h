@@ -40,6 +40,15 @@ static inline simde__m512i lattice_shift_right(simde__m512i a, int bits)
     return simde_mm512_loadu_si512(lanes);
 }
 
+static inline simde__m512d lattice_widen(__m256 a)
+{
+    double lanes[8];
+    _mm256_storeu_pd(lanes, _mm256_cvtps_pd(_mm256_castps256_ps128(a)));
+    _mm256_storeu_pd(lanes + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(a, 1)));
+    return simde_mm512_loadu_pd(lanes);
+}
+
+#define _mm512_cvtps_pd lattice_widen
 #define _mm512_srai_epi32 lattice_shift_right
 #define _mm512_extractf32x8_ps(a, half) lattice_upper_half(a)
 #define _mm512_cvttps_epi32 lattice_float_to_int
