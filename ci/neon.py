@@ -78,7 +78,18 @@ def unpack_python() -> None:
             "manylinux2014_aarch64",
         ):
             pip += ["--platform", tag]
-        run(*pip, "--python-version", "3.11", "numpy", "pytest", "hypothesis", "safetensors", "scipy", "blake3")
+        run(
+            *pip,
+            "--python-version",
+            "3.11",
+            "numpy",
+            "pytest",
+            "hypothesis",
+            "safetensors",
+            "scipy",
+            "blake3",
+            "mpmath",
+        )
 
 
 def build() -> dict[str, str]:
