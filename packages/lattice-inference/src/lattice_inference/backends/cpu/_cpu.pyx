@@ -70,8 +70,6 @@ cdef extern from "step.h" nogil:
         int64_t scratch_bytes
         int threads
     ctypedef struct lattice_kernel_table:
-        const char *name
-        int tile_rows
         void (*elementwise)(int function, const float *x, float *y, int64_t count)
     void lattice_count_query_blocks(lattice_step *step, int32_t *blocks)
     int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)

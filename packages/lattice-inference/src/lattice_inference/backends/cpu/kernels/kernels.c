@@ -5,11 +5,7 @@
 #include "normalize.h"
 #include "tokens.h"
 
-#define LATTICE_STRINGIFY_(text) #text
-#define LATTICE_STRINGIFY(text) LATTICE_STRINGIFY_(text)
-
 const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
-    .name = LATTICE_STRINGIFY(LATTICE_FN(kernels)),
     .kernels =
         {
             [LATTICE_KERNEL_EMBED_ROWS] = {row_tasks, embed_rows_run},
@@ -21,6 +17,5 @@ const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
             [LATTICE_KERNEL_POOL] = {sequence_tasks, pool_run},
             [LATTICE_KERNEL_L2_NORMALIZE] = {sequence_tasks, l2_normalize_run},
         },
-    .tile_rows = TILE_ROWS,
     .elementwise = elementwise_run,
 };

@@ -81,9 +81,7 @@ typedef struct {
 
 /* What one instruction set offers. */
 typedef struct {
-    const char *name;
     lattice_kernel kernels[LATTICE_KERNEL_COUNT];
-    int tile_rows; /* rows of the largest GEMM tile */
     void (*elementwise)(int function, const float *x, float *y, int64_t count);
 } lattice_kernel_table;
 
