@@ -81,7 +81,7 @@ def numpy_forward(network: Network, x: np.ndarray) -> Call:
         weights, biases = layers[-1]
         z = value @ weights + biases
         e = np.exp(z - z.max(axis=-1, keepdims=True))
-        return e / e.sum(axis=-1, keepdims=True)
+        return np.asarray(e / e.sum(axis=-1, keepdims=True))
 
     return call
 

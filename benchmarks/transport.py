@@ -19,6 +19,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 THREADS = int(os.environ.get("LATTICE_NUM_THREADS", "2"))
@@ -78,8 +79,8 @@ def sinkhorn(quick: bool) -> list[dict[str, Any]]:
                 return solve(None, None, matrix, **settings)
 
             systems: dict[str, Callable[[], Any]] = {
-                "lattice float32": lambda m=narrow: ours(m),
-                "lattice float64": lambda m=cost: ours(m),
+                "lattice float32": partial(ours, narrow),
+                "lattice float64": partial(ours, cost),
             }
             try:
                 import ot
@@ -91,8 +92,8 @@ def sinkhorn(quick: bool) -> list[dict[str, Any]]:
                     return ot.sinkhorn(a, a, m, epsilon, method="sinkhorn_log", stopThr=1e-6, numItermax=5000)
 
                 if epsilon == 0.05 or n <= 256:
-                    systems["POT sinkhorn_log float64"] = lambda a=weights, m=cost: pot(a, m)
-                    systems["POT sinkhorn_log float32"] = lambda a=weights32, m=narrow: pot(a, m)
+                    systems["POT sinkhorn_log float64"] = partial(pot, weights, cost)
+                    systems["POT sinkhorn_log float32"] = partial(pot, weights32, narrow)
             systems |= jax_system(narrow, epsilon)
             measured = alternating(systems, 3 if n >= 2000 else 7)
             for name, found in measured.items():
@@ -116,12 +117,12 @@ def jax_system(cost: np.ndarray, epsilon: float) -> dict[str, Callable[[], Any]]
     except ImportError:
         return {}
 
-    @jax.jit
-    def solved(matrix: Any) -> Any:
+    def solve_matrix(matrix: Any) -> Any:
         return linear.solve(
             geometry.Geometry(cost_matrix=matrix, epsilon=epsilon), lse_mode=True, threshold=1e-6, max_iterations=5000
         ).matrix
 
+    solved = jax.jit(solve_matrix)
     return {"ott-jax lse float32": lambda: jax.block_until_ready(solved(cost))}
 
 
@@ -154,7 +155,7 @@ def point_clouds(quick: bool) -> dict[str, Any]:
     return row
 
 
-def online(_: bool) -> dict[str, Any]:
+def online(_quick: bool) -> dict[str, Any]:
     from lattice_transport import OnlineDriftDetector
 
     random = np.random.default_rng(0)
@@ -167,7 +168,8 @@ def online(_: bool) -> dict[str, Any]:
             start = time.perf_counter()
             detector.observe(random.standard_normal(384))
             observes.append(time.perf_counter() - start)
-        start, cpu = time.perf_counter(), time.process_time()
+        start = time.perf_counter()
+        cpu = time.process_time()
         status = detector.observe(random.standard_normal(384)).status
         if status == "stable":
             walls.append(time.perf_counter() - start)
@@ -192,14 +194,13 @@ def exact(quick: bool) -> list[dict[str, Any]]:
         _, _, cost = clouds(n)
         weights = np.random.default_rng(1).random(n)
         weights /= weights.sum()
-        systems: dict[str, Callable[[], Any]] = {"lattice emd": lambda a=weights, m=cost: emd(a, None, m)}
+        systems: dict[str, Callable[[], Any]] = {"lattice emd": partial(emd, weights, None, cost)}
         try:
             import ot
         except ImportError:
             pass
         else:
-            uniform = np.full(n, 1 / n)
-            systems["POT emd"] = lambda a=weights, u=uniform, m=cost: ot.emd2(a, u, m, numItermax=10_000_000)
+            systems["POT emd"] = partial(ot.emd2, weights, np.full(n, 1 / n), cost, numItermax=10_000_000)
         for name, found in alternating(systems, 3).items():
             row = {"n": n, "system": name} | found
             row["value"] = float(row["value"])

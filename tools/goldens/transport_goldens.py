@@ -10,6 +10,7 @@ import json
 import warnings
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ def main() -> None:
         a, b = random.random(n) + 0.05, random.random(m) + 0.05
         a, b = a / a.sum(), b / b.sum()
         plan = ot.sinkhorn(a, b, cost, epsilon, method="sinkhorn_log", numItermax=200_000, stopThr=1e-12)
-        case = {"index": index, "epsilon": epsilon, "kinds": ["balanced", "exact"]}
+        case: dict[str, Any] = {"index": index, "epsilon": epsilon, "kinds": ["balanced", "exact"]}
         arrays |= {f"{index}_a": a, f"{index}_b": b, f"{index}_cost": cost, f"{index}_balanced": plan}
         arrays[f"{index}_exact"] = np.array(ot.emd2(a, b, cost))
         if epsilon >= 0.01:
@@ -53,7 +54,7 @@ def main() -> None:
     )
     arrays["about"] = np.frombuffer(json.dumps({"versions": VERSIONS, "cases": cases}).encode(), np.uint8)
     TARGET.parent.mkdir(exist_ok=True)
-    np.savez_compressed(TARGET, **arrays)
+    np.savez_compressed(TARGET, allow_pickle=False, **arrays)
     print(f"{TARGET}: {TARGET.stat().st_size} bytes")
 
 
