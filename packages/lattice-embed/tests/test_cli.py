@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 from typing import Any
 
@@ -392,8 +391,12 @@ def test_interrupted_process_stops_without_a_traceback() -> None:
         [sys.executable, "-m", "lattice_embed", "embed", "--model", "minilm", "-"],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # a test run in the background of a shell ignores the signal, and its children with it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    time.sleep(1.5)  # by then it waits for its input
+    assert process.stdin is not None
+    process.stdin.write(b"a text\n" * 20_000)  # more than a pipe holds: when it is written, the process is reading
+    process.stdin.flush()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130

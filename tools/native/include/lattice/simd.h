@@ -13,6 +13,8 @@
  * (the build does). Name functions of a kernel file through LATTICE_FN(name): it adds the level's suffix.
  *
  * `vf` is the native register of the level, VF_LANES wide, for tiles of many sums (GEMM, many-vs-many) only.
+ * `vf_accumulate(&sum, a, b)` is sum = vf_fma(a, b, sum) in the register that holds `sum` and in the order written: left to
+ * itself, gcc 12 renames the sums of an unrolled tile, and copies and spills some of them (a tenth of a tile's time).
  */
 #ifndef LATTICE_SIMD_H
 #define LATTICE_SIMD_H

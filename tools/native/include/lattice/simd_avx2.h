@@ -19,6 +19,11 @@ typedef __m256 vf;
 #define vf_sub(a, b) _mm256_sub_ps(a, b)
 #define vf_abs(a) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a)
 
+LATTICE_INLINE void vf_accumulate(vf *sum, vf a, vf b)
+{
+    __asm__ volatile("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(a), "x"(b));
+}
+
 #define LATTICE_PAIR(type, low_value, high_value) ((type){low_value, high_value})
 
 LATTICE_INLINE f32x16 f32x16_load(const float *p)

@@ -19,6 +19,15 @@ typedef __m512 vf;
 #define vf_sub(a, b) _mm512_sub_ps(a, b)
 #define vf_abs(a) _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a)
 
+LATTICE_INLINE void vf_accumulate(vf *sum, vf a, vf b)
+{
+#if defined(LATTICE_EMULATE_AVX512)
+    *sum = vf_fma(a, b, *sum);
+#else
+    __asm__ volatile("vfmadd231ps %2, %1, %0" : "+v"(*sum) : "v"(a), "v"(b));
+#endif
+}
+
 LATTICE_INLINE f32x16 f32x16_load(const float *p) { return _mm512_loadu_ps(p); }
 LATTICE_INLINE void f32x16_store(float *p, f32x16 v) { _mm512_storeu_ps(p, v); }
 LATTICE_INLINE f32x16 f32x16_set1(float x) { return _mm512_set1_ps(x); }

@@ -26,6 +26,8 @@ LATTICE_INLINE void vf_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
 #define vf_sub(a, b) ((a) - (b))
 #define vf_abs(a) ((vf)((lattice_i32x4)(a) & 0x7fffffff))
 
+LATTICE_INLINE void vf_accumulate(vf *sum, vf a, vf b) { *sum = vf_fma(a, b, *sum); }
+
 /* Applies `expression` (in which `i` is the quarter) to the four vectors of a result of `type`. */
 #define LATTICE_QUARTERS(type, expression)                                                                             \
     do {                                                                                                               \

@@ -21,6 +21,8 @@ typedef float32x4_t vf;
 #define vf_sub(a, b) vsubq_f32(a, b)
 #define vf_abs(a) vabsq_f32(a)
 
+LATTICE_INLINE void vf_accumulate(vf *sum, vf a, vf b) { *sum = vf_fma(a, b, *sum); }
+
 /* Applies `expression` (in which `i` is the quarter) to the four registers of a result of `type`. */
 #define LATTICE_QUARTERS(type, expression)                                                                             \
     do {                                                                                                               \

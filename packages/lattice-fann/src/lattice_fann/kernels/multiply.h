@@ -46,7 +46,7 @@ typedef void (*fann_tile)(const float *a, int64_t stride, const float *b, int64_
             {                                                                                                          \
                 const vf x = vf_set1(A_ELEMENT);                                                                       \
                 UNROLL for (int j = 0; j < (P) * PANEL_VECTORS; j++)                                                   \
-                    sum[r][j] = vf_fma(x, columns[j], sum[r][j]);                                                      \
+                    vf_accumulate(&sum[r][j], x, columns[j]);                                                         \
             }                                                                                                          \
         }                                                                                                              \
         UNROLL for (int r = 0; r < (R); r++)                                                                           \

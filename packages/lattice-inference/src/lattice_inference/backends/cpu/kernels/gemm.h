@@ -31,10 +31,17 @@
 #define LATTICE_UNROLL _Pragma("GCC unroll 64")
 #endif
 
-/* a, a_stride: the first row; b: the first panel, panels `panel_stride` floats apart; c: [R][P * 16].
- * `next`: where to ask memory for the four quarters of the panels that come next; b for a quarter that is not wanted. */
+/* What a tile asks memory for while it multiplies: lines of the panels that come next, in four runs at once, because one run
+ * alone is limited by how far ahead the memory system looks in it, and four together reach about twice the bandwidth. They
+ * are wanted in L2, a panel being too large to wait in L1. */
+typedef struct {
+    const float *runs[4];
+    int64_t lines; /* of each panel in each run; at most k / 4 */
+} lattice_prefetch;
+
+/* a, a_stride: the first row; b: the first panel, panels `panel_stride` floats apart; c: [R][P * 16]. */
 typedef void (*lattice_tile)(const float *a, int64_t a_stride, const float *b, int64_t panel_stride, int64_t k, float *c,
-                             const float *const next[4]);
+                             const lattice_prefetch *next);
 
 /* One step of k: the rows' elements times the panels' lines. */
 #define LATTICE_TILE_STEP(R, P, I)                                                                                     \
@@ -47,31 +54,31 @@ typedef void (*lattice_tile)(const float *a, int64_t a_stride, const float *b, i
         {                                                                                                              \
             const vf x = vf_set1(a[r * a_stride + (I)]);                                                               \
             LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                                 \
-                sum[r][j] = vf_fma(x, columns[j], sum[r][j]);                                                          \
+                vf_accumulate(&sum[r][j], x, columns[j]);                                                              \
         }                                                                                                              \
     } while (0)
 
-/* The next panels are asked for in up to four runs at once, a quarter of k apart: one run alone is limited by how far ahead
- * the memory system looks in it, four together reach about twice the bandwidth. They are wanted in L2, a panel being too
- * large to wait in L1. */
 #define LATTICE_TILE(R, P)                                                                                             \
     static void tile_##R##x##P(const float *restrict a, int64_t a_stride, const float *restrict b,                     \
-                               int64_t panel_stride, int64_t k, float *restrict c, const float *const next[4])         \
+                               int64_t panel_stride, int64_t k, float *restrict c, const lattice_prefetch *next)       \
     {                                                                                                                  \
         vf sum[R][P * PANEL_VECTORS];                                                                                  \
         LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
             LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                                 \
                 sum[r][j] = vf_zero();                                                                                 \
-        const int64_t quarter = k / 4;                                                                                 \
-        for (int64_t i = 0; i < quarter; i++) {                                                                        \
+        int64_t i = 0;                                                                                                 \
+        for (int64_t line = 0; line < next->lines; line++, i += 4) {                                                   \
             LATTICE_UNROLL for (int part = 0; part < 4; part++)                                                        \
             {                                                                                                          \
                 LATTICE_UNROLL for (int p = 0; p < P; p++)                                                             \
-                    __builtin_prefetch(next[part] + p * panel_stride + i * LATTICE_PANEL, 0, 2);                       \
-                LATTICE_TILE_STEP(R, P, 4 * i + part);                                                                 \
+                    __builtin_prefetch(next->runs[part] + p * panel_stride + line * LATTICE_PANEL, 0, 2);              \
+                LATTICE_TILE_STEP(R, P, i + part);                                                                     \
             }                                                                                                          \
         }                                                                                                              \
-        for (int64_t i = 4 * quarter; i < k; i++)                                                                      \
+        for (; i < k - 3; i += 4)                                                                                      \
+            LATTICE_UNROLL for (int part = 0; part < 4; part++)                                                        \
+                LATTICE_TILE_STEP(R, P, i + part);                                                                     \
+        for (; i < k; i++)                                                                                             \
             LATTICE_TILE_STEP(R, P, i);                                                                                \
         LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
             LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                                 \
@@ -135,19 +142,21 @@ static void gemm(const float *a, int64_t a_stride, int64_t rows, const float *b,
     const int64_t wide = tiles[short_tile + (longer_tiles > 0)].wide_panels;
     for (int64_t panel = 0; panel < panels;) {
         const int64_t width = panels - panel >= wide ? wide : 1;
+        const int last = panel + width == panels;
         int64_t row = 0;
         for (int64_t t = 0; t < row_tiles; t++) {
             const int64_t height = short_tile + (t < longer_tiles);
             const lattice_tile_choice *choice = &tiles[height];
             for (int64_t p = panel; p < panel + width;) {
                 const int64_t here = choice->wide_panels <= panel + width - p ? choice->wide_panels : 1;
-                const float *panels_here = b + p * panel_stride, *next[4];
-                for (int run = 0; run < 4; run++) /* each row tile asks for its share of the quarters */
-                    next[run] = run * row_tiles / 4 == t
-                                    ? panels_here + width * panel_stride + run * (k / 4) * LATTICE_PANEL
-                                    : panels_here;
+                const float *panels_here = b + p * panel_stride;
+                /* each row tile asks for its share of the panels that follow, a quarter of it in each run */
+                const int64_t quarter = k / 4, asked = quarter * t / row_tiles;
+                lattice_prefetch next = {.lines = last ? 0 : quarter * (t + 1) / row_tiles - asked};
+                for (int run = 0; run < 4; run++)
+                    next.runs[run] = panels_here + width * panel_stride + (run * quarter + asked) * LATTICE_PANEL;
                 (here == 1 ? choice->narrow : choice->wide)(a + row * a_stride, a_stride, panels_here, panel_stride, k, c,
-                                                            next);
+                                                            &next);
                 store(context, row, height, p, here, c);
                 p += here;
             }
