@@ -31,12 +31,14 @@
 #define LATTICE_UNROLL _Pragma("GCC unroll 64")
 #endif
 
-/* What a tile asks memory for while it multiplies: lines of the panels that come next, in four runs at once, because one run
- * alone is limited by how far ahead the memory system looks in it, and four together reach about twice the bandwidth. They
- * are wanted in L2, a panel being too large to wait in L1. */
+/* What a tile asks memory for while it multiplies: its share of the panel that comes next, in four runs at once, because one
+ * run alone is limited by how far ahead the memory system looks in it. The asking is spread evenly over the row tiles of a
+ * panel: lines wanted in bursts fill the buffers that the tile's own loads need. Of a wide tile's panels one is asked for;
+ * the others are streams that the hardware foresees. */
 typedef struct {
     const float *runs[4];
-    int64_t lines; /* of each panel in each run; at most k / 4 */
+    int64_t groups; /* of four steps of k each, in which the tile asks */
+    int asks;       /* lines asked for in a group: 4, 2 or 1 */
 } lattice_prefetch;
 
 /* a, a_stride: the first row; b: the first panel, panels `panel_stride` floats apart; c: [R][P * 16]. */
@@ -58,6 +60,18 @@ typedef void (*lattice_tile)(const float *a, int64_t a_stride, const float *b, i
         }                                                                                                              \
     } while (0)
 
+/* Groups of four steps of k with ASKS lines asked for in each. */
+#define LATTICE_TILE_ASKING(R, P, ASKS)                                                                                \
+    for (int64_t group = 0; group < next->groups; group++, i += 4) {                                                   \
+        LATTICE_UNROLL for (int part = 0; part < 4; part++)                                                            \
+        {                                                                                                              \
+            if (part % (4 / ASKS) == 0)                                                                                \
+                __builtin_prefetch(                                                                                    \
+                    next->runs[part + group % (4 / ASKS)] + group / (4 / ASKS) * LATTICE_PANEL, 0, 3);                 \
+            LATTICE_TILE_STEP(R, P, i + part);                                                                         \
+        }                                                                                                              \
+    }
+
 #define LATTICE_TILE(R, P)                                                                                             \
     static void tile_##R##x##P(const float *restrict a, int64_t a_stride, const float *restrict b,                     \
                                int64_t panel_stride, int64_t k, float *restrict c, const lattice_prefetch *next)       \
@@ -67,14 +81,12 @@ typedef void (*lattice_tile)(const float *a, int64_t a_stride, const float *b, i
             LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                                 \
                 sum[r][j] = vf_zero();                                                                                 \
         int64_t i = 0;                                                                                                 \
-        for (int64_t line = 0; line < next->lines; line++, i += 4) {                                                   \
-            LATTICE_UNROLL for (int part = 0; part < 4; part++)                                                        \
-            {                                                                                                          \
-                LATTICE_UNROLL for (int p = 0; p < P; p++)                                                             \
-                    __builtin_prefetch(next->runs[part] + p * panel_stride + line * LATTICE_PANEL, 0, 2);              \
-                LATTICE_TILE_STEP(R, P, i + part);                                                                     \
-            }                                                                                                          \
-        }                                                                                                              \
+        if (next->asks == 4)                                                                                           \
+            LATTICE_TILE_ASKING(R, P, 4)                                                                               \
+        else if (next->asks == 2)                                                                                      \
+            LATTICE_TILE_ASKING(R, P, 2)                                                                               \
+        else                                                                                                           \
+            LATTICE_TILE_ASKING(R, P, 1)                                                                               \
         for (; i < k - 3; i += 4)                                                                                      \
             LATTICE_UNROLL for (int part = 0; part < 4; part++)                                                        \
                 LATTICE_TILE_STEP(R, P, i + part);                                                                     \
@@ -150,11 +162,13 @@ static void gemm(const float *a, int64_t a_stride, int64_t rows, const float *b,
             for (int64_t p = panel; p < panel + width;) {
                 const int64_t here = choice->wide_panels <= panel + width - p ? choice->wide_panels : 1;
                 const float *panels_here = b + p * panel_stride;
-                /* each row tile asks for its share of the panels that follow, a quarter of it in each run */
-                const int64_t quarter = k / 4, asked = quarter * t / row_tiles;
-                lattice_prefetch next = {.lines = last ? 0 : quarter * (t + 1) / row_tiles - asked};
+                /* the share of this row tile: a stretch of each run, asked for within its own k */
+                const int64_t run_lines = k / 4, from = run_lines * t / row_tiles;
+                const int asks = row_tiles >= 4 ? 1 : row_tiles >= 2 ? 2 : 4;
+                const int64_t share = (run_lines * (t + 1) / row_tiles - from) * (4 / asks);
+                lattice_prefetch next = {.groups = last ? 0 : share < run_lines ? share : run_lines, .asks = asks};
                 for (int run = 0; run < 4; run++)
-                    next.runs[run] = panels_here + width * panel_stride + (run * quarter + asked) * LATTICE_PANEL;
+                    next.runs[run] = panels_here + width * panel_stride + (run * run_lines + from) * LATTICE_PANEL;
                 (here == 1 ? choice->narrow : choice->wide)(a + row * a_stride, a_stride, panels_here, panel_stride, k, c,
                                                             &next);
                 store(context, row, height, p, here, c);
