@@ -326,3 +326,19 @@ finally:
 assert pool.idle_bytes == kept, (pool.idle_bytes, kept)
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, timeout=100)
+
+
+def test_an_op_with_activation_and_residual_is_refused() -> None:
+    plan = _cpu.Plan("baseline")
+    with pytest.raises(ValueError, match="activation or a residual"):
+        plan.append(
+            1,
+            rows=0,
+            inputs=[(0, 16, 0)],
+            output=(1, 16, 0),
+            k=16,
+            n=16,
+            residual=(0, 16, 0),
+            activation=1,
+            weight=None,
+        )

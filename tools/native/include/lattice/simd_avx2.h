@@ -15,6 +15,7 @@ typedef __m256 vf;
 #define vf_store(p, v) _mm256_storeu_ps(p, v)
 #define vf_set1(x) _mm256_set1_ps(x)
 #define vf_fma(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define vf_add(a, b) _mm256_add_ps(a, b)
 #define vf_zero() _mm256_setzero_ps()
 #define vf_sub(a, b) _mm256_sub_ps(a, b)
 #define vf_abs(a) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a)

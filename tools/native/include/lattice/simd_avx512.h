@@ -15,6 +15,7 @@ typedef __m512 vf;
 #define vf_store(p, v) _mm512_storeu_ps(p, v)
 #define vf_set1(x) _mm512_set1_ps(x)
 #define vf_fma(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define vf_add(a, b) _mm512_add_ps(a, b)
 #define vf_zero() _mm512_setzero_ps()
 #define vf_sub(a, b) _mm512_sub_ps(a, b)
 #define vf_abs(a) _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a)

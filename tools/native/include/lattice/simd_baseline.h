@@ -22,6 +22,7 @@ LATTICE_INLINE vf vf_load(const float *p)
 LATTICE_INLINE void vf_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
 #define vf_set1(x) ((vf){(x), (x), (x), (x)})
 #define vf_fma(a, b, c) ((a) * (b) + (c))
+#define vf_add(a, b) ((a) + (b))
 #define vf_zero() ((vf){0.0f, 0.0f, 0.0f, 0.0f})
 #define vf_sub(a, b) ((a) - (b))
 #define vf_abs(a) ((vf)((lattice_i32x4)(a) & 0x7fffffff))

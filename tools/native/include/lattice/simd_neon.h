@@ -17,6 +17,7 @@ typedef float32x4_t vf;
 #define vf_store(p, v) vst1q_f32(p, v)
 #define vf_set1(x) vdupq_n_f32(x)
 #define vf_fma(a, b, c) vfmaq_f32(c, a, b)
+#define vf_add(a, b) vaddq_f32(a, b)
 #define vf_zero() vdupq_n_f32(0.0f)
 #define vf_sub(a, b) vsubq_f32(a, b)
 #define vf_abs(a) vabsq_f32(a)

@@ -46,7 +46,7 @@ cdef extern from "lattice/pool_capsule.h":
 cdef extern from "step.h" nogil:
     int LATTICE_MAX_SLOTS
     int LATTICE_PANEL
-    int LATTICE_KERNEL_COUNT
+    int LATTICE_KERNEL_COUNT, LATTICE_KERNEL_LINEAR, LATTICE_ACTIVATION_NONE
     ctypedef struct lattice_view:
         int32_t slot
         int32_t stride
@@ -254,6 +254,8 @@ cdef class Plan:
         for operand in (*inputs, output, *([] if residual is None else [residual])):
             if not 0 <= operand[0] < LATTICE_MAX_SLOTS:
                 raise ValueError(f"slot {operand[0]} is not one of the {LATTICE_MAX_SLOTS} slots of a step")
+        if kernel == LATTICE_KERNEL_LINEAR and activation != LATTICE_ACTIVATION_NONE and residual is not None:
+            raise ValueError("a linear takes an activation or a residual: which comes first is not said by an op with both")
         cdef lattice_op *grown = <lattice_op *>realloc(self.ops, (self.count + 1) * sizeof(lattice_op))
         if grown == NULL:
             raise MemoryError

@@ -48,46 +48,19 @@ LATTICE_INLINE void pack_values(const float *values, int64_t stride, int64_t cou
     }
 }
 
-typedef struct {
-    float *target;
-    int64_t stride;
-    float scale;
-} attention_target;
-
-static void store_scores(const void *opaque, int64_t row, int64_t rows, int64_t panel, int64_t panels,
-                                 const float *c)
-{
-    const attention_target *target = opaque;
-    const f32x16 scale = f32x16_set1(target->scale);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t p = 0; p < panels; p++)
-            f32x16_store(target->target + (row + r) * target->stride + (panel + p) * LATTICE_PANEL,
-                         f32x16_mul(f32x16_load(c + (r * panels + p) * LATTICE_PANEL), scale));
-}
-
-static void store_output(const void *opaque, int64_t row, int64_t rows, int64_t panel, int64_t panels,
-                                 const float *c)
-{
-    const attention_target *target = opaque;
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t p = 0; p < panels; p++)
-            f32x16_store(target->target + (row + r) * target->stride + (panel + p) * LATTICE_PANEL,
-                         f32x16_load(c + (r * panels + p) * LATTICE_PANEL));
-}
-
-/* s -> exp(s - max(s)) in place; returns the maximum and the sum. `padded` is `keys` rounded up to 16. */
-LATTICE_INLINE void softmax_row(float *s, int64_t keys, int64_t padded, float *maximum, float *sum)
+/* s -> exp(x - max(x)) for x = scale s, in place; returns the maximum and the sum. `padded` is `keys` rounded up to 16. */
+LATTICE_INLINE void softmax_row(float *s, int64_t keys, int64_t padded, f32x16 scale, float *maximum, float *sum)
 {
     for (int64_t j = keys; j < padded; j++)
         s[j] = -__builtin_inff();
-    f32x16 most = f32x16_load(s);
+    f32x16 most = f32x16_mul(f32x16_load(s), scale);
     for (int64_t j = 16; j < padded; j += 16)
-        most = f32x16_max(most, f32x16_load(s + j));
+        most = f32x16_max(most, f32x16_mul(f32x16_load(s + j), scale));
     *maximum = f32x16_fold_max(most);
     const f32x16 shift = f32x16_set1(*maximum);
     f32x16 total = f32x16_zero();
     for (int64_t j = 0; j < padded; j += 16) {
-        const f32x16 p = f32x16_exp(f32x16_sub(f32x16_load(s + j), shift));
+        const f32x16 p = f32x16_exp(f32x16_sub(f32x16_mul(f32x16_load(s + j), scale), shift));
         f32x16_store(s + j, p);
         total = f32x16_add(total, p);
     }
@@ -141,6 +114,7 @@ static void attention_run(const lattice_op *op, const lattice_step *step, int64_
     const int64_t head_dim = op->head_dim, width = lattice_round_up(head_dim, LATTICE_PANEL);
     const int64_t column = head * head_dim, kv_column = head / (op->heads / op->kv_heads) * head_dim;
 
+    const f32x16 scale = f32x16_set1(op->scale);
     const int64_t longest = step->max_seqlen < LATTICE_KEY_SEGMENT ? step->max_seqlen : LATTICE_KEY_SEGMENT;
     const int64_t most_keys = lattice_round_up(longest, LATTICE_PANEL);
     float *key_panels = (float *)(step->scratch + thread * step->scratch_bytes);
@@ -154,16 +128,16 @@ static void attention_run(const lattice_op *op, const lattice_step *step, int64_
         const int64_t padded = lattice_round_up(keys, LATTICE_PANEL);
         pack_keys(lattice_row(step, &op->input[1], key) + kv_column, op->input[1].stride, keys, head_dim, key_panels);
         pack_values(lattice_row(step, &op->input[2], key) + kv_column, op->input[2].stride, keys, head_dim, value_panels);
-        const attention_target to_scores = {scores, padded, op->scale};
+        const lattice_output to_scores = {.y = scores, .stride = padded, .columns = padded};
         gemm(lattice_row(step, &op->input[0], first) + column, op->input[0].stride, rows, key_panels,
-             head_dim * LATTICE_PANEL, padded / LATTICE_PANEL, head_dim, store_scores, &to_scores);
+             head_dim * LATTICE_PANEL, padded / LATTICE_PANEL, head_dim, &to_scores, 0);
         const int merging = key > begin;
         float maximum2[LATTICE_QUERY_BLOCK], sum2[LATTICE_QUERY_BLOCK];
         for (int64_t r = 0; r < rows; r++)
-            softmax_row(scores + r * padded, keys, padded, merging ? &maximum2[r] : &maximum[r],
+            softmax_row(scores + r * padded, keys, padded, scale, merging ? &maximum2[r] : &maximum[r],
                         merging ? &sum2[r] : &sum[r]);
-        const attention_target to_output = {merging ? output2 : output, width, 1.0f};
-        gemm(scores, padded, rows, value_panels, keys * LATTICE_PANEL, width / LATTICE_PANEL, keys, store_output, &to_output);
+        const lattice_output to_output = {.y = merging ? output2 : output, .stride = width, .columns = width};
+        gemm(scores, padded, rows, value_panels, keys * LATTICE_PANEL, width / LATTICE_PANEL, keys, &to_output, 0);
         if (merging)
             for (int64_t r = 0; r < rows; r++)
                 merge_segment(output + r * width, &maximum[r], &sum[r], output2 + r * width, maximum2[r], sum2[r], width);

@@ -59,20 +59,55 @@ LATTICE_INLINE void task_rows(int64_t total, int64_t task, int64_t tasks, int64_
     *end = total * (task + 1) / tasks;
 }
 
+/* y = activation(x) over `rows` rows of `n` columns. Of whole vectors of sixteen each column of them goes down all rows, which
+ * is one long loop for a tile of few columns too. */
+LATTICE_INLINE void activate_rows_by(int activation, const float *x, int64_t x_stride, float *y, int64_t y_stride,
+                                     int64_t rows, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int64_t row = 0; row < rows; row++)
+            f32x16_store(y + row * y_stride + i, activate(activation, f32x16_load(x + row * x_stride + i)));
+    if (i < n)
+        for (int64_t row = 0; row < rows; row++) {
+            const f32x16 value = f32x16_load_tail(x + row * x_stride + i, (size_t)(n - i));
+            f32x16_store_tail(y + row * y_stride + i, activate(activation, value), (size_t)(n - i));
+        }
+}
+
+/* One loop for each activation, so that nothing is decided in it. */
+static void activate_rows(int activation, const float *x, int64_t x_stride, float *y, int64_t y_stride, int64_t rows,
+                          int64_t n)
+{
+    switch (activation) {
+    case LATTICE_ACTIVATION_GELU_ERF:
+        activate_rows_by(LATTICE_ACTIVATION_GELU_ERF, x, x_stride, y, y_stride, rows, n);
+        return;
+    case LATTICE_ACTIVATION_GELU_TANH:
+        activate_rows_by(LATTICE_ACTIVATION_GELU_TANH, x, x_stride, y, y_stride, rows, n);
+        return;
+    case LATTICE_ACTIVATION_RELU:
+        activate_rows_by(LATTICE_ACTIVATION_RELU, x, x_stride, y, y_stride, rows, n);
+        return;
+    case LATTICE_ACTIVATION_SILU:
+        activate_rows_by(LATTICE_ACTIVATION_SILU, x, x_stride, y, y_stride, rows, n);
+        return;
+    case LATTICE_ACTIVATION_TANH:
+        activate_rows_by(LATTICE_ACTIVATION_TANH, x, x_stride, y, y_stride, rows, n);
+        return;
+    default:
+        return;
+    }
+}
+
 static void activation_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
     int64_t first, end;
     task_rows(lattice_rows(op, step), task, tasks, &first, &end);
-    for (int64_t row = first; row < end; row++) {
-        const float *x = lattice_row(step, &op->input[0], row);
-        float *y = lattice_row(step, &op->output, row);
-        int64_t i = 0;
-        for (; i + 16 <= op->n; i += 16)
-            f32x16_store(y + i, activate(op->activation, f32x16_load(x + i)));
-        if (i < op->n)
-            f32x16_store_tail(y + i, activate(op->activation, f32x16_load_tail(x + i, op->n - i)), op->n - i);
-    }
+    if (first < end)
+        activate_rows(op->activation, lattice_row(step, &op->input[0], first), op->input[0].stride,
+                  lattice_row(step, &op->output, first), op->output.stride, end - first, op->n);
 }
 
 /* y = a + b over one row */

@@ -1,4 +1,5 @@
-/* C[m, n] = sum over k of A[m, k] * B[n, k], each output one fused multiply-add chain in ascending k.
+/* y[m, n] = activation(sum over k of A[m, k] * B[n, k] + bias[n] + residual[m, n]): each sum one chain of fused
+ * multiply-adds in ascending k, finished while it lies in a register and written once.
  *
  * Shapes and layouts: A is read in place, rows `a_stride` floats apart. B is packed once in panels of 16 output columns,
  * each [k][16] floats; the layout is the same for every instruction set. A tile of R rows by P panels stays in registers:
@@ -20,8 +21,7 @@
 #ifndef LATTICE_GEMM_H
 #define LATTICE_GEMM_H
 
-#include "lattice/simd.h"
-#include "step.h"
+#include "elementwise.h"
 
 #define PANEL_VECTORS (LATTICE_PANEL / VF_LANES)
 
@@ -32,18 +32,30 @@
 #endif
 
 /* What a tile asks memory for while it multiplies: its share of the panel that comes next, in four runs at once, because one
- * run alone is limited by how far ahead the memory system looks in it. The asking is spread evenly over the row tiles of a
- * panel: lines wanted in bursts fill the buffers that the tile's own loads need. Of a wide tile's panels one is asked for;
+ * run alone is limited by how far ahead the memory system looks in it. The asking is spread over the first four row tiles of
+ * a panel: lines wanted in bursts fill the buffers that the tile's own loads need. Of a wide tile's panels one is asked for;
  * the others are streams that the hardware foresees. */
 typedef struct {
     const float *runs[4];
-    int64_t groups; /* of four steps of k each, in which the tile asks */
-    int asks;       /* lines asked for in a group: 4, 2 or 1 */
+    int asks; /* lines in every four steps of k: 4, 2, 1 or none */
 } lattice_prefetch;
 
-/* a, a_stride: the first row; b: the first panel, panels `panel_stride` floats apart; c: [R][P * 16]. */
-typedef void (*lattice_tile)(const float *a, int64_t a_stride, const float *b, int64_t panel_stride, int64_t k, float *c,
-                             const lattice_prefetch *next);
+/* Where sums go, and what is added to them: bias and residual may be NULL. With an activation there is no residual. */
+typedef struct {
+    float *y;
+    int64_t stride;
+    int64_t columns; /* of y; the last panel may be wider than what is left of them */
+    const float *bias;
+    const float *residual;
+    int64_t residual_stride;
+    int activation;
+} lattice_output;
+
+#define TILE_PANELS 8 /* panels of the widest tile of any level */
+
+/* a, a_stride: the first row; b: the first panel, panels `panel_stride` floats apart; output: of the tile's first sum. */
+typedef void (*lattice_tile)(const float *a, int64_t a_stride, const float *b, int64_t panel_stride, int64_t k,
+                             const lattice_output *output, const lattice_prefetch *next);
 
 /* One step of k: the rows' elements times the panels' lines. */
 #define LATTICE_TILE_STEP(R, P, I)                                                                                     \
@@ -60,41 +72,52 @@ typedef void (*lattice_tile)(const float *a, int64_t a_stride, const float *b, i
         }                                                                                                              \
     } while (0)
 
-/* Groups of four steps of k with ASKS lines asked for in each. */
-#define LATTICE_TILE_ASKING(R, P, ASKS)                                                                                \
-    for (int64_t group = 0; group < next->groups; group++, i += 4) {                                                   \
+/* All steps of k, four at a time, with ASKS lines asked for in each four. */
+#define LATTICE_TILE_STEPS(R, P, ASKS)                                                                                 \
+    for (int64_t group = 0; group < k / 4; group++) {                                                                  \
         LATTICE_UNROLL for (int part = 0; part < 4; part++)                                                            \
         {                                                                                                              \
-            if (part % (4 / ASKS) == 0)                                                                                \
-                __builtin_prefetch(                                                                                    \
-                    next->runs[part + group % (4 / ASKS)] + group / (4 / ASKS) * LATTICE_PANEL, 0, 3);                 \
-            LATTICE_TILE_STEP(R, P, i + part);                                                                         \
+            if (ASKS > 0 && part % (4 / (ASKS > 0 ? ASKS : 4)) == 0) {                                                 \
+                const int64_t runs = 4 / (ASKS > 0 ? ASKS : 4);                                                        \
+                __builtin_prefetch(next->runs[part + group % runs] + group / runs * LATTICE_PANEL, 0, 3);              \
+            }                                                                                                          \
+            LATTICE_TILE_STEP(R, P, 4 * group + part);                                                                 \
         }                                                                                                              \
     }
 
 #define LATTICE_TILE(R, P)                                                                                             \
     static void tile_##R##x##P(const float *restrict a, int64_t a_stride, const float *restrict b,                     \
-                               int64_t panel_stride, int64_t k, float *restrict c, const lattice_prefetch *next)       \
+                               int64_t panel_stride, int64_t k, const lattice_output *restrict output,                 \
+                               const lattice_prefetch *restrict next)                                                  \
     {                                                                                                                  \
         vf sum[R][P * PANEL_VECTORS];                                                                                  \
         LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
             LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                                 \
                 sum[r][j] = vf_zero();                                                                                 \
-        int64_t i = 0;                                                                                                 \
-        if (next->asks == 4)                                                                                           \
-            LATTICE_TILE_ASKING(R, P, 4)                                                                               \
+        if (next->asks == 0)                                                                                           \
+            LATTICE_TILE_STEPS(R, P, 0)                                                                                \
+        else if (next->asks == 1)                                                                                      \
+            LATTICE_TILE_STEPS(R, P, 1)                                                                                \
         else if (next->asks == 2)                                                                                      \
-            LATTICE_TILE_ASKING(R, P, 2)                                                                               \
+            LATTICE_TILE_STEPS(R, P, 2)                                                                                \
         else                                                                                                           \
-            LATTICE_TILE_ASKING(R, P, 1)                                                                               \
-        for (; i < k - 3; i += 4)                                                                                      \
-            LATTICE_UNROLL for (int part = 0; part < 4; part++)                                                        \
-                LATTICE_TILE_STEP(R, P, i + part);                                                                     \
-        for (; i < k; i++)                                                                                             \
+            LATTICE_TILE_STEPS(R, P, 4)                                                                                \
+        for (int64_t i = k / 4 * 4; i < k; i++)                                                                        \
             LATTICE_TILE_STEP(R, P, i);                                                                                \
+        if (output->bias != NULL)                                                                                      \
+            LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                                 \
+            {                                                                                                          \
+                const vf bias = vf_load(output->bias + j * VF_LANES);                                                  \
+                LATTICE_UNROLL for (int r = 0; r < R; r++)                                                             \
+                    sum[r][j] = vf_add(sum[r][j], bias);                                                               \
+            }                                                                                                          \
+        if (output->residual != NULL)                                                                                  \
+            LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                 \
+                LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                             \
+                    sum[r][j] = vf_add(sum[r][j], vf_load(output->residual + r * output->residual_stride + j * VF_LANES)); \
         LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
             LATTICE_UNROLL for (int j = 0; j < P * PANEL_VECTORS; j++)                                                 \
-                vf_store(c + r * P * LATTICE_PANEL + j * VF_LANES, sum[r][j]);                                         \
+                vf_store(output->y + r * output->stride + j * VF_LANES, sum[r][j]);                                    \
     }
 
 /* For each number of rows: a tile of one panel, and the wide tile that is used while enough panels are left. */
@@ -138,40 +161,85 @@ static const lattice_tile_choice tiles[TILE_ROWS + 1] = {
     {0}, {tile_1x1, tile_1x2, 2}, {tile_2x1, tile_2x1, 1}, {tile_3x1, tile_3x1, 1}};
 #endif
 
-#define TILE_PANELS 8 /* panels of the widest tile of any level */
-
-/* Receives a finished tile: rows `row` to `row + rows`, panels from `panel`; c is [rows][panels * 16]. */
-typedef void (*lattice_tile_store)(const void *context, int64_t row, int64_t rows, int64_t panel, int64_t panels,
-                                   const float *c);
-
-/* Multiplies `rows` rows of A by `panels` panels and hands every tile to `store`. */
-static void gemm(const float *a, int64_t a_stride, int64_t rows, const float *b, int64_t panel_stride,
-                         int64_t panels, int64_t k, lattice_tile_store store, const void *context)
+/* The share of row tile `t` in asking for a panel of `k` lines. */
+LATTICE_INLINE lattice_prefetch prefetch_share(const float *panel, int64_t k, int64_t t, int64_t row_tiles)
 {
-    float c[TILE_ROWS * TILE_PANELS * LATTICE_PANEL] __attribute__((aligned(64)));
+    const int asks = row_tiles >= 4 ? 1 : row_tiles >= 2 ? 2 : 4;
+    lattice_prefetch share = {.asks = t < 4 / asks ? asks : 0};
+    for (int run = 0; run < 4; run++)
+        share.runs[run] = panel + (run * (k / 4) + k / 4 * t * asks / 4) * LATTICE_PANEL;
+    return share;
+}
+
+/* Asks for the lines of y that a tile will write and of the residual that it will read. Each line of y is a miss of its own,
+ * and stores wait for one another: unasked they take a tenth of the time of a tile. */
+LATTICE_INLINE void prefetch_output(const lattice_output *output, int64_t rows, int64_t panels)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t p = 0; p < panels; p++)
+            __builtin_prefetch(output->y + r * output->stride + p * LATTICE_PANEL, 1, 3);
+    if (output->residual != NULL)
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t p = 0; p < panels; p++)
+                __builtin_prefetch(output->residual + r * output->residual_stride + p * LATTICE_PANEL, 0, 3);
+}
+
+/* Sums [rows][columns rounded up to panels] that lie in a buffer, to y: an activation is still to come, or y has no room for a
+ * whole panel and bias and residual must be padded. */
+static void finish_buffered(float *sums, int64_t rows, int64_t columns, const lattice_output *output)
+{
+    const int64_t stride = lattice_round_up(columns, LATTICE_PANEL);
+    if (output->activation != LATTICE_ACTIVATION_NONE && columns == stride) {
+        activate_rows(output->activation, sums, stride, output->y, output->stride, rows, columns);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        f32x16 value = f32x16_load(sums + r * stride);
+        if (output->bias != NULL)
+            value = f32x16_add(value, f32x16_load_tail(output->bias, (size_t)columns));
+        if (output->residual != NULL)
+            value = f32x16_add(value, f32x16_load_tail(output->residual + r * output->residual_stride, (size_t)columns));
+        f32x16_store_tail(output->y + r * output->stride, activate(output->activation, value), (size_t)columns);
+    }
+}
+
+/* Multiplies `rows` rows of A by `panels` panels. `streamed`: B comes from memory, and is asked for ahead. */
+static void gemm(const float *a, int64_t a_stride, int64_t rows, const float *b, int64_t panel_stride, int64_t panels,
+                 int64_t k, const lattice_output *output, int streamed)
+{
+    float sums[TILE_ROWS * TILE_PANELS * LATTICE_PANEL] __attribute__((aligned(64)));
     const int64_t row_tiles = lattice_divide_up(rows, TILE_ROWS);
     const int64_t short_tile = rows / row_tiles, longer_tiles = rows % row_tiles;
     const int64_t wide = tiles[short_tile + (longer_tiles > 0)].wide_panels;
     for (int64_t panel = 0; panel < panels;) {
-        const int64_t width = panels - panel >= wide ? wide : 1;
-        const int last = panel + width == panels;
+        const int64_t room = output->columns / LATTICE_PANEL - panel; /* for whole panels in y */
+        const int64_t width = room >= wide && panels - panel >= wide ? wide : 1;
+        const int asking = streamed && panel + width < panels;
         int64_t row = 0;
         for (int64_t t = 0; t < row_tiles; t++) {
             const int64_t height = short_tile + (t < longer_tiles);
             const lattice_tile_choice *choice = &tiles[height];
+            lattice_prefetch next = {.asks = 0};
+            if (asking)
+                next = prefetch_share(b + (panel + width) * panel_stride, k, t, row_tiles);
             for (int64_t p = panel; p < panel + width;) {
                 const int64_t here = choice->wide_panels <= panel + width - p ? choice->wide_panels : 1;
-                const float *panels_here = b + p * panel_stride;
-                /* the share of this row tile: a stretch of each run, asked for within its own k */
-                const int64_t run_lines = k / 4, from = run_lines * t / row_tiles;
-                const int asks = row_tiles >= 4 ? 1 : row_tiles >= 2 ? 2 : 4;
-                const int64_t share = (run_lines * (t + 1) / row_tiles - from) * (4 / asks);
-                lattice_prefetch next = {.groups = last ? 0 : share < run_lines ? share : run_lines, .asks = asks};
-                for (int run = 0; run < 4; run++)
-                    next.runs[run] = panels_here + width * panel_stride + (run * run_lines + from) * LATTICE_PANEL;
-                (here == 1 ? choice->narrow : choice->wide)(a + row * a_stride, a_stride, panels_here, panel_stride, k, c,
-                                                            &next);
-                store(context, row, height, p, here, c);
+                const int64_t column = p * LATTICE_PANEL;
+                const lattice_output part = {
+                    .y = output->y + row * output->stride + column,
+                    .stride = output->stride,
+                    .bias = output->bias != NULL ? output->bias + column : NULL,
+                    .residual = output->residual != NULL ? output->residual + row * output->residual_stride + column : NULL,
+                    .residual_stride = output->residual_stride,
+                    .activation = output->activation,
+                };
+                const int buffered = room <= 0 || output->activation != LATTICE_ACTIVATION_NONE;
+                const lattice_output buffer = {.y = sums, .stride = here * LATTICE_PANEL, .bias = room > 0 ? part.bias : NULL};
+                prefetch_output(&part, height, here);
+                (here == 1 ? choice->narrow : choice->wide)(a + row * a_stride, a_stride, b + p * panel_stride, panel_stride,
+                                                            k, buffered ? &buffer : &part, &next);
+                if (buffered)
+                    finish_buffered(sums, height, room > 0 ? buffer.stride : output->columns - column, &part);
                 p += here;
             }
             row += height;
