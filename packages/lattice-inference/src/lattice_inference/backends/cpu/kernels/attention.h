@@ -1,7 +1,8 @@
 /* y[i] = softmax over keys j of (scale q[i] . k[j]) times v[j], within each sequence of a packed batch.
  *
  * A task is one head of one block of query rows. Keys and values of the head are packed into the thread's scratch in the
- * GEMM's panel form, a segment of at most 512 keys at a time, so both products are the one-chain GEMM of gemm.h:
+ * GEMM's panel form, a segment of at most 512 keys at a time, so both products are the one-chain GEMM of gemm.h. A few rows
+ * at a time go through all three steps, so that their scores stay in L1:
  *
  *     K^T panels [keys/16][dim][16]   scores [rows][keys] = Q K^T      p = exp(s - max), padded keys give 0
  *     V   panels [dim/16][keys][16]   output [rows][dim]  = p V        divided by the sum of p at the end
@@ -14,6 +15,7 @@
 #define LATTICE_ATTENTION_H
 
 #include "gemm.h"
+#include "lattice/transpose.h"
 #include "lattice/vector_math.h"
 #include "normalize.h"
 
@@ -25,16 +27,30 @@ static int64_t attention_tasks(const lattice_op *op, const lattice_step *step)
 /* k[key][dim] -> panels [key / 16][dim][16]; the last panel is filled with zeros. */
 LATTICE_INLINE void pack_keys(const float *keys, int64_t stride, int64_t count, int64_t head_dim, float *panels)
 {
-    for (int64_t key = 0; key < count; key += LATTICE_PANEL) {
-        const int64_t here = count - key < LATTICE_PANEL ? count - key : LATTICE_PANEL;
-        float *panel = panels + key * head_dim;
-        if (here < LATTICE_PANEL)
-            memset(panel, 0, head_dim * LATTICE_PANEL * sizeof(float));
-        for (int64_t j = 0; j < here; j++) {
-            const float *row = keys + (key + j) * stride;
-            for (int64_t d = 0; d < head_dim; d++)
-                panel[d * LATTICE_PANEL + j] = row[d];
+    const int64_t blocks = head_dim / 8 * 8;
+    for (int64_t key = 0; key < count; key += 8) {
+        const int64_t here = count - key < 8 ? count - key : 8;
+        const float *rows = keys + key * stride;
+        float *panel = panels + key / LATTICE_PANEL * LATTICE_PANEL * head_dim + key % LATTICE_PANEL;
+        float last[8 * 8];
+        for (int64_t d = 0; d < blocks; d += 8) {
+            if (here == 8) {
+                transpose_8x8(rows + d, stride, panel + d * LATTICE_PANEL, LATTICE_PANEL);
+                continue;
+            }
+            memset(last, 0, sizeof(last));
+            for (int64_t j = 0; j < here; j++)
+                memcpy(last + j * 8, rows + j * stride + d, 8 * sizeof(float));
+            transpose_8x8(last, 8, panel + d * LATTICE_PANEL, LATTICE_PANEL);
         }
+        for (int64_t d = blocks; d < head_dim; d++)
+            for (int64_t j = 0; j < 8; j++)
+                panel[d * LATTICE_PANEL + j] = j < here ? rows[j * stride + d] : 0.0f;
+    }
+    if (count % LATTICE_PANEL >= 1 && count % LATTICE_PANEL <= 8) { /* the second half of the last panel */
+        float *panel = panels + count / LATTICE_PANEL * LATTICE_PANEL * head_dim + 8;
+        for (int64_t d = 0; d < head_dim; d++)
+            memset(panel + d * LATTICE_PANEL, 0, 8 * sizeof(float));
     }
 }
 
@@ -120,27 +136,34 @@ static void attention_run(const lattice_op *op, const lattice_step *step, int64_
     float *key_panels = (float *)(step->scratch + thread * step->scratch_bytes);
     float *value_panels = key_panels + most_keys * head_dim;
     float *scores = value_panels + most_keys * width;
-    float *output = scores + LATTICE_QUERY_BLOCK * most_keys, *output2 = output + LATTICE_QUERY_BLOCK * width;
-    float *maximum = output2 + LATTICE_QUERY_BLOCK * width, *sum = maximum + LATTICE_QUERY_BLOCK;
+    float *output2 = scores + LATTICE_SCORE_ROWS * most_keys, *output = output2 + LATTICE_SCORE_ROWS * width;
+    float *maximum = output + LATTICE_QUERY_BLOCK * width, *sum = maximum + LATTICE_QUERY_BLOCK;
 
     for (int64_t key = begin; key < end; key += LATTICE_KEY_SEGMENT) {
         const int64_t keys = end - key < LATTICE_KEY_SEGMENT ? end - key : LATTICE_KEY_SEGMENT;
         const int64_t padded = lattice_round_up(keys, LATTICE_PANEL);
+        const int merging = key > begin;
         pack_keys(lattice_row(step, &op->input[1], key) + kv_column, op->input[1].stride, keys, head_dim, key_panels);
         pack_values(lattice_row(step, &op->input[2], key) + kv_column, op->input[2].stride, keys, head_dim, value_panels);
         const lattice_output to_scores = {.y = scores, .stride = padded, .columns = padded};
-        gemm(lattice_row(step, &op->input[0], first) + column, op->input[0].stride, rows, key_panels,
-             head_dim * LATTICE_PANEL, padded / LATTICE_PANEL, head_dim, &to_scores, 0);
-        const int merging = key > begin;
-        float maximum2[LATTICE_QUERY_BLOCK], sum2[LATTICE_QUERY_BLOCK];
-        for (int64_t r = 0; r < rows; r++)
-            softmax_row(scores + r * padded, keys, padded, scale, merging ? &maximum2[r] : &maximum[r],
-                        merging ? &sum2[r] : &sum[r]);
-        const lattice_output to_output = {.y = merging ? output2 : output, .stride = width, .columns = width};
-        gemm(scores, padded, rows, value_panels, keys * LATTICE_PANEL, width / LATTICE_PANEL, keys, &to_output, 0);
-        if (merging)
-            for (int64_t r = 0; r < rows; r++)
-                merge_segment(output + r * width, &maximum[r], &sum[r], output2 + r * width, maximum2[r], sum2[r], width);
+        for (int64_t row = 0; row < rows; row += LATTICE_SCORE_ROWS) {
+            const int64_t here = rows - row < LATTICE_SCORE_ROWS ? rows - row : LATTICE_SCORE_ROWS;
+            float maximum2[LATTICE_SCORE_ROWS], sum2[LATTICE_SCORE_ROWS];
+            gemm(lattice_row(step, &op->input[0], first + row) + column, op->input[0].stride, here, key_panels,
+                 head_dim * LATTICE_PANEL, padded / LATTICE_PANEL, head_dim, &to_scores, 0);
+            for (int64_t r = 0; r < here; r++) {
+                __builtin_prefetch(lattice_row(step, &op->output, first + row + r) + column, 1, 3);
+                softmax_row(scores + r * padded, keys, padded, scale, merging ? &maximum2[r] : &maximum[row + r],
+                            merging ? &sum2[r] : &sum[row + r]);
+            }
+            const lattice_output to_output = {
+                .y = merging ? output2 : output + row * width, .stride = width, .columns = width};
+            gemm(scores, padded, here, value_panels, keys * LATTICE_PANEL, width / LATTICE_PANEL, keys, &to_output, 0);
+            if (merging)
+                for (int64_t r = 0; r < here; r++)
+                    merge_segment(output + (row + r) * width, &maximum[row + r], &sum[row + r], output2 + r * width,
+                                  maximum2[r], sum2[r], width);
+        }
     }
     for (int64_t r = 0; r < rows; r++) {
         float *y = lattice_row(step, &op->output, first + r) + column;

@@ -235,7 +235,8 @@ static void gemm(const float *a, int64_t a_stride, int64_t rows, const float *b,
                 };
                 const int buffered = room <= 0 || output->activation != LATTICE_ACTIVATION_NONE;
                 const lattice_output buffer = {.y = sums, .stride = here * LATTICE_PANEL, .bias = room > 0 ? part.bias : NULL};
-                prefetch_output(&part, height, here);
+                if (streamed)
+                    prefetch_output(&part, height, here);
                 (here == 1 ? choice->narrow : choice->wide)(a + row * a_stride, a_stride, b + p * panel_stride, panel_stride,
                                                             k, buffered ? &buffer : &part, &next);
                 if (buffered)

@@ -12,6 +12,7 @@
 #define LATTICE_PANEL 16        /* output columns of a weight panel, panels being [k][16] */
 #define LATTICE_KEY_SEGMENT 512 /* graph/ops.py: KEY_SEGMENT */
 #define LATTICE_QUERY_BLOCK 128 /* query rows of one attention task */
+#define LATTICE_SCORE_ROWS 24   /* query rows whose scores lie in cache together: whole tiles on every level */
 #define LATTICE_MAX_SLOTS 32
 
 enum { LATTICE_ROWS_TOKENS = 0, LATTICE_ROWS_SEQUENCES = 1 };
@@ -121,8 +122,9 @@ static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_se
         return 0;
     const int64_t keys = lattice_round_up(max_seqlen < LATTICE_KEY_SEGMENT ? max_seqlen : LATTICE_KEY_SEGMENT, LATTICE_PANEL);
     const int64_t width = lattice_round_up(op->head_dim, LATTICE_PANEL);
-    /* keys transposed, values, scores, two sets of outputs and of maxima and sums */
-    const int64_t floats = keys * op->head_dim + keys * width + LATTICE_QUERY_BLOCK * (keys + 2 * width + 4);
+    /* keys transposed, values, scores, the outputs of a segment, and those of all before it with their maxima and sums */
+    const int64_t floats =
+        keys * (op->head_dim + width) + LATTICE_SCORE_ROWS * (keys + width) + LATTICE_QUERY_BLOCK * (width + 2);
     return lattice_round_up(floats * (int64_t)sizeof(float), 64);
 }
 
