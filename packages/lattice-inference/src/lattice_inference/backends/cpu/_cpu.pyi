@@ -5,10 +5,12 @@ import numpy.typing as npt
 
 _Float32 = npt.NDArray[np.float32]
 _Int32 = npt.NDArray[np.int32]
+_Weight = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 _Operand = tuple[int, int, int]
 
 PANEL: int
 MAX_SLOTS: int
+WEIGHT_TYPES: dict[str, int]
 
 def select_isa(requested: str | None = None) -> str: ...
 def available_isas() -> list[str]: ...
@@ -22,7 +24,7 @@ class Memory:
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
-def pack_panels(weight: _Float32, target: Memory, offset: int) -> None: ...
+def pack_panels(weight: _Weight, target: Memory, offset: int) -> None: ...
 def elementwise(function: str, x: _Float32, *, isa: str) -> _Float32: ...
 
 class Plan:
@@ -38,7 +40,7 @@ class Plan:
         k: int,
         n: int,
         residual: _Operand | None = None,
-        weight: _Float32 | tuple[Memory, int] | None = None,
+        weight: _Weight | tuple[Memory, int] | None = None,
         bias: _Float32 | None = None,
         activation: int = 0,
         mode: int = 0,
@@ -47,6 +49,7 @@ class Plan:
         head_dim: int = 0,
         scale: float = 1.0,
         epsilon: float = 0.0,
+        weight_type: str = "float32",
     ) -> None: ...
     def check_ids(self, which: int, table_rows: int) -> None: ...
     def scratch_bytes(self, max_seqlen: int) -> int: ...

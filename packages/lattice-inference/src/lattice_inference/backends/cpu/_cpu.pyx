@@ -57,7 +57,8 @@ cdef extern from "step.h" nogil:
         lattice_view input[3]
         lattice_view residual
         lattice_view output
-        const float *weight
+        int32_t weight_type
+        const void *weight
         const float *bias
         int64_t k, n
     ctypedef struct lattice_step:
@@ -78,7 +79,7 @@ cdef extern from "run_step.h" nogil:
     const lattice_kernel_table *lattice_kernels(int isa)
     void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *step,
                           const lattice_kernel_table *table, lattice_pool *pool)
-    void lattice_pack_panels(const float *weight, int64_t n, int64_t k, float *panels)
+    void lattice_pack_panels(const void *weight, int64_t n, int64_t k, int64_t element_bytes, void *panels)
 
 
 cdef lattice_pool *pool = lattice_pool_shared()
@@ -192,16 +193,31 @@ cdef class Memory:
         return self.nbytes
 
 
+# The numbers of kernels/step.h; bfloat16 and float16 come as the uint16 of their bits.
+WEIGHT_TYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
+
+
+cdef void *weight_data(object array, int weight_type, Py_ssize_t size, str name) except NULL:
+    """The data of a C-contiguous array of at least ``size`` elements of a weight type."""
+    if weight_type == 0:
+        return float32_data(array, size, name)
+    if not isinstance(array, np.ndarray) or array.dtype != np.uint16 or not array.flags.c_contiguous:
+        raise TypeError(f"{name} must be a C-contiguous uint16 array")
+    if array.size < size:
+        raise ValueError(f"{name} has {array.size} elements, {size} are needed")
+    return cnp.PyArray_DATA(<cnp.ndarray>array)
+
+
 def pack_panels(weight, Memory target, Py_ssize_t offset):
-    """Write ``weight`` (n, k) as panels of 16 columns, [n / 16][k][16], at a byte offset of ``target``."""
-    cdef Py_ssize_t n = weight.shape[0], k = weight.shape[1]
-    cdef float *source = float32_data(weight, n * k, "weight")
-    cdef Py_ssize_t nbytes = (n + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL * k * 4
+    """Write ``weight`` (n, k), float32 or uint16, as panels of 16 columns, [n / 16][k][16], at a byte offset of ``target``."""
+    cdef Py_ssize_t n = weight.shape[0], k = weight.shape[1], size = weight.dtype.itemsize
+    cdef void *source = weight_data(weight, 0 if size == 4 else 1, n * k, "weight")
+    cdef Py_ssize_t nbytes = (n + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL * k * size
     if offset < 0 or offset % 4 or offset + nbytes > target.nbytes:
         raise ValueError(f"{nbytes} bytes at {offset} do not fit in {target.nbytes}")
-    cdef float *panels = <float *>(target.data + offset)
+    cdef void *panels = target.data + offset
     with nogil:
-        lattice_pack_panels(source, n, k, panels)
+        lattice_pack_panels(source, n, k, size, panels)
 
 
 def elementwise(str function, x, *, str isa):
@@ -247,6 +263,7 @@ cdef class Plan:
     def append(
         self, int kernel, *, int rows, inputs, output, Py_ssize_t k, Py_ssize_t n, residual=None, weight=None, bias=None,
         int activation=0, int mode=0, int heads=0, int kv_heads=0, int head_dim=0, float scale=1.0, float epsilon=0.0,
+        str weight_type="float32",
     ):
         """Add an op. Operands are (slot, stride, column); ``weight`` is an array or (Memory, byte offset) of panels."""
         if not 0 <= kernel < LATTICE_KERNEL_COUNT:
@@ -266,14 +283,15 @@ cdef class Plan:
         op.heads, op.kv_heads, op.head_dim, op.scale, op.epsilon = heads, kv_heads, head_dim, scale, epsilon
         for i in range(3):
             op.input[i] = view_of(inputs[i] if i < len(inputs) else None)
+        op.weight_type = WEIGHT_TYPES[weight_type]
         op.residual = view_of(residual)
         op.output = view_of(output)
         cdef Memory memory
         if isinstance(weight, tuple):
             memory, offset = weight
-            op.weight = <const float *>(memory.data + <Py_ssize_t>offset)
+            op.weight = memory.data + <Py_ssize_t>offset
         elif weight is not None:
-            op.weight = float32_data(weight, weight.size, "weight")
+            op.weight = weight_data(weight, op.weight_type, weight.size, "weight")
         if bias is not None:
             op.bias = float32_data(bias, n, "bias")
         self.owners.append((weight, bias))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,27 +12,15 @@ import numpy.typing as npt
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
 from lattice_inference.backends.cpu.lowering import IN_PLACE, RULES, lower
-from lattice_inference.errors import CheckpointError, InvalidInputError, NonFiniteError, UnsupportedError
+from lattice_inference.backends.cpu.weights import Precision, ResidentWeights, TensorSource
+from lattice_inference.errors import InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.compile import CompiledProgram, compile_program
-from lattice_inference.graph.memory import ALIGNMENT
-from lattice_inference.graph.program import Program, Rows, WeightRef
+from lattice_inference.graph.program import Program, Rows
 
 __all__ = ["CpuBackend", "CpuProgram", "TensorSource"]
 
 Float32Array = npt.NDArray[np.float32]
-
-
-class TensorSource(Protocol):
-    """Where weights come from: a checkpoint, or anything that can hand out named float32 tensors."""
-
-    def float32(self, name: str) -> Float32Array:
-        """Return a tensor as a new C-contiguous float32 array."""
-        ...
-
-    def drop_pages(self, name: str) -> None:
-        """Let go of what the tensor's file holds in memory: it has been packed."""
-        ...
 
 
 class CpuBackend:
@@ -42,12 +30,27 @@ class CpuBackend:
         isa: ``"baseline"``, ``"avx2"``, ``"avx512"`` or ``"neon"``; by default ``LATTICE_ISA``, else the best level here.
         fused: apply the fusions. They change no bit of a result; without them each op of the model is a pass of its own.
         threads: the most threads a step may use; by default all of the process's pool.
+        precision: what linear weights and embedding tables are kept in. Values are float32 all the same: weights of 16 bits
+            are widened where they are used, so results are those of a float32 model with rounded weights, bit for bit.
+
+    Raises:
+        ValueError: this CPU cannot run ``isa``, or there is no such precision.
     """
 
-    def __init__(self, *, isa: str | None = None, fused: bool = True, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        isa: str | None = None,
+        fused: bool = True,
+        threads: int | None = None,
+        precision: Precision = "float32",
+    ) -> None:
+        if precision not in get_args(Precision):
+            raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, not {precision!r}")
         self.isa = _cpu.select_isa(isa)
         self.fused = fused
         self.threads = threads
+        self.precision: Precision = precision
 
     def compile(self, program: Program, source: TensorSource) -> CpuProgram:
         """Return ``program`` ready to run, its weights read from ``source`` and packed.
@@ -60,53 +63,7 @@ class CpuBackend:
             raise UnsupportedError(
                 f"the program needs {len(compiled.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible"
             )
-        return CpuProgram(compiled, ResidentWeights(compiled.program, source), self.isa, self.threads)
-
-
-class ResidentWeights:
-    """The one form that each weight of a program is kept in: panels, rows, or a vector."""
-
-    def __init__(self, program: Program, source: TensorSource) -> None:
-        refs = list(dict.fromkeys(ref for op in program.ops for ref in op.weights.values()))
-        self._panels: dict[WeightRef, int] = {}
-        total = 0
-        for ref in refs:
-            if ref.use == "linear":
-                self._panels[ref] = total
-                total += _panel_bytes(ref)
-        self.memory = _cpu.Memory(total, huge_pages=total >= 4 << 20)
-        self._arrays: dict[WeightRef, Float32Array] = {}
-        for ref in refs:
-            if ref in self._panels:
-                _cpu.pack_panels(_gather(ref, source), self.memory, self._panels[ref])
-            else:
-                self._arrays[ref] = _gather(ref, source)
-            for name in ref.sources:
-                source.drop_pages(name)
-
-    def __getitem__(self, ref: WeightRef) -> Float32Array | tuple[_cpu.Memory, int]:
-        """Return the panels' memory and byte offset of a linear weight, or the array of another."""
-        if ref in self._panels:
-            return self.memory, self._panels[ref]
-        return self._arrays[ref]
-
-    def array(self, ref: WeightRef) -> Float32Array:
-        """Return a weight that is not packed."""
-        return self._arrays[ref]
-
-
-def _panel_bytes(ref: WeightRef) -> int:
-    columns, depth = ref.shape
-    nbytes = 4 * depth * -(-columns // _cpu.PANEL) * _cpu.PANEL
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
-
-
-def _gather(ref: WeightRef, source: TensorSource) -> Float32Array:
-    tensors = [source.float32(name) for name in ref.sources]
-    if any(tensor.shape[1:] != ref.shape[1:] for tensor in tensors) or sum(len(t) for t in tensors) != ref.shape[0]:
-        names = " + ".join(f"{name} {tensor.shape}" for name, tensor in zip(ref.sources, tensors, strict=True))
-        raise CheckpointError(f"the model needs a tensor of shape {ref.shape}, the checkpoint has {names}")
-    return np.ascontiguousarray(tensors[0] if len(tensors) == 1 else np.concatenate(tensors))
+        return CpuProgram(compiled, ResidentWeights(compiled.program, source, self.precision), self.isa, self.threads)
 
 
 class CpuProgram:

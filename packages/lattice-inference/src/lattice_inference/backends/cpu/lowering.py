@@ -13,7 +13,7 @@ from lattice_inference.graph.memory import MemoryPlan
 from lattice_inference.graph.program import Op, Rows, View
 
 if TYPE_CHECKING:
-    from lattice_inference.backends.cpu.backend import ResidentWeights
+    from lattice_inference.backends.cpu.weights import ResidentWeights
 
 __all__ = ["IN_PLACE", "RULES", "lower"]
 
@@ -81,7 +81,11 @@ def _activation_code(kind: str, op: Op) -> int:
 
 
 def _embed_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    arguments: Arguments = {"weight": weights.array(op.weights["table"]), "mode": _IDS[str(op.attributes["ids"])]}
+    arguments: Arguments = {
+        "weight": weights.array(op.weights["table"]),
+        "weight_type": weights.precision,
+        "mode": _IDS[str(op.attributes["ids"])],
+    }
     if op.inputs:
         arguments |= {"inputs": [], "residual": _operand(op.inputs[0], memory)}
     return _EMBED_ROWS, arguments
@@ -91,6 +95,7 @@ def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, 
     arguments: Arguments = {
         "inputs": [_operand(op.inputs[0], memory)],
         "weight": weights[op.weights["weight"]],
+        "weight_type": weights.precision,
         "k": op.inputs[0].width,
     }
     if "bias" in op.weights:

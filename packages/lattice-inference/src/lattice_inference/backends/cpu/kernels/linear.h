@@ -59,8 +59,21 @@ static void linear_run(const lattice_op *op, const lattice_step *step, int64_t t
         .residual_stride = op->residual.stride,
         .activation = op->activation,
     };
-    gemm(lattice_row(step, &op->input[0], row), op->input[0].stride, row_end - row, op->weight + panel * panel_stride,
-         panel_stride, panel_end - panel, op->k, &output, 1);
+    const float *x = lattice_row(step, &op->input[0], row);
+    const int64_t x_stride = op->input[0].stride, rows = row_end - row, panels = panel_end - panel;
+    switch (op->weight_type) {
+    case LATTICE_WEIGHT_BFLOAT16:
+        gemm_bfloat16(x, x_stride, rows, (const uint16_t *)op->weight + panel * panel_stride, panel_stride, panels, op->k,
+                      &output, 1);
+        return;
+    case LATTICE_WEIGHT_FLOAT16:
+        gemm_float16(x, x_stride, rows, (const uint16_t *)op->weight + panel * panel_stride, panel_stride, panels, op->k,
+                     &output, 1);
+        return;
+    default:
+        gemm_float32(x, x_stride, rows, (const float *)op->weight + panel * panel_stride, panel_stride, panels, op->k,
+                     &output, 1);
+    }
 }
 
 #endif

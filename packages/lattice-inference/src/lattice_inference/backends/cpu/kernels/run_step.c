@@ -60,17 +60,21 @@ void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *
         pool->leave(pool);
 }
 
-void lattice_pack_panels(const float *weight, int64_t n, int64_t k, float *panels)
+void lattice_pack_panels(const void *weight, int64_t n, int64_t k, int64_t element_bytes, void *panels)
 {
     for (int64_t column = 0; column < n; column += LATTICE_PANEL) {
         const int64_t here = n - column < LATTICE_PANEL ? n - column : LATTICE_PANEL;
-        float *panel = panels + column * k;
+        char *panel = (char *)panels + column * k * element_bytes;
         if (here < LATTICE_PANEL)
-            memset(panel, 0, (size_t)(k * LATTICE_PANEL) * sizeof(float));
+            memset(panel, 0, (size_t)(k * LATTICE_PANEL * element_bytes));
         for (int64_t j = 0; j < here; j++) {
-            const float *row = weight + (column + j) * k;
-            for (int64_t i = 0; i < k; i++)
-                panel[i * LATTICE_PANEL + j] = row[i];
+            const char *row = (const char *)weight + (column + j) * k * element_bytes;
+            if (element_bytes == sizeof(uint16_t))
+                for (int64_t i = 0; i < k; i++)
+                    ((uint16_t *)panel)[i * LATTICE_PANEL + j] = ((const uint16_t *)row)[i];
+            else
+                for (int64_t i = 0; i < k; i++)
+                    ((float *)panel)[i * LATTICE_PANEL + j] = ((const float *)row)[i];
         }
     }
 }

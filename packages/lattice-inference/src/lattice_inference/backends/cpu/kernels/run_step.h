@@ -13,7 +13,7 @@ const lattice_kernel_table *lattice_kernels(int isa);
 void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *step, const lattice_kernel_table *table,
                       lattice_pool *pool);
 
-/* W [n][k], rows k floats apart -> panels [n / 16][k][16]; missing columns of the last panel are zeros. */
-void lattice_pack_panels(const float *weight, int64_t n, int64_t k, float *panels);
+/* W [n][k] of elements of 2 or 4 bytes -> panels [n / 16][k][16]; missing columns of the last panel are zeros. */
+void lattice_pack_panels(const void *weight, int64_t n, int64_t k, int64_t element_bytes, void *panels);
 
 #endif

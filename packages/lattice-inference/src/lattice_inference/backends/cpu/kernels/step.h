@@ -38,6 +38,9 @@ typedef enum {
     LATTICE_ACTIVATION_TANH,
 } lattice_activation;
 
+/* How the elements of a linear's panels and of an embedding's table lie in memory. */
+typedef enum { LATTICE_WEIGHT_FLOAT32 = 0, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_FLOAT16 } lattice_weight_type;
+
 enum { LATTICE_POOL_CLS = 0, LATTICE_POOL_MEAN, LATTICE_POOL_LAST };
 
 /* Rows of floats in a slot: element (row, i) lies at slot + row * stride + column + i. slot < 0: no operand. */
@@ -57,7 +60,8 @@ typedef struct {
     lattice_view input[3];
     lattice_view residual; /* added in a linear's or embedding's epilogue */
     lattice_view output;
-    const float *weight; /* panels of a linear, table of an embedding, scale of a norm */
+    int32_t weight_type; /* LATTICE_WEIGHT_* */
+    const void *weight;  /* panels of a linear, table of an embedding, scale (float32) of a norm */
     const float *bias;   /* NULL when the op has none */
     int64_t k;           /* columns read */
     int64_t n;           /* columns written */

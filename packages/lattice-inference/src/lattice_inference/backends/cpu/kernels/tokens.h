@@ -4,6 +4,19 @@
 
 #include "normalize.h"
 
+/* Sixteen columns from `i` on of row `id` of an embedding's table, widened; zeros beyond its `n` columns. */
+LATTICE_INLINE f32x16 load_table(const lattice_op *op, int64_t id, int64_t i)
+{
+    const int64_t n = op->n;
+    if (op->weight_type == LATTICE_WEIGHT_FLOAT32)
+        return load_part((const float *)op->weight + id * n, i, n);
+    const uint16_t *halves = (const uint16_t *)op->weight + id * n + i;
+    uint16_t padded[16] = {0};
+    if (n - i < 16)
+        halves = memcpy(padded, halves, (size_t)(n - i) * sizeof(uint16_t));
+    return op->weight_type == LATTICE_WEIGHT_BFLOAT16 ? f32x16_load_bfloat16(halves) : f32x16_load_float16(halves);
+}
+
 /* y[t] = table[ids[t]], plus a residual row. Ids are checked against the table when the batch is made. */
 static void embed_rows_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
@@ -11,13 +24,14 @@ static void embed_rows_run(const lattice_op *op, const lattice_step *step, int64
     int64_t first, end;
     task_rows(step->tokens, task, tasks, &first, &end);
     const int32_t *ids = step->ids[op->mode];
+    const int has_residual = op->residual.slot >= 0;
     for (int64_t t = first; t < end; t++) {
-        const float *row = op->weight + ids[t] * op->n;
+        const float *residual = has_residual ? lattice_row(step, &op->residual, t) : NULL;
         float *y = lattice_row(step, &op->output, t);
-        if (op->residual.slot >= 0)
-            add_row(lattice_row(step, &op->residual, t), row, y, op->n);
-        else
-            memcpy(y, row, op->n * sizeof(float));
+        for (int64_t i = 0; i < op->n; i += 16) {
+            const f32x16 value = load_table(op, ids[t], i);
+            store_part(y, i, op->n, has_residual ? f32x16_add(load_part(residual, i, op->n), value) : value);
+        }
     }
 }
 
