@@ -70,7 +70,7 @@ def _missing_weights(directory: Path, known: KnownModel | None) -> list[str]:
     if known is not None and any(name == SINGLE_FILE for name, _ in known.digests):
         return [SINGLE_FILE]
     if not _is_there(directory / INDEX_FILE):
-        return [f"{SINGLE_FILE} or {INDEX_FILE}"]
+        return [f"{SINGLE_FILE} or {INDEX_FILE}{_pickle_hint(directory, SINGLE_FILE)}"]
     try:
         shards = dict.fromkeys(read_shard_index(directory / INDEX_FILE).values())
     except LatticeError as error:
@@ -92,8 +92,18 @@ def _missing_modules(directory: Path, known: KnownModel | None) -> list[str]:
         # Other modules have no files that are needed; whether the list makes sense is checked where it is read.
         needed = _MODULE_FILES.get(kind.rpartition(".")[2], ()) if isinstance(kind, str) else ()
         if isinstance(path, str) and ".." not in path:
-            missing += [f"{path}/{name}" for name in needed if not _is_there(directory / path / name)]
+            missing += [
+                f"{path}/{name}{_pickle_hint(directory / path, name)}"
+                for name in needed
+                if not _is_there(directory / path / name)
+            ]
     return missing
+
+
+def _pickle_hint(folder: Path, name: str) -> str:
+    if name == SINGLE_FILE and _is_there(folder / "pytorch_model.bin"):
+        return " (there is a pytorch_model.bin, a pickle that is not read: save the model again as safetensors)"
+    return ""
 
 
 def _is_there(path: Path) -> bool:

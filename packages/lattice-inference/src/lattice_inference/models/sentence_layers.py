@@ -6,15 +6,13 @@ are named ``FOLDER/NAME`` here. A Dropout does nothing after training, so it lea
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from lattice_inference.checkpoint.json_file import load_json_object
-from lattice_inference.checkpoint.safetensors import SINGLE_FILE
-from lattice_inference.errors import ModelNotFoundError, UnsupportedError
+from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.program import View
 from lattice_inference.models.config_fields import ConfigFields
@@ -70,14 +68,13 @@ def read_sentence_layer(kind: str, directory: Path, folder: str) -> SentenceLaye
     """Read the module of a kind with weights, Dense or LayerNorm, that lies in ``folder`` of the model's ``directory``.
 
     Raises:
-        ModelNotFoundError: a file of it is missing.
+        ModelNotFoundError: it has no config.
         ModelConfigError: its config is malformed.
-        UnsupportedError: an option is not built, or its weights are in another format than safetensors.
+        UnsupportedError: an option is not built.
     """
     path = directory / folder / "config.json"
     config = load_json_object(path)
     fields = ConfigFields(config, str(path))
-    _check_weights(directory / folder)
     if kind == "LayerNorm":
         return NormLayer(folder, fields.integer("dimension", 1, MAX_WIDTH))
     for name in ("module_input_name", "module_output_name"):
@@ -130,14 +127,3 @@ _ADD_ACTIVATION: Mapping[DenseActivation, Callable[[GraphBuilder, View], View]] 
     "silu": lambda g, x: g.silu(x),
 }
 assert set(_ADD_ACTIVATION) == set(get_args(DenseActivation))
-
-
-def _check_weights(folder: Path) -> None:
-    if os.path.lexists(folder / SINGLE_FILE):
-        return
-    if os.path.lexists(folder / "pytorch_model.bin"):
-        raise UnsupportedError(
-            f"{folder}: its weights are in pytorch_model.bin, a Python pickle that is not read: save the model again "
-            "with sentence-transformers, which writes safetensors"
-        )
-    raise ModelNotFoundError(f"{folder}: holds no {SINGLE_FILE}")
