@@ -1,8 +1,8 @@
 """Model directories with drawn weights: nothing is stored but what to draw, so every architecture costs some kilobytes.
 
-``tests/data/architectures/cases.json`` says which files a directory has and which tensors, by name and shape as transformers
-names them. A tensor's numbers come from Philox keyed by its name: the same on every machine. ``tools/goldens/architectures.py``
-writes the same directories and computes from them what sentence-transformers makes of some texts.
+``tests/data/architectures/cases.json`` says which files a directory has and which tensors, by name and shape as
+transformers names them. A tensor's numbers come from Philox keyed by its name: the same on every machine.
+``tools/goldens/architectures.py`` writes the same directories and has sentence-transformers compute from them.
 """
 
 from __future__ import annotations

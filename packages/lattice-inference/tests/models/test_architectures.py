@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drawn_checkpoints import write_directory
 from lattice_inference import load_cross_encoder, load_encoder
 from lattice_inference.backends import reference
 from lattice_inference.backends.cpu import CpuBackend
@@ -21,8 +22,6 @@ from lattice_inference.models.bert import build_bert_classifier, build_bert_enco
 from lattice_inference.models.bert_config import BertConfig
 from lattice_inference.models.sentence_modules import read_sentence_modules
 from lattice_inference.runtime import get_num_threads, set_num_threads
-
-from .drawn_checkpoints import write_directory
 
 FOLDER = Path(__file__).parents[1] / "data" / "architectures"
 CASES = json.loads((FOLDER / "cases.json").read_text())["cases"]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from drawn_checkpoints import write_directory
 from lattice_inference import load_cross_encoder, load_encoder
 from lattice_inference.backends.cpu import _cpu, sigmoid
 from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError, UnsupportedError
 
-from .drawn_checkpoints import write_directory
-from .test_architectures import CASES
-
+CASES = json.loads((Path(__file__).parents[1] / "data" / "architectures" / "cases.json").read_text())["cases"]
 IDENTITY = "torch.nn.modules.linear.Identity"
 DOCUMENTS = ["the cat sat on the mat", "", "dogs and cats are not the same animal", "a zebra"]
 
@@ -124,7 +124,7 @@ def test_a_lower_limit_may_be_set(directory):
         assert scorer.max_tokens == 10
     with load_cross_encoder(directory, max_tokens=1000) as scorer:
         assert scorer.max_tokens == 40
-    with pytest.raises(InvalidInputError, match="max_tokens is 3.*at least 4"):
+    with pytest.raises(InvalidInputError, match=r"max_tokens is 3.*at least 4"):
         load_cross_encoder(directory, max_tokens=3)
 
 
