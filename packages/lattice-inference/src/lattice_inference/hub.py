@@ -446,17 +446,16 @@ def _fetch_snapshot(request: _Request, revision: str | None, token: str | None) 
 @contextlib.contextmanager
 def _progress_bars(*, shown: bool) -> Iterator[None]:
     """Silence huggingface_hub's bars for a while, unless its own environment variable has decided about them."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+    from huggingface_hub import constants, utils
 
-    if shown or are_progress_bars_disabled() or constants.HF_HUB_DISABLE_PROGRESS_BARS is not None:
+    if shown or utils.are_progress_bars_disabled() or constants.HF_HUB_DISABLE_PROGRESS_BARS is not None:
         yield
         return
-    disable_progress_bars()
+    utils.disable_progress_bars()
     try:
         yield
     finally:
-        enable_progress_bars()
+        utils.enable_progress_bars()
 
 
 def _literal_glob(name: str) -> str:
