@@ -55,7 +55,7 @@ examples:
 _DOWNLOAD_EXAMPLES = """\
 examples:
   lattice-embed download all-minilm-l6-v2
-  lattice-embed download cross-encoder/ms-marco-MiniLM-L6-v2
+  lattice-embed download BAAI/bge-reranker-base
   HF_TOKEN=hf_... lattice-embed download --json my-organization/private-model
 
 A model that is already on this machine is checked, not downloaded again. A download goes into the Hugging Face cache
