@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn_checkpoints import write_directory
 
+from drawn_checkpoints import write_directory
 from lattice_embed import NativeEmbeddingService, UnsupportedModelError
 
 DATA = Path(__file__).parents[2] / "lattice-inference" / "tests" / "data" / "architectures"
