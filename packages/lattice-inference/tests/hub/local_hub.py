@@ -30,7 +30,9 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(body_wanted=True)
 
     def log_message(self, *arguments):
-        print(self.command, self.path, self.headers.get("Range", ""), flush=True)
+        # one write a line: several threads answer at once
+        sys.stdout.write(f"{self.command} {self.path} {self.headers.get('Range', '')}\n")
+        sys.stdout.flush()
 
     def answer(self, *, body_wanted):
         parts = unquote(urlsplit(self.path).path).strip("/").split("/")

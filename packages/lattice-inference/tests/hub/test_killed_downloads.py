@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from drawn_checkpoints import write_directory
 from lattice_inference import load_encoder
 
@@ -62,16 +60,16 @@ def download(cache):
 began = time.monotonic()
 os.waitpid(download("whole"), 0)
 duration = time.monotonic() - began
-results = {"duration": duration, "whole": load("whole"), "killed": []}
+results = {"whole": load("whole"), "finished": [], "killed": []}
 for number in range(kills):
     child = download(f"cache{number}")
-    time.sleep(duration * 1.1 * number / kills)
+    time.sleep(duration * 0.8 * number / kills)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     result = load(f"killed{number}")
-    if number % 10 == 7:  # what was left is no hindrance to the next try
+    if number % 20 == 9:  # what was left is no hindrance to the next try
         os.waitpid(download(f"cache{number}"), 0)
-        results.setdefault("finished", []).append(load(f"finished{number}"))
+        results["finished"].append(load(f"finished{number}"))
     results["killed"].append(result)
 print(json.dumps(results))
 """
@@ -104,10 +102,9 @@ def test_fifty_kills_leave_either_no_model_or_the_right_one(hub, tmp_path, monke
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)
     assert results["whole"] == right
-    assert results["finished"] == [right] * 5
+    assert results["finished"] == [right] * 2
     incomplete = [result for result in results["killed"] if result != right]
     assert all(result[0] == "ModelNotFoundError" for result in incomplete), incomplete
     # Proof that the kills fell into the download: most leave it unfinished, and at different points.
     assert len(incomplete) >= KILLS // 2
     assert len({message.rpartition("hf_cache")[2].partition(" To get")[0] for _, message in incomplete}) >= 3
-    assert np.isfinite(results["duration"])
