@@ -13,7 +13,14 @@ from lattice_inference.known_models import KnownModel
 __all__ = ["DOWNLOAD_PATTERNS", "TOKENIZER_FILES", "missing_files"]
 
 #: Tokenizers by the files that they consist of, of which a model needs at least one.
-TOKENIZER_FILES = (("tokenizer.json",), ("vocab.txt",), ("tokenizer.model",), ("vocab.json", "merges.txt"))
+TOKENIZER_FILES = (
+    ("tokenizer.json",),
+    ("vocab.txt",),
+    ("tokenizer.model",),
+    ("sentencepiece.bpe.model",),
+    ("spiece.model",),
+    ("vocab.json", "merges.txt"),
+)
 
 #: What is fetched from the hub besides weights: everything that some reader of ours looks at, and nothing else.
 DOWNLOAD_PATTERNS = (

@@ -520,3 +520,27 @@ def test_a_model_on_this_machine_needs_no_package_of_the_hub(data_directory):
     assert done.stderr.strip() == ""
     project = tomllib.loads((source.parent / "pyproject.toml").read_text())["project"]
     assert not any("hf" in needed or "huggingface" in needed for needed in project["dependencies"])
+
+
+@pytest.mark.parametrize(
+    ("files", "complete"),
+    [
+        (["tokenizer.json"], True),
+        (["sentencepiece.bpe.model"], True),
+        (["vocab.json", "merges.txt"], True),
+        (["vocab.json"], False),
+        (["tokenizer_config.json"], False),
+    ],
+)
+def test_any_tokenizer_that_can_be_read_makes_a_model_complete(write_model, tmp_path, files, complete):
+    directory = write_model(tmp_path / "model")
+    (directory / "vocab.txt").unlink()
+    for name in files:
+        (directory / name).write_text("{}")
+    if complete:
+        assert find_model(directory).directory == directory
+    else:
+        with pytest.raises(
+            ModelNotFoundError, match=r"lacks tokenizer\.json or vocab\.txt or .*vocab\.json with merges"
+        ):
+            find_model(directory)
