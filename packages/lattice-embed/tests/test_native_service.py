@@ -29,6 +29,8 @@ from lattice_embed import (
     UnsupportedModelError,
     WrongModelError,
 )
+from lattice_embed.native_service import missing_feature
+from lattice_inference.capabilities import runs_model_type
 
 MINILM = EmbeddingModel.ALL_MINILM_L6_V2
 QWEN = EmbeddingModel.QWEN3_EMBEDDING_0_6B
@@ -42,8 +44,8 @@ def bge(loader: Any) -> NativeEmbeddingService:
 @pytest.fixture
 def qwen_runs(monkeypatch: pytest.MonkeyPatch, loader: Any) -> None:
     """As if the decoder were built, for the logic of shorter vectors."""
-    monkeypatch.setattr("lattice_embed.native_service.RUNNABLE_ARCHITECTURES", {"bert", "qwen3"})
-    monkeypatch.setattr("lattice_embed.native_service.RUNNABLE_TOKENIZERS", {"wordpiece", "bpe"})
+    monkeypatch.setattr("lattice_inference.capabilities.runs_model_type", lambda kind: True)
+    monkeypatch.setattr("lattice_inference.capabilities.runs_tokenizer_model", lambda kind: True)
     loader.sizes[QWEN.model_id] = 1024
 
 
@@ -176,22 +178,29 @@ def test_remote_model_is_refused(loader: Any) -> None:
         NativeEmbeddingService("openai")
 
 
-@pytest.mark.parametrize(
-    ("model", "reason"),
-    [
-        (EmbeddingModel.MULTILINGUAL_E5_SMALL, "tokenizer"),
-        (EmbeddingModel.MULTILINGUAL_E5_BASE, "architecture"),
-        (EmbeddingModel.PARAPHRASE_MULTILINGUAL_MINILM_L12_V2, "tokenizer"),
-        (QWEN, "architecture"),
-        (EmbeddingModel.QWEN3_EMBEDDING_4B, "architecture"),
-    ],
-)
-def test_model_that_cannot_run_is_refused_before_its_files_are_sought(
-    model: EmbeddingModel, reason: str, loader: Any
-) -> None:
-    with pytest.raises(UnsupportedModelError, match=f"{model.slug} cannot be run here: its .*{reason}"):
+@pytest.mark.parametrize("model", [QWEN, EmbeddingModel.QWEN3_EMBEDDING_4B])
+def test_model_that_cannot_run_is_refused_before_its_files_are_sought(model: EmbeddingModel, loader: Any) -> None:
+    with pytest.raises(UnsupportedModelError, match=rf"{model.slug} cannot be run here: its architecture \(qwen3\)"):
         NativeEmbeddingService(model).embed(["a"])
     assert loader.calls == []
+
+
+def test_what_runs_follows_from_what_lattice_inference_can_do(monkeypatch: pytest.MonkeyPatch, loader: Any) -> None:
+    e5 = EmbeddingModel.MULTILINGUAL_E5_BASE
+    monkeypatch.setattr("lattice_inference.capabilities.runs_tokenizer_model", lambda kind: kind == "Unigram")
+    assert missing_feature(e5.description) is None
+    with pytest.raises(UnsupportedModelError, match=r"its kind of tokenizer \(wordpiece\) is not built"):
+        NativeEmbeddingService(MINILM).embed(["a"])
+    monkeypatch.setattr("lattice_inference.capabilities.runs_model_type", lambda kind: kind == "bert")
+    assert missing_feature(e5.description) == "its architecture (xlm-roberta) is not built in this version"
+    assert missing_feature(EmbeddingModel.TEXT_EMBEDDING_3_SMALL.description).startswith("it runs at its provider")
+    assert loader.calls == []
+
+
+def test_every_encoder_of_the_catalogue_has_an_architecture_that_is_built() -> None:
+    for model in EmbeddingModel:
+        if not model.is_remote and model not in (QWEN, EmbeddingModel.QWEN3_EMBEDDING_4B):
+            assert runs_model_type(model.description.architecture)
 
 
 def test_unsupported_files_name_the_model(loader: Any, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from lattice_embed._version import __version__
 if TYPE_CHECKING:
     from lattice_embed import utils, vectors
     from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
+    from lattice_embed.cross_encoder import CrossEncoder, RankedDocument
     from lattice_embed.errors import (
         DimensionMismatchError,
         EmptyInputError,
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
     from lattice_embed.validation import DEFAULT_MAX_BATCH_SIZE, DEFAULT_MAX_TEXT_CHARS
 
 __all__ = [
+    "CrossEncoder",
     "EmbeddingModel",
     "EmbeddingResult",
     "EmbeddingService",
     "ModelConfig",
     "ModelDescription",
     "NativeEmbeddingService",
+    "RankedDocument",
     "Role",
     "DEFAULT_MAX_BATCH_SIZE",
     "DEFAULT_MAX_TEXT_CHARS",
@@ -70,6 +73,7 @@ __all__ = [
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "catalogue": ("EmbeddingModel", "ModelDescription", "Role"),
+    "cross_encoder": ("CrossEncoder", "RankedDocument"),
     "errors": (
         "DimensionMismatchError",
         "EmptyInputError",

@@ -52,7 +52,7 @@ class ModelDescription:
         license: licence of the weights (an SPDX identifier, or the provider's terms).
         architecture: name of the network's family, as in the model's config.
         tokenizer: kind of the tokenizer's model.
-        weights_bytes: size of the float weights on the hub where known.
+        weights_bytes: size of the float32 weights' file on the hub where known.
     """
 
     slug: str
@@ -81,7 +81,7 @@ _QWEN_QUERY = (
 )
 
 
-def _bge(slug: str, dimensions: int) -> ModelDescription:
+def _bge(slug: str, dimensions: int, weights_bytes: int) -> ModelDescription:
     return ModelDescription(
         slug=slug,
         model_id=f"BAAI/{slug}",
@@ -93,6 +93,7 @@ def _bge(slug: str, dimensions: int) -> ModelDescription:
         license="MIT",
         architecture="bert",
         tokenizer="wordpiece",
+        weights_bytes=weights_bytes,
     )
 
 
@@ -213,9 +214,9 @@ class EmbeddingModel(Enum):
 
 
 _DESCRIPTIONS: dict[EmbeddingModel, ModelDescription] = {
-    EmbeddingModel.BGE_SMALL_EN_V1_5: _bge("bge-small-en-v1.5", 384),
-    EmbeddingModel.BGE_BASE_EN_V1_5: _bge("bge-base-en-v1.5", 768),
-    EmbeddingModel.BGE_LARGE_EN_V1_5: _bge("bge-large-en-v1.5", 1024),
+    EmbeddingModel.BGE_SMALL_EN_V1_5: _bge("bge-small-en-v1.5", 384, 133_466_304),
+    EmbeddingModel.BGE_BASE_EN_V1_5: _bge("bge-base-en-v1.5", 768, 437_955_512),
+    EmbeddingModel.BGE_LARGE_EN_V1_5: _bge("bge-large-en-v1.5", 1024, 1_340_616_616),
     EmbeddingModel.MULTILINGUAL_E5_SMALL: ModelDescription(
         slug="multilingual-e5-small",
         model_id="intfloat/multilingual-e5-small",
@@ -228,6 +229,7 @@ _DESCRIPTIONS: dict[EmbeddingModel, ModelDescription] = {
         license="MIT",
         architecture="bert",
         tokenizer="unigram",
+        weights_bytes=470_641_600,
     ),
     EmbeddingModel.MULTILINGUAL_E5_BASE: ModelDescription(
         slug="multilingual-e5-base",
@@ -241,6 +243,7 @@ _DESCRIPTIONS: dict[EmbeddingModel, ModelDescription] = {
         license="MIT",
         architecture="xlm-roberta",
         tokenizer="unigram",
+        weights_bytes=1_112_201_288,
     ),
     EmbeddingModel.ALL_MINILM_L6_V2: ModelDescription(
         slug="all-minilm-l6-v2",
@@ -264,6 +267,7 @@ _DESCRIPTIONS: dict[EmbeddingModel, ModelDescription] = {
         license="Apache-2.0",
         architecture="bert",
         tokenizer="unigram",
+        weights_bytes=470_641_600,
     ),
     EmbeddingModel.QWEN3_EMBEDDING_0_6B: _qwen3("qwen3-embedding-0.6b", "Qwen/Qwen3-Embedding-0.6B", 1024),
     EmbeddingModel.QWEN3_EMBEDDING_4B: _qwen3("qwen3-embedding-4b", "Qwen/Qwen3-Embedding-4B", 2560),

@@ -51,21 +51,25 @@ Truncate = Literal["right", "error"]
 DIMENSION_VARIABLE = "LATTICE_EMBED_DIM"
 """Environment variable that sets the output dimension of models that allow one, where the caller passes none."""
 
-# What lattice_inference runs today. A model outside these is refused before a file of it is looked for or downloaded.
-RUNNABLE_ARCHITECTURES = frozenset({"bert"})
-RUNNABLE_TOKENIZERS = frozenset({"wordpiece"})
+# The catalogue's names of tokenizers, and those of a tokenizer.json.
+_TOKENIZER_MODELS = {"wordpiece": "WordPiece", "unigram": "Unigram", "bpe": "BPE"}
 
 # A fork while another thread loads would leave the child a lock that nobody releases.
 _live_services: weakref.WeakSet[NativeEmbeddingService] = weakref.WeakSet()
 
 
 def missing_feature(description: ModelDescription) -> str | None:
-    """Return why this version cannot run the model in this process, or ``None`` if it can."""
+    """Return why this version cannot run the model in this process, or ``None`` if it can.
+
+    It is lattice_inference that is asked, so that a model is refused before a file of it is looked for or downloaded.
+    """
+    from lattice_inference.capabilities import runs_model_type, runs_tokenizer_model
+
     if description.is_remote:
         return "it runs at its provider and has no weights to load"
-    if description.architecture not in RUNNABLE_ARCHITECTURES:
+    if not runs_model_type(description.architecture):
         return f"its architecture ({description.architecture}) is not built in this version"
-    if description.tokenizer not in RUNNABLE_TOKENIZERS:
+    if not runs_tokenizer_model(_TOKENIZER_MODELS.get(description.tokenizer, description.tokenizer)):
         return f"its kind of tokenizer ({description.tokenizer}) is not built in this version"
     return None
 

@@ -30,6 +30,7 @@ from lattice_inference.errors import (
 )
 
 if TYPE_CHECKING:
+    from lattice_inference.cross_encoder import CrossEncoder, load_cross_encoder
     from lattice_inference.encoder import EncodedTexts, Encoder, load_encoder
     from lattice_inference.hub import ModelFiles, find_model
     from lattice_inference.runtime import NUMERICS_VERSION, cpu_info, get_num_threads, set_num_threads
@@ -39,6 +40,8 @@ __all__ = [
     "load_encoder",
     "Encoder",
     "EncodedTexts",
+    "load_cross_encoder",
+    "CrossEncoder",
     "load_tokenizer",
     "Tokenizer",
     "Encoding",
@@ -66,6 +69,8 @@ _HOMES = {
     "load_encoder": "encoder",
     "Encoder": "encoder",
     "EncodedTexts": "encoder",
+    "load_cross_encoder": "cross_encoder",
+    "CrossEncoder": "cross_encoder",
     "load_tokenizer": "tokenizer",
     "Tokenizer": "tokenizer",
     "Encoding": "tokenizer",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,22 +13,20 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.backends.cpu import CpuBackend, CpuProgram
-from lattice_inference.checkpoint.safetensors import open_checkpoint
-from lattice_inference.errors import InvalidInputError, NonFiniteError, TextTooLongError, UnsupportedError
-from lattice_inference.graph.batch import Batch
+from lattice_inference.backends.cpu import CpuBackend
+from lattice_inference.checkpoint.checkpoint_group import open_checkpoint_group
+from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError, UnsupportedError
 from lattice_inference.hub import ModelFiles, find_model
-from lattice_inference.models.bert import build_bert_encoder, find_prefix
+from lattice_inference.model_fingerprint import digest_of_files
+from lattice_inference.models.bert import build_bert_encoder, find_names
 from lattice_inference.models.bert_config import BertConfig
+from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer
 from lattice_inference.models.sentence_modules import Pooling, read_sentence_modules
 from lattice_inference.runtime import NUMERICS_VERSION
-from lattice_inference.tokenizer import PackedEncoding, Tokenizer, load_tokenizer
+from lattice_inference.text_program import TextProgram
+from lattice_inference.tokenizer import Tokenizer, load_tokenizer
 
-__all__ = ["STEP_TOKENS", "EncodedTexts", "Encoder", "load_encoder"]
-
-STEP_TOKENS = 1024
-"""Tokens that go through the model at once: enough to keep every core busy, few enough to stay in cache and to answer a
-cancellation soon."""
+__all__ = ["EncodedTexts", "Encoder", "load_encoder"]
 
 Precision = Literal["float32"]
 Truncate = Literal["right", "error"]
@@ -55,9 +52,17 @@ class _Recipe:
     """How a model directory turns text into a vector."""
 
     pooling: Pooling
+    layers: tuple[SentenceLayer, ...]
     normalize: bool
     max_tokens: int
+    lower_case: bool
     prompts: Mapping[str, str]
+    dimension: int
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders of modules with weights of their own."""
+        return tuple(layer.folder for layer in self.layers if isinstance(layer, (DenseLayer, NormLayer)))
 
 
 class Encoder:
@@ -82,12 +87,11 @@ class Encoder:
         *,
         files: ModelFiles,
         tokenizer: Tokenizer,
-        program: CpuProgram,
+        program: TextProgram,
         recipe: _Recipe,
-        dimension: int,
         reload: partial[Encoder],
     ) -> None:
-        self.dimension = dimension
+        self.dimension = recipe.dimension
         self.max_tokens = recipe.max_tokens
         self.pooling: Literal["cls", "mean", "last"] = recipe.pooling.value
         self.normalize = recipe.normalize
@@ -95,7 +99,8 @@ class Encoder:
         self.source = files.source
         self.directory = files.directory
         self.tokenizer = tokenizer
-        self._program: CpuProgram | None = program
+        self._program = program
+        self._recipe = recipe
         self._reload = reload
         self._fingerprint: str | None = None
 
@@ -120,10 +125,10 @@ class Encoder:
             TextTooLongError: a text exceeds ``max_tokens`` and ``truncate`` is ``"error"``.
             NonFiniteError: a vector would hold NaN or infinity; its ``rows`` are indices into ``texts``.
         """
-        program = self._open_program()
+        self._program.check_open()
         if truncate not in ("right", "error"):
             raise InvalidInputError(f"truncate must be 'right' or 'error', not {truncate!r}")
-        packed = self.tokenizer.encode_packed(_with_prompt(texts, prompt), max_tokens=self.max_tokens)
+        packed = self.tokenizer.encode_packed(self._prepare(texts, prompt), max_tokens=self.max_tokens)
         if truncate == "error" and packed.truncated.any():
             index = int(np.argmax(packed.truncated))
             raise TextTooLongError(
@@ -132,39 +137,43 @@ class Encoder:
             )
         lengths = packed.cu_seqlens[1:] - packed.cu_seqlens[:-1]
         output = "normalized" if (self.normalize if normalize is None else normalize) else "pooled"
-        steps = list(_steps(packed.cu_seqlens))
-        if len(steps) == 1:
-            return EncodedTexts(self._run(program, packed, steps[0], output), lengths, packed.truncated)
-        vectors = np.empty((len(lengths), self.dimension), np.float32)
-        for rows in steps:
-            vectors[rows] = self._run(program, packed, rows, output)
-        return EncodedTexts(vectors, lengths, packed.truncated)
+        return EncodedTexts(self._program.run(packed, output), lengths, packed.truncated)
 
     def count_tokens(self, texts: Sequence[str], *, prompt: str = "") -> npt.NDArray[np.int32]:
         """Return how many tokens each text has with ``prompt`` before it, special tokens included, before truncation."""
-        return self.tokenizer.encode_packed(_with_prompt(texts, prompt), max_tokens=None).token_counts
+        return self.tokenizer.encode_packed(self._prepare(texts, prompt), max_tokens=None).token_counts
+
+    def _prepare(self, texts: Sequence[str], prompt: str) -> Sequence[str]:
+        """Return the texts as the tokenizer gets them."""
+        if isinstance(texts, (str, bytes)):
+            raise InvalidInputError("texts must be a sequence of strings, not one string: pass [text]")
+        lower_case = self._recipe.lower_case
+        if not prompt and not lower_case:
+            return texts
+        for index, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise InvalidInputError(f"text {index} is of type {type(text).__name__}, not a string")
+        prompted = [prompt + text for text in texts]
+        # letter by letter: str.lower() would also apply the rule for a final sigma, which sentence-transformers does not
+        return ["".join(map(str.lower, text)) for text in prompted] if lower_case else prompted
 
     @property
     def fingerprint(self) -> str:
         """What a vector depends on, as text: equal fingerprints mean comparable, bit-identical vectors.
 
-        It covers the weights and the tokenizer (SHA-256 of their files), pooling, token limit, precision and
-        ``NUMERICS_VERSION``. Worked out on first use, which reads the files.
+        It covers the weights and the tokenizer (SHA-256 of their files), those of modules on top, pooling, token limit,
+        precision and ``NUMERICS_VERSION``. Worked out on first use, which reads the files.
         """
         if self._fingerprint is None:  # threads that come here together read the files each: that is right, only slower
-            digest = hashlib.sha256()
-            for path in _defining_files(self.directory):
-                digest.update(path.name.encode())
-                with open(path, "rb") as file:
-                    digest.update(hashlib.file_digest(file, "sha256").digest())
             self._fingerprint = (
-                f"{digest.hexdigest()[:32]}:{self.pooling}:{self.max_tokens}:float32:n{NUMERICS_VERSION}"
+                f"{digest_of_files(self.directory, self._recipe.folders)}:{self.pooling}:{self.max_tokens}:float32"
+                f":n{NUMERICS_VERSION}" + (":lower" if self._recipe.lower_case else "")
             )
         return self._fingerprint
 
     def close(self) -> None:
         """Give the weights back. Further encoding raises InvalidInputError; closing twice is harmless."""
-        self._program = None
+        self._program.close()
 
     def __enter__(self) -> Self:
         return self
@@ -181,24 +190,6 @@ class Encoder:
         return (
             f"<Encoder {self.directory} dimension={self.dimension} pooling={self.pooling} max_tokens={self.max_tokens}>"
         )
-
-    def _run(
-        self, program: CpuProgram, packed: PackedEncoding, rows: npt.NDArray[np.intp], output: str
-    ) -> npt.NDArray[np.float32]:
-        """Return the vectors of the texts ``rows``."""
-        try:
-            return program.run(_gather(packed, rows), outputs=(output,))[output]
-        except NonFiniteError as error:
-            bad = tuple(int(rows[row]) for row in error.rows)
-            raise NonFiniteError(
-                f"the vector of text {bad[0]} holds NaN or infinity: the weights in {self.directory} are damaged", bad
-            ) from error
-
-    def _open_program(self) -> CpuProgram:
-        program = self._program
-        if program is None:
-            raise InvalidInputError("this encoder is closed: load it again")
-        return program
 
 
 def load_encoder(
@@ -234,10 +225,12 @@ def load_encoder(
     config = BertConfig.from_directory(files.directory)
     recipe = _recipe(files.directory, config, pooling, normalize, max_tokens)
     tokenizer = load_tokenizer(files.directory)
-    with open_checkpoint(files.directory) as checkpoint:
-        prefix = find_prefix(checkpoint.names())
+    with open_checkpoint_group(files.directory, recipe.folders) as weights:
         program = CpuBackend(threads=threads).compile(
-            build_bert_encoder(config, pooling=recipe.pooling.value, prefix=prefix), checkpoint
+            build_bert_encoder(
+                config, pooling=recipe.pooling.value, names=find_names(weights.main.names()), layers=recipe.layers
+            ),
+            weights,
         )
     reload = partial(
         load_encoder,
@@ -250,7 +243,11 @@ def load_encoder(
         threads=threads,
     )
     return Encoder(
-        files=files, tokenizer=tokenizer, program=program, recipe=recipe, dimension=config.hidden_size, reload=reload
+        files=files,
+        tokenizer=tokenizer,
+        program=TextProgram(program, config, files.directory),
+        recipe=recipe,
+        reload=reload,
     )
 
 
@@ -265,65 +262,44 @@ def _recipe(
     if modules is None and pooling is None:
         raise InvalidInputError(
             f"{directory} has no modules.json, so nothing says how token states become one vector: pass "
-            "pooling='cls', 'mean' or 'last' as the model's card states"
+            "pooling='cls', 'mean' or 'last' as the model's card states (a cross-encoder, which scores pairs, is loaded "
+            "by load_cross_encoder)"
         )
     if modules is None:
-        limit = config.max_position_embeddings if max_tokens is None else max_tokens
-        return _Recipe(Pooling(pooling), normalize is not False, _within(limit, config), {})
-    limit = config.max_position_embeddings if modules.max_seq_length is None else modules.max_seq_length
-    return _Recipe(modules.pooling, modules.normalize, _within(limit, config), modules.prompts)
+        limit = config.longest_input if max_tokens is None else max_tokens
+        kind, unit = Pooling(pooling), normalize is not False
+        return _Recipe(kind, (), unit, _within(limit, config), False, {}, config.hidden_size)
+    limit = config.longest_input if modules.max_seq_length is None else modules.max_seq_length
+    if modules.embedding_dimension not in (None, config.hidden_size):
+        raise ModelConfigError(
+            f"{directory}: the pooling takes vectors of {modules.embedding_dimension} dimensions, and the model's "
+            f"hidden_size is {config.hidden_size}"
+        )
+    return _Recipe(
+        modules.pooling,
+        modules.layers,
+        modules.normalize,
+        _within(limit, config),
+        modules.do_lower_case,
+        modules.prompts,
+        _final_width(directory, config.hidden_size, modules.layers),
+    )
+
+
+def _final_width(directory: Path, width: int, layers: Sequence[SentenceLayer]) -> int:
+    """Return the width of the vector after ``layers``, having checked that each takes what the one before gives."""
+    for layer in layers:
+        if isinstance(layer, (DenseLayer, NormLayer)):
+            takes = layer.input_width if isinstance(layer, DenseLayer) else layer.width
+            if takes != width:
+                raise ModelConfigError(
+                    f"{directory}: the module {layer.folder!r} takes vectors of {takes} dimensions and is given {width}"
+                )
+            width = layer.output_width if isinstance(layer, DenseLayer) else width
+    return width
 
 
 def _within(limit: int, config: BertConfig) -> int:
     if not limit >= 3:
         raise InvalidInputError(f"max_tokens must leave room for a token between the two special ones, not be {limit}")
-    return min(limit, config.max_position_embeddings)
-
-
-def _with_prompt(texts: Sequence[str], prompt: str) -> Sequence[str]:
-    if isinstance(texts, (str, bytes)):
-        raise InvalidInputError("texts must be a sequence of strings, not one string: pass [text]")
-    if not prompt:
-        return texts
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InvalidInputError(f"text {index} is of type {type(text).__name__}, not a string")
-    return [prompt + text for text in texts]
-
-
-def _steps(bounds: npt.NDArray[np.int32]) -> Iterator[npt.NDArray[np.intp]]:
-    """Cut texts into steps of at most STEP_TOKENS tokens (or one text), longest first, so that a step's are alike."""
-    lengths = bounds[1:] - bounds[:-1]
-    if int(bounds[-1]) <= STEP_TOKENS:
-        if len(lengths):
-            yield np.arange(len(lengths))
-        return
-    order = np.argsort(-lengths, kind="stable")
-    ends = np.cumsum(lengths[order])
-    start = 0
-    while start < len(order):
-        before = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + STEP_TOKENS, side="right")))
-        yield order[start:stop]
-        start = stop
-
-
-def _gather(packed: PackedEncoding, rows: npt.NDArray[np.intp]) -> Batch:
-    """The batch of some of the texts; all of them are the packed arrays as they are."""
-    bounds = packed.cu_seqlens
-    if len(rows) == len(bounds) - 1:
-        return Batch(packed.token_ids, bounds, token_type_ids=packed.type_ids)
-    cu_seqlens = np.zeros(len(rows) + 1, np.int32)
-    np.cumsum((bounds[1:] - bounds[:-1])[rows], out=cu_seqlens[1:])
-    spans = [slice(bounds[row], bounds[row + 1]) for row in rows]
-    return Batch(
-        np.concatenate([packed.token_ids[span] for span in spans]),
-        cu_seqlens,
-        token_type_ids=np.concatenate([packed.type_ids[span] for span in spans]),
-    )
-
-
-def _defining_files(directory: Path) -> list[Path]:
-    """The files that a vector depends on beyond what the fingerprint spells out."""
-    names = ("*.safetensors", "config.json", "tokenizer.json", "vocab.txt")
-    return sorted(path for name in names for path in directory.glob(name))
+    return min(limit, config.longest_input)

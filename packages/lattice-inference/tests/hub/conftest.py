@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +26,19 @@ VARIABLES = (
 )
 
 WriteModel = Callable[..., Path]
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+FIND = """
+import json, sys
+from lattice_inference.hub import find_model
+options = json.loads(sys.argv[2])
+try:
+    found = find_model(sys.argv[1], **options)
+    print(json.dumps([found.source, str(found.directory), found.revision]))
+except Exception as error:
+    print(json.dumps([type(error).__name__, str(error)]))
+"""
 
 
 @pytest.fixture
@@ -122,3 +138,50 @@ def put_into_hugging_face_cache():
         return snapshot
 
     return put
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """A running local hub: its folder, its address, and the requests it has answered so far."""
+    folder = tmp_path / "hub"
+    folder.mkdir()
+    log = tmp_path / "requests.txt"
+    with open(log, "w") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).parent / "local_hub.py"), str(folder)],
+            stdout=output,
+            stderr=subprocess.DEVNULL,
+        )
+    try:
+        while not log.read_text().endswith("\n"):
+            assert process.poll() is None
+        yield folder, log.read_text().split()[0], lambda: log.read_text().splitlines()[1:]
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def start(tmp_path, hub):
+    """Start a process that looks for a model, on a machine whose hub is the local one."""
+    home = tmp_path / "home"
+    home.mkdir()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "LATTICE_", "XDG_"))}
+
+    def start(name, environment=None, **options):
+        variables = {"HOME": str(home), "HF_ENDPOINT": hub[1], "PYTHONPATH": str(SOURCE), "HF_HUB_DISABLE_XET": "1"}
+        return subprocess.Popen(
+            [sys.executable, "-c", FIND, name, json.dumps(options)],
+            env=kept | variables | (environment or {}),
+            cwd=home,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    return start
+
+
+@pytest.fixture
+def find(start):
+    return lambda *arguments, **options: json.loads(start(*arguments, **options).communicate(timeout=60)[0])

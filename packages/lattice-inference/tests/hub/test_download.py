@@ -2,72 +2,15 @@
 
 import json
 import os
-import subprocess
-import sys
+import shutil
+import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
-SOURCE = Path(__file__).parents[2] / "src"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-FIND = """
-import json, sys
-from lattice_inference.hub import find_model
-options = json.loads(sys.argv[2])
-try:
-    found = find_model(sys.argv[1], **options)
-    print(json.dumps([found.source, str(found.directory), found.revision]))
-except Exception as error:
-    print(json.dumps([type(error).__name__, str(error)]))
-"""
-
-
-@pytest.fixture
-def hub(tmp_path):
-    """A running local hub: its folder, its address, and the requests it has answered so far."""
-    folder = tmp_path / "hub"
-    folder.mkdir()
-    log = tmp_path / "requests.txt"
-    with open(log, "w") as output:
-        process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).parent / "local_hub.py"), str(folder)],
-            stdout=output,
-            stderr=subprocess.DEVNULL,
-        )
-    try:
-        while not log.read_text().endswith("\n"):
-            assert process.poll() is None
-        yield folder, log.read_text().split()[0], lambda: log.read_text().splitlines()[1:]
-    finally:
-        process.kill()
-        process.wait()
-
-
-@pytest.fixture
-def start(tmp_path, hub):
-    """Start a process that looks for a model, on a machine whose hub is the local one."""
-    home = tmp_path / "home"
-    home.mkdir()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "LATTICE_", "XDG_"))}
-
-    def start(name, environment=None, **options):
-        variables = {"HOME": str(home), "HF_ENDPOINT": hub[1], "PYTHONPATH": str(SOURCE), "HF_HUB_DISABLE_XET": "1"}
-        return subprocess.Popen(
-            [sys.executable, "-c", FIND, name, json.dumps(options)],
-            env=kept | variables | (environment or {}),
-            cwd=home,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    return start
-
-
-@pytest.fixture
-def find(start):
-    return lambda *arguments, **options: json.loads(start(*arguments, **options).communicate(timeout=60)[0])
 
 
 def test_a_model_is_downloaded_once_and_only_what_is_needed(hub, find, write_model):
@@ -111,12 +54,109 @@ def test_only_the_files_asked_for_are_downloaded(hub, find, write_model):
     assert [path.name for path in Path(directory).iterdir()] == ["vocab.txt"]
 
 
-def test_several_processes_download_the_same_model_at_once(hub, start, write_model):
-    write_model(hub[0] / "org" / "name")
-    processes = [start("org/name") for _ in range(3)]
+def contents_asked_for(requests):
+    """Count how often each file's content was asked for."""
+    counts = {}
+    for line in requests:
+        method, path, *_ = line.split()
+        if method == "GET" and "/resolve/" in path:
+            name = path.split("/", 5)[5]
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def test_eight_processes_that_ask_at_once_download_once(hub, start, write_model):
+    directory = write_model(hub[0] / "org" / "name")
+    (directory / ".slow").touch()
+    processes = [start("org/name") for _ in range(8)]
     results = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
     assert {tuple(result[1:]) for result in results} == {(results[0][1], COMMIT)}
     assert {result[0] for result in results} <= {"hub", "hf_cache"}
+    files = ["1_Pooling/config.json", "config.json", "model.safetensors", "modules.json", "vocab.txt"]
+    assert contents_asked_for(hub[2]()) == dict.fromkeys(files, 1)
+
+
+def test_a_connection_that_breaks_is_taken_up_where_it_broke(hub, find, write_model):
+    directory = write_model(hub[0] / "org" / "name")
+    save_file({"t": np.arange(6 << 20, dtype=np.float32)}, directory / "model.safetensors")  # 24 MB
+    (directory / ".drop-once").touch()
+    source, found, _ = find("org/name")
+    assert source == "hub"
+    assert (Path(found) / "model.safetensors").read_bytes() == (directory / "model.safetensors").read_bytes()
+    (again,) = [line.split()[2] for line in hub[2]() if "model.safetensors" in line and "bytes=" in line]
+    assert int(again.removeprefix("bytes=").removesuffix("-")) >= 8 << 20
+
+
+def test_a_known_model_is_downloaded_at_the_commit_on_record(hub, find, write_model):
+    pinned = "5c38ec7c405ec4b44b94cc5a9bb96e735b38267a"
+    directory = write_model(hub[0] / "BAAI" / "bge-small-en-v1.5")
+    (directory / ".commit").write_text(pinned)
+    found = find("bge-small", files=["modules.json"])
+    assert found[0::2] == ["hub", pinned]
+    assert not any("/main" in line for line in hub[2]())
+    assert find("bge-small", files=["modules.json"], offline=True) == ["hf_cache", found[1], pinned]
+
+
+def test_a_commit_that_the_hub_no_longer_has_gives_way_to_the_main_branch(hub, find, write_model):
+    """The digests on record, not the commit, say what a file must be."""
+    write_model(hub[0] / "BAAI" / "bge-small-en-v1.5")
+    found = find("bge-small", files=["modules.json"])
+    assert found[0::2] == ["hub", COMMIT]
+    assert find("bge-small", files=["modules.json"], offline=True) == ["hf_cache", found[1], COMMIT]
+
+
+def test_a_token_opens_a_private_repository(hub, find, write_model):
+    directory = write_model(hub[0] / "org" / "name")
+    (directory / ".token").write_text("hf_secret")
+    kind, message = find("org/name")
+    assert kind == "ModelNotFoundError"
+    assert "private or gated" in message
+    assert find("org/name", token="hf_secret")[0] == "hub"
+    assert find("org/name", {"HF_HUB_CACHE": "second", "HF_TOKEN": "hf_secret"})[0] == "hub"
+
+
+def test_a_flipped_byte_in_the_cache_is_found_by_the_name_of_the_file(hub, find, write_model):
+    """Large files of the Hugging Face cache are named by their SHA-256, so every model has digests there."""
+    write_model(hub[0] / "org" / "name")
+    _, directory, _ = find("org/name")
+    blob = (Path(directory) / "model.safetensors").resolve()
+    content = bytearray(blob.read_bytes())
+    content[-1] ^= 1
+    blob.write_bytes(content)
+    kind, message = find("org/name")
+    assert kind == "ChecksumError"
+    assert "hf download org/name --force-download" in message
+    assert blob.read_bytes() == content
+    assert find("org/name", verify=False)[0] == "hf_cache"
+
+
+def test_a_cache_on_another_volume_works(hub, find, write_model, tmp_path):
+    shared_memory = Path("/dev/shm")
+    if not os.access(shared_memory, os.W_OK) or shared_memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("this machine has no second volume to write to")
+    write_model(hub[0] / "org" / "name")
+    with tempfile.TemporaryDirectory(dir=shared_memory) as cache:
+        source, directory, _ = find("org/name", {"HF_HUB_CACHE": cache})
+        assert source == "hub"
+        assert Path(directory).is_relative_to(cache)
+        assert find("org/name", {"HF_HUB_CACHE": cache}, offline=True)[0] == "hf_cache"
+
+
+def test_dense_modules_come_with_their_weights(hub, find, write_model):
+    directory = write_model(hub[0] / "org" / "name")
+    modules = json.loads((directory / "modules.json").read_text())
+    modules.append({"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"})
+    (directory / "modules.json").write_text(json.dumps(modules))
+    kind, message = find("org/name")
+    assert kind == "ModelNotFoundError"
+    assert "lacks 2_Dense/config.json, 2_Dense/model.safetensors" in message
+    (directory / "2_Dense").mkdir()
+    (directory / "2_Dense" / "config.json").write_text("{}")
+    shutil.copy(directory / "model.safetensors", directory / "2_Dense")
+    (directory / ".commit").write_text("f" * 40)
+    source, found, _ = find("org/name")
+    assert source == "hub"
+    assert (Path(found) / "2_Dense" / "model.safetensors").is_file()
 
 
 def test_a_relative_cache_gives_links_that_hold(hub, find, write_model, tmp_path):

@@ -1,14 +1,19 @@
 """Where a model's files are found, in which order, and what is said when they are not."""
 
+import json
 import os
+import re
 import shutil
 import stat
+import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from drawn_checkpoints import write_directory
 from lattice_inference import known_models
 from lattice_inference.errors import ChecksumError, InvalidInputError, ModelNotFoundError
 from lattice_inference.hub import describe_sources, find_model, hugging_face_cache_root, is_offline, model_cache_root
@@ -433,8 +438,109 @@ def test_the_table_of_known_models_is_sound():
     for model in KNOWN_MODELS:
         assert known_model(model.slug) is not None
         assert known_model(model.repo_id).repo_id == model.repo_id
+        assert model.revision is None or re.fullmatch("[0-9a-f]{40}", model.revision)
         for _, digest in model.digests:
             assert len(digest) == 64
             assert set(digest) <= set("0123456789abcdef")
     assert known_model("text-embedding-3-small") is None
     assert known_model("") is None
+
+
+class TestCommitOnRecord:
+    """A known model's commit is looked for first; another one that the cache calls its main branch is as good."""
+
+    COMMIT = "5" * 40
+
+    @pytest.fixture
+    def put(self, small_known_model, put_into_hugging_face_cache, empty_machine, monkeypatch):
+        known = replace(known_models.known_model("minilm"), revision=self.COMMIT)
+        monkeypatch.setitem(known_models._BY_NAME, "minilm", known)
+        root = empty_machine / ".cache" / "huggingface" / "hub"
+
+        def put(commit, skip=()):
+            return put_into_hugging_face_cache(small_known_model, root, known.repo_id, commit=commit, skip=skip)
+
+        return put
+
+    def test_it_is_found_without_a_branch(self, put):
+        snapshot = put(self.COMMIT)
+        shutil.rmtree(snapshot.parents[1] / "refs")
+        found = find_model("minilm", offline=True)
+        assert (found.directory, found.revision) == (snapshot, self.COMMIT)
+
+    def test_it_goes_before_the_main_branch(self, put):
+        pinned = put(self.COMMIT)
+        put("a" * 40)
+        assert find_model("minilm", offline=True).directory == pinned
+
+    def test_the_main_branch_is_taken_where_it_is_missing_or_incomplete(self, put):
+        main = put("a" * 40)
+        assert find_model("minilm", offline=True).directory == main
+        put(self.COMMIT, skip=("model.safetensors",))
+        (main.parents[1] / "refs" / "main").write_text("a" * 40)
+        assert find_model("minilm", offline=True).directory == main
+
+    def test_what_it_lacks_is_named(self, put):
+        put(self.COMMIT, skip=("model.safetensors",))
+        with pytest.raises(ModelNotFoundError, match=r"hf_cache: .*5{40}: incomplete: lacks model\.safetensors"):
+            find_model("minilm", offline=True)
+
+
+def test_a_cached_model_is_loaded_without_a_socket(empty_machine, put_into_hugging_face_cache, tmp_path, monkeypatch):
+    """Also while the hub may be asked: what is there is used, and a cache that cannot be written is enough."""
+    from lattice_inference import load_encoder
+
+    cases = json.loads((Path(__file__).parents[1] / "data" / "architectures" / "cases.json").read_text())["cases"]
+    original = write_directory(tmp_path / "original", cases["dense-tanh"])
+    snapshot = put_into_hugging_face_cache(original, empty_machine / "cache", "org/name")
+    monkeypatch.setenv("HF_HUB_CACHE", str(empty_machine / "cache"))
+    for path in [*snapshot.parents[1].rglob("*"), snapshot.parents[1]]:
+        if not path.is_symlink():
+            path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        with load_encoder("org/name") as encoder:
+            assert (encoder.source, encoder.directory) == ("hf_cache", snapshot)
+            assert encoder.encode(["the cat"]).vectors.shape == (1, 48)
+    finally:
+        for path in [snapshot.parents[1], *snapshot.parents[1].rglob("*")]:
+            if path.is_dir():
+                path.chmod(0o755)
+
+
+def test_a_model_on_this_machine_needs_no_package_of_the_hub(data_directory):
+    """The core needs NumPy alone; the hub's packages, one of them large, are for downloads."""
+    code = (
+        "import sys, lattice_inference as l\n"
+        f"l.load_encoder({str(data_directory / 'tiny_bert')!r}).encode(['a'])\n"
+        "found = {name.partition('.')[0] for name in sys.modules}\n"
+        "sys.exit(str(found & {'huggingface_hub', 'hf_xet', 'httpx', 'requests', 'tqdm', 'filelock'} or ''))"
+    )
+    source = Path(__file__).parents[2] / "src"
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, capture_output=True, text=True)
+    assert done.stderr.strip() == ""
+    project = tomllib.loads((source.parent / "pyproject.toml").read_text())["project"]
+    assert not any("hf" in needed or "huggingface" in needed for needed in project["dependencies"])
+
+
+@pytest.mark.parametrize(
+    ("files", "complete"),
+    [
+        (["tokenizer.json"], True),
+        (["sentencepiece.bpe.model"], True),
+        (["vocab.json", "merges.txt"], True),
+        (["vocab.json"], False),
+        (["tokenizer_config.json"], False),
+    ],
+)
+def test_any_tokenizer_that_can_be_read_makes_a_model_complete(write_model, tmp_path, files, complete):
+    directory = write_model(tmp_path / "model")
+    (directory / "vocab.txt").unlink()
+    for name in files:
+        (directory / name).write_text("{}")
+    if complete:
+        assert find_model(directory).directory == directory
+    else:
+        with pytest.raises(
+            ModelNotFoundError, match=r"lacks tokenizer\.json or vocab\.txt or .*vocab\.json with merges"
+        ):
+            find_model(directory)

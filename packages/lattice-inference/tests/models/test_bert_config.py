@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lattice_inference.errors import ModelConfigError, ModelNotFoundError, UnsupportedError
-from lattice_inference.models.bert_config import Activation, BertArchitecture, BertConfig
+from lattice_inference.models.bert_config import Activation, BertArchitecture, BertConfig, BertFamily
 
 VALID = {
     "model_type": "bert",
@@ -40,6 +40,7 @@ def config_with(**changes):
 
 def test_every_field_is_taken_from_the_file():
     assert config_with(pad_token_id=7, unknown_field={"a": 1}) == BertConfig(
+        family=BertFamily.BERT,
         architecture=BertArchitecture.ENCODER,
         vocab_size=30522,
         hidden_size=384,
@@ -52,6 +53,7 @@ def test_every_field_is_taken_from_the_file():
         layer_norm_eps=1e-12,
         position_embedding_type="absolute",
         pad_token_id=7,
+        label_count=2,
     )
     assert config_with().head_size == 32
 
@@ -139,7 +141,10 @@ def test_known_activations_are_read(name):
     [
         ({"hidden_act": "quick_gelu"}, "hidden_act is 'quick_gelu'; built are 'gelu'"),
         ({"hidden_act": "GELU"}, "'GELU'"),
-        ({"model_type": "xlm-roberta"}, "model_type is 'xlm-roberta'; the families built so far are: 'bert'"),
+        ({"model_type": "xlm-roberta"}, "architectures is 'BertModel'; built are 'XLMRobertaModel'"),
+        ({"model_type": "distilbert"}, "model_type is 'distilbert'; built are 'bert', 'roberta', 'xlm-roberta'"),
+        ({"architectures": ["XLMRobertaModel"]}, "'XLMRobertaModel'; built are 'BertModel'"),
+        ({"architectures": ["Bert"]}, "'Bert'; built are 'BertModel'"),
         ({"model_type": "qwen3"}, "'qwen3'"),
         ({"architectures": ["BertForQuestionAnswering"]}, "'BertForQuestionAnswering'; built are 'BertModel'"),
         ({"position_embedding_type": "relative_key"}, "'relative_key'; only 'absolute'"),
@@ -153,9 +158,57 @@ def test_what_is_not_built_is_refused_by_name(changes, message):
         config_with(**changes)
 
 
-@pytest.mark.parametrize("name", ["BertModel", "BertForMaskedLM", "BertForSequenceClassification"])
-def test_known_architectures_are_read(name):
-    assert config_with(architectures=[name]).architecture.value == name
+@pytest.mark.parametrize("family", BertFamily)
+@pytest.mark.parametrize("architecture", BertArchitecture)
+def test_known_architectures_are_read(family, architecture):
+    name = f"{family.class_name}{architecture.value}"
+    config = config_with(model_type=family.value, architectures=[name])
+    assert (config.family, config.architecture) == (family, architecture)
+
+
+XLMR = {
+    "model_type": "xlm-roberta",
+    "architectures": ["XLMRobertaModel"],
+    "max_position_embeddings": 514,
+    "pad_token_id": 1,
+    "type_vocab_size": 1,
+}
+
+
+def test_positions_of_the_roberta_kin_begin_behind_the_padding_token():
+    assert (config_with().position_padding_id, config_with().longest_input) == (None, 512)
+    config = config_with(**XLMR)
+    assert (config.position_padding_id, config.longest_input) == (1, 512)
+    assert config_with(**XLMR | {"pad_token_id": 5}).longest_input == 508
+    without = {key: value for key, value in XLMR.items() if key != "pad_token_id"}
+    assert config_with(**without).position_padding_id == 1
+
+
+def test_a_roberta_without_a_padding_token_or_without_room_behind_it_is_refused():
+    with pytest.raises(ModelConfigError, match="pad_token_id: is null"):
+        config_with(**XLMR | {"pad_token_id": None})
+    with pytest.raises(ModelConfigError, match="max_position_embeddings: 2 leaves no position"):
+        config_with(**XLMR | {"max_position_embeddings": 2})
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [
+        ({}, 2),
+        ({"id2label": None}, 2),
+        ({"num_labels": 5}, 5),
+        ({"id2label": {"0": "LABEL_0"}}, 1),
+        ({"id2label": {"0": "no", "1": "maybe", "2": "yes"}}, 3),
+    ],
+)
+def test_labels_are_counted_as_transformers_counts_them(fields, count):
+    assert config_with(**fields).label_count == count
+
+
+@pytest.mark.parametrize("fields", [{"id2label": {}}, {"id2label": ["a"]}, {"num_labels": 0}, {"num_labels": "1"}])
+def test_labels_that_cannot_be_counted_are_an_error(fields):
+    with pytest.raises(ModelConfigError, match=next(iter(fields))):
+        config_with(**fields)
 
 
 @pytest.mark.parametrize("value", [[], ["BertModel", "BertModel"], "BertModel", [None]])

@@ -48,6 +48,7 @@ def test_both_layouts_of_the_same_model_read_the_same(write):
     old = read_sentence_modules(write(OLD))
     assert old == SentenceModules(
         pooling=Pooling.MEAN,
+        layers=(),
         normalize=True,
         embedding_dimension=384,
         max_seq_length=256,
@@ -137,10 +138,9 @@ def test_a_missing_pooling_file_is_an_error(write):
 @pytest.mark.parametrize(
     "kind",
     [
-        "sentence_transformers.models.Dense",
-        "sentence_transformers.base.modules.dense.Dense",
-        "sentence_transformers.models.LayerNorm",
         "sentence_transformers.models.WordEmbeddings",
+        "sentence_transformers.models.WeightedLayerPooling",
+        "sentence_transformers.sentence_transformer.modules.cnn.CNN",
         "custom_code.MyPooling",
         "sentence_transformers.models.pooling",
     ],
@@ -158,7 +158,8 @@ def test_modules_in_another_order_or_number_are_refused(write):
         [transformer, normalize],
         [transformer, normalize, pooling],
         [transformer, pooling, pooling],
-        [transformer, pooling, normalize, normalize],
+        [transformer, pooling, normalize, transformer],
+        [normalize, transformer, pooling],
     ):
         with pytest.raises(UnsupportedError, match=r"modules\.json"):
             read_sentence_modules(write(OLD, modules=modules))

@@ -208,7 +208,7 @@ def test_weights_that_overflow_give_an_error_that_names_the_text(directory):
         tensors["encoder.layer.0.attention.self.value.weight"][:] = 3e38
 
     damage(directory, inflate)
-    with pytest.raises(NonFiniteError, match="the vector of text") as caught:
+    with pytest.raises(NonFiniteError, match="the result for text") as caught:
         load_encoder(directory).encode(["cat", "dog"])
     assert set(caught.value.rows) <= {0, 1}
 

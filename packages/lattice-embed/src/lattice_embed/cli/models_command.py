@@ -17,14 +17,16 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"models": [_as_json(report) for report in reports]}))
         return 0
     width = max(len(report.model.slug) for report in reports)
-    print(f"{'name':<{width}}  {'dim':>5}  {'tokens':>6}  {'licence':<12}  {'runs':<4}  from")
+    print(f"{'name':<{width}}  {'dim':>5}  {'tokens':>6}  {'size':>8}  {'licence':<12}  {'runs':<4}  from")
     for report in reports:
         model = report.model
         licence = model.license if len(model.license) <= 12 else "terms"
+        weights = model.description.weights_bytes
+        size = "" if weights is None else f"{weights / 1e6:,.0f} MB"
         runs = "yes" if report.reason is None else "no"
         print(
-            f"{model.slug:<{width}}  {model.native_dimensions:>5}  {model.max_tokens:>6}  {licence:<12}  {runs:<4}  "
-            f"{report.origin if report.reason is None else report.reason}"
+            f"{model.slug:<{width}}  {model.native_dimensions:>5}  {model.max_tokens:>6}  {size:>8}  {licence:<12}  "
+            f"{runs:<4}  {report.origin if report.reason is None else report.reason}"
         )
     return 0
 

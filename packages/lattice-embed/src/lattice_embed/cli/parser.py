@@ -16,6 +16,7 @@ examples:
   lattice-embed embed --model all-minilm-l6-v2 --input lines.txt --output vectors.npy
   lattice-embed similarity --model all-minilm-l6-v2 "a cat" "a kitten"
   lattice-embed models
+  lattice-embed download multilingual-e5-small
   lattice-embed doctor
 
 Without --model, the model named by LATTICE_EMBED_MODEL is used, else bge-small-en-v1.5.
@@ -49,6 +50,16 @@ _MODELS_EXAMPLES = """\
 examples:
   lattice-embed models
   lattice-embed models --json | jq '.models[] | select(.runs_here) | .name'
+"""
+
+_DOWNLOAD_EXAMPLES = """\
+examples:
+  lattice-embed download all-minilm-l6-v2
+  lattice-embed download BAAI/bge-reranker-base
+  HF_TOKEN=hf_... lattice-embed download --json my-organization/private-model
+
+A model that is already on this machine is checked, not downloaded again. A download goes into the Hugging Face cache
+(HF_HUB_CACHE, HF_HOME); tokens (HF_TOKEN, `hf auth login`), proxies and mirrors (HF_ENDPOINT) are huggingface_hub's.
 """
 
 _DOCTOR_EXAMPLES = """\
@@ -96,6 +107,15 @@ def build_parser() -> argparse.ArgumentParser:
 
     models = _add_command(commands, "models", "list the models known by name", _MODELS_EXAMPLES)
     _add_json(models)
+
+    download = _add_command(
+        commands, "download", "get a model's files from the hub, or check those that are here", _DOWNLOAD_EXAMPLES
+    )
+    download.add_argument(
+        "model", nargs="?", metavar="MODEL", help="a name of the catalogue or a hub id (default: the default model)"
+    )
+    download.add_argument("--revision", metavar="REV", help="a branch, tag or commit instead of the one on record")
+    _add_json(download)
 
     doctor = _add_command(commands, "doctor", "say what would be used: files, CPU, threads, versions", _DOCTOR_EXAMPLES)
     _add_json(doctor)

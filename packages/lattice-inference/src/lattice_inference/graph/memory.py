@@ -46,7 +46,7 @@ def plan_memory(program: Program, in_place: Mapping[str, int]) -> MemoryPlan:
     """Colour the buffers of ``program`` to slots.
 
     ``in_place`` names the ops that may write over one of their inputs, and which one: a slot is handed on to the output
-    when that input is read for the last time there and has the output's width.
+    when that input is read for the last time there, by no other operand, and has the output's width.
     """
     last_use = _last_uses(program)
     slots: list[Slot] = []
@@ -60,6 +60,7 @@ def plan_memory(program: Program, in_place: Mapping[str, int]) -> MemoryPlan:
             donor is not None
             and donor.buffer in dying
             and donor.is_whole
+            and sum(view.buffer == donor.buffer for view in op.inputs) == 1  # nothing else of the op reads it meanwhile
             and (donor.rows, donor.width) == (output.rows, output.width)
         ):
             placement[output] = placement[donor.buffer]

@@ -1,4 +1,4 @@
-"""BERT encoders as a program: token ids in, hidden states and pooled vectors out.
+"""BERT and its kin as programs: token ids in, pooled vectors or the logits of a classification head out.
 
 The architecture is Devlin et al. 2018 (https://arxiv.org/abs/1810.04805), post-norm:
 
@@ -7,56 +7,134 @@ The architecture is Devlin et al. 2018 (https://arxiv.org/abs/1810.04805), post-
         x = LayerNorm(x + Wo attention(Wq x, Wk x, Wv x) + bo)
         x = LayerNorm(x + W2 act(W1 x + b1) + b2)
 
-A text's vector is the pooled hidden states, scaled to length 1 when the model says so.
+RoBERTa and XLM-RoBERTa are the same network (Liu et al. 2019, https://arxiv.org/abs/1907.11692; Conneau et al. 2019,
+https://arxiv.org/abs/1911.02116) with positions that begin behind the padding token's id: see :func:`position_ids`.
+
+A text's vector is the pooled hidden states, scaled to length 1 when the model says so. A classifier looks at the first
+token: BERT's is ``classifier(tanh(pooler.dense(x)))``, RoBERTa's ``classifier.out_proj(tanh(classifier.dense(x)))``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from lattice_inference.errors import CheckpointError
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.program import Program, View, WeightRef
 from lattice_inference.models.bert_config import Activation, BertConfig
+from lattice_inference.models.sentence_layers import SentenceLayer, add_sentence_layer
 
-__all__ = ["build_bert_encoder", "find_prefix"]
+__all__ = ["TensorNames", "build_bert_classifier", "build_bert_encoder", "find_names", "position_ids"]
+
+Int32Array = npt.NDArray[np.int32]
 
 
-def find_prefix(names: Iterable[str]) -> str:
-    """Return what stands before ``embeddings.`` in a checkpoint's tensor names: ``""`` or ``"bert."``.
+@dataclass(frozen=True)
+class TensorNames:
+    """How a checkpoint spells what other checkpoints of the family spell otherwise.
 
-    A bare ``BertModel`` is saved without a prefix, a model with a head on top with one.
+    Attributes:
+        prefix: what stands before ``embeddings.`` and ``encoder.``: nothing where the encoder was saved alone.
+        layer_norm: the last part of the names of a LayerNorm's scale and shift. Checkpoints that come from TensorFlow,
+            the original BERT among them, say gamma and beta.
+    """
+
+    prefix: str = ""
+    layer_norm: tuple[str, str] = ("weight", "bias")
+
+
+def find_names(names: Iterable[str]) -> TensorNames:
+    """Return the spelling of a checkpoint with the tensors ``names``.
 
     Raises:
-        CheckpointError: neither form of the word embeddings is there.
+        CheckpointError: no known form of the word embeddings is there.
     """
     present = set(names)
-    for prefix in ("", "bert."):
+    for prefix in ("", "bert.", "roberta."):
         if f"{prefix}embeddings.word_embeddings.weight" in present:
-            return prefix
+            old = f"{prefix}embeddings.LayerNorm.gamma" in present
+            return TensorNames(prefix, ("gamma", "beta") if old else ("weight", "bias"))
     raise CheckpointError(
-        "the checkpoint has no tensor embeddings.word_embeddings.weight, with or without the prefix 'bert.': "
-        "it is not a BERT encoder"
+        "the checkpoint has no tensor embeddings.word_embeddings.weight, with or without the prefix 'bert.' or "
+        "'roberta.': it is not a BERT encoder"
     )
 
 
-def build_bert_encoder(config: BertConfig, *, pooling: Literal["cls", "mean", "last"], prefix: str = "") -> Program:
+def position_ids(config: BertConfig, token_ids: Int32Array, cu_seqlens: Int32Array) -> Int32Array | None:
+    """Return the row of the position embedding for each token of a packed batch; None for 0, 1, 2, ... of each sequence.
+
+    RoBERTa's rule, as transformers has it: tokens that are not padding are numbered from ``pad_token_id + 1``, and a
+    padding token (a text may hold one, spelled out) has the position ``pad_token_id`` and takes no number.
+    """
+    padding = config.position_padding_id
+    if padding is None:
+        return None
+    counted = token_ids != padding
+    numbers = np.cumsum(counted, dtype=np.int32)
+    before = np.concatenate([np.zeros(1, np.int32), numbers])[cu_seqlens[:-1]]
+    numbers -= np.repeat(before, np.diff(cu_seqlens))
+    return np.asarray(numbers * counted + np.int32(padding), np.int32)
+
+
+def build_bert_encoder(
+    config: BertConfig,
+    *,
+    pooling: Literal["cls", "mean", "last"],
+    names: TensorNames | None = None,
+    layers: Sequence[SentenceLayer] = (),
+) -> Program:
     """Return the program of a BERT encoder.
 
     Args:
         config: sizes and activation.
         pooling: how the rows of a sequence become one vector.
-        prefix: what precedes the tensor names; see :func:`find_prefix`.
+        names: how the checkpoint spells its tensors; see :func:`find_names`.
+        layers: what a sentence-transformers model does with the pooled vector.
 
     Returns:
-        A program with the outputs ``pooled`` (B, hidden) and ``normalized``, the same scaled to length 1.
+        A program with the outputs ``pooled``, the vectors (B, width) after ``layers``, and ``normalized``, the same scaled
+        to length 1.
     """
     g = GraphBuilder()
-    weights = _Weights(prefix)
-    hidden, inner = config.hidden_size, config.intermediate_size
+    vectors = g.pool(_add_encoder(g, config, names or TensorNames()), mode=pooling)
+    for layer in layers:
+        vectors = add_sentence_layer(g, vectors, layer)
+    return g.build({"pooled": vectors, "normalized": g.l2_normalize(vectors)})
 
+
+def build_bert_classifier(config: BertConfig, *, names: TensorNames | None = None) -> Program:
+    """Return the program of an encoder with the family's classification head.
+
+    Returns:
+        A program with the output ``logits`` (B, config.label_count).
+    """
+    g = GraphBuilder()
+    names = names or TensorNames()
+    first = g.pool(_add_encoder(g, config, names), mode="cls")
+    head = _Weights(TensorNames("", names.layer_norm))
+    if config.family.is_roberta:
+        hidden, output = "classifier.dense", "classifier.out_proj"
+    else:
+        hidden, output = f"{names.prefix}pooler.dense", "classifier"
+    return g.build(
+        {
+            "logits": head.linear(
+                g, g.tanh(head.linear(g, first, hidden, config.hidden_size)), output, config.label_count
+            )
+        }
+    )
+
+
+def _add_encoder(g: GraphBuilder, config: BertConfig, names: TensorNames) -> View:
+    """Add the encoder and return its last hidden states, (T, hidden)."""
+    weights = _Weights(names)
+    hidden, inner = config.hidden_size, config.intermediate_size
     x = g.embed_rows(weights.table("embeddings.word_embeddings", config.vocab_size, hidden), ids="token_ids")
     types = g.embed_rows(
         weights.table("embeddings.token_type_embeddings", config.type_vocab_size, hidden), ids="token_type_ids"
@@ -71,30 +149,29 @@ def build_bert_encoder(config: BertConfig, *, pooling: Literal["cls", "mean", "l
         query, key, value = (
             weights.linear(g, x, f"{at}attention.self.{name}", hidden) for name in ("query", "key", "value")
         )
-        head_dim = hidden // config.num_attention_heads
         context = g.attention(
             query,
             key,
             value,
             heads=config.num_attention_heads,
             kv_heads=config.num_attention_heads,
-            head_dim=head_dim,
-            scale=1 / math.sqrt(head_dim),
+            head_dim=config.head_size,
+            scale=1 / math.sqrt(config.head_size),
         )
         x = g.add(weights.linear(g, context, f"{at}attention.output.dense", hidden), x)
         x = weights.layer_norm(g, x, f"{at}attention.output.LayerNorm", config.layer_norm_eps)
         wide = _activate(g, weights.linear(g, x, f"{at}intermediate.dense", inner), config.hidden_act)
         x = g.add(weights.linear(g, wide, f"{at}output.dense", hidden), x)
         x = weights.layer_norm(g, x, f"{at}output.LayerNorm", config.layer_norm_eps)
-    pooled = g.pool(x, mode=pooling)
-    return g.build({"pooled": pooled, "normalized": g.l2_normalize(pooled)})
+    return x
 
 
 class _Weights:
-    """Names weights below a prefix and adds the ops that use them."""
+    """Names weights as a checkpoint does and adds the ops that use them."""
 
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
+    def __init__(self, names: TensorNames) -> None:
+        self._prefix = names.prefix
+        self._layer_norm = names.layer_norm
 
     def table(self, name: str, rows: int, width: int) -> WeightRef:
         return GraphBuilder.weight(f"{self._prefix}{name}.weight", (rows, width), use="rows")
@@ -104,9 +181,7 @@ class _Weights:
         return g.linear(x, weight, g.weight(f"{self._prefix}{name}.bias", (width,), use="vector"))
 
     def layer_norm(self, g: GraphBuilder, x: View, name: str, epsilon: float) -> View:
-        scale, shift = (
-            g.weight(f"{self._prefix}{name}.{part}", (x.width,), use="vector") for part in ("weight", "bias")
-        )
+        scale, shift = (g.weight(f"{self._prefix}{name}.{part}", (x.width,), use="vector") for part in self._layer_norm)
         return g.layer_norm(x, scale, shift, epsilon=epsilon)
 
 

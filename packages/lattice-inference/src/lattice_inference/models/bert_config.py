@@ -1,7 +1,9 @@
-"""The configuration of a BERT encoder, read strictly from ``config.json``.
+"""The configuration of a BERT encoder or of one of its kin, read strictly from ``config.json``.
 
-A field that is missing is an error that names it: a guessed width or layer count would give vectors that look right and
-are not. Only the two fields that Hugging Face itself leaves out have a default, the one it documents.
+RoBERTa, XLM-RoBERTa and CamemBERT are BERT with other vocabularies, positions that begin behind the padding token's row,
+and another classification head. A field that is missing is an error that names it: a guessed width or layer count would
+give vectors that look right and are not. Only the fields that Hugging Face itself leaves out have a default, the one it
+documents.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.models.config_fields import ConfigFields
 
-__all__ = ["Activation", "BertArchitecture", "BertConfig"]
+__all__ = ["Activation", "BertArchitecture", "BertConfig", "BertFamily"]
 
 #: Largest values that a configuration may hold; see docs/models-and-files.md for the whole table.
 MAX_VOCAB_SIZE = 4_000_000
@@ -27,6 +29,7 @@ MAX_HEAD_SIZE = 2_048
 MAX_WIDTH = 2**20
 MAX_POSITIONS = 2**22
 MAX_TOKEN_TYPES = 2**16
+MAX_LABELS = 2**16
 MAX_EMBEDDING_BYTES = 32 * 2**30
 MAX_FEED_FORWARD_BYTES = 4 * 2**30
 
@@ -47,12 +50,31 @@ class Activation(Enum):
     SILU = "silu"
 
 
-class BertArchitecture(Enum):
-    """What stands on top of the encoder, by the class that wrote the checkpoint."""
+class BertFamily(Enum):
+    """Which of the kin a checkpoint is, by its ``model_type``."""
 
-    ENCODER = "BertModel"
-    MASKED_LM = "BertForMaskedLM"
-    SEQUENCE_CLASSIFICATION = "BertForSequenceClassification"
+    BERT = "bert"
+    ROBERTA = "roberta"
+    XLM_ROBERTA = "xlm-roberta"
+    CAMEMBERT = "camembert"
+
+    @property
+    def class_name(self) -> str:
+        """How transformers' class names of the family begin."""
+        return {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}[self.value]
+
+    @property
+    def is_roberta(self) -> bool:
+        """Whether positions begin behind the padding token's, and the classification head is RoBERTa's."""
+        return self is not BertFamily.BERT
+
+
+class BertArchitecture(Enum):
+    """What stands on top of the encoder: the end of the name of the class that wrote the checkpoint."""
+
+    ENCODER = "Model"
+    MASKED_LM = "ForMaskedLM"
+    SEQUENCE_CLASSIFICATION = "ForSequenceClassification"
 
 
 @dataclass(frozen=True)
@@ -60,20 +82,23 @@ class BertConfig:
     """Sizes and choices of a BERT encoder. Validated on construction from a file; see :meth:`from_directory`.
 
     Attributes:
-        architecture: the class that the checkpoint was written from; tells the tensor names and the head.
+        family: which of the kin it is; tells the tensor names, the positions and the head.
+        architecture: what the checkpoint has on top of the encoder.
         vocab_size: rows of the word embedding.
         hidden_size: width of the residual stream; a multiple of ``num_attention_heads``.
         num_hidden_layers: number of transformer blocks.
         num_attention_heads: heads of each attention.
         intermediate_size: width between the two feed-forward matrices.
         hidden_act: the feed-forward activation.
-        max_position_embeddings: rows of the position embedding, and so the longest input in tokens.
+        max_position_embeddings: rows of the position embedding; see :attr:`longest_input`.
         type_vocab_size: rows of the token type embedding.
         layer_norm_eps: added to the variance in every LayerNorm.
         position_embedding_type: always ``"absolute"``; the relative kinds are refused.
-        pad_token_id: the padding token, or None for none. Nothing here pads; it is kept for whoever asks.
+        pad_token_id: the padding token, or None for none. Nothing here pads, but RoBERTa's positions count from it.
+        label_count: outputs of the classification head, where there is one.
     """
 
+    family: BertFamily
     architecture: BertArchitecture
     vocab_size: int
     hidden_size: int
@@ -86,6 +111,18 @@ class BertConfig:
     layer_norm_eps: float
     position_embedding_type: Literal["absolute"] = "absolute"
     pad_token_id: int | None = 0
+    label_count: int = 2
+
+    @property
+    def position_padding_id(self) -> int | None:
+        """The token id that positions begin behind and that does not count as one, or None where they begin at 0."""
+        return self.pad_token_id if self.family.is_roberta else None
+
+    @property
+    def longest_input(self) -> int:
+        """The longest input in tokens that the position embedding has rows for."""
+        first = 0 if self.position_padding_id is None else self.position_padding_id + 1
+        return self.max_position_embeddings - first
 
     @property
     def head_size(self) -> int:
@@ -108,10 +145,8 @@ class BertConfig:
     def from_mapping(cls, mapping: Mapping[str, object], *, source: str = "config.json") -> Self:
         """Read the parsed content of a ``config.json``; ``source`` names it in messages. Raises the same errors."""
         fields = ConfigFields(mapping, source)
-        model_type = fields.text("model_type")
-        if model_type != "bert":
-            raise UnsupportedError(f"{source}: model_type is {model_type!r}; the families built so far are: 'bert'")
-        architecture = fields.choice("architectures", BertArchitecture, value=fields.only_text("architectures"))
+        family = fields.choice("model_type", BertFamily)
+        architecture = _architecture(fields, family)
         for option in ("is_decoder", "add_cross_attention"):
             if fields.flag(option, default=False):
                 raise UnsupportedError(f"{source}: {option} is true; only encoders are built")
@@ -125,6 +160,7 @@ class BertConfig:
 
         vocab_size = fields.integer("vocab_size", 1, MAX_VOCAB_SIZE)
         config = cls(
+            family=family,
             architecture=architecture,
             vocab_size=vocab_size,
             hidden_size=fields.integer("hidden_size", 1, MAX_WIDTH),
@@ -135,11 +171,8 @@ class BertConfig:
             max_position_embeddings=fields.integer("max_position_embeddings", 1, MAX_POSITIONS),
             type_vocab_size=fields.integer("type_vocab_size", 1, MAX_TOKEN_TYPES),
             layer_norm_eps=fields.real("layer_norm_eps", above=0.0, at_most=1.0),
-            pad_token_id=(
-                None
-                if "pad_token_id" in mapping and mapping["pad_token_id"] is None
-                else fields.integer("pad_token_id", 0, vocab_size - 1, default=0)
-            ),
+            pad_token_id=_pad_token_id(fields, mapping, family, vocab_size),
+            label_count=_label_count(fields, mapping),
         )
         config._check_products(fields)
         return config
@@ -162,9 +195,44 @@ class BertConfig:
                 raise fields.error(
                     name, f"times hidden_size makes a table of {nbytes:,} bytes; the limit is {MAX_EMBEDDING_BYTES:,}"
                 )
+        if self.longest_input < 1:
+            raise fields.error(
+                "max_position_embeddings",
+                f"{self.max_position_embeddings} leaves no position behind that of pad_token_id {self.pad_token_id}",
+            )
         nbytes = self.hidden_size * self.intermediate_size * _FLOAT32_BYTES
         if nbytes > MAX_FEED_FORWARD_BYTES:
             raise fields.error(
                 "intermediate_size",
                 f"times hidden_size makes a matrix of {nbytes:,} bytes; the limit is {MAX_FEED_FORWARD_BYTES:,}",
             )
+
+
+def _architecture(fields: ConfigFields, family: BertFamily) -> BertArchitecture:
+    name = fields.only_text("architectures")
+    ending = name.removeprefix(family.class_name)
+    if ending != name and ending in {member.value for member in BertArchitecture}:
+        return BertArchitecture(ending)
+    known = ", ".join(repr(f"{family.class_name}{member.value}") for member in BertArchitecture)
+    raise UnsupportedError(f"{fields.source}: architectures is {name!r:.100}; built are {known}")
+
+
+def _pad_token_id(
+    fields: ConfigFields, mapping: Mapping[str, object], family: BertFamily, vocab_size: int
+) -> int | None:
+    if mapping.get("pad_token_id", 0) is None:
+        if family.is_roberta:
+            raise fields.error("pad_token_id", "is null, but the positions of this family are counted from it")
+        return None
+    # a vocabulary of one token leaves RoBERTa's default without a row, which the check then says
+    return fields.integer("pad_token_id", 0, vocab_size - 1, default=int(family.is_roberta))
+
+
+def _label_count(fields: ConfigFields, mapping: Mapping[str, object]) -> int:
+    """Return the outputs of a classification head as transformers counts them: the entries of ``id2label``, else 2."""
+    labels = mapping.get("id2label")
+    if labels is None:
+        return fields.integer("num_labels", 1, MAX_LABELS, default=2)
+    if not isinstance(labels, dict) or not 1 <= len(labels) <= MAX_LABELS:
+        raise fields.error("id2label", f"is not an object of 1 to {MAX_LABELS:,} labels")
+    return len(labels)

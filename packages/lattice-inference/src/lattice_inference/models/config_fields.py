@@ -27,6 +27,15 @@ class ConfigFields:
         self._mapping = mapping
         self._source = source
 
+    @property
+    def source(self) -> str:
+        """The file, for messages."""
+        return self._source
+
+    def has(self, name: str) -> bool:
+        """Whether the field is there and not null."""
+        return self._mapping.get(name) is not None
+
     def error(self, name: str, problem: str) -> ModelConfigError:
         """Return (not raise) the error that says what is wrong with the field ``name``."""
         return ModelConfigError(f"{self._source}: {name}: {problem}")

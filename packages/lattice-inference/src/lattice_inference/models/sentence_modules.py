@@ -1,14 +1,14 @@
 """What a sentence-transformers model does around its encoder, read from the model's own files.
 
-``modules.json`` lists a transformer, a pooling and sometimes a normalisation; their small config files and
-``config_sentence_transformers.json`` say the rest. Anything else in the list changes the vectors in a way that is not
-built, so it is refused by name rather than skipped.
+``modules.json`` lists a transformer, a pooling and what follows it: dense layers, norms, a normalisation. Their small
+config files and ``config_sentence_transformers.json`` say the rest. Anything else in the list changes the vectors in a way
+that is not built, so it is refused by name rather than skipped.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -17,8 +17,9 @@ from types import MappingProxyType
 from lattice_inference.checkpoint.json_file import load_json, load_json_object
 from lattice_inference.errors import ModelConfigError, UnsupportedError
 from lattice_inference.models.config_fields import ConfigFields
+from lattice_inference.models.sentence_layers import SentenceLayer, UnitLayer, read_sentence_layer
 
-__all__ = ["Pooling", "SentenceModules", "read_sentence_modules"]
+__all__ = ["Pooling", "SentenceModules", "module_kind", "read_sentence_modules", "read_token_limit"]
 
 #: Longest input in tokens that a file may ask for; the same as the cap on position embeddings.
 MAX_SEQUENCE_LENGTH = 2**22
@@ -38,19 +39,20 @@ class Pooling(Enum):
     LAST = "last"
 
 
-# Where sentence-transformers has kept each module over the years; the first names are up to version 5's, the second
-# are version 6's.
+# Where sentence-transformers has kept each module over the years: in `models` up to version 5 (the first versions named
+# modules by the file that defined them), in one of two packages from version 6.
+_KINDS = {
+    "Transformer": "base.modules.transformer",
+    "Pooling": "sentence_transformer.modules.pooling",
+    "Dense": "base.modules.dense",
+    "LayerNorm": "sentence_transformer.modules.layer_norm",
+    "Dropout": "sentence_transformer.modules.dropout",
+    "Normalize": "base.modules.normalize",
+}
 _MODULE_KINDS = {
-    "sentence_transformers.models.Transformer": "Transformer",
-    "sentence_transformers.base.modules.transformer.Transformer": "Transformer",
-    "sentence_transformers.models.Pooling": "Pooling",
-    "sentence_transformers.sentence_transformer.modules.pooling.Pooling": "Pooling",
-    "sentence_transformers.models.Normalize": "Normalize",
-    "sentence_transformers.base.modules.normalize.Normalize": "Normalize",
-    # Written by the first versions, which named modules by the file that defined them.
-    "sentence_transformers.models.Transformer.Transformer": "Transformer",
-    "sentence_transformers.models.Pooling.Pooling": "Pooling",
-    "sentence_transformers.models.Normalize.Normalize": "Normalize",
+    f"sentence_transformers.{place}.{kind}": kind
+    for kind, module in _KINDS.items()
+    for place in ("models", f"models.{kind}", module)
 }
 
 # Up to version 5 each kind of pooling is a switch of its own; from version 6 `pooling_mode` names the kind.
@@ -79,7 +81,8 @@ class SentenceModules:
 
     Attributes:
         pooling: how token vectors become one.
-        normalize: whether the pooled vector is scaled to unit length.
+        layers: what happens to the pooled vector, in order.
+        normalize: whether the vector is scaled to unit length in the end.
         embedding_dimension: width of the token vectors as the pooling's file states it, or None where it does not.
         max_seq_length: longest input in tokens, special tokens included, or None where no file limits it. The
             encoder's position embeddings limit it as well.
@@ -90,6 +93,7 @@ class SentenceModules:
     """
 
     pooling: Pooling
+    layers: tuple[SentenceLayer, ...]
     normalize: bool
     embedding_dimension: int | None
     max_seq_length: int | None
@@ -113,60 +117,80 @@ def read_sentence_modules(directory: str | os.PathLike[str]) -> SentenceModules 
     directory = Path(directory)
     if not os.path.lexists(directory / "modules.json"):
         return None
-    paths = _module_paths(directory / "modules.json")
-    pooling_file = directory / paths["Pooling"] / "config.json"
+    modules = _list_modules(directory / "modules.json")
+    pooling_file = directory / modules[1][1] / "config.json"
     pooling_config = load_json_object(pooling_file)
-    normalize = "Normalize" in paths
-    if normalize:
-        _check_normalize(directory / paths["Normalize"] / "config.json")
-    max_seq_length, do_lower_case = _transformer_options(directory)
+    layers, normalize = _layers(directory, modules[2:])
+    transformer = _transformer_config(directory, task="feature-extraction", output="token_embeddings")
     prompts, default_prompt_name, similarity = _model_options(directory / "config_sentence_transformers.json")
     return SentenceModules(
         pooling=_pooling(pooling_config, str(pooling_file)),
+        layers=layers,
         normalize=normalize,
         embedding_dimension=_embedding_dimension(pooling_config, str(pooling_file)),
-        max_seq_length=max_seq_length,
-        do_lower_case=do_lower_case,
+        max_seq_length=_token_limit(directory, transformer),
+        do_lower_case=transformer.flag("do_lower_case", default=False),
         prompts=MappingProxyType(prompts),
         default_prompt_name=default_prompt_name,
         similarity=similarity,
     )
 
 
-def _module_paths(path: Path) -> dict[str, str]:
-    """Return the folder of each kind of module, after checking that the list is one that is built."""
+def module_kind(type_name: object) -> str | None:
+    """Return the kind of module (``"Transformer"``, ``"Pooling"``, ...) that a name in ``modules.json`` means, or None."""
+    return _MODULE_KINDS.get(type_name) if isinstance(type_name, str) else None
+
+
+def _list_modules(path: Path) -> list[tuple[str, str]]:
+    """Return kind and folder of each module, after checking that the list is one that is built."""
     modules = load_json(path)
     if not isinstance(modules, list) or not 0 < len(modules) <= MAX_MODULES:
         raise ModelConfigError(f"{path}: is not a list of 1 to {MAX_MODULES} modules")
-    paths: dict[str, str] = {}
+    listed: list[tuple[str, str]] = []
     for position, module in enumerate(modules):
         if not isinstance(module, dict):
             raise ModelConfigError(f"{path}: module {position} is not an object")
         fields = ConfigFields(module, f"{path}: module {position}")
         type_name = fields.text("type")
-        kind = _MODULE_KINDS.get(type_name)
+        kind = module_kind(type_name)
         if kind is None:
             raise UnsupportedError(
-                f"{path}: module {position} is {type_name!r}, which is not built; Transformer, Pooling, Normalize are"
+                f"{path}: module {position} is {type_name!r:.100}, which is not built; {', '.join(_KINDS)} are"
             )
         if module.get("kwargs"):
             raise UnsupportedError(f"{path}: module {position} ({kind}) has kwargs, which are not built")
-        if kind in paths:
-            raise UnsupportedError(f"{path}: module {position} is a second {kind}; only one is built")
         folder = fields.text("path")
         if not _stays_inside(folder):
             raise ModelConfigError(f"{path}: module {position}: path {folder!r} leaves the model's directory")
-        paths[kind] = folder
-    if list(paths) not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        listed.append((kind, folder))
+    kinds = [kind for kind, _ in listed]
+    if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & set(kinds[2:]):
         raise UnsupportedError(
-            f"{path}: the modules are {', '.join(paths)}; built is Transformer, Pooling and, after them, Normalize"
+            f"{path}: the modules are {', '.join(kinds)}; built is Transformer, Pooling, and after them any of "
+            f"{', '.join(list(_KINDS)[2:])}"
         )
-    if paths["Transformer"] != "":
+    if listed[0][1] != "":
         raise UnsupportedError(
-            f"{path}: the transformer's files lie in {paths['Transformer']!r}; move them beside modules.json and set "
+            f"{path}: the transformer's files lie in {listed[0][1]!r}; move them beside modules.json and set "
             'its path to ""'
         )
-    return paths
+    return listed
+
+
+def _layers(directory: Path, modules: Sequence[tuple[str, str]]) -> tuple[tuple[SentenceLayer, ...], bool]:
+    """Return what happens to the pooled vector, and whether a normalisation is the last of it."""
+    layers: list[SentenceLayer] = []
+    for kind, folder in modules:
+        if kind == "Normalize":
+            _check_normalize(directory / folder / "config.json")
+            layers.append(UnitLayer())
+        elif kind != "Dropout":
+            layers.append(read_sentence_layer(kind, directory, folder))
+    # A vector of length 1 stays as it is when it is scaled again, so of several at the end one is enough.
+    normalize = bool(layers) and isinstance(layers[-1], UnitLayer)
+    while layers and isinstance(layers[-1], UnitLayer):
+        layers.pop()
+    return tuple(layers), normalize
 
 
 def _stays_inside(folder: str) -> bool:
@@ -222,38 +246,46 @@ def _check_normalize(path: Path) -> None:
             raise UnsupportedError(f"{path}: {name} is {value!r}; only 'sentence_embedding' is built")
 
 
-def _transformer_options(directory: Path) -> tuple[int | None, bool]:
-    """Return the longest input and whether to lower the text first.
+def read_token_limit(directory: Path, *, task: str, output: str, method_output: str) -> int | None:
+    """Return the longest input that a model's own files state, in tokens, or None.
 
-    Up to version 5 the length is in the transformer's own file; later it is only in the tokenizer's.
+    Up to sentence-transformers 5 the length is in the transformer's own file; later it is only in the tokenizer's.
+
+    Args:
+        directory: the model's.
+        task, output, method_output: what the transformer's file must say that the network is for, where it says it.
+
+    Raises:
+        ModelConfigError: a file is malformed.
+        UnsupportedError: the file says that the network is for something else.
     """
-    max_seq_length: int | None = None
-    do_lower_case = False
+    return _token_limit(directory, _transformer_config(directory, task, output, method_output))
+
+
+def _transformer_config(
+    directory: Path, task: str, output: str, method_output: str = "last_hidden_state"
+) -> ConfigFields:
     path = next((directory / name for name in _TRANSFORMER_CONFIG_FILES if os.path.lexists(directory / name)), None)
-    if path is not None:
-        config = load_json_object(path)
-        fields = ConfigFields(config, str(path))
-        if config.get("max_seq_length") is not None:
-            max_seq_length = fields.integer("max_seq_length", 1, MAX_SEQUENCE_LENGTH)
-        do_lower_case = fields.flag("do_lower_case", default=False)
-        _check_transformer_task(config, str(path))
-    if max_seq_length is None:
-        max_seq_length = _tokenizer_limit(directory / "tokenizer_config.json")
-    return max_seq_length, do_lower_case
-
-
-def _check_transformer_task(config: Mapping[str, object], source: str) -> None:
-    expected = {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings"}
-    for name, value in expected.items():
+    if path is None:
+        return ConfigFields({}, str(directory))
+    config = load_json_object(path)
+    for name, value in {"transformer_task": task, "module_output_name": output}.items():
         if config.get(name, value) != value:
-            raise UnsupportedError(f"{source}: {name} is {config[name]!r}; only {value!r} is built")
+            raise UnsupportedError(f"{path}: {name} is {config[name]!r}; only {value!r} is built")
     for name in ("query_length", "document_length", "query_expansion"):
         if config.get(name):
-            raise UnsupportedError(f"{source}: {name} belongs to multi-vector models, which are not built")
+            raise UnsupportedError(f"{path}: {name} belongs to multi-vector models, which are not built")
     modalities = config.get("modality_config", {})
     text = modalities.get("text") if isinstance(modalities, dict) else None
-    if modalities and text != {"method": "forward", "method_output_name": "last_hidden_state"}:
-        raise UnsupportedError(f"{source}: modality_config asks for more than the last hidden state of a text")
+    if modalities and text != {"method": "forward", "method_output_name": method_output}:
+        raise UnsupportedError(f"{path}: modality_config asks for more than the {method_output} of a text")
+    return ConfigFields(config, str(path))
+
+
+def _token_limit(directory: Path, transformer: ConfigFields) -> int | None:
+    if transformer.has("max_seq_length"):
+        return transformer.integer("max_seq_length", 1, MAX_SEQUENCE_LENGTH)
+    return _tokenizer_limit(directory / "tokenizer_config.json")
 
 
 def _tokenizer_limit(path: Path) -> int | None:

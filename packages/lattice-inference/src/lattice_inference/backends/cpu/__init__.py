@@ -1,5 +1,6 @@
 """The CPU backend: fused programs on C kernels, one table of them an instruction set."""
 
 from lattice_inference.backends.cpu.backend import CpuBackend, CpuProgram
+from lattice_inference.backends.cpu.sigmoid import sigmoid
 
-__all__ = ["CpuBackend", "CpuProgram"]
+__all__ = ["CpuBackend", "CpuProgram", "sigmoid"]

@@ -1,0 +1,270 @@
+"""Scores how well documents answer a query, by a model that reads both together."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+import numpy as np
+
+from lattice_embed.errors import (
+    InvalidInputError,
+    InvalidTextError,
+    NonFiniteVectorError,
+    ServiceClosedError,
+    TextTooLongError,
+    UnsupportedModelError,
+)
+from lattice_embed.model_source import resolve_model
+from lattice_embed.result import Float32Array
+from lattice_embed.validation import DEFAULT_MAX_TEXT_CHARS, check_iterable, check_limit, check_text
+from lattice_inference import errors as inference_errors
+
+if TYPE_CHECKING:
+    import lattice_inference
+
+__all__ = ["CrossEncoder", "RankedDocument"]
+
+PairTruncation = Literal["longest_first", "error"]
+
+# A fork while another thread loads would leave the child a lock that nobody releases.
+_live_scorers: weakref.WeakSet[CrossEncoder] = weakref.WeakSet()
+
+
+@dataclass(frozen=True)
+class RankedDocument:
+    """A document's place in a ranking.
+
+    Attributes:
+        index: its position in the list that was ranked.
+        score: how well it answers the query, in the model's own terms.
+    """
+
+    index: int
+    score: float
+
+
+class CrossEncoder:
+    """Scores pairs of texts with one model, in this process: the second, more exact step of a search.
+
+    An embedding compares texts that were read apart; a cross-encoder reads query and document together, which ranks
+    better and costs a pass of the model for each pair. Use it on the first hundred results of an embedding search.
+
+    The model is loaded by the first call that needs it, once; a load that fails may be tried again by the next call. All
+    methods may be called from several threads at once. Pickling keeps the model's name and the options.
+
+    Args:
+        model: a directory or a hub id: a ``BertForSequenceClassification`` or one of its RoBERTa kin, such as
+            ``cross-encoder/ms-marco-MiniLM-L6-v2`` or ``BAAI/bge-reranker-base``.
+        threads: most threads that a call may use of the pool that the whole process shares; ``None`` for all of them.
+        truncate: what happens to a pair over the model's token limit: ``"longest_first"`` cuts the end of its longer text,
+            ``"error"`` raises :class:`TextTooLongError`.
+        max_text_chars: most characters (code points) in one text.
+
+    Raises:
+        UnknownModelError: no model of that name.
+        InvalidInputError: another argument is wrong.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        *,
+        threads: int | None = None,
+        truncate: PairTruncation = "longest_first",
+        max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
+    ) -> None:
+        if truncate not in get_args(PairTruncation):
+            known = ", ".join(map(repr, get_args(PairTruncation)))
+            raise InvalidInputError(f"truncate is {truncate!r}; it must be one of {known}")
+        self._source = resolve_model(model)
+        if self._source.model is not None:
+            raise InvalidInputError(
+                f"{self._source.name} is a model of embeddings: use NativeEmbeddingService, or name a cross-encoder, such "
+                "as cross-encoder/ms-marco-MiniLM-L6-v2"
+            )
+        self._threads = None if threads is None else check_limit("threads", threads)
+        self._truncate: PairTruncation = truncate
+        self._max_text_chars = check_limit("max_text_chars", max_text_chars)
+        self._loaded: lattice_inference.CrossEncoder | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+        _live_scorers.add(self)
+
+    # Scoring
+
+    def score(self, query: str, documents: Sequence[str]) -> Float32Array:
+        """Score each of ``documents`` as an answer to ``query``.
+
+        Returns:
+            float32 array of shape (n,), higher for a better answer; of shape (n, labels) for a model that classifies. A
+            document's score has the same bits whatever else is in the call.
+
+        Raises:
+            InvalidInputError, InvalidTextError, TextTooLongError: the input; an error's ``index`` is the document's.
+            ModelNotFoundError, CheckpointError, UnsupportedModelError: the model, at the first call.
+            NonFiniteVectorError: the model gave NaN or infinity.
+        """
+        checked_query = self._check_query(query)
+        documents = self._check_documents(documents)
+        return self.score_pairs([(checked_query, document) for document in documents])
+
+    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Float32Array:
+        """Score pairs of texts; like :meth:`score`, with a query of its own for each document."""
+        scorer = self._load()
+        try:
+            return scorer.score_pairs(self._check_pairs(pairs), truncate=self._truncate)
+        except inference_errors.TextTooLongError as error:
+            counts = scorer.count_tokens(pairs)
+            index = int(np.argmax(counts > scorer.max_tokens))
+            raise TextTooLongError(
+                index=index, length=int(counts[index]), limit=scorer.max_tokens, unit="tokens"
+            ) from error
+        except inference_errors.NonFiniteError as error:
+            raise NonFiniteVectorError(index=min(error.rows, default=0), model=self._source.name) from error
+
+    def rank(self, query: str, documents: Sequence[str], *, top_k: int | None = None) -> list[RankedDocument]:
+        """Rank ``documents`` as answers to ``query``, best first; equal scores keep the order of the list.
+
+        Args:
+            query: the question.
+            documents: what is ranked.
+            top_k: return the best so many; ``None`` for all.
+
+        Raises:
+            UnsupportedModelError: the model gives several scores a pair. Otherwise as :meth:`score`.
+        """
+        limit = None if top_k is None else check_limit("top_k", top_k)
+        if self._load().label_count != 1:
+            raise UnsupportedModelError(
+                f"{self._source.name} gives {self._load().label_count} scores a pair, which do not rank: use score()"
+            )
+        scores = self.score(query, documents)
+        order = np.argsort(-scores, kind="stable")[:limit]
+        return [RankedDocument(int(index), float(scores[index])) for index in order]
+
+    # What the model is
+
+    @property
+    def name(self) -> str:
+        """``"native:"`` and the model's name."""
+        return f"native:{self._source.name}"
+
+    @property
+    def max_tokens(self) -> int:
+        """Longest pair in tokens, special tokens included. Loads the model."""
+        return self._load().max_tokens
+
+    @property
+    def label_count(self) -> int:
+        """Scores of a pair: 1 for a model that ranks. Loads the model."""
+        return self._load().label_count
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies what the bits of a score depend on besides the texts. Loads the model and reads its files once."""
+        return self._load().fingerprint
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the model is in memory."""
+        return self._loaded is not None
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "loaded" if self._loaded else "not loaded"
+        return f"CrossEncoder({self._source.name!r}, {state})"
+
+    # Loading and closing
+
+    def load(self) -> Self:
+        """Load the model now instead of at the first call, and return the scorer.
+
+        Raises:
+            ModelNotFoundError: no place that may be searched holds the model's files (lattice_inference).
+            UnsupportedModelError: this version cannot run the model.
+            ServiceClosedError: the scorer was closed.
+        """
+        self._load()
+        return self
+
+    def close(self) -> None:
+        """Release the model's memory. Calling it twice is allowed; any other call afterwards is an error."""
+        with self._lock:
+            self._closed = True
+            loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            loaded.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = {"threads": self._threads, "truncate": self._truncate, "max_text_chars": self._max_text_chars}
+        return (_unpickle, (type(self), self._source.location, options))
+
+    def _load(self) -> lattice_inference.CrossEncoder:
+        loaded = self._loaded
+        if loaded is not None:
+            return loaded
+        with self._lock:
+            if self._closed:
+                raise ServiceClosedError(f"{self.name} was closed: make a new one")
+            if self._loaded is None:
+                self._loaded = self._open()
+            return self._loaded
+
+    def _open(self) -> lattice_inference.CrossEncoder:
+        import lattice_inference
+
+        try:
+            return lattice_inference.load_cross_encoder(self._source.location, threads=self._threads)
+        except inference_errors.UnsupportedError as error:
+            raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error
+
+    # Checks
+
+    def _check_query(self, query: str) -> str:
+        if not isinstance(query, str):
+            raise InvalidInputError(f"query is a {type(query).__name__}, not a str")
+        try:
+            return check_text(query, 0, max_chars=self._max_text_chars)
+        except InvalidTextError as error:  # whose index would name a document
+            raise InvalidInputError(f"query {error.reason}") from None
+
+    def _check_documents(self, documents: Sequence[str]) -> list[str]:
+        return [
+            check_text(text, index, max_chars=self._max_text_chars)
+            for index, text in enumerate(check_iterable(documents))
+        ]
+
+    def _check_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        checked = []
+        for index, pair in enumerate(check_iterable(pairs)):
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise InvalidInputError(f"pair {index} is a {type(pair).__name__}: pass two texts")
+            first, second = (check_text(text, index, max_chars=self._max_text_chars) for text in pair)
+            checked.append((first, second))
+        return checked
+
+
+def _unpickle(kind: type[CrossEncoder], model: str, options: dict[str, Any]) -> CrossEncoder:
+    return kind(model, **options)
+
+
+def _release_locks_after_fork() -> None:
+    for scorer in _live_scorers:
+        scorer._lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_locks_after_fork)

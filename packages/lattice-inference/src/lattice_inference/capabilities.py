@@ -1,0 +1,29 @@
+"""What this version can run, asked of the code that would run it: nothing here keeps a list of its own."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from lattice_inference.errors import LatticeError, UnsupportedError
+from lattice_inference.models.bert_config import BertFamily
+
+__all__ = ["runs_model_type", "runs_tokenizer_model"]
+
+
+def runs_model_type(model_type: str) -> bool:
+    """Whether models with this ``model_type`` in their ``config.json`` can be loaded as encoders."""
+    return model_type in {family.value for family in BertFamily}
+
+
+@cache
+def runs_tokenizer_model(kind: str) -> bool:
+    """Whether a tokenizer.json whose model is of type ``kind`` (``"WordPiece"``, ``"Unigram"``, ``"BPE"``) can be loaded."""
+    from lattice_inference.tokenizer.models import parse_model
+
+    try:
+        parse_model({"type": kind})
+    except UnsupportedError:
+        return False
+    except LatticeError:  # the type is known; only its vocabulary is missing here
+        return True
+    return True

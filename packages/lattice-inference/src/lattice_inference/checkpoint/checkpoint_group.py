@@ -1,0 +1,78 @@
+"""A model whose weights lie in several folders: its own, and one for each module on top of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.checkpoint.safetensors import Checkpoint, open_checkpoint
+from lattice_inference.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["CheckpointGroup", "open_checkpoint_group"]
+
+
+class CheckpointGroup:
+    """Open checkpoints whose tensors are told apart by folder: ``NAME`` in the model's own, ``FOLDER/NAME`` in another.
+
+    Made by :func:`open_checkpoint_group`; a context manager.
+    """
+
+    def __init__(self, main: Checkpoint, others: dict[str, Checkpoint]) -> None:
+        self.main = main
+        self._others = others
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of every mapping; calling twice is harmless."""
+        for checkpoint in (self.main, *self._others.values()):
+            checkpoint.close()
+
+    def float32(self, name: str) -> npt.NDArray[np.float32]:
+        """Return a tensor as new, finite, C-contiguous float32.
+
+        Raises:
+            CheckpointError: there is no such tensor, or it is not finite; the message names the file.
+        """
+        checkpoint, name = self._find(name)
+        return checkpoint.float32(name)
+
+    def drop_pages(self, name: str) -> None:
+        """Tell the kernel that a tensor's pages are not needed soon."""
+        checkpoint, name = self._find(name)
+        checkpoint.drop_pages(name)
+
+    def _find(self, name: str) -> tuple[Checkpoint, str]:
+        folder, slash, rest = name.rpartition("/")
+        if not slash:
+            return self.main, name
+        if folder not in self._others:
+            raise CheckpointError(f"{self.main.directory}: no folder {folder!r} was opened for the tensor {name!r}")
+        return self._others[folder], rest
+
+
+def open_checkpoint_group(directory: Path, folders: Sequence[str] = ()) -> CheckpointGroup:
+    """Open the checkpoint of ``directory`` and those of some folders in it.
+
+    Raises:
+        ModelNotFoundError, CheckpointError: as :func:`~lattice_inference.checkpoint.safetensors.open_checkpoint` does.
+    """
+    with contextlib.ExitStack() as stack:
+        main = stack.enter_context(open_checkpoint(directory))
+        others = {folder: stack.enter_context(open_checkpoint(directory / folder)) for folder in folders}
+        stack.pop_all()
+        return CheckpointGroup(main, others)

@@ -1,0 +1,238 @@
+"""Pairs of texts to scores: a cross-encoder reads a query and a document together and says how well they match."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.backends.cpu import CpuBackend, sigmoid
+from lattice_inference.checkpoint.safetensors import open_checkpoint
+from lattice_inference.errors import InvalidInputError, TextTooLongError, UnsupportedError
+from lattice_inference.hub import ModelFiles, find_model
+from lattice_inference.model_fingerprint import digest_of_files
+from lattice_inference.models.bert import build_bert_classifier, find_names
+from lattice_inference.models.bert_config import BertConfig
+from lattice_inference.models.cross_encoder_config import (
+    CrossEncoderConfig,
+    ScoreActivation,
+    read_cross_encoder_config,
+)
+from lattice_inference.runtime import NUMERICS_VERSION
+from lattice_inference.text_program import TextProgram
+from lattice_inference.tokenizer import Tokenizer, load_tokenizer
+
+__all__ = ["CrossEncoder", "load_cross_encoder"]
+
+
+class CrossEncoder:
+    """A model that scores pairs of texts. Made by :func:`load_cross_encoder`.
+
+    Thread-safe: calls from several threads take turns on the thread pool. A context manager; :meth:`close` gives the
+    weights back. Pickling stores where the model came from, not its weights.
+
+    Attributes:
+        label_count: scores of a pair; 1 for a model that ranks.
+        activation: what turns logits into scores: ``"sigmoid"`` or ``"identity"``.
+        max_tokens: tokens of a pair that the model takes, special tokens included.
+        source: where the files were found; see :func:`lattice_inference.hub.find_model`.
+        directory: the files.
+        tokenizer: the model's tokenizer.
+    """
+
+    def __init__(
+        self,
+        *,
+        files: ModelFiles,
+        tokenizer: Tokenizer,
+        program: TextProgram,
+        config: CrossEncoderConfig,
+        label_count: int,
+        isa: str,
+        reload: partial[CrossEncoder],
+    ) -> None:
+        self.label_count = label_count
+        self.activation: ScoreActivation = config.activation
+        self.max_tokens = config.max_tokens
+        self.source = files.source
+        self.directory = files.directory
+        self.tokenizer = tokenizer
+        self._program = program
+        self._isa = isa
+        self._reload = reload
+        self._fingerprint: str | None = None
+
+    def score(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        activation: ScoreActivation | None = None,
+        truncate: Literal["longest_first", "error"] = "longest_first",
+    ) -> npt.NDArray[np.float32]:
+        """Score ``query`` with each of ``documents``; see :meth:`score_pairs` for the rest.
+
+        Returns:
+            (n,) float32, or (n, label_count) for a model with several labels.
+        """
+        if not isinstance(query, str):
+            raise InvalidInputError(f"query must be a string, not {type(query).__name__}")
+        if isinstance(documents, (str, bytes)):
+            raise InvalidInputError("documents must be a sequence of strings, not one string: pass [document]")
+        pairs = [(query, document) for document in documents]
+        return self.score_pairs(pairs, activation=activation, truncate=truncate)
+
+    def score_pairs(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        activation: ScoreActivation | None = None,
+        truncate: Literal["longest_first", "error"] = "longest_first",
+    ) -> npt.NDArray[np.float32]:
+        """Score pairs of texts; a pair's score is the same bits whatever else is in the call.
+
+        Args:
+            pairs: any number of pairs of strings.
+            activation: ``"identity"`` for the logits, ``"sigmoid"`` for their logistic function; by default what the
+                model's files say.
+            truncate: cut a pair over ``max_tokens`` at the end of its longer text, token by token, as Hugging Face's
+                "longest_first" does; or raise.
+
+        Returns:
+            (n,) float32, or (n, label_count) for a model with several labels.
+
+        Raises:
+            InvalidInputError: ``pairs`` does not hold pairs of strings, or a string holds a lone surrogate.
+            TextTooLongError: a pair exceeds ``max_tokens`` and ``truncate`` is ``"error"``.
+            NonFiniteError: a score would be NaN or infinity; its ``rows`` are indices into ``pairs``.
+        """
+        self._program.check_open()
+        activation = self.activation if activation is None else activation
+        if activation not in ("sigmoid", "identity"):
+            raise InvalidInputError(f"activation must be 'sigmoid' or 'identity', not {activation!r}")
+        if truncate not in ("longest_first", "error"):
+            raise InvalidInputError(f"truncate must be 'longest_first' or 'error', not {truncate!r}")
+        packed = self.tokenizer.encode_packed(_checked(pairs), max_tokens=self.max_tokens)
+        if truncate == "error" and packed.truncated.any():
+            index = int(np.argmax(packed.truncated))
+            raise TextTooLongError(
+                f"pair {index} has {int(packed.token_counts[index])} tokens and the model takes {self.max_tokens}: "
+                "shorten it, or pass truncate='longest_first'"
+            )
+        if not len(packed.truncated):
+            return np.empty(0 if self.label_count == 1 else (0, self.label_count), np.float32)
+        logits = self._program.run(packed, "logits")
+        scores = sigmoid(logits, isa=self._isa) if activation == "sigmoid" else logits
+        return scores[:, 0] if self.label_count == 1 else scores
+
+    def count_tokens(self, pairs: Sequence[tuple[str, str]]) -> npt.NDArray[np.int32]:
+        """Return how many tokens each pair has, special tokens included, before truncation."""
+        return self.tokenizer.encode_packed(_checked(pairs), max_tokens=None).token_counts
+
+    @property
+    def fingerprint(self) -> str:
+        """What a score depends on, as text; see :attr:`Encoder.fingerprint <lattice_inference.Encoder.fingerprint>`."""
+        if self._fingerprint is None:
+            self._fingerprint = (
+                f"{digest_of_files(self.directory)}:{self.activation}:{self.max_tokens}:float32:n{NUMERICS_VERSION}"
+            )
+        return self._fingerprint
+
+    def close(self) -> None:
+        """Give the weights back. Further scoring raises InvalidInputError; closing twice is harmless."""
+        self._program.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reload, ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<CrossEncoder {self.directory} label_count={self.label_count} activation={self.activation} "
+            f"max_tokens={self.max_tokens}>"
+        )
+
+
+def load_cross_encoder(
+    path_or_name: str | os.PathLike[str],
+    *,
+    precision: Literal["float32"] = "float32",
+    max_tokens: int | None = None,
+    offline: bool | None = None,
+    threads: int | None = None,
+) -> CrossEncoder:
+    """Load a cross-encoder: a ``BertForSequenceClassification`` or one of its RoBERTa kin.
+
+    The activation and the token limit come from the model's own files.
+
+    Args:
+        path_or_name: a directory, or a model's name; see :func:`lattice_inference.hub.find_model`.
+        precision: the type that weights are kept and multiplied in.
+        max_tokens: a lower limit on the tokens of a pair than the model's own.
+        offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
+        threads: the most threads a call may use; by default all of the process's pool.
+
+    Raises:
+        ModelNotFoundError: no place holds the model, or a file is missing.
+        ChecksumError, CheckpointError, ModelConfigError, TokenizerError: a file is damaged or malformed.
+        UnsupportedError: the architecture, the activation, a module or an option does not exist here.
+        InvalidInputError: ``max_tokens`` leaves no room for a pair.
+    """
+    if precision != "float32":
+        raise UnsupportedError(f"precision must be 'float32', not {precision!r}")
+    files = find_model(path_or_name, offline=offline)
+    bert = BertConfig.from_directory(files.directory)
+    config = read_cross_encoder_config(files.directory, bert)
+    tokenizer = load_tokenizer(files.directory)
+    least = tokenizer.special_token_count(pair=True) + 1
+    if max_tokens is not None:
+        config = CrossEncoderConfig(config.activation, min(max_tokens, config.max_tokens))
+    if not config.max_tokens >= least:
+        raise InvalidInputError(
+            f"max_tokens is {config.max_tokens}; the special tokens of a pair alone are {least - 1}, so it must be at "
+            f"least {least}"
+        )
+    backend = CpuBackend(threads=threads)
+    with open_checkpoint(files.directory) as checkpoint:
+        program = backend.compile(build_bert_classifier(bert, names=find_names(checkpoint.names())), checkpoint)
+    return CrossEncoder(
+        files=files,
+        tokenizer=tokenizer,
+        program=TextProgram(program, bert, files.directory),
+        config=config,
+        label_count=bert.label_count,
+        isa=backend.isa,
+        reload=partial(
+            load_cross_encoder,
+            os.fspath(path_or_name),
+            precision=precision,
+            max_tokens=max_tokens,
+            offline=offline,
+            threads=threads,
+        ),
+    )
+
+
+def _checked(pairs: Iterable[object]) -> list[tuple[str, str]]:
+    """Return the pairs as tuples of two strings."""
+    checked: list[tuple[str, str]] = []
+    for index, pair in enumerate(pairs):
+        if isinstance(pair, (str, bytes)) or not isinstance(pair, Sequence) or len(pair) != 2:
+            raise InvalidInputError(f"pair {index} is {type(pair).__name__}: pass two strings")
+        for text in pair:
+            if not isinstance(text, str):
+                raise InvalidInputError(f"pair {index} holds {type(text).__name__}, not a string")
+        checked.append((str(pair[0]), str(pair[1])))
+    return checked

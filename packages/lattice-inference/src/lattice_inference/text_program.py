@@ -1,0 +1,140 @@
+"""Runs a compiled model over tokenized texts: what embedding and classifying have in common.
+
+Texts are sorted by length and go through the program in steps of a bounded number of tokens. Which texts share a step
+changes no bit of a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.backends.cpu import CpuProgram
+from lattice_inference.checkpoint.json_file import load_json_object
+from lattice_inference.errors import InvalidInputError, NonFiniteError
+from lattice_inference.graph.batch import Batch
+from lattice_inference.models.bert import position_ids
+from lattice_inference.models.bert_config import BertConfig
+from lattice_inference.tokenizer import PackedEncoding
+
+__all__ = ["STEP_TOKENS", "TextProgram", "reads_token_types"]
+
+STEP_TOKENS = 1024
+"""Tokens that go through the model at once: enough to keep every core busy, few enough to stay in cache and to answer a
+cancellation soon."""
+
+# transformers' classes that hand token types to a model unless their file says otherwise.
+_TYPED_TOKENIZERS = frozenset({"BertTokenizer", "ElectraTokenizer"})
+
+
+class TextProgram:
+    """A compiled program that takes texts as tokens, and how its model numbers them. Thread-safe; closed by whoever made it.
+
+    Args:
+        program: the compiled program.
+        config: the model's configuration, which says how positions are counted.
+        directory: where the weights came from, for messages.
+    """
+
+    def __init__(self, program: CpuProgram, config: BertConfig, directory: Path) -> None:
+        self._program: CpuProgram | None = program
+        self._config = config
+        self._directory = directory
+        self._reads_token_types = reads_token_types(config, directory)
+
+    def check_open(self) -> None:
+        """Raise InvalidInputError if the program was closed."""
+        self._open()
+
+    def close(self) -> None:
+        """Give the weights back. Further runs raise InvalidInputError; closing twice is harmless."""
+        self._program = None
+
+    def run(self, packed: PackedEncoding, output: str) -> npt.NDArray[np.float32]:
+        """Return one row of the program's ``output`` a text, in the order of the texts.
+
+        Raises:
+            InvalidInputError: the program is closed.
+            NonFiniteError: a row would hold NaN or infinity; its ``rows`` are indices of texts.
+        """
+        program = self._open()
+        steps = list(_steps(packed.cu_seqlens))
+        if len(steps) == 1:
+            return self._run_step(program, packed, steps[0], output)
+        results = np.empty((len(packed.cu_seqlens) - 1, program.program.outputs[output].width), np.float32)
+        for rows in steps:
+            results[rows] = self._run_step(program, packed, rows, output)
+        return results
+
+    def _open(self) -> CpuProgram:
+        program = self._program
+        if program is None:
+            raise InvalidInputError("this model is closed: load it again")
+        return program
+
+    def _run_step(
+        self, program: CpuProgram, packed: PackedEncoding, rows: npt.NDArray[np.intp], output: str
+    ) -> npt.NDArray[np.float32]:
+        try:
+            return program.run(self._batch(packed, rows), outputs=(output,))[output]
+        except NonFiniteError as error:
+            bad = tuple(int(rows[row]) for row in error.rows)
+            raise NonFiniteError(
+                f"the result for text {bad[0]} holds NaN or infinity: the weights in {self._directory} are damaged", bad
+            ) from error
+
+    def _batch(self, packed: PackedEncoding, rows: npt.NDArray[np.intp]) -> Batch:
+        """The batch of some of the texts; all of them are the packed arrays as they are."""
+        bounds, token_ids, type_ids = packed.cu_seqlens, packed.token_ids, packed.type_ids
+        if len(rows) < len(bounds) - 1:
+            spans = [slice(bounds[row], bounds[row + 1]) for row in rows]
+            lengths = (bounds[1:] - bounds[:-1])[rows]
+            bounds = np.zeros(len(rows) + 1, np.int32)
+            np.cumsum(lengths, out=bounds[1:])
+            token_ids = np.concatenate([token_ids[span] for span in spans])
+            type_ids = np.concatenate([type_ids[span] for span in spans])
+        return Batch(
+            token_ids,
+            bounds,
+            token_type_ids=type_ids if self._reads_token_types else None,
+            positions=position_ids(self._config, token_ids, bounds),
+        )
+
+
+def reads_token_types(config: BertConfig, directory: Path) -> bool:
+    """Whether the model is given the tokenizer's token types, as transformers decides it; it gets zeros otherwise.
+
+    The tokenizer's own file may list the model's inputs. Where it does not, its class decides: BERT's gives the types, the
+    ones without a model of their own do not. RoBERTa has a single type.
+    """
+    if config.family.is_roberta:
+        return False
+    path = directory / "tokenizer_config.json"
+    if not path.is_file():
+        return True
+    options = load_json_object(path)
+    inputs = options.get("model_input_names")
+    if isinstance(inputs, list):
+        return "token_type_ids" in inputs
+    name = options.get("tokenizer_class")
+    return not isinstance(name, str) or name.removesuffix("Fast") in _TYPED_TOKENIZERS
+
+
+def _steps(bounds: npt.NDArray[np.int32]) -> Iterator[npt.NDArray[np.intp]]:
+    """Cut texts into steps of at most STEP_TOKENS tokens (or one text), longest first, so that a step's are alike."""
+    lengths = bounds[1:] - bounds[:-1]
+    if int(bounds[-1]) <= STEP_TOKENS:
+        if len(lengths):
+            yield np.arange(len(lengths))
+        return
+    order = np.argsort(-lengths, kind="stable")
+    ends = np.cumsum(lengths[order])
+    start = 0
+    while start < len(order):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + STEP_TOKENS, side="right")))
+        yield order[start:stop]
+        start = stop
