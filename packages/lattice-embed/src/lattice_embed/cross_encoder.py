@@ -21,6 +21,7 @@ from lattice_embed.errors import (
     UnsupportedModelError,
 )
 from lattice_embed.model_source import resolve_model
+from lattice_embed.native_service import Precision
 from lattice_embed.result import Float32Array
 from lattice_embed.validation import DEFAULT_MAX_TEXT_CHARS, check_iterable, check_limit, check_text
 from lattice_inference import errors as inference_errors
@@ -61,6 +62,7 @@ class CrossEncoder:
     Args:
         model: a directory or a hub id: a ``BertForSequenceClassification`` or one of its RoBERTa kin, such as
             ``cross-encoder/ms-marco-MiniLM-L6-v2`` or ``BAAI/bge-reranker-base``.
+        precision: what weights are kept in; see :class:`NativeEmbeddingService`.
         threads: most threads that a call may use of the pool that the whole process shares; ``None`` for all of them.
         truncate: what happens to a pair over the model's token limit: ``"longest_first"`` cuts the end of its longer text,
             ``"error"`` raises :class:`TextTooLongError`.
@@ -75,6 +77,7 @@ class CrossEncoder:
         self,
         model: str | os.PathLike[str],
         *,
+        precision: Precision = "float32",
         threads: int | None = None,
         truncate: PairTruncation = "longest_first",
         max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
@@ -82,12 +85,16 @@ class CrossEncoder:
         if truncate not in get_args(PairTruncation):
             known = ", ".join(map(repr, get_args(PairTruncation)))
             raise InvalidInputError(f"truncate is {truncate!r}; it must be one of {known}")
+        if precision not in get_args(Precision):
+            known = ", ".join(map(repr, get_args(Precision)))
+            raise InvalidInputError(f"precision is {precision!r}; it must be one of {known}")
         self._source = resolve_model(model)
         if self._source.model is not None:
             raise InvalidInputError(
                 f"{self._source.name} is a model of embeddings: use NativeEmbeddingService, or name a cross-encoder, such "
                 "as cross-encoder/ms-marco-MiniLM-L6-v2"
             )
+        self._precision: Precision = precision
         self._threads = None if threads is None else check_limit("threads", threads)
         self._truncate: PairTruncation = truncate
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)
@@ -209,7 +216,12 @@ class CrossEncoder:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        options = {"threads": self._threads, "truncate": self._truncate, "max_text_chars": self._max_text_chars}
+        options = {
+            "precision": self._precision,
+            "threads": self._threads,
+            "truncate": self._truncate,
+            "max_text_chars": self._max_text_chars,
+        }
         return (_unpickle, (type(self), self._source.location, options))
 
     def _load(self) -> lattice_inference.CrossEncoder:
@@ -227,7 +239,9 @@ class CrossEncoder:
         import lattice_inference
 
         try:
-            return lattice_inference.load_cross_encoder(self._source.location, threads=self._threads)
+            return lattice_inference.load_cross_encoder(
+                self._source.location, precision=self._precision, threads=self._threads
+            )
         except inference_errors.UnsupportedError as error:
             raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error
 

@@ -7,7 +7,7 @@ import pytest
 
 from lattice_inference.backends.cpu import CpuBackend, _cpu
 from lattice_inference.backends.cpu.weights import ResidentWeights, narrow
-from lattice_inference.errors import CheckpointError, NonFiniteError
+from lattice_inference.errors import CheckpointError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.compile import compile_program
 
 from .programs import Tensors, batch_of, one_op, random_batch, random_bert
@@ -133,5 +133,5 @@ def test_weights_that_are_not_finite_stay_so(isa, precision, poison):
 
 
 def test_an_unknown_precision_is_refused():
-    with pytest.raises(ValueError, match="precision must be one of float32, bfloat16, float16, not 'int4'"):
+    with pytest.raises(UnsupportedError, match="precision must be one of float32, bfloat16, float16, not 'int4'"):
         CpuBackend(precision="int4")

@@ -52,3 +52,15 @@ def test_a_text_alone_has_the_bits_it_has_among_fifty(encoder, fifty):
 
 def test_the_model_says_how_it_wants_to_be_used(encoder):
     assert (encoder.dimension, encoder.max_tokens, encoder.pooling, encoder.normalize) == (384, 256, "mean", True)
+
+
+@pytest.mark.parametrize(("precision", "least"), [("bfloat16", 0.9999), ("float16", 0.999999)])
+def test_weights_of_sixteen_bits_keep_the_direction(minilm_directory, encoder, fifty, precision, least):
+    texts, want = fifty
+    with load_encoder(minilm_directory, precision=precision) as half:
+        assert half.precision == precision
+        assert half.fingerprint != encoder.fingerprint
+        got = half.encode(texts).vectors
+        assert ((got.astype(np.float64) * want).sum(axis=1) >= least).all()
+        assert np.abs(got - want).max() > 1e-6, "float32 weights in use"
+        assert (half.encode([texts[7]]).vectors[0] == got[7]).all()

@@ -29,7 +29,11 @@ def run(options: argparse.Namespace) -> int:
     output = None if options.output is None else check_npy_path(options.output)
     texts = read_texts(options.texts, options.input)
     with NativeEmbeddingService(
-        options.model, output_dim=options.output_dim, threads=options.threads, truncate=options.truncate
+        options.model,
+        output_dim=options.output_dim,
+        precision=options.precision,
+        threads=options.threads,
+        truncate=options.truncate,
     ) as service:
         result = embed_all(service, texts, Role(options.role), normalize=not options.no_normalize)
     if output is not None:

@@ -159,6 +159,12 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     command.add_argument("--model", metavar="NAME|DIR", help="a name of the catalogue, a hub id or a directory")
     command.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
     command.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16", "float16"),
+        default="float32",
+        help="what weights are kept in: those of 16 bits take half the memory and move vectors a little (default: float32)",
+    )
+    command.add_argument(
         "--truncate",
         choices=("right", "error"),
         default="right",

@@ -20,7 +20,9 @@ def run(options: argparse.Namespace) -> int:
     if options.top is not None and options.top < 1:
         raise InvalidInputError(f"--top is {options.top}; it must be at least 1")
     query, others = _query_and_others(options.texts, options.input)
-    with NativeEmbeddingService(options.model, threads=options.threads, truncate=options.truncate) as service:
+    with NativeEmbeddingService(
+        options.model, precision=options.precision, threads=options.threads, truncate=options.truncate
+    ) as service:
         query_role, other_role = (Role.QUERY, Role.PASSAGE) if options.retrieval else (Role.GENERIC, Role.GENERIC)
         query_vector = service.embed_one(query, role=query_role)
         result = embed_all(service, others, other_role)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,7 @@ import numpy.typing as npt
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
 from lattice_inference.backends.cpu.lowering import IN_PLACE, RULES, lower
-from lattice_inference.backends.cpu.weights import Precision, ResidentWeights, TensorSource
+from lattice_inference.backends.cpu.weights import Precision, ResidentWeights, TensorSource, check_precision
 from lattice_inference.errors import InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.compile import CompiledProgram, compile_program
@@ -34,7 +33,8 @@ class CpuBackend:
             are widened where they are used, so results are those of a float32 model with rounded weights, bit for bit.
 
     Raises:
-        ValueError: this CPU cannot run ``isa``, or there is no such precision.
+        ValueError: this CPU cannot run ``isa``.
+        UnsupportedError: there is no such precision.
     """
 
     def __init__(
@@ -45,8 +45,7 @@ class CpuBackend:
         threads: int | None = None,
         precision: Precision = "float32",
     ) -> None:
-        if precision not in get_args(Precision):
-            raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, not {precision!r}")
+        check_precision(precision)
         self.isa = _cpu.select_isa(isa)
         self.fused = fused
         self.threads = threads
