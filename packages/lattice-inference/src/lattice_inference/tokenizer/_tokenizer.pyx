@@ -2,13 +2,13 @@
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND
-from libc.stdint cimport int32_t, uint8_t, uint32_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memchr, memcpy, memset
 
 cimport numpy as cnp
 
-from lattice_inference.errors import InvalidInputError
+from lattice_inference.errors import InvalidInputError, TokenizerError
 
 cnp.import_array()
 
@@ -17,11 +17,22 @@ cdef extern from "Python.h":
     ctypedef uint32_t Py_UCS4
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
     object PyUnicode_FromKindAndData(int kind, const void* data, Py_ssize_t size)
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+    Py_UCS4 PyUnicode_READ_CHAR(object text, Py_ssize_t index)
+    void PyErr_SetObject(object type, object value)
 
 
 cdef extern from "unicode.h":
     const char lt_unicode_tables_source[]
     int LT_MAX_DECOMPOSITION
+    int LT_UNICODE_WHITESPACE
+    bint lt_has(uint32_t code_point, uint32_t flags)
+
+
+cdef extern from "step.h" nogil:
+    ctypedef struct lt_step:
+        uint8_t kind
+        const void* argument
 
 
 cdef extern from "text.h" nogil:
@@ -50,6 +61,7 @@ cdef extern from "text.h" nogil:
         lt_text text
         lt_spans spans
     void lt_scratch_free(lt_scratch* scratch)
+    int lt_spans_push(lt_spans* spans, int32_t start, int32_t end)
 
 
 cdef extern from "trie.h" nogil:
@@ -99,13 +111,71 @@ cdef extern from "pre_tokenize.h" nogil:
     int LT_SPLIT_PUNCTUATION_CONTIGUOUS
     int LT_SPLIT_PUNCTUATION_TO_PREVIOUS
     int LT_SPLIT_PUNCTUATION_TO_NEXT
+    int LT_SPLIT_GPT2
+    int LT_SPLIT_QWEN2
+    int LT_SPLIT_QWEN35
+    int LT_SPLIT_LLAMA3
+    int LT_SPLIT_DIGITS
+    int LT_SPLIT_DIGIT_RUNS
+    int LT_SPLIT_EXTERNAL
+    int LT_SPLIT_PREFIX_SPACE
+    int LT_SPLIT_BYTE_LEVEL
     int LT_SPLIT_STEPS
-    int lt_pre_tokenize(const uint8_t* steps, size_t count, const lt_text* text, int32_t start, int32_t end,
+    int LT_EXTERNAL_FAILED
+    ctypedef struct lt_external_splitter:
+        int (*function)(void* context, const lt_character* characters, int32_t size, int32_t offset,
+                        lt_spans* out) noexcept
+        void* context
+    int lt_pre_tokenize(const lt_step* steps, size_t count, const lt_text* text, int32_t start, int32_t end,
                         lt_scratch* scratch)
+
+
+cdef extern from "bpe.h" nogil:
+    int LT_BPE_LEFT_MISSING
+    int LT_BPE_RIGHT_MISSING
+    int LT_BPE_MERGED_MISSING
+    int LT_BPE_SHORT_RIGHT
+    ctypedef struct lt_bpe_merge:
+        pass
+    ctypedef struct lt_bpe:
+        lt_bpe_merge* merges
+        bint byte_level
+        bint byte_fallback
+        int32_t unknown_id
+        bint fuse_unknown
+        bint ignore_merges
+        int32_t byte_ids[4][256]
+    ctypedef struct lt_bpe_token:
+        const uint8_t* data
+        int32_t length
+        int32_t id
+    ctypedef struct lt_bpe_pair:
+        const uint8_t* left
+        const uint8_t* right
+        int32_t left_length
+        int32_t right_length
+    ctypedef struct lt_bpe_source:
+        const lt_bpe_token* tokens
+        size_t token_count
+        const lt_bpe_pair* merges
+        size_t merge_count
+        const uint8_t* prefix
+        const uint8_t* suffix
+        int32_t prefix_length
+        int32_t suffix_length
+    int lt_bpe_build(lt_bpe* model, const lt_bpe_source* source, size_t* failed)
+    uint32_t lt_byte_character(uint8_t byte)
 
 
 cdef extern from "pipeline.h" nogil:
     int LT_MAX_STEPS
+    int LT_TRIM_BY_TEXT
+    ctypedef enum lt_model_kind:
+        LT_MODEL_WORDPIECE
+        LT_MODEL_BPE
+    ctypedef struct lt_trim:
+        uint16_t leading
+        uint16_t trailing
     ctypedef struct lt_wordpiece:
         lt_trie vocabulary
         int32_t continuation_root
@@ -116,9 +186,13 @@ cdef extern from "pipeline.h" nogil:
         lt_added_tokens normalized_added
         uint8_t* normalize_steps
         size_t normalize_count
-        uint8_t* split_steps
+        lt_step* split_steps
         size_t split_count
+        lt_model_kind kind
         lt_wordpiece model
+        lt_bpe bpe
+        lt_trim* trims
+        bint trim_keeps_prefix
     int lt_pipeline_finish(lt_pipeline* pipeline, lt_scratch* scratch)
     void lt_pipeline_free(lt_pipeline* pipeline)
     int lt_load(const lt_input* text, int32_t start, int32_t end, lt_scratch* scratch)
@@ -177,6 +251,17 @@ SPLIT_PUNCTUATION_REMOVED = LT_SPLIT_PUNCTUATION_REMOVED
 SPLIT_PUNCTUATION_CONTIGUOUS = LT_SPLIT_PUNCTUATION_CONTIGUOUS
 SPLIT_PUNCTUATION_TO_PREVIOUS = LT_SPLIT_PUNCTUATION_TO_PREVIOUS
 SPLIT_PUNCTUATION_TO_NEXT = LT_SPLIT_PUNCTUATION_TO_NEXT
+SPLIT_GPT2 = LT_SPLIT_GPT2
+SPLIT_QWEN2 = LT_SPLIT_QWEN2
+SPLIT_QWEN35 = LT_SPLIT_QWEN35
+SPLIT_LLAMA3 = LT_SPLIT_LLAMA3
+SPLIT_DIGITS = LT_SPLIT_DIGITS
+SPLIT_DIGIT_RUNS = LT_SPLIT_DIGIT_RUNS
+SPLIT_EXTERNAL = LT_SPLIT_EXTERNAL
+SPLIT_PREFIX_SPACE = LT_SPLIT_PREFIX_SPACE
+SPLIT_BYTE_LEVEL = LT_SPLIT_BYTE_LEVEL
+
+BYTE_CHARACTERS = "".join([chr(lt_byte_character(byte)) for byte in range(256)])
 
 ADDED_SINGLE_WORD = LT_ADDED_SINGLE_WORD
 ADDED_STRIP_LEFT = LT_ADDED_STRIP_LEFT
@@ -208,12 +293,19 @@ cdef object _new_array(Py_ssize_t rows, Py_ssize_t columns, int dtype):
     return cnp.PyArray_SimpleNew(2 if columns else 1, shape, dtype)
 
 
+cdef int _pass_on_error() except -1:
+    """Raise the exception that an external splitter left behind."""
+    return -1
+
+
 cdef _raise(int status, lt_batch* batch, Py_ssize_t max_tokens):
     if status == LT_LONE_SURROGATE:
         raise InvalidInputError(
             f"text {batch.failed_text} has a lone surrogate at character {batch.failed_character}, which no "
             "Unicode text contains; decode the bytes with errors='replace'"
         )
+    if status == LT_EXTERNAL_FAILED:
+        _pass_on_error()
     if status == LT_TRUNCATION_TOO_SHORT:
         raise InvalidInputError(
             f"text {batch.failed_text}: dropping every token of the side that may be cut does not reach the limit"
@@ -271,26 +363,88 @@ cdef class Template:
         PyMem_Free(self.parts)
 
 
+cdef int _split_outside(void* context, const lt_character* characters, int32_t size, int32_t offset,
+                        lt_spans* out) noexcept with gil:
+    """Call context, a function from a text to its words' ranges; an exception is left set for the door to pass on."""
+    try:
+        text = "".join([chr(characters[i].code_point) for i in range(size)])
+        for start, end in (<object>context)(text):
+            if not 0 <= start <= end <= size:
+                raise ValueError(f"a splitter gives the range {start} to {end} of {size} characters")
+            if start < end and lt_spans_push(out, offset + <int32_t>start, offset + <int32_t>end) != LT_OK:
+                raise MemoryError
+    except BaseException as error:
+        PyErr_SetObject(type(error), error)
+        return LT_EXTERNAL_FAILED
+    return LT_OK
+
+
+cdef inline bint _is_trimmed(Py_UCS4 character):
+    return character == 0x120 or lt_has(character, LT_UNICODE_WHITESPACE)
+
+
+cdef int _merge_sides(object merge, Py_ssize_t index, lt_bpe_pair* out) except -1:
+    """Point out at the two sides of a merge, written "left right" or ["left", "right"]."""
+    cdef Py_ssize_t size = 0
+    cdef const uint8_t* data
+    cdef const uint8_t* space
+    try:
+        if type(merge) is str:
+            data = <const uint8_t*>PyUnicode_AsUTF8AndSize(merge, &size)
+            space = <const uint8_t*>memchr(data, 32, size)
+            if space == NULL or memchr(space + 1, 32, size - (space + 1 - data)) != NULL:
+                raise TokenizerError(f"model.merges[{index}] is {merge[:60]!r}; expected two tokens with a space between")
+            out.left, out.left_length = data, <int32_t>(space - data)
+            out.right, out.right_length = space + 1, <int32_t>(size - (space + 1 - data))
+            return 0
+        if type(merge) is list and len(merge) == 2 and type(merge[0]) is str and type(merge[1]) is str:
+            out.left = <const uint8_t*>PyUnicode_AsUTF8AndSize(merge[0], &size)
+            out.left_length = <int32_t>size
+            out.right = <const uint8_t*>PyUnicode_AsUTF8AndSize(merge[1], &size)
+            out.right_length = <int32_t>size
+            return 0
+    except UnicodeEncodeError:
+        raise TokenizerError(f"model.merges[{index}] has a lone surrogate") from None
+    raise TokenizerError(f"model.merges[{index}] is {merge!r:.60}; expected two tokens")
+
+
 cdef class Pipeline:
-    """Normalizer, pre-tokenizer, WordPiece vocabulary and added tokens, ready to run; immutable once finished."""
+    """Normalizer, pre-tokenizer, a model and added tokens, ready to run; immutable once finished."""
 
     cdef lt_pipeline pipeline
     cdef object kept_alive  # the bytes that the pipeline points into
+    cdef lt_external_splitter* external_splitters
     cdef bint finished
 
-    def __cinit__(self, bytes normalize_steps, bytes split_steps):
+    def __cinit__(self, bytes normalize_steps, bytes split_steps, tuple external_splitters=()):
+        if split_steps.count(LT_SPLIT_EXTERNAL) != len(external_splitters):
+            raise ValueError("as many external splitters as steps of theirs are needed")
         memset(&self.pipeline, 0, sizeof(lt_pipeline))
         self.kept_alive = []
         for steps, limit in ((normalize_steps, LT_NORMALIZE_STEPS), (split_steps, LT_SPLIT_STEPS)):
             if len(steps) > LT_MAX_STEPS or any(step >= limit for step in steps):
                 raise ValueError(f"at most {LT_MAX_STEPS} known steps, got {list(steps)}")
         memcpy(self.pipeline.normalize_steps, <const char*>normalize_steps, len(normalize_steps))
-        memcpy(self.pipeline.split_steps, <const char*>split_steps, len(split_steps))
+        self.external_splitters = <lt_external_splitter*>PyMem_Malloc(
+            (len(external_splitters) + 1) * sizeof(lt_external_splitter)
+        )
+        if self.external_splitters == NULL:
+            raise MemoryError
+        self.kept_alive.append(external_splitters)
+        external = 0
+        for i, kind in enumerate(split_steps):
+            self.pipeline.split_steps[i].kind = kind
+            if kind == LT_SPLIT_EXTERNAL:
+                self.external_splitters[external].function = _split_outside
+                self.external_splitters[external].context = <void*>external_splitters[external]
+                self.pipeline.split_steps[i].argument = &self.external_splitters[external]
+                external += 1
         self.pipeline.normalize_count = len(normalize_steps)
         self.pipeline.split_count = len(split_steps)
 
     def __dealloc__(self):
         lt_pipeline_free(&self.pipeline)
+        PyMem_Free(self.external_splitters)
 
     cdef int _build(self, lt_trie* trie, dict values) except -1:
         """Build a trie from strings with their values."""
@@ -313,10 +467,93 @@ cdef class Pipeline:
             free(numbers)
         return 0
 
+    cdef int _check_no_model(self) except -1:
+        if self.pipeline.model.vocabulary.nodes != NULL or self.pipeline.bpe.merges != NULL:
+            raise ValueError("the model is set already")
+        return 0
+
+    def set_bpe(self, dict vocabulary, list merges, *, int unknown_id, str prefix, str suffix, bint fuse_unknown,
+                bint byte_fallback, bint ignore_merges, bint byte_level):
+        """Set the model: tokens with their ids, and merges in the order of their ranks; unknown_id -1 is none."""
+        self._check_no_model()
+        self.pipeline.kind = LT_MODEL_BPE
+        cdef lt_bpe* model = &self.pipeline.bpe
+        model.unknown_id = unknown_id
+        model.fuse_unknown = fuse_unknown
+        model.byte_fallback = byte_fallback
+        model.ignore_merges = ignore_merges
+        model.byte_level = byte_level
+        cdef lt_bpe_source source
+        cdef size_t failed = 0
+        cdef Py_ssize_t count = len(vocabulary), merge_count = len(merges), i = 0, size = 0
+        cdef lt_bpe_token* tokens = <lt_bpe_token*>malloc((count + 1) * sizeof(lt_bpe_token))
+        cdef lt_bpe_pair* pairs = <lt_bpe_pair*>malloc((merge_count + 1) * sizeof(lt_bpe_pair))
+        cdef bytes prefix_bytes = prefix.encode(), suffix_bytes = suffix.encode()
+        cdef int status
+        try:
+            if tokens == NULL or pairs == NULL:
+                raise MemoryError
+            for token, token_id in vocabulary.items():
+                tokens[i].data = <const uint8_t*>PyUnicode_AsUTF8AndSize(token, &size)
+                tokens[i].length = <int32_t>size
+                tokens[i].id = token_id
+                i += 1
+            for i in range(merge_count):
+                _merge_sides(merges[i], i, &pairs[i])
+            source.tokens, source.token_count = tokens, count
+            source.merges, source.merge_count = pairs, merge_count
+            source.prefix, source.prefix_length = <const uint8_t*><const char*>prefix_bytes, <int32_t>len(prefix_bytes)
+            source.suffix, source.suffix_length = <const uint8_t*><const char*>suffix_bytes, <int32_t>len(suffix_bytes)
+            with nogil:
+                status = lt_bpe_build(model, &source, &failed)
+        finally:
+            free(tokens)
+            free(pairs)
+        if status == LT_OK:
+            return
+        if status == LT_BPE_SHORT_RIGHT:
+            raise TokenizerError(f"model.merges[{failed}] is {merges[failed]!r:.60}: its right side is shorter than the prefix")
+        for wrong, part in (
+            (LT_BPE_LEFT_MISSING, "left side"), (LT_BPE_RIGHT_MISSING, "right side"), (LT_BPE_MERGED_MISSING, "result")
+        ):
+            if status == wrong:
+                raise TokenizerError(f"model.merges[{failed}] is {merges[failed]!r:.60}: its {part} is not in model.vocab")
+        raise MemoryError
+
+    def has_all_bytes(self):
+        """Say whether every byte is a token of a byte-level model, so that it knows every text."""
+        cdef int byte
+        for byte in range(256):
+            if any([self.pipeline.bpe.byte_ids[variant][byte] < 0 for variant in range(4)]):
+                return False
+        return bool(self.pipeline.bpe.byte_level)
+
+    def set_trimming(self, dict tokens, Py_ssize_t highest_id, by_text, bint keeps_prefix):
+        """Take white space out of the ranges of tokens (token -> id, up to highest_id); by_text: ids whose matches vary."""
+        cdef lt_trim* trims = <lt_trim*>calloc(highest_id + 1, sizeof(lt_trim))
+        cdef Py_ssize_t size, start, end
+        cdef int32_t token_id
+        if trims == NULL:
+            raise MemoryError
+        free(self.pipeline.trims)
+        self.pipeline.trims = trims
+        self.pipeline.trim_keeps_prefix = keeps_prefix
+        for token, number in tokens.items():
+            token_id = number
+            size = PyUnicode_GET_LENGTH(token)
+            start, end = 0, size
+            while start < size and _is_trimmed(PyUnicode_READ_CHAR(token, start)):
+                start += 1
+            while end > 0 and _is_trimmed(PyUnicode_READ_CHAR(token, end - 1)):
+                end -= 1
+            trims[token_id].leading = <uint16_t>start
+            trims[token_id].trailing = <uint16_t>(size - end)
+        for number in by_text:
+            trims[<int32_t>number].leading = LT_TRIM_BY_TEXT
+
     def set_wordpiece(self, dict vocabulary, Py_ssize_t unknown_id, str prefix, Py_ssize_t max_word_characters):
         """Set the model: non-empty pieces with their ids, and the prefix of continuing pieces."""
-        if self.pipeline.model.vocabulary.nodes != NULL:
-            raise ValueError("the model is set already")
+        self._check_no_model()
         self._build(&self.pipeline.model.vocabulary, vocabulary)
         cdef int32_t node = LT_TRIE_ROOT
         for byte in prefix.encode():
@@ -341,7 +578,7 @@ cdef class Pipeline:
 
     def finish(self, list raw_tokens, list normalized_tokens):
         """Set the added tokens, (content, id, flags) with distinct non-empty contents, and make the pipeline usable."""
-        if self.finished or self.pipeline.model.vocabulary.nodes == NULL:
+        if self.finished or (self.pipeline.model.vocabulary.nodes == NULL and self.pipeline.bpe.merges == NULL):
             raise ValueError("a pipeline is finished once, with a model")
         self._set_added(&self.pipeline.raw_added, raw_tokens)
         self._set_added(&self.pipeline.normalized_added, normalized_tokens)
@@ -354,20 +591,28 @@ cdef class Pipeline:
         self.finished = True
 
     def split(self, str text):
-        """Normalize and pre-tokenize text: the normalized text, each character's source, and the words' ranges."""
+        """Normalize and pre-tokenize text: the normalized text, each character's source, and the words' ranges.
+
+        Where a step of the pre-tokenizer changes the text, the words are ranges of the changed text.
+        """
         cdef lt_input view
         _describe(text, &view, 0)
         cdef lt_scratch scratch
         memset(&scratch, 0, sizeof(lt_scratch))
         cdef size_t i
+        cdef int status
         try:
             if (lt_load(&view, 0, view.length, &scratch) != LT_OK
-                    or lt_normalize(self.pipeline.normalize_steps, self.pipeline.normalize_count, &scratch) != LT_OK
-                    or lt_pre_tokenize(self.pipeline.split_steps, self.pipeline.split_count, &scratch.text, 0,
-                                       <int32_t>scratch.text.size, &scratch) != LT_OK):
+                    or lt_normalize(self.pipeline.normalize_steps, self.pipeline.normalize_count, &scratch) != LT_OK):
                 raise MemoryError
             normalized = "".join([chr(scratch.text.items[i].code_point) for i in range(scratch.text.size)])
             sources = [scratch.text.items[i].source for i in range(scratch.text.size)]
+            status = lt_pre_tokenize(self.pipeline.split_steps, self.pipeline.split_count, &scratch.text, 0,
+                                     <int32_t>scratch.text.size, &scratch)
+            if status == LT_EXTERNAL_FAILED:
+                _pass_on_error()
+            if status != LT_OK:
+                raise MemoryError
             words = [(scratch.spans.items[i].start, scratch.spans.items[i].end) for i in range(scratch.spans.size)]
             return normalized, sources, words
         finally:

@@ -14,6 +14,7 @@ from lattice_inference.tokenizer.limits import Padding, Truncation, parse_paddin
 from lattice_inference.tokenizer.models import Model, parse_model
 from lattice_inference.tokenizer.normalizers import parse_normalizer
 from lattice_inference.tokenizer.post_processors import PostProcessor, parse_post_processor
+from lattice_inference.tokenizer.pre_tokenizers import Steps as PreTokenizerSteps
 from lattice_inference.tokenizer.pre_tokenizers import parse_pre_tokenizer
 
 __all__ = ["TokenizerDefinition", "parse_definition"]
@@ -24,7 +25,7 @@ class TokenizerDefinition:
     """The five stages of a tokenizer, its added tokens with their ids, and the limits that its file states."""
 
     normalizer: tuple[int, ...]
-    pre_tokenizer: tuple[int, ...]
+    pre_tokenizer: PreTokenizerSteps
     model: Model
     post_processor: PostProcessor
     decoder: Decoder

@@ -24,4 +24,7 @@ typedef enum {
  * keeps the source index that Hugging Face's normalizers give it. */
 int lt_normalize(const uint8_t *steps, size_t count, lt_scratch *scratch);
 
+/* Returns whether characters start..end-1 are surely in normal form C: then NFC changes nothing. */
+bool lt_is_nfc(const lt_input *input, int32_t start, int32_t end);
+
 #endif
