@@ -32,7 +32,7 @@ typedef struct {
 
 typedef struct {
     lt_bpe_merge *merges; /* NULL: the model is not set */
-    size_t merge_mask;
+    size_t merge_mask, merge_count;
     uint64_t seed;
     int32_t *rank_ids; /* rank -> id of the token that the merge makes */
     bool byte_level;   /* units are bytes, else characters */
@@ -107,6 +107,20 @@ typedef struct {
     int32_t id, end, previous, next, rank;
 } lt_bpe_node;
 
+typedef struct {
+    uint64_t *items;
+    size_t size, capacity;
+} lt_bpe_heap;
+
+/* The places of one rank, in order: a list in lt_bpe_scratch.queued. */
+typedef struct {
+    int32_t first, last; /* -1: empty */
+} lt_bpe_queue;
+
+typedef struct {
+    int32_t position, next;
+} lt_bpe_queued;
+
 /* Buffers of one call, and the cache, which outlives it. */
 typedef struct lt_bpe_scratch {
     lt_bpe_cached *cache; /* [1 << LT_BPE_CACHE_BITS] */
@@ -118,8 +132,11 @@ typedef struct lt_bpe_scratch {
     size_t owners_capacity;
     lt_bpe_node *nodes;
     size_t nodes_capacity;
-    uint64_t *heap;
-    size_t heap_size, heap_capacity;
+    lt_bpe_heap heap;     /* rank << 32 | position */
+    lt_bpe_heap ranks;    /* those with a queue that is not empty */
+    lt_bpe_queue *queues; /* by rank; NULL until the first huge word */
+    lt_bpe_queued *queued;
+    size_t queued_size, queued_capacity;
 } lt_bpe_scratch;
 
 /* Takes a scratch of the model's, or makes one; NULL: no memory. */

@@ -132,6 +132,7 @@ static int build_merges(lt_bpe *model, const lt_bpe_source *source, const lt_str
         return LT_NO_MEMORY;
     memset(model->merges, -1, capacity * sizeof(lt_bpe_merge));
     model->merge_mask = capacity - 1;
+    model->merge_count = source->merge_count;
     model->seed = lt_hash_seed();
     uint8_t *joined = NULL;
     int32_t low, high;
