@@ -1,14 +1,18 @@
 """The door to the tokenizers' C code: checks and holds Python objects, drops the GIL, calls."""
 
+import sys
+
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND
-from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.stdint cimport SIZE_MAX, int32_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 cimport numpy as cnp
 
-from lattice_inference.errors import InvalidInputError
+import numpy as np
+
+from lattice_inference.errors import InvalidInputError, TokenizerError
 
 cnp.import_array()
 
@@ -26,6 +30,8 @@ cdef extern from "unicode.h":
 
 cdef extern from "text.h" nogil:
     int LT_OK
+    int LT_NO_UNKNOWN
+    int LT_TEXT_TOO_LONG
     ctypedef struct lt_input:
         const void* data
         int32_t length
@@ -49,6 +55,7 @@ cdef extern from "text.h" nogil:
     ctypedef struct lt_scratch:
         lt_text text
         lt_spans spans
+        const lt_text* words
     void lt_scratch_free(lt_scratch* scratch)
 
 
@@ -75,6 +82,22 @@ cdef extern from "added_tokens.h" nogil:
         uint8_t* can_start
 
 
+cdef extern from "step.h" nogil:
+    ctypedef struct lt_step:
+        uint8_t kind
+        const void* argument
+
+
+cdef extern from "unigram.h" nogil:
+    ctypedef struct lt_unigram:
+        const lt_trie_node* nodes
+        const double* scores
+        double unknown_score
+        int32_t unknown_id
+        bint byte_fallback
+        int32_t* byte_ids
+
+
 cdef extern from "normalize.h" nogil:
     int LT_NORMALIZE_CLEAN
     int LT_NORMALIZE_SPACE_CJK
@@ -87,8 +110,12 @@ cdef extern from "normalize.h" nogil:
     int LT_NORMALIZE_LOWERCASE
     int LT_NORMALIZE_STRIP_LEFT
     int LT_NORMALIZE_STRIP_RIGHT
+    int LT_NORMALIZE_NMT
+    int LT_NORMALIZE_PRECOMPILED
+    int LT_NORMALIZE_REPLACE
+    int LT_NORMALIZE_PREPEND
     int LT_NORMALIZE_STEPS
-    int lt_normalize(const uint8_t* steps, size_t count, lt_scratch* scratch)
+    int lt_normalize(const lt_step* steps, size_t count, lt_scratch* scratch)
 
 
 cdef extern from "pre_tokenize.h" nogil:
@@ -99,13 +126,17 @@ cdef extern from "pre_tokenize.h" nogil:
     int LT_SPLIT_PUNCTUATION_CONTIGUOUS
     int LT_SPLIT_PUNCTUATION_TO_PREVIOUS
     int LT_SPLIT_PUNCTUATION_TO_NEXT
+    int LT_SPLIT_METASPACE
     int LT_SPLIT_STEPS
-    int lt_pre_tokenize(const uint8_t* steps, size_t count, const lt_text* text, int32_t start, int32_t end,
+    int lt_pre_tokenize(const lt_step* steps, size_t count, const lt_text* text, int32_t start, int32_t end,
                         lt_scratch* scratch)
 
 
 cdef extern from "pipeline.h" nogil:
     int LT_MAX_STEPS
+    ctypedef enum lt_model_kind:
+        LT_MODEL_WORDPIECE
+        LT_MODEL_UNIGRAM
     ctypedef struct lt_wordpiece:
         lt_trie vocabulary
         int32_t continuation_root
@@ -114,11 +145,13 @@ cdef extern from "pipeline.h" nogil:
     ctypedef struct lt_pipeline:
         lt_added_tokens raw_added
         lt_added_tokens normalized_added
-        uint8_t* normalize_steps
+        lt_step* normalize_steps
         size_t normalize_count
-        uint8_t* split_steps
+        lt_step* split_steps
         size_t split_count
+        lt_model_kind kind
         lt_wordpiece model
+        lt_unigram unigram
     int lt_pipeline_finish(lt_pipeline* pipeline, lt_scratch* scratch)
     void lt_pipeline_free(lt_pipeline* pipeline)
     int lt_load(const lt_input* text, int32_t start, int32_t end, lt_scratch* scratch)
@@ -218,6 +251,12 @@ cdef _raise(int status, lt_batch* batch, Py_ssize_t max_tokens):
         raise InvalidInputError(
             f"text {batch.failed_text}: dropping every token of the side that may be cut does not reach the limit"
         )
+    if status == LT_NO_UNKNOWN:
+        raise InvalidInputError(
+            f"text {batch.failed_text} has a character that is in no piece, and the tokenizer has no unknown token"
+        )
+    if status == LT_TEXT_TOO_LONG:
+        raise InvalidInputError(f"text {batch.failed_text} has more than 2,147,483,647 characters once normalized: split it")
     if status == LT_TOO_MANY_TOKENS:
         raise InvalidInputError("the texts have more than 2,147,483,647 tokens together; split them")
     if status == LT_NO_ROOM:
@@ -248,6 +287,9 @@ cdef tuple _arrays(lt_batch* batch, bint want_offsets):
     return ids, offsets, type_ids
 
 
+include "piece_table.pxi"
+
+
 cdef class Template:
     """Where special tokens stand around one text or a pair, with the token types."""
 
@@ -272,20 +314,21 @@ cdef class Template:
 
 
 cdef class Pipeline:
-    """Normalizer, pre-tokenizer, WordPiece vocabulary and added tokens, ready to run; immutable once finished."""
+    """Normalizer, pre-tokenizer, model and added tokens, ready to run; immutable once finished.
+
+    A step is one of this module's constants, or a tuple of one and what it works with.
+    """
 
     cdef lt_pipeline pipeline
-    cdef object kept_alive  # the bytes that the pipeline points into
+    cdef list kept_alive  # what the pipeline points into
     cdef bint finished
+    cdef bint has_model
 
-    def __cinit__(self, bytes normalize_steps, bytes split_steps):
+    def __cinit__(self, normalize_steps, split_steps):
         memset(&self.pipeline, 0, sizeof(lt_pipeline))
         self.kept_alive = []
-        for steps, limit in ((normalize_steps, LT_NORMALIZE_STEPS), (split_steps, LT_SPLIT_STEPS)):
-            if len(steps) > LT_MAX_STEPS or any(step >= limit for step in steps):
-                raise ValueError(f"at most {LT_MAX_STEPS} known steps, got {list(steps)}")
-        memcpy(self.pipeline.normalize_steps, <const char*>normalize_steps, len(normalize_steps))
-        memcpy(self.pipeline.split_steps, <const char*>split_steps, len(split_steps))
+        _set_steps(self.pipeline.normalize_steps, normalize_steps, True, self.kept_alive)
+        _set_steps(self.pipeline.split_steps, split_steps, False, self.kept_alive)
         self.pipeline.normalize_count = len(normalize_steps)
         self.pipeline.split_count = len(split_steps)
 
@@ -313,10 +356,30 @@ cdef class Pipeline:
             free(numbers)
         return 0
 
+    cdef int _take_model(self, lt_model_kind kind) except -1:
+        if self.has_model:
+            raise ValueError("the model is set already")
+        self.has_model = True
+        self.pipeline.kind = kind
+        return 0
+
+    def set_unigram(self, PieceTable pieces not None, Py_ssize_t unknown_id, double unknown_score, bint byte_fallback):
+        """Set the model: the pieces, the id (-1: none) and the score of an unknown token."""
+        if not -1 <= unknown_id < len(pieces):
+            raise ValueError(f"unknown id {unknown_id} among {len(pieces)} pieces")
+        self._take_model(LT_MODEL_UNIGRAM)
+        self.kept_alive.append(pieces)
+        self.pipeline.unigram.nodes = pieces.pieces.trie.nodes
+        self.pipeline.unigram.scores = pieces.pieces.scores
+        self.pipeline.unigram.unknown_id = <int32_t>unknown_id
+        self.pipeline.unigram.unknown_score = unknown_score
+        self.pipeline.unigram.byte_fallback = byte_fallback
+        for byte in range(256):
+            self.pipeline.unigram.byte_ids[byte] = pieces.get(f"<0x{byte:02X}>", -1)
+
     def set_wordpiece(self, dict vocabulary, Py_ssize_t unknown_id, str prefix, Py_ssize_t max_word_characters):
         """Set the model: non-empty pieces with their ids, and the prefix of continuing pieces."""
-        if self.pipeline.model.vocabulary.nodes != NULL:
-            raise ValueError("the model is set already")
+        self._take_model(LT_MODEL_WORDPIECE)
         self._build(&self.pipeline.model.vocabulary, vocabulary)
         cdef int32_t node = LT_TRIE_ROOT
         for byte in prefix.encode():
@@ -341,7 +404,7 @@ cdef class Pipeline:
 
     def finish(self, list raw_tokens, list normalized_tokens):
         """Set the added tokens, (content, id, flags) with distinct non-empty contents, and make the pipeline usable."""
-        if self.finished or self.pipeline.model.vocabulary.nodes == NULL:
+        if self.finished or not self.has_model:
             raise ValueError("a pipeline is finished once, with a model")
         self._set_added(&self.pipeline.raw_added, raw_tokens)
         self._set_added(&self.pipeline.normalized_added, normalized_tokens)
@@ -353,8 +416,23 @@ cdef class Pipeline:
             raise MemoryError
         self.finished = True
 
+    def normalize(self, str text):
+        """Return the normalized text."""
+        cdef lt_input view
+        _describe(text, &view, 0)
+        cdef lt_scratch scratch
+        memset(&scratch, 0, sizeof(lt_scratch))
+        cdef size_t i
+        try:
+            if (lt_load(&view, 0, view.length, &scratch) != LT_OK
+                    or lt_normalize(self.pipeline.normalize_steps, self.pipeline.normalize_count, &scratch) != LT_OK):
+                raise MemoryError
+            return "".join([chr(scratch.text.items[i].code_point) for i in range(scratch.text.size)])
+        finally:
+            lt_scratch_free(&scratch)
+
     def split(self, str text):
-        """Normalize and pre-tokenize text: the normalized text, each character's source, and the words' ranges."""
+        """Normalize and pre-tokenize text: the text so changed, each character's source, and the words' ranges in it."""
         cdef lt_input view
         _describe(text, &view, 0)
         cdef lt_scratch scratch
@@ -366,8 +444,8 @@ cdef class Pipeline:
                     or lt_pre_tokenize(self.pipeline.split_steps, self.pipeline.split_count, &scratch.text, 0,
                                        <int32_t>scratch.text.size, &scratch) != LT_OK):
                 raise MemoryError
-            normalized = "".join([chr(scratch.text.items[i].code_point) for i in range(scratch.text.size)])
-            sources = [scratch.text.items[i].source for i in range(scratch.text.size)]
+            normalized = "".join([chr(scratch.words.items[i].code_point) for i in range(scratch.words.size)])
+            sources = [scratch.words.items[i].source for i in range(scratch.words.size)]
             words = [(scratch.spans.items[i].start, scratch.spans.items[i].end) for i in range(scratch.spans.size)]
             return normalized, sources, words
         finally:

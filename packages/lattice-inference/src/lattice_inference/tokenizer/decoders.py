@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.tokenizer.fields import Fields, component_type
+from lattice_inference.tokenizer.metaspace import parse_metaspace_decoder
 
 __all__ = ["Decoder", "SpaceDecoder", "WordPieceDecoder", "parse_decoder"]
 
@@ -65,9 +67,16 @@ def parse_decoder(value: object, where: str = "decoder") -> Decoder:
     if value is None:
         return SpaceDecoder()
     kind = component_type(value, where)
-    if kind != "WordPiece":
-        raise UnsupportedError(f"{where} is a {kind!r} decoder; supported is WordPiece")
+    if kind not in _PARSERS:
+        raise UnsupportedError(f"{where} is a {kind!r} decoder; supported are {', '.join(sorted(_PARSERS))}")
     fields = Fields(value, where)
-    decoder = WordPieceDecoder(prefix=fields.string("prefix"), cleanup=fields.boolean("cleanup"))
+    decoder = _PARSERS[kind](fields)
     fields.finish()
     return decoder
+
+
+def _wordpiece(fields: Fields) -> Decoder:
+    return WordPieceDecoder(prefix=fields.string("prefix"), cleanup=fields.boolean("cleanup"))
+
+
+_PARSERS: dict[str, Callable[[Fields], Decoder]] = {"Metaspace": parse_metaspace_decoder, "WordPiece": _wordpiece}

@@ -15,6 +15,7 @@ from lattice_inference.tokenizer.models import Model, parse_model
 from lattice_inference.tokenizer.normalizers import parse_normalizer
 from lattice_inference.tokenizer.post_processors import PostProcessor, parse_post_processor
 from lattice_inference.tokenizer.pre_tokenizers import parse_pre_tokenizer
+from lattice_inference.tokenizer.replacements import Step
 
 __all__ = ["TokenizerDefinition", "parse_definition"]
 
@@ -23,8 +24,8 @@ __all__ = ["TokenizerDefinition", "parse_definition"]
 class TokenizerDefinition:
     """The five stages of a tokenizer, its added tokens with their ids, and the limits that its file states."""
 
-    normalizer: tuple[int, ...]
-    pre_tokenizer: tuple[int, ...]
+    normalizer: tuple[Step, ...]
+    pre_tokenizer: tuple[Step, ...]
     model: Model
     post_processor: PostProcessor
     decoder: Decoder

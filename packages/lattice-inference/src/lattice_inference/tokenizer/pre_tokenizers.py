@@ -7,10 +7,12 @@ from collections.abc import Callable
 from lattice_inference.errors import TokenizerError, UnsupportedError
 from lattice_inference.tokenizer import _tokenizer as native
 from lattice_inference.tokenizer.fields import Fields, component_type
+from lattice_inference.tokenizer.metaspace import parse_metaspace
+from lattice_inference.tokenizer.replacements import Step
 
 __all__ = ["BERT_PRE_TOKENIZER", "parse_pre_tokenizer"]
 
-Steps = tuple[int, ...]
+Steps = tuple[Step, ...]
 
 BERT_PRE_TOKENIZER: Steps = (native.SPLIT_WHITESPACE, native.SPLIT_PUNCTUATION_ISOLATED)
 
@@ -52,6 +54,7 @@ def _sequence(fields: Fields) -> Steps:
 
 _PARSERS: dict[str, Callable[[Fields], Steps]] = {
     "BertPreTokenizer": lambda fields: BERT_PRE_TOKENIZER,
+    "Metaspace": parse_metaspace,
     "Punctuation": _punctuation,
     "Sequence": _sequence,
     "Whitespace": lambda fields: (native.SPLIT_WORD_RUNS,),

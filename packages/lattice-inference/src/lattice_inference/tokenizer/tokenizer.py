@@ -15,6 +15,8 @@ from lattice_inference.tokenizer.definition import TokenizerDefinition
 from lattice_inference.tokenizer.encoding import Encoding, PackedEncoding
 from lattice_inference.tokenizer.limits import Truncation
 from lattice_inference.tokenizer.post_processors import PostProcessor
+from lattice_inference.tokenizer.unigram import UNKNOWN_PENALTY, Unigram
+from lattice_inference.tokenizer.wordpiece import WordPiece
 
 __all__ = ["Tokenizer"]
 
@@ -51,10 +53,9 @@ class Tokenizer:
         self._templates = _templates(processor)
         self._bare_templates = _templates(processor.without_special_tokens())
         added = definition.added_token_ids
-        self._ids = {**definition.model.vocabulary, **added}
-        self._tokens: list[str | None] = [None] * (definition.highest_id + 1)
-        for token, token_id in self._ids.items():
-            self._tokens[token_id] = token
+        self._vocabulary = definition.model.vocabulary
+        self._added = added
+        self._tokens = _tokens_by_id(definition)
         self._special_ids = frozenset(added[token.content] for token in definition.added_tokens if token.special)
         self._rendered: dict[int, str] = {}
 
@@ -67,15 +68,19 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """The number of tokens, added tokens included."""
-        return len(self._ids)
+        return len(self._vocabulary) + sum(token not in self._vocabulary for token in self._added)
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of ``token``, or ``None`` if there is no such token."""
-        return self._ids.get(token)
+        token_id = self._added.get(token)
+        return self._vocabulary.get(token) if token_id is None else token_id
 
     def id_to_token(self, token_id: int) -> str | None:
         """Return the token with the id ``token_id``, or ``None`` if there is none."""
-        return self._tokens[token_id] if 0 <= token_id < len(self._tokens) else None
+        token = self._tokens.get(token_id)
+        if token is None and isinstance(self._vocabulary, native.PieceTable):
+            return self._vocabulary.piece(token_id)
+        return token
 
     def special_token_count(self, *, pair: bool = False) -> int:
         """Return how many special tokens the template puts around a text, or around a pair."""
@@ -157,7 +162,7 @@ class Tokenizer:
                 token_id = -1
             token = self.id_to_token(token_id)
             if token is None:
-                raise InvalidInputError(f"no token has the id {given!r}; ids go from 0 to {len(self._tokens) - 1}")
+                raise InvalidInputError(f"no token has the id {given!r}; ids go from 0 to {self._definition.highest_id}")
             if skip_special_tokens and token_id in self._special_ids:
                 continue
             if parts:
@@ -239,10 +244,16 @@ def _templates(processor: PostProcessor) -> tuple[native.Template, native.Templa
     return build(False), build(True)
 
 
-def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
-    """Compile a definition for the C code."""
-    model = definition.model
-    pipeline = native.Pipeline(bytes(definition.normalizer), bytes(definition.pre_tokenizer))
+def _tokens_by_id(definition: TokenizerDefinition) -> dict[int, str]:
+    """Return the tokens by their ids, without those that a table of pieces can tell."""
+    tokens: dict[int, str] = {}
+    if isinstance(definition.model.vocabulary, dict):
+        tokens.update((token_id, token) for token, token_id in definition.model.vocabulary.items())
+    tokens.update((token_id, token) for token, token_id in definition.added_token_ids.items())
+    return tokens
+
+
+def _set_wordpiece(pipeline: native.Pipeline, model: WordPiece) -> None:
     pieces = model.vocabulary
     if "" in pieces:  # the empty string can be in a file and have an id, but is never a piece
         pieces = {token: token_id for token, token_id in pieces.items() if token}
@@ -252,6 +263,18 @@ def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
         model.prefix,
         min(model.max_word_characters, native.MAX_TEXT_CHARACTERS),
     )
+
+
+def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
+    """Compile a definition for the C code."""
+    model = definition.model
+    pipeline = native.Pipeline(definition.normalizer, definition.pre_tokenizer)
+    if isinstance(model, Unigram):
+        unknown_id = -1 if model.unknown_id is None else model.unknown_id
+        unknown_score = model.vocabulary.lowest_score - UNKNOWN_PENALTY
+        pipeline.set_unigram(model.vocabulary, unknown_id, unknown_score, model.byte_fallback)
+    else:
+        _set_wordpiece(pipeline, model)
     ids = definition.added_token_ids
     raw: list[tuple[str, int, int]] = []
     normalized: dict[str, tuple[str, int, int]] = {}
@@ -260,7 +283,7 @@ def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
         if not token.normalized:
             raw.append((token.content, ids[token.content], token.flags))
             continue
-        content = pipeline.split(token.content)[0]
+        content = pipeline.normalize(token.content)
         if not content:
             raise UnsupportedError(f"the added token {token.content!r} is nothing once normalized, so it is everywhere")
         normalized.setdefault(content, (content, ids[token.content], token.flags))

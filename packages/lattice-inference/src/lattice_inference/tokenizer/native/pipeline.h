@@ -6,19 +6,25 @@
 #include "normalize.h"
 #include "pre_tokenize.h"
 #include "text.h"
+#include "unigram.h"
 #include "wordpiece.h"
 
 enum { LT_MAX_STEPS = 64 };
+
+/* Which model a pipeline has. */
+typedef enum { LT_MODEL_WORDPIECE, LT_MODEL_UNIGRAM } lt_model_kind;
 
 /* Immutable once built, so any number of threads may use one. */
 typedef struct {
     lt_added_tokens raw_added;        /* searched in the text as it is */
     lt_added_tokens normalized_added; /* searched in the normalized text */
-    uint8_t normalize_steps[LT_MAX_STEPS];
+    lt_step normalize_steps[LT_MAX_STEPS];
     size_t normalize_count;
-    uint8_t split_steps[LT_MAX_STEPS];
+    lt_step split_steps[LT_MAX_STEPS];
     size_t split_count;
+    lt_model_kind kind;
     lt_wordpiece model;
+    lt_unigram unigram;
     bool has_ascii_path;
     lt_ascii_character ascii[128];
 } lt_pipeline;

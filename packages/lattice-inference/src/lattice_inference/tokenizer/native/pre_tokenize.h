@@ -2,6 +2,7 @@
 #ifndef LT_PRE_TOKENIZE_H
 #define LT_PRE_TOKENIZE_H
 
+#include "step.h"
 #include "text.h"
 
 /* One way of splitting; pre_tokenizers.py turns a tokenizer.json's pre_tokenizer into a list of these. */
@@ -13,11 +14,13 @@ typedef enum {
     LT_SPLIT_PUNCTUATION_CONTIGUOUS,  /* runs of punctuation */
     LT_SPLIT_PUNCTUATION_TO_PREVIOUS, /* a punctuation character ends the word before it */
     LT_SPLIT_PUNCTUATION_TO_NEXT,     /* a punctuation character begins the word after it */
+    LT_SPLIT_METASPACE,               /* spaces become visible characters; argument: lt_metaspace */
     LT_SPLIT_STEPS,
 } lt_split_step;
 
-/* Splits the characters start..end-1 of text into scratch->spans; each step splits the spans of the one before. */
-int lt_pre_tokenize(const uint8_t *steps, size_t count, const lt_text *text, int32_t start, int32_t end,
+/* Splits the characters start..end-1 of text into scratch->spans, which point into scratch->words; each step splits the
+ * spans of the one before. */
+int lt_pre_tokenize(const lt_step *steps, size_t count, const lt_text *text, int32_t start, int32_t end,
                     lt_scratch *scratch);
 
 #endif
