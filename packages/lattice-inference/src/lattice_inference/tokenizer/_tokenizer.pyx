@@ -1,12 +1,16 @@
 """The door to the tokenizers' C code: checks and holds Python objects, drops the GIL, calls."""
 
+import sys
+
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND
-from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport SIZE_MAX, int32_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcpy, memset
 
 cimport numpy as cnp
+
+import numpy as np
 
 from lattice_inference.errors import InvalidInputError, TokenizerError
 
@@ -37,6 +41,8 @@ cdef extern from "step.h" nogil:
 
 cdef extern from "text.h" nogil:
     int LT_OK
+    int LT_NO_UNKNOWN
+    int LT_TEXT_TOO_LONG
     ctypedef struct lt_input:
         const void* data
         int32_t length
@@ -60,6 +66,7 @@ cdef extern from "text.h" nogil:
     ctypedef struct lt_scratch:
         lt_text text
         lt_spans spans
+        const lt_text* words
     void lt_scratch_free(lt_scratch* scratch)
     int lt_spans_push(lt_spans* spans, int32_t start, int32_t end)
 
@@ -87,6 +94,22 @@ cdef extern from "added_tokens.h" nogil:
         uint8_t* can_start
 
 
+cdef extern from "step.h" nogil:
+    ctypedef struct lt_step:
+        uint8_t kind
+        const void* argument
+
+
+cdef extern from "unigram.h" nogil:
+    ctypedef struct lt_unigram:
+        const lt_trie_node* nodes
+        const double* scores
+        double unknown_score
+        int32_t unknown_id
+        bint byte_fallback
+        int32_t* byte_ids
+
+
 cdef extern from "normalize.h" nogil:
     int LT_NORMALIZE_CLEAN
     int LT_NORMALIZE_SPACE_CJK
@@ -99,8 +122,12 @@ cdef extern from "normalize.h" nogil:
     int LT_NORMALIZE_LOWERCASE
     int LT_NORMALIZE_STRIP_LEFT
     int LT_NORMALIZE_STRIP_RIGHT
+    int LT_NORMALIZE_NMT
+    int LT_NORMALIZE_PRECOMPILED
+    int LT_NORMALIZE_REPLACE
+    int LT_NORMALIZE_PREPEND
     int LT_NORMALIZE_STEPS
-    int lt_normalize(const uint8_t* steps, size_t count, lt_scratch* scratch)
+    int lt_normalize(const lt_step* steps, size_t count, lt_scratch* scratch)
 
 
 cdef extern from "pre_tokenize.h" nogil:
@@ -111,6 +138,7 @@ cdef extern from "pre_tokenize.h" nogil:
     int LT_SPLIT_PUNCTUATION_CONTIGUOUS
     int LT_SPLIT_PUNCTUATION_TO_PREVIOUS
     int LT_SPLIT_PUNCTUATION_TO_NEXT
+    int LT_SPLIT_METASPACE
     int LT_SPLIT_GPT2
     int LT_SPLIT_QWEN2
     int LT_SPLIT_QWEN35
@@ -130,41 +158,7 @@ cdef extern from "pre_tokenize.h" nogil:
                         lt_scratch* scratch)
 
 
-cdef extern from "bpe.h" nogil:
-    int LT_BPE_LEFT_MISSING
-    int LT_BPE_RIGHT_MISSING
-    int LT_BPE_MERGED_MISSING
-    int LT_BPE_SHORT_RIGHT
-    ctypedef struct lt_bpe_merge:
-        pass
-    ctypedef struct lt_bpe:
-        lt_bpe_merge* merges
-        bint byte_level
-        bint byte_fallback
-        int32_t unknown_id
-        bint fuse_unknown
-        bint ignore_merges
-        int32_t byte_ids[4][256]
-    ctypedef struct lt_bpe_token:
-        const uint8_t* data
-        int32_t length
-        int32_t id
-    ctypedef struct lt_bpe_pair:
-        const uint8_t* left
-        const uint8_t* right
-        int32_t left_length
-        int32_t right_length
-    ctypedef struct lt_bpe_source:
-        const lt_bpe_token* tokens
-        size_t token_count
-        const lt_bpe_pair* merges
-        size_t merge_count
-        const uint8_t* prefix
-        const uint8_t* suffix
-        int32_t prefix_length
-        int32_t suffix_length
-    int lt_bpe_build(lt_bpe* model, const lt_bpe_source* source, size_t* failed)
-    uint32_t lt_byte_character(uint8_t byte)
+include "bpe_model.pxi"
 
 
 cdef extern from "pipeline.h" nogil:
@@ -172,6 +166,7 @@ cdef extern from "pipeline.h" nogil:
     int LT_TRIM_BY_TEXT
     ctypedef enum lt_model_kind:
         LT_MODEL_WORDPIECE
+        LT_MODEL_UNIGRAM
         LT_MODEL_BPE
     ctypedef struct lt_trim:
         uint16_t leading
@@ -184,7 +179,7 @@ cdef extern from "pipeline.h" nogil:
     ctypedef struct lt_pipeline:
         lt_added_tokens raw_added
         lt_added_tokens normalized_added
-        uint8_t* normalize_steps
+        lt_step* normalize_steps
         size_t normalize_count
         lt_step* split_steps
         size_t split_count
@@ -193,6 +188,7 @@ cdef extern from "pipeline.h" nogil:
         lt_bpe bpe
         lt_trim* trims
         bint trim_keeps_prefix
+        lt_unigram unigram
     int lt_pipeline_finish(lt_pipeline* pipeline, lt_scratch* scratch)
     void lt_pipeline_free(lt_pipeline* pipeline)
     int lt_load(const lt_input* text, int32_t start, int32_t end, lt_scratch* scratch)
@@ -310,6 +306,12 @@ cdef _raise(int status, lt_batch* batch, Py_ssize_t max_tokens):
         raise InvalidInputError(
             f"text {batch.failed_text}: dropping every token of the side that may be cut does not reach the limit"
         )
+    if status == LT_NO_UNKNOWN:
+        raise InvalidInputError(
+            f"text {batch.failed_text} has a character that is in no piece, and the tokenizer has no unknown token"
+        )
+    if status == LT_TEXT_TOO_LONG:
+        raise InvalidInputError(f"text {batch.failed_text} has more than 2,147,483,647 characters once normalized: split it")
     if status == LT_TOO_MANY_TOKENS:
         raise InvalidInputError("the texts have more than 2,147,483,647 tokens together; split them")
     if status == LT_NO_ROOM:
@@ -340,6 +342,25 @@ cdef tuple _arrays(lt_batch* batch, bint want_offsets):
     return ids, offsets, type_ids
 
 
+cdef int _split_outside(void* context, const lt_character* characters, int32_t size, int32_t offset,
+                        lt_spans* out) noexcept with gil:
+    """Call context, a function from a text to its words' ranges; an exception is left set for the door to pass on."""
+    try:
+        text = "".join([chr(characters[i].code_point) for i in range(size)])
+        for start, end in (<object>context)(text):
+            if not 0 <= start <= end <= size:
+                raise ValueError(f"a splitter gives the range {start} to {end} of {size} characters")
+            if start < end and lt_spans_push(out, offset + <int32_t>start, offset + <int32_t>end) != LT_OK:
+                raise MemoryError
+    except BaseException as error:
+        PyErr_SetObject(type(error), error)
+        return LT_EXTERNAL_FAILED
+    return LT_OK
+
+
+include "piece_table.pxi"
+
+
 cdef class Template:
     """Where special tokens stand around one text or a pair, with the token types."""
 
@@ -363,88 +384,31 @@ cdef class Template:
         PyMem_Free(self.parts)
 
 
-cdef int _split_outside(void* context, const lt_character* characters, int32_t size, int32_t offset,
-                        lt_spans* out) noexcept with gil:
-    """Call context, a function from a text to its words' ranges; an exception is left set for the door to pass on."""
-    try:
-        text = "".join([chr(characters[i].code_point) for i in range(size)])
-        for start, end in (<object>context)(text):
-            if not 0 <= start <= end <= size:
-                raise ValueError(f"a splitter gives the range {start} to {end} of {size} characters")
-            if start < end and lt_spans_push(out, offset + <int32_t>start, offset + <int32_t>end) != LT_OK:
-                raise MemoryError
-    except BaseException as error:
-        PyErr_SetObject(type(error), error)
-        return LT_EXTERNAL_FAILED
-    return LT_OK
-
-
 cdef inline bint _is_trimmed(Py_UCS4 character):
     return character == 0x120 or lt_has(character, LT_UNICODE_WHITESPACE)
 
 
-cdef int _merge_sides(object merge, Py_ssize_t index, lt_bpe_pair* out) except -1:
-    """Point out at the two sides of a merge, written "left right" or ["left", "right"]."""
-    cdef Py_ssize_t size = 0
-    cdef const uint8_t* data
-    cdef const uint8_t* space
-    try:
-        if type(merge) is str:
-            data = <const uint8_t*>PyUnicode_AsUTF8AndSize(merge, &size)
-            space = <const uint8_t*>memchr(data, 32, size)
-            if space == NULL or memchr(space + 1, 32, size - (space + 1 - data)) != NULL:
-                raise TokenizerError(f"model.merges[{index}] is {merge[:60]!r}; expected two tokens with a space between")
-            out.left, out.left_length = data, <int32_t>(space - data)
-            out.right, out.right_length = space + 1, <int32_t>(size - (space + 1 - data))
-            return 0
-        if type(merge) is list and len(merge) == 2 and type(merge[0]) is str and type(merge[1]) is str:
-            out.left = <const uint8_t*>PyUnicode_AsUTF8AndSize(merge[0], &size)
-            out.left_length = <int32_t>size
-            out.right = <const uint8_t*>PyUnicode_AsUTF8AndSize(merge[1], &size)
-            out.right_length = <int32_t>size
-            return 0
-    except UnicodeEncodeError:
-        raise TokenizerError(f"model.merges[{index}] has a lone surrogate") from None
-    raise TokenizerError(f"model.merges[{index}] is {merge!r:.60}; expected two tokens")
-
-
 cdef class Pipeline:
-    """Normalizer, pre-tokenizer, a model and added tokens, ready to run; immutable once finished."""
+    """Normalizer, pre-tokenizer, model and added tokens, ready to run; immutable once finished.
+
+    A step is one of this module's constants, or a tuple of one and what it works with.
+    """
 
     cdef lt_pipeline pipeline
-    cdef object kept_alive  # the bytes that the pipeline points into
-    cdef lt_external_splitter* external_splitters
+    cdef list kept_alive  # what the pipeline points into
     cdef bint finished
+    cdef bint has_model
 
-    def __cinit__(self, bytes normalize_steps, bytes split_steps, tuple external_splitters=()):
-        if split_steps.count(LT_SPLIT_EXTERNAL) != len(external_splitters):
-            raise ValueError("as many external splitters as steps of theirs are needed")
+    def __cinit__(self, normalize_steps, split_steps):
         memset(&self.pipeline, 0, sizeof(lt_pipeline))
         self.kept_alive = []
-        for steps, limit in ((normalize_steps, LT_NORMALIZE_STEPS), (split_steps, LT_SPLIT_STEPS)):
-            if len(steps) > LT_MAX_STEPS or any(step >= limit for step in steps):
-                raise ValueError(f"at most {LT_MAX_STEPS} known steps, got {list(steps)}")
-        memcpy(self.pipeline.normalize_steps, <const char*>normalize_steps, len(normalize_steps))
-        self.external_splitters = <lt_external_splitter*>PyMem_Malloc(
-            (len(external_splitters) + 1) * sizeof(lt_external_splitter)
-        )
-        if self.external_splitters == NULL:
-            raise MemoryError
-        self.kept_alive.append(external_splitters)
-        external = 0
-        for i, kind in enumerate(split_steps):
-            self.pipeline.split_steps[i].kind = kind
-            if kind == LT_SPLIT_EXTERNAL:
-                self.external_splitters[external].function = _split_outside
-                self.external_splitters[external].context = <void*>external_splitters[external]
-                self.pipeline.split_steps[i].argument = &self.external_splitters[external]
-                external += 1
+        _set_steps(self.pipeline.normalize_steps, normalize_steps, True, self.kept_alive)
+        _set_steps(self.pipeline.split_steps, split_steps, False, self.kept_alive)
         self.pipeline.normalize_count = len(normalize_steps)
         self.pipeline.split_count = len(split_steps)
 
     def __dealloc__(self):
         lt_pipeline_free(&self.pipeline)
-        PyMem_Free(self.external_splitters)
 
     cdef int _build(self, lt_trie* trie, dict values) except -1:
         """Build a trie from strings with their values."""
@@ -467,58 +431,38 @@ cdef class Pipeline:
             free(numbers)
         return 0
 
-    cdef int _check_no_model(self) except -1:
-        if self.pipeline.model.vocabulary.nodes != NULL or self.pipeline.bpe.merges != NULL:
+    cdef int _take_model(self, lt_model_kind kind) except -1:
+        if self.has_model:
             raise ValueError("the model is set already")
+        self.has_model = True
+        self.pipeline.kind = kind
         return 0
+
+    def set_unigram(self, PieceTable pieces not None, Py_ssize_t unknown_id, double unknown_score, bint byte_fallback):
+        """Set the model: the pieces, the id (-1: none) and the score of an unknown token."""
+        if not -1 <= unknown_id < len(pieces):
+            raise ValueError(f"unknown id {unknown_id} among {len(pieces)} pieces")
+        self._take_model(LT_MODEL_UNIGRAM)
+        self.kept_alive.append(pieces)
+        self.pipeline.unigram.nodes = pieces.pieces.trie.nodes
+        self.pipeline.unigram.scores = pieces.pieces.scores
+        self.pipeline.unigram.unknown_id = <int32_t>unknown_id
+        self.pipeline.unigram.unknown_score = unknown_score
+        self.pipeline.unigram.byte_fallback = byte_fallback
+        for byte in range(256):
+            self.pipeline.unigram.byte_ids[byte] = pieces.get(f"<0x{byte:02X}>", -1)
 
     def set_bpe(self, dict vocabulary, list merges, *, int unknown_id, str prefix, str suffix, bint fuse_unknown,
                 bint byte_fallback, bint ignore_merges, bint byte_level):
         """Set the model: tokens with their ids, and merges in the order of their ranks; unknown_id -1 is none."""
-        self._check_no_model()
-        self.pipeline.kind = LT_MODEL_BPE
+        self._take_model(LT_MODEL_BPE)
         cdef lt_bpe* model = &self.pipeline.bpe
         model.unknown_id = unknown_id
         model.fuse_unknown = fuse_unknown
         model.byte_fallback = byte_fallback
         model.ignore_merges = ignore_merges
         model.byte_level = byte_level
-        cdef lt_bpe_source source
-        cdef size_t failed = 0
-        cdef Py_ssize_t count = len(vocabulary), merge_count = len(merges), i = 0, size = 0
-        cdef lt_bpe_token* tokens = <lt_bpe_token*>malloc((count + 1) * sizeof(lt_bpe_token))
-        cdef lt_bpe_pair* pairs = <lt_bpe_pair*>malloc((merge_count + 1) * sizeof(lt_bpe_pair))
-        cdef bytes prefix_bytes = prefix.encode(), suffix_bytes = suffix.encode()
-        cdef int status
-        try:
-            if tokens == NULL or pairs == NULL:
-                raise MemoryError
-            for token, token_id in vocabulary.items():
-                tokens[i].data = <const uint8_t*>PyUnicode_AsUTF8AndSize(token, &size)
-                tokens[i].length = <int32_t>size
-                tokens[i].id = token_id
-                i += 1
-            for i in range(merge_count):
-                _merge_sides(merges[i], i, &pairs[i])
-            source.tokens, source.token_count = tokens, count
-            source.merges, source.merge_count = pairs, merge_count
-            source.prefix, source.prefix_length = <const uint8_t*><const char*>prefix_bytes, <int32_t>len(prefix_bytes)
-            source.suffix, source.suffix_length = <const uint8_t*><const char*>suffix_bytes, <int32_t>len(suffix_bytes)
-            with nogil:
-                status = lt_bpe_build(model, &source, &failed)
-        finally:
-            free(tokens)
-            free(pairs)
-        if status == LT_OK:
-            return
-        if status == LT_BPE_SHORT_RIGHT:
-            raise TokenizerError(f"model.merges[{failed}] is {merges[failed]!r:.60}: its right side is shorter than the prefix")
-        for wrong, part in (
-            (LT_BPE_LEFT_MISSING, "left side"), (LT_BPE_RIGHT_MISSING, "right side"), (LT_BPE_MERGED_MISSING, "result")
-        ):
-            if status == wrong:
-                raise TokenizerError(f"model.merges[{failed}] is {merges[failed]!r:.60}: its {part} is not in model.vocab")
-        raise MemoryError
+        _build_bpe(model, vocabulary, merges, prefix.encode(), suffix.encode())
 
     def has_all_bytes(self):
         """Say whether every byte is a token of a byte-level model, so that it knows every text."""
@@ -553,7 +497,7 @@ cdef class Pipeline:
 
     def set_wordpiece(self, dict vocabulary, Py_ssize_t unknown_id, str prefix, Py_ssize_t max_word_characters):
         """Set the model: non-empty pieces with their ids, and the prefix of continuing pieces."""
-        self._check_no_model()
+        self._take_model(LT_MODEL_WORDPIECE)
         self._build(&self.pipeline.model.vocabulary, vocabulary)
         cdef int32_t node = LT_TRIE_ROOT
         for byte in prefix.encode():
@@ -578,7 +522,7 @@ cdef class Pipeline:
 
     def finish(self, list raw_tokens, list normalized_tokens):
         """Set the added tokens, (content, id, flags) with distinct non-empty contents, and make the pipeline usable."""
-        if self.finished or (self.pipeline.model.vocabulary.nodes == NULL and self.pipeline.bpe.merges == NULL):
+        if self.finished or not self.has_model:
             raise ValueError("a pipeline is finished once, with a model")
         self._set_added(&self.pipeline.raw_added, raw_tokens)
         self._set_added(&self.pipeline.normalized_added, normalized_tokens)
@@ -590,11 +534,23 @@ cdef class Pipeline:
             raise MemoryError
         self.finished = True
 
-    def split(self, str text):
-        """Normalize and pre-tokenize text: the normalized text, each character's source, and the words' ranges.
+    def normalize(self, str text):
+        """Return the normalized text."""
+        cdef lt_input view
+        _describe(text, &view, 0)
+        cdef lt_scratch scratch
+        memset(&scratch, 0, sizeof(lt_scratch))
+        cdef size_t i
+        try:
+            if (lt_load(&view, 0, view.length, &scratch) != LT_OK
+                    or lt_normalize(self.pipeline.normalize_steps, self.pipeline.normalize_count, &scratch) != LT_OK):
+                raise MemoryError
+            return "".join([chr(scratch.text.items[i].code_point) for i in range(scratch.text.size)])
+        finally:
+            lt_scratch_free(&scratch)
 
-        Where a step of the pre-tokenizer changes the text, the words are ranges of the changed text.
-        """
+    def split(self, str text):
+        """Normalize and pre-tokenize text: the text so changed, each character's source, and the words' ranges in it."""
         cdef lt_input view
         _describe(text, &view, 0)
         cdef lt_scratch scratch
@@ -605,14 +561,14 @@ cdef class Pipeline:
             if (lt_load(&view, 0, view.length, &scratch) != LT_OK
                     or lt_normalize(self.pipeline.normalize_steps, self.pipeline.normalize_count, &scratch) != LT_OK):
                 raise MemoryError
-            normalized = "".join([chr(scratch.text.items[i].code_point) for i in range(scratch.text.size)])
-            sources = [scratch.text.items[i].source for i in range(scratch.text.size)]
             status = lt_pre_tokenize(self.pipeline.split_steps, self.pipeline.split_count, &scratch.text, 0,
                                      <int32_t>scratch.text.size, &scratch)
             if status == LT_EXTERNAL_FAILED:
                 _pass_on_error()
             if status != LT_OK:
                 raise MemoryError
+            normalized = "".join([chr(scratch.words.items[i].code_point) for i in range(scratch.words.size)])
+            sources = [scratch.words.items[i].source for i in range(scratch.words.size)]
             words = [(scratch.spans.items[i].start, scratch.spans.items[i].end) for i in range(scratch.spans.size)]
             return normalized, sources, words
         finally:

@@ -14,6 +14,7 @@ from lattice_inference.errors import TokenizerError, UnsupportedError
 from lattice_inference.tokenizer import _tokenizer as native
 from lattice_inference.tokenizer import streaming
 from lattice_inference.tokenizer.fields import Fields, component_type
+from lattice_inference.tokenizer.metaspace import parse_metaspace_decoder
 
 __all__ = [
     "BpeDecoder",
@@ -21,7 +22,6 @@ __all__ = [
     "ByteLevelDecoder",
     "Decoder",
     "FuseDecoder",
-    "MetaspaceDecoder",
     "ReplaceDecoder",
     "SequenceDecoder",
     "SpaceDecoder",
@@ -237,25 +237,6 @@ class ReplaceDecoder:
 
 
 @dataclass(frozen=True)
-class MetaspaceDecoder:
-    """Turns ``replacement`` into spaces; in the first token it goes, unless it was never put there."""
-
-    replacement: str = "\u2581"
-    drops_first: bool = True
-
-    def decode(self, tokens: list[str]) -> list[str]:
-        """Return the changed tokens."""
-        return [self._render(token, i == 0) for i, token in enumerate(tokens)]
-
-    def stream(self) -> streaming.Stage:
-        """Return what does the same piece by piece."""
-        return streaming.CharacterStage(self._render)
-
-    def _render(self, text: str, is_first: bool) -> str:
-        return text.replace(self.replacement, "" if is_first and self.drops_first else " ")
-
-
-@dataclass(frozen=True)
 class BpeDecoder:
     """Turns the suffix of a word's last token into a space, or nothing at the end of the text."""
 
@@ -327,15 +308,6 @@ def _replace(fields: Fields) -> Decoder:
     return ReplaceDecoder(text, fields.string("content"))
 
 
-def _metaspace(fields: Fields) -> Decoder:
-    replacement = _character(fields, "replacement")
-    adds_prefix = fields.boolean("add_prefix_space", True)  # how older files state the scheme
-    drops_first = fields.choice("prepend_scheme", {"always": True, "first": True, "never": False}, "always")
-    fields.boolean("split", True)  # has its effect in the pre-tokenizer of the same name
-    fields.raw("str_rep", None)
-    return MetaspaceDecoder(replacement, adds_prefix and drops_first)
-
-
 def _character(fields: Fields, name: str) -> str:
     character = fields.string(name)
     if len(character) != 1:
@@ -352,7 +324,7 @@ _PARSERS: dict[str, Callable[[Fields], Decoder]] = {
     "ByteFallback": lambda fields: ByteFallbackDecoder(),
     "ByteLevel": _byte_level,
     "Fuse": lambda fields: FuseDecoder(),
-    "Metaspace": _metaspace,
+    "Metaspace": parse_metaspace_decoder,
     "Replace": _replace,
     "Sequence": _sequence,
     "Strip": _strip,

@@ -16,6 +16,7 @@ from lattice_inference.tokenizer.normalizers import parse_normalizer
 from lattice_inference.tokenizer.post_processors import PostProcessor, parse_post_processor
 from lattice_inference.tokenizer.pre_tokenizers import Steps as PreTokenizerSteps
 from lattice_inference.tokenizer.pre_tokenizers import parse_pre_tokenizer
+from lattice_inference.tokenizer.replacements import Step
 
 __all__ = ["TokenizerDefinition", "parse_definition"]
 
@@ -24,8 +25,8 @@ __all__ = ["TokenizerDefinition", "parse_definition"]
 class TokenizerDefinition:
     """The five stages of a tokenizer, its added tokens with their ids, and the limits that its file states."""
 
-    normalizer: tuple[int, ...]
-    pre_tokenizer: PreTokenizerSteps
+    normalizer: tuple[Step, ...]
+    pre_tokenizer: tuple[Step, ...]
     model: Model
     post_processor: PostProcessor
     decoder: Decoder

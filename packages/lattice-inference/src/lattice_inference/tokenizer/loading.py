@@ -7,8 +7,8 @@ from pathlib import Path
 
 from lattice_inference.errors import ModelNotFoundError, UnsupportedError
 from lattice_inference.tokenizer.definition import parse_definition
-from lattice_inference.tokenizer.fields import read_json_object
 from lattice_inference.tokenizer.tokenizer import Tokenizer
+from lattice_inference.tokenizer.tokenizer_file import read_tokenizer_file
 from lattice_inference.tokenizer.vocabulary_file import read_vocabulary_file
 
 __all__ = ["load_tokenizer"]
@@ -37,7 +37,7 @@ def load_tokenizer(path: str | os.PathLike[str], *, apply_file_limits: bool = Fa
     if file.suffix == ".txt":
         definition = read_vocabulary_file(file)
     elif file.suffix == ".json":
-        definition = parse_definition(read_json_object(file))
+        definition = parse_definition(read_tokenizer_file(file))
     else:
         raise UnsupportedError(f"{file} is neither a tokenizer.json nor a vocab.txt; other formats are not supported")
     return Tokenizer(definition, apply_file_limits=apply_file_limits)

@@ -7,13 +7,18 @@ from collections.abc import Callable
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.tokenizer.bpe import BPE, parse_bpe
 from lattice_inference.tokenizer.fields import Fields
+from lattice_inference.tokenizer.unigram import Unigram, parse_unigram
 from lattice_inference.tokenizer.wordpiece import WordPiece, parse_wordpiece
 
 __all__ = ["Model", "parse_model"]
 
-Model = WordPiece | BPE
+Model = WordPiece | BPE | Unigram
 
-_PARSERS: dict[str, Callable[[Fields], Model]] = {"BPE": parse_bpe, "WordPiece": parse_wordpiece}
+_PARSERS: dict[str, Callable[[Fields], Model]] = {
+    "BPE": parse_bpe,
+    "Unigram": parse_unigram,
+    "WordPiece": parse_wordpiece,
+}
 
 
 def parse_model(value: object, where: str = "model") -> Model:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from lattice_inference.errors import TokenizerError, UnsupportedError
 from lattice_inference.tokenizer import _tokenizer as native
 from lattice_inference.tokenizer.fields import Fields, component_type
+from lattice_inference.tokenizer.metaspace import parse_metaspace
+from lattice_inference.tokenizer.replacements import Step
 from lattice_inference.tokenizer.split_patterns import BEHAVIORS, SCANNERS, PatternSplit
 
 __all__ = ["BERT_PRE_TOKENIZER", "Steps", "byte_level_steps", "parse_pre_tokenizer"]
 
-Steps = tuple[int | PatternSplit, ...]
-"""A number is a step of the C code; a pattern is a step outside of it."""
+Steps = tuple[Step, ...]
 
 BERT_PRE_TOKENIZER: Steps = (native.SPLIT_WHITESPACE, native.SPLIT_PUNCTUATION_ISOLATED)
 
@@ -75,7 +76,7 @@ def _split(fields: Fields) -> Steps:
     if scanner is not None and split.keeps_matches_alone:
         return (scanner,)
     split.check(fields.where)
-    return (split,)
+    return ((native.SPLIT_EXTERNAL, split),)
 
 
 def _punctuation(fields: Fields) -> Steps:
@@ -90,6 +91,7 @@ _PARSERS: dict[str, Callable[[Fields], Steps]] = {
     "BertPreTokenizer": lambda fields: BERT_PRE_TOKENIZER,
     "ByteLevel": _byte_level,
     "Digits": _digits,
+    "Metaspace": parse_metaspace,
     "Punctuation": _punctuation,
     "Sequence": _sequence,
     "Split": _split,

@@ -17,6 +17,7 @@ from lattice_inference.tokenizer.encoding import Encoding, PackedEncoding
 from lattice_inference.tokenizer.limits import Truncation
 from lattice_inference.tokenizer.post_processors import PostProcessor
 from lattice_inference.tokenizer.streaming import TokenStream
+from lattice_inference.tokenizer.unigram import UNKNOWN_PENALTY, Unigram
 from lattice_inference.tokenizer.wordpiece import WordPiece
 
 __all__ = ["Tokenizer"]
@@ -54,10 +55,9 @@ class Tokenizer:
         self._templates = _templates(processor)
         self._bare_templates = _templates(processor.without_special_tokens())
         added = definition.added_token_ids
-        self._ids = {**definition.model.vocabulary, **added}
-        self._tokens: list[str | None] = [None] * (definition.highest_id + 1)
-        for token, token_id in self._ids.items():
-            self._tokens[token_id] = token
+        self._vocabulary = definition.model.vocabulary
+        self._added = added
+        self._tokens = _tokens_by_id(definition)
         self._special_ids = frozenset(added[token.content] for token in definition.added_tokens if token.special)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -69,15 +69,19 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """The number of tokens, added tokens included."""
-        return len(self._ids)
+        return len(self._vocabulary) + sum(token not in self._vocabulary for token in self._added)
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of ``token``, or ``None`` if there is no such token."""
-        return self._ids.get(token)
+        token_id = self._added.get(token)
+        return self._vocabulary.get(token) if token_id is None else token_id
 
     def id_to_token(self, token_id: int) -> str | None:
         """Return the token with the id ``token_id``, or ``None`` if there is none."""
-        return self._tokens[token_id] if 0 <= token_id < len(self._tokens) else None
+        token = self._tokens.get(token_id)
+        if token is None and isinstance(self._vocabulary, native.PieceTable):
+            return self._vocabulary.piece(token_id)
+        return token
 
     def special_token_count(self, *, pair: bool = False) -> int:
         """Return how many special tokens the template puts around a text, or around a pair."""
@@ -173,7 +177,7 @@ class Tokenizer:
             number = -1
         token = self.id_to_token(number)
         if token is None:
-            raise InvalidInputError(f"no token has the id {token_id!r}; ids go from 0 to {len(self._tokens) - 1}")
+            raise InvalidInputError(f"no token has the id {token_id!r}; ids go from 0 to {self._definition.highest_id}")
         return None if skip_special_tokens and number in self._special_ids else token
 
     def _encode(
@@ -246,38 +250,13 @@ def _templates(processor: PostProcessor) -> tuple[native.Template, native.Templa
     return build(False), build(True)
 
 
-def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
-    """Compile a definition for the C code."""
-    model = definition.model
-    steps = definition.pre_tokenizer
-    external = tuple(step for step in steps if not isinstance(step, int))
-    codes = bytes(step if isinstance(step, int) else native.SPLIT_EXTERNAL for step in steps)
-    pipeline = native.Pipeline(bytes(definition.normalizer), codes, external)
-    if isinstance(model, BPE):
-        _set_bpe(pipeline, model, byte_level=native.SPLIT_BYTE_LEVEL in steps)
-    elif native.SPLIT_BYTE_LEVEL in steps:
-        raise UnsupportedError(f"the pre-tokenizer ByteLevel with a {type(model).__name__} model is not supported")
-    else:
-        _set_wordpiece(pipeline, model)
-    ids = definition.added_token_ids
-    raw: list[tuple[str, int, int]] = []
-    normalized: dict[str, tuple[str, int, int]] = {}
-    # Of two tokens that normalize to the same text, the first special one counts, else the first: Hugging Face's order.
-    for token in sorted(definition.added_tokens, key=lambda token: not token.special):
-        if not token.normalized:
-            raw.append((token.content, ids[token.content], token.flags))
-            continue
-        content = pipeline.split(token.content)[0]
-        if not content:
-            raise UnsupportedError(f"the added token {token.content!r} is nothing once normalized, so it is everywhere")
-        normalized.setdefault(content, (content, ids[token.content], token.flags))
-    pipeline.finish(raw, list(normalized.values()))
-    trimming = definition.post_processor.trimming
-    if trimming is not None:
-        by_text = [ids[token.content] for token in definition.added_tokens if token.lstrip or token.rstrip]
-        tokens = {**model.vocabulary, **ids}
-        pipeline.set_trimming(tokens, definition.highest_id, by_text, trimming == "all but a prefix space")
-    return pipeline
+def _tokens_by_id(definition: TokenizerDefinition) -> dict[int, str]:
+    """Return the tokens by their ids, without those that a table of pieces can tell."""
+    tokens: dict[int, str] = {}
+    if isinstance(definition.model.vocabulary, dict):
+        tokens.update((token_id, token) for token, token_id in definition.model.vocabulary.items())
+    tokens.update((token_id, token) for token, token_id in definition.added_token_ids.items())
+    return tokens
 
 
 def _set_wordpiece(pipeline: native.Pipeline, model: WordPiece) -> None:
@@ -290,6 +269,44 @@ def _set_wordpiece(pipeline: native.Pipeline, model: WordPiece) -> None:
         model.prefix,
         min(model.max_word_characters, native.MAX_TEXT_CHARACTERS),
     )
+
+
+def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
+    """Compile a definition for the C code."""
+    model = definition.model
+    pipeline = native.Pipeline(definition.normalizer, definition.pre_tokenizer)
+    byte_level = native.SPLIT_BYTE_LEVEL in definition.pre_tokenizer
+    if isinstance(model, BPE):
+        _set_bpe(pipeline, model, byte_level=byte_level)
+    elif byte_level:
+        raise UnsupportedError(f"the pre-tokenizer ByteLevel with a {type(model).__name__} model is not supported")
+    elif isinstance(model, Unigram):
+        unknown_id = -1 if model.unknown_id is None else model.unknown_id
+        unknown_score = model.vocabulary.lowest_score - UNKNOWN_PENALTY
+        pipeline.set_unigram(model.vocabulary, unknown_id, unknown_score, model.byte_fallback)
+    else:
+        _set_wordpiece(pipeline, model)
+    ids = definition.added_token_ids
+    raw: list[tuple[str, int, int]] = []
+    normalized: dict[str, tuple[str, int, int]] = {}
+    # Of two tokens that normalize to the same text, the first special one counts, else the first: Hugging Face's order.
+    for token in sorted(definition.added_tokens, key=lambda token: not token.special):
+        if not token.normalized:
+            raw.append((token.content, ids[token.content], token.flags))
+            continue
+        content = pipeline.normalize(token.content)
+        if not content:
+            raise UnsupportedError(f"the added token {token.content!r} is nothing once normalized, so it is everywhere")
+        normalized.setdefault(content, (content, ids[token.content], token.flags))
+    pipeline.finish(raw, list(normalized.values()))
+    trimming = definition.post_processor.trimming
+    if trimming is not None:
+        if not isinstance(model.vocabulary, dict):
+            raise UnsupportedError(f"the post-processor ByteLevel with a {type(model).__name__} model is not supported")
+        by_text = [ids[token.content] for token in definition.added_tokens if token.lstrip or token.rstrip]
+        tokens = {**model.vocabulary, **ids}
+        pipeline.set_trimming(tokens, definition.highest_id, by_text, trimming == "all but a prefix space")
+    return pipeline
 
 
 def _set_bpe(pipeline: native.Pipeline, model: BPE, *, byte_level: bool) -> None:

@@ -14,6 +14,7 @@ typedef enum {
     LT_SPLIT_PUNCTUATION_CONTIGUOUS,  /* runs of punctuation */
     LT_SPLIT_PUNCTUATION_TO_PREVIOUS, /* a punctuation character ends the word before it */
     LT_SPLIT_PUNCTUATION_TO_NEXT,     /* a punctuation character begins the word after it */
+    LT_SPLIT_METASPACE,               /* spaces become visible characters; argument: lt_metaspace */
     LT_SPLIT_GPT2,                    /* from here the scanners of word_scan.h: GPT-2's regex */
     LT_SPLIT_QWEN2,
     LT_SPLIT_QWEN35,

@@ -1,6 +1,6 @@
 /* Text while it is being tokenized, and the tokens that come out. All buffers grow geometrically and are reused.
  *
- * Functions that may need memory return LT_OK or LT_NO_MEMORY. */
+ * Functions that may need memory return LT_OK or LT_NO_MEMORY; other failures have numbers of their own. */
 #ifndef LT_TEXT_H
 #define LT_TEXT_H
 
@@ -9,7 +9,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-enum { LT_OK = 0, LT_NO_MEMORY = -1 };
+enum {
+    LT_OK = 0,
+    LT_NO_MEMORY = -1,
+    LT_NO_UNKNOWN = -6,    /* a character is in no piece, and the model has no unknown token */
+    LT_TEXT_TOO_LONG = -7, /* once normalized */
+};
 
 /* A Python str as it lies in memory: 1, 2 or 4 bytes a character. */
 typedef struct {
@@ -108,6 +113,8 @@ typedef struct {
     const lt_text *words;        /* what spans point into: text, or split_text if a pre-tokenizer changed the words */
     lt_text split_text, other_split_text;
     struct lt_bpe_scratch *bpe; /* lent by the model, which takes it back */
+    void *paths; /* Unigram's (lt_unigram_path) */
+    size_t path_capacity;
 } lt_scratch;
 
 static inline void lt_scratch_free(lt_scratch *scratch) {
@@ -117,6 +124,7 @@ static inline void lt_scratch_free(lt_scratch *scratch) {
     free(scratch->other_spans.items);
     free(scratch->split_text.items);
     free(scratch->other_split_text.items);
+    free(scratch->paths);
 }
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "metaspace.h"
 #include "unicode.h"
 #include "word_scan.h"
 
@@ -96,8 +97,11 @@ static int split_outside(const lt_external_splitter *splitter, const lt_text *te
 /* Runs one step over all spans: from spans to other_spans, and from words to other_split_text if it changes words. */
 static int run_step(lt_step step, lt_scratch *scratch) {
     const lt_text *words = scratch->words;
-    if (step.kind == LT_SPLIT_PREFIX_SPACE) {
-        int status = prefix_spaces(words, &scratch->spans, &scratch->other_split_text, &scratch->other_spans);
+    if (step.kind == LT_SPLIT_METASPACE || step.kind == LT_SPLIT_PREFIX_SPACE) {
+        lt_text *out = &scratch->other_split_text;
+        int status = step.kind == LT_SPLIT_METASPACE
+                         ? lt_metaspace_split(step.argument, words, &scratch->spans, out, &scratch->other_spans)
+                         : prefix_spaces(words, &scratch->spans, out, &scratch->other_spans);
         lt_text swapped = scratch->split_text;
         scratch->split_text = scratch->other_split_text;
         scratch->other_split_text = swapped;
