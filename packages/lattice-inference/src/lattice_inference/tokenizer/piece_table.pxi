@@ -23,6 +23,8 @@ cdef extern from "pieces.h" nogil:
     void lt_pieces_free(lt_pieces* pieces)
     int lt_pieces_read(lt_pieces* pieces, const uint8_t* json, size_t size, size_t max_piece_bytes,
                        size_t max_text_bytes, size_t* start, size_t* end)
+    bint lt_pieces_read_protobuf(lt_pieces* pieces, const uint8_t* data, size_t size, int32_t max_pieces,
+                                 uint8_t* types, uint8_t* rest, size_t* rest_size)
 
 
 cdef extern from "charsmap.h":
@@ -209,6 +211,32 @@ def read_pieces(bytes json, Py_ssize_t max_piece_bytes, Py_ssize_t max_text_byte
         return None
     table._index()
     return table, start, end
+
+
+def read_protobuf_pieces(bytes data, Py_ssize_t max_pieces):
+    """Take the pieces out of a SentencePiece model's bytes.
+
+    Returns (text, ends, scores, types, the other fields' bytes), or None if there is anything unusual in the message.
+    """
+    cdef PieceTable table = PieceTable.__new__(PieceTable)
+    cdef size_t size = len(data), rest_size = 0
+    cdef const uint8_t* start = <const uint8_t*><const char*>data
+    cdef int32_t limit = <int32_t>min(max_pieces, <Py_ssize_t>(size // 2))  # a piece's field takes two bytes at least
+    cdef bytearray types = bytearray(limit)
+    cdef bytearray rest = bytearray(size)
+    cdef uint8_t* type_data = <uint8_t*><char*>types
+    cdef uint8_t* rest_data = <uint8_t*><char*>rest
+    cdef bint good
+    with nogil:
+        good = lt_pieces_read_protobuf(&table.pieces, start, size, limit, type_data, rest_data, &rest_size)
+    if not good:
+        return None
+    text = table.text
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return None
+    return text, table.ends, table.scores, bytes(types[: table.pieces.count]), bytes(rest[:rest_size])
 
 
 cdef bytes _code_points(str text):

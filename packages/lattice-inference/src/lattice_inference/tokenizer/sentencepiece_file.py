@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.errors import TokenizerError
+from lattice_inference.tokenizer._tokenizer import read_protobuf_pieces
 
 __all__ = [
     "BYTE",
@@ -114,44 +115,75 @@ def parse_sentencepiece(data: bytes, source: str = "tokenizer.model") -> Sentenc
     Raises:
         TokenizerError: the bytes are not such a message, or state something impossible.
     """
-    message = _Message(data, source)
-    texts: list[bytes] = []
-    scores: list[float] = []
-    types = bytearray()
+    pieces, rest = _pieces(data, source)
+    if not len(pieces.ends):
+        raise TokenizerError(f"{source} has no pieces: it is not a SentencePiece model")
+    message = _Message(rest, source)
     trainer: dict[str, int] = {}
     normalizer = NormalizerSpec()
     for field, wire, value in message:
-        if field == 1:
-            if len(texts) >= MAX_PIECES:
-                raise TokenizerError(f"{source} has more than {MAX_PIECES:,} pieces")
-            text, score, kind = _piece(message.nested(field, wire, value, f"pieces[{len(texts)}]"))
-            texts.append(text)
-            scores.append(score)
-            types.append(kind)
-        elif field == 2:
+        if field == 2:
             trainer |= _trainer(message.nested(field, wire, value, "trainer_spec"))
         elif field == 3:
             normalizer = _normalizer(message.nested(field, wire, value, "normalizer_spec"))
-    if not texts:
-        raise TokenizerError(f"{source} has no pieces: it is not a SentencePiece model")
     number = trainer.pop("model_type", 1)
     if number not in _MODEL_TYPES:
         raise TokenizerError(f"{source}: trainer_spec.model_type is {number}; expected 1 to 4")
-    score_array = np.array(scores, np.float32)
-    if not np.isfinite(score_array).all():
-        i = int(np.argmin(np.isfinite(score_array)))
-        raise TokenizerError(f"{source}: pieces[{i}] has the score {score_array[i]}, which is not a number to add")
+    for name in ("unk_id", "bos_id", "eos_id", "pad_id"):
+        token_id = trainer.get(name, -1)
+        if not -1 <= token_id < len(pieces.ends):
+            raise TokenizerError(f"{source}: trainer_spec.{name} is {token_id}; there are {len(pieces.ends):,} pieces")
     return SentencePieceFile(
-        text=b"".join(texts),
-        ends=np.cumsum([len(text) for text in texts], dtype=np.int64).astype(np.int32),
-        scores=score_array,
-        types=np.frombuffer(bytes(types), np.uint8),
+        text=pieces.text,
+        ends=pieces.ends,
+        scores=pieces.scores,
+        types=pieces.types,
         model_type=_MODEL_TYPES[number],
         byte_fallback=bool(trainer.pop("byte_fallback", 0)),
         whitespace_is_suffix=bool(trainer.pop("whitespace_is_suffix", 0)),
         normalizer=normalizer,
         **trainer,
     )
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    text: bytes
+    ends: npt.NDArray[np.int32]
+    scores: npt.NDArray[np.float32]
+    types: npt.NDArray[np.uint8]
+
+
+def _pieces(data: bytes, source: str) -> tuple[_Pieces, bytes]:
+    """Return the pieces, and a message with the other fields only."""
+    found = read_protobuf_pieces(data, MAX_PIECES)
+    if found is None:
+        return _checked_pieces(data, source), data
+    text, ends, scores, types, rest = found
+    return _Pieces(text, ends, scores.astype(np.float32), np.frombuffer(types, np.uint8)), rest
+
+
+def _checked_pieces(data: bytes, source: str) -> _Pieces:
+    """Read the pieces one by one: for a message that the C reader did not take, to say what is wrong with it."""
+    message = _Message(data, source)
+    texts: list[bytes] = []
+    scores: list[float] = []
+    types = bytearray()
+    for field, wire, value in message:
+        if field != 1:
+            continue
+        if len(texts) >= MAX_PIECES:
+            raise TokenizerError(f"{source} has more than {MAX_PIECES:,} pieces")
+        text, score, kind = _piece(message.nested(field, wire, value, f"pieces[{len(texts)}]"))
+        texts.append(text)
+        scores.append(score)
+        types.append(kind)
+    score_array = np.array(scores, np.float32)
+    if not np.isfinite(score_array).all():
+        i = int(np.argmin(np.isfinite(score_array)))
+        raise TokenizerError(f"{source}: pieces[{i}] has the score {score_array[i]}, which is not a number to add")
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64).astype(np.int32)
+    return _Pieces(b"".join(texts), ends, score_array, np.frombuffer(bytes(types), np.uint8))
 
 
 def _piece(message: _Message) -> tuple[bytes, float, int]:

@@ -49,4 +49,10 @@ void lt_pieces_free(lt_pieces *pieces);
 int lt_pieces_read(lt_pieces *pieces, const uint8_t *json, size_t size, size_t max_piece_bytes, size_t max_text_bytes,
                    size_t *start, size_t *end);
 
+/* Reads the pieces of a SentencePiece model, a protobuf message, and copies its other fields to rest, which has room for
+ * size bytes; types has room for a byte a piece, and max_pieces says how many those are. Texts are not checked to be UTF-8.
+ * Returns false for a message with anything unexpected, or if memory runs out. */
+bool lt_pieces_read_protobuf(lt_pieces *pieces, const uint8_t *data, size_t size, int32_t max_pieces, uint8_t *types,
+                             uint8_t *rest, size_t *rest_size);
+
 #endif

@@ -4,6 +4,12 @@
 #include <math.h>
 #include <string.h>
 
+enum {
+    DIGIT_BITS = 11, /* six passes over 64 bits */
+    DIGITS = 1 << DIGIT_BITS,
+    INSERTION_SORT_LIMIT = 24,
+};
+
 int lt_pieces_push(lt_pieces *pieces, const uint8_t *text, size_t size, double score) {
     size_t count = (size_t)pieces->count, start = count > 0 ? (size_t)pieces->ends[count - 1] : 0;
     if (start + size > INT32_MAX || count == INT32_MAX)
@@ -34,16 +40,16 @@ static uint64_t prefix_of(const uint8_t *text, int32_t size) {
     return prefix;
 }
 
-/* Sorts by prefix: by one byte after the other from the lowest, each pass keeping the order of the one before. */
+/* Sorts by prefix: by some bits after the others from the lowest, each pass keeping the order of the one before. */
 static void sort_by_prefix(entry *entries, entry *other, size_t count) {
-    for (int shift = 0; shift < 64; shift += 8) {
-        size_t places[257] = {0};
+    for (int shift = 0; shift < 64; shift += DIGIT_BITS) {
+        uint32_t places[DIGITS + 1] = {0};
         for (size_t i = 0; i < count; i++)
-            places[(entries[i].prefix >> shift & 0xFF) + 1]++;
-        for (int i = 0; i < 256; i++)
+            places[(entries[i].prefix >> shift & (DIGITS - 1)) + 1]++;
+        for (int i = 0; i < DIGITS; i++)
             places[i + 1] += places[i];
         for (size_t i = 0; i < count; i++)
-            other[places[entries[i].prefix >> shift & 0xFF]++] = entries[i];
+            other[places[entries[i].prefix >> shift & (DIGITS - 1)]++] = entries[i];
         entry *swapped = entries;
         entries = other;
         other = swapped;
@@ -57,8 +63,18 @@ static int compare_texts(const lt_pieces *pieces, int32_t a, int32_t b) {
     return order != 0 ? order : (a_size > b_size) - (a_size < b_size);
 }
 
-/* Sorts entries of equal prefix by the whole text and then by id: a merge sort, as a file may hold any order. */
+/* Sorts entries of equal prefix by the whole text and then by id: long runs by merging, as a file may hold any order. */
 static void sort_by_text(const lt_pieces *pieces, entry *entries, entry *other, size_t count) {
+    if (count <= INSERTION_SORT_LIMIT) {
+        for (size_t i = 1; i < count; i++) {
+            entry item = entries[i];
+            size_t k = i;
+            for (; k > 0 && compare_texts(pieces, entries[k - 1].id, item.id) > 0; k--)
+                entries[k] = entries[k - 1];
+            entries[k] = item;
+        }
+        return;
+    }
     for (size_t width = 1; width < count; width *= 2) {
         for (size_t start = 0; start < count; start += 2 * width) {
             size_t middle = start + width < count ? start + width : count;
