@@ -96,6 +96,8 @@ def llama(pieces: list[str], *, metaspace: str | None = None) -> tokenizers.Toke
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     merges = []
     for piece, rank in vocabulary.items():
+        if rank == 259:  # two spaces, which the model's scores put behind all others
+            rank = len(pieces)
         for cut in range(1, len(piece)):
             if piece[:cut] in vocabulary and piece[cut:] in vocabulary and rank > 258:
                 merges.append((rank, cut, piece[:cut], piece[cut:]))

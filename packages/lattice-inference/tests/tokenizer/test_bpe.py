@@ -49,15 +49,17 @@ def test_declaration_of_human_rights(pattern, udhr):
 def test_splitting_at_every_code_point(name, form):
     theirs, steps = SCANNERS[name]
     pipeline = native.Pipeline((), steps)
-    characters = CHARACTERS if form == "{}" else BUSY_CHARACTERS
+    characters = CHARACTERS if form == "{}" and "digit" not in name else BUSY_CHARACTERS
     for start in range(0, len(characters), 0x8000):
         text = "".join(map(form.format, characters[start : start + 0x8000]))
         assert pipeline.split(text)[2] == [span for _, span in theirs.pre_tokenize_str(text)]
 
 
-def test_every_assigned_code_point_in_words(pattern):
-    for start in range(0, 0x32000, 0x2000):
-        pattern.compare("".join(f"a{chr(c)} " for c in range(start, start + 0x2000) if not 0xD800 <= c <= 0xDFFF))
+def test_code_points_in_words(pattern):
+    """Every one that is not an ideograph or a syllable, and some of those."""
+    characters = [c for c in BUSY_CHARACTERS if ord(c) < 0x3400 or 0xA000 <= ord(c) < 0xAC00 or ord(c) % 19 == 0]
+    for start in range(0, len(characters), 0x1000):
+        pattern.compare("".join(f"a{c} " for c in characters[start : start + 0x1000]))
 
 
 def test_white_space_grid(pattern):
