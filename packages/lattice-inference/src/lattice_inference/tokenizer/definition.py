@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from lattice_inference.errors import TokenizerError
+from lattice_inference.tokenizer._tokenizer import PieceTable
 from lattice_inference.tokenizer.added_tokens import AddedToken, assign_ids, parse_added_tokens
 from lattice_inference.tokenizer.decoders import Decoder, parse_decoder
 from lattice_inference.tokenizer.fields import Fields
@@ -47,7 +48,9 @@ class TokenizerDefinition:
     @cached_property
     def highest_id(self) -> int:
         """The highest id that the tokenizer can give."""
-        return max(max(self.model.vocabulary.values()), *self.added_token_ids.values(), -1)
+        vocabulary = self.model.vocabulary
+        highest = len(vocabulary) - 1 if isinstance(vocabulary, PieceTable) else max(vocabulary.values())
+        return max(highest, *self.added_token_ids.values(), -1)
 
 
 def parse_definition(value: dict[str, Any]) -> TokenizerDefinition:
