@@ -1,5 +1,6 @@
 """Types of the tokenizers' C code."""
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,17 @@ SPLIT_PUNCTUATION_REMOVED: Final[int]
 SPLIT_PUNCTUATION_CONTIGUOUS: Final[int]
 SPLIT_PUNCTUATION_TO_PREVIOUS: Final[int]
 SPLIT_PUNCTUATION_TO_NEXT: Final[int]
+SPLIT_GPT2: Final[int]
+SPLIT_QWEN2: Final[int]
+SPLIT_QWEN35: Final[int]
+SPLIT_LLAMA3: Final[int]
+SPLIT_DIGITS: Final[int]
+SPLIT_DIGIT_RUNS: Final[int]
+SPLIT_EXTERNAL: Final[int]
+SPLIT_PREFIX_SPACE: Final[int]
+SPLIT_BYTE_LEVEL: Final[int]
+
+BYTE_CHARACTERS: Final[str]
 
 ADDED_SINGLE_WORD: Final[int]
 ADDED_STRIP_LEFT: Final[int]
@@ -54,9 +66,31 @@ class Template:
     def __init__(self, parts: list[tuple[int, int, int]]) -> None: ...
 
 class Pipeline:
-    """Normalizer, pre-tokenizer, WordPiece vocabulary and added tokens, ready to run; immutable once finished."""
+    """Normalizer, pre-tokenizer, a model and added tokens, ready to run; immutable once finished."""
 
-    def __init__(self, normalize_steps: bytes, split_steps: bytes) -> None: ...
+    def __init__(
+        self,
+        normalize_steps: bytes,
+        split_steps: bytes,
+        external_splitters: tuple[Callable[[str], list[tuple[int, int]]], ...] = (),
+    ) -> None: ...
+    def set_bpe(
+        self,
+        vocabulary: dict[str, int],
+        merges: list[str] | list[list[str]],
+        *,
+        unknown_id: int,
+        prefix: str,
+        suffix: str,
+        fuse_unknown: bool,
+        byte_fallback: bool,
+        ignore_merges: bool,
+        byte_level: bool,
+    ) -> None: ...
+    def has_all_bytes(self) -> bool: ...
+    def set_trimming(
+        self, tokens: dict[str, int], highest_id: int, by_text: list[int], keeps_prefix: bool
+    ) -> None: ...
     def set_wordpiece(
         self, vocabulary: dict[str, int], unknown_id: int, prefix: str, max_word_characters: int
     ) -> None: ...

@@ -4,9 +4,9 @@ import sys
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND
-from libc.stdint cimport SIZE_MAX, int32_t, uint8_t, uint32_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.stdint cimport SIZE_MAX, int32_t, uint8_t, uint16_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memchr, memcpy, memset
 
 cimport numpy as cnp
 
@@ -21,11 +21,22 @@ cdef extern from "Python.h":
     ctypedef uint32_t Py_UCS4
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
     object PyUnicode_FromKindAndData(int kind, const void* data, Py_ssize_t size)
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+    Py_UCS4 PyUnicode_READ_CHAR(object text, Py_ssize_t index)
+    void PyErr_SetObject(object type, object value)
 
 
 cdef extern from "unicode.h":
     const char lt_unicode_tables_source[]
     int LT_MAX_DECOMPOSITION
+    int LT_UNICODE_WHITESPACE
+    bint lt_has(uint32_t code_point, uint32_t flags)
+
+
+cdef extern from "step.h" nogil:
+    ctypedef struct lt_step:
+        uint8_t kind
+        const void* argument
 
 
 cdef extern from "text.h" nogil:
@@ -57,6 +68,7 @@ cdef extern from "text.h" nogil:
         lt_spans spans
         const lt_text* words
     void lt_scratch_free(lt_scratch* scratch)
+    int lt_spans_push(lt_spans* spans, int32_t start, int32_t end)
 
 
 cdef extern from "trie.h" nogil:
@@ -127,16 +139,38 @@ cdef extern from "pre_tokenize.h" nogil:
     int LT_SPLIT_PUNCTUATION_TO_PREVIOUS
     int LT_SPLIT_PUNCTUATION_TO_NEXT
     int LT_SPLIT_METASPACE
+    int LT_SPLIT_GPT2
+    int LT_SPLIT_QWEN2
+    int LT_SPLIT_QWEN35
+    int LT_SPLIT_LLAMA3
+    int LT_SPLIT_DIGITS
+    int LT_SPLIT_DIGIT_RUNS
+    int LT_SPLIT_EXTERNAL
+    int LT_SPLIT_PREFIX_SPACE
+    int LT_SPLIT_BYTE_LEVEL
     int LT_SPLIT_STEPS
+    int LT_EXTERNAL_FAILED
+    ctypedef struct lt_external_splitter:
+        int (*function)(void* context, const lt_character* characters, int32_t size, int32_t offset,
+                        lt_spans* out) noexcept
+        void* context
     int lt_pre_tokenize(const lt_step* steps, size_t count, const lt_text* text, int32_t start, int32_t end,
                         lt_scratch* scratch)
 
 
+include "bpe_model.pxi"
+
+
 cdef extern from "pipeline.h" nogil:
     int LT_MAX_STEPS
+    int LT_TRIM_BY_TEXT
     ctypedef enum lt_model_kind:
         LT_MODEL_WORDPIECE
         LT_MODEL_UNIGRAM
+        LT_MODEL_BPE
+    ctypedef struct lt_trim:
+        uint16_t leading
+        uint16_t trailing
     ctypedef struct lt_wordpiece:
         lt_trie vocabulary
         int32_t continuation_root
@@ -151,6 +185,9 @@ cdef extern from "pipeline.h" nogil:
         size_t split_count
         lt_model_kind kind
         lt_wordpiece model
+        lt_bpe bpe
+        lt_trim* trims
+        bint trim_keeps_prefix
         lt_unigram unigram
     int lt_pipeline_finish(lt_pipeline* pipeline, lt_scratch* scratch)
     void lt_pipeline_free(lt_pipeline* pipeline)
@@ -210,6 +247,17 @@ SPLIT_PUNCTUATION_REMOVED = LT_SPLIT_PUNCTUATION_REMOVED
 SPLIT_PUNCTUATION_CONTIGUOUS = LT_SPLIT_PUNCTUATION_CONTIGUOUS
 SPLIT_PUNCTUATION_TO_PREVIOUS = LT_SPLIT_PUNCTUATION_TO_PREVIOUS
 SPLIT_PUNCTUATION_TO_NEXT = LT_SPLIT_PUNCTUATION_TO_NEXT
+SPLIT_GPT2 = LT_SPLIT_GPT2
+SPLIT_QWEN2 = LT_SPLIT_QWEN2
+SPLIT_QWEN35 = LT_SPLIT_QWEN35
+SPLIT_LLAMA3 = LT_SPLIT_LLAMA3
+SPLIT_DIGITS = LT_SPLIT_DIGITS
+SPLIT_DIGIT_RUNS = LT_SPLIT_DIGIT_RUNS
+SPLIT_EXTERNAL = LT_SPLIT_EXTERNAL
+SPLIT_PREFIX_SPACE = LT_SPLIT_PREFIX_SPACE
+SPLIT_BYTE_LEVEL = LT_SPLIT_BYTE_LEVEL
+
+BYTE_CHARACTERS = "".join([chr(lt_byte_character(byte)) for byte in range(256)])
 
 ADDED_SINGLE_WORD = LT_ADDED_SINGLE_WORD
 ADDED_STRIP_LEFT = LT_ADDED_STRIP_LEFT
@@ -241,12 +289,19 @@ cdef object _new_array(Py_ssize_t rows, Py_ssize_t columns, int dtype):
     return cnp.PyArray_SimpleNew(2 if columns else 1, shape, dtype)
 
 
+cdef int _pass_on_error() except -1:
+    """Raise the exception that an external splitter left behind."""
+    return -1
+
+
 cdef _raise(int status, lt_batch* batch, Py_ssize_t max_tokens):
     if status == LT_LONE_SURROGATE:
         raise InvalidInputError(
             f"text {batch.failed_text} has a lone surrogate at character {batch.failed_character}, which no "
             "Unicode text contains; decode the bytes with errors='replace'"
         )
+    if status == LT_EXTERNAL_FAILED:
+        _pass_on_error()
     if status == LT_TRUNCATION_TOO_SHORT:
         raise InvalidInputError(
             f"text {batch.failed_text}: dropping every token of the side that may be cut does not reach the limit"
@@ -287,6 +342,22 @@ cdef tuple _arrays(lt_batch* batch, bint want_offsets):
     return ids, offsets, type_ids
 
 
+cdef int _split_outside(void* context, const lt_character* characters, int32_t size, int32_t offset,
+                        lt_spans* out) noexcept with gil:
+    """Call context, a function from a text to its words' ranges; an exception is left set for the door to pass on."""
+    try:
+        text = "".join([chr(characters[i].code_point) for i in range(size)])
+        for start, end in (<object>context)(text):
+            if not 0 <= start <= end <= size:
+                raise ValueError(f"a splitter gives the range {start} to {end} of {size} characters")
+            if start < end and lt_spans_push(out, offset + <int32_t>start, offset + <int32_t>end) != LT_OK:
+                raise MemoryError
+    except BaseException as error:
+        PyErr_SetObject(type(error), error)
+        return LT_EXTERNAL_FAILED
+    return LT_OK
+
+
 include "piece_table.pxi"
 
 
@@ -311,6 +382,10 @@ cdef class Template:
 
     def __dealloc__(self):
         PyMem_Free(self.parts)
+
+
+cdef inline bint _is_trimmed(Py_UCS4 character):
+    return character == 0x120 or lt_has(character, LT_UNICODE_WHITESPACE)
 
 
 cdef class Pipeline:
@@ -377,6 +452,49 @@ cdef class Pipeline:
         for byte in range(256):
             self.pipeline.unigram.byte_ids[byte] = pieces.get(f"<0x{byte:02X}>", -1)
 
+    def set_bpe(self, dict vocabulary, list merges, *, int unknown_id, str prefix, str suffix, bint fuse_unknown,
+                bint byte_fallback, bint ignore_merges, bint byte_level):
+        """Set the model: tokens with their ids, and merges in the order of their ranks; unknown_id -1 is none."""
+        self._take_model(LT_MODEL_BPE)
+        cdef lt_bpe* model = &self.pipeline.bpe
+        model.unknown_id = unknown_id
+        model.fuse_unknown = fuse_unknown
+        model.byte_fallback = byte_fallback
+        model.ignore_merges = ignore_merges
+        model.byte_level = byte_level
+        _build_bpe(model, vocabulary, merges, prefix.encode(), suffix.encode())
+
+    def has_all_bytes(self):
+        """Say whether every byte is a token of a byte-level model, so that it knows every text."""
+        cdef int byte
+        for byte in range(256):
+            if any([self.pipeline.bpe.byte_ids[variant][byte] < 0 for variant in range(4)]):
+                return False
+        return bool(self.pipeline.bpe.byte_level)
+
+    def set_trimming(self, dict tokens, Py_ssize_t highest_id, by_text, bint keeps_prefix):
+        """Take white space out of the ranges of tokens (token -> id, up to highest_id); by_text: ids whose matches vary."""
+        cdef lt_trim* trims = <lt_trim*>calloc(highest_id + 1, sizeof(lt_trim))
+        cdef Py_ssize_t size, start, end
+        cdef int32_t token_id
+        if trims == NULL:
+            raise MemoryError
+        free(self.pipeline.trims)
+        self.pipeline.trims = trims
+        self.pipeline.trim_keeps_prefix = keeps_prefix
+        for token, number in tokens.items():
+            token_id = number
+            size = PyUnicode_GET_LENGTH(token)
+            start, end = 0, size
+            while start < size and _is_trimmed(PyUnicode_READ_CHAR(token, start)):
+                start += 1
+            while end > 0 and _is_trimmed(PyUnicode_READ_CHAR(token, end - 1)):
+                end -= 1
+            trims[token_id].leading = <uint16_t>start
+            trims[token_id].trailing = <uint16_t>(size - end)
+        for number in by_text:
+            trims[<int32_t>number].leading = LT_TRIM_BY_TEXT
+
     def set_wordpiece(self, dict vocabulary, Py_ssize_t unknown_id, str prefix, Py_ssize_t max_word_characters):
         """Set the model: non-empty pieces with their ids, and the prefix of continuing pieces."""
         self._take_model(LT_MODEL_WORDPIECE)
@@ -438,11 +556,16 @@ cdef class Pipeline:
         cdef lt_scratch scratch
         memset(&scratch, 0, sizeof(lt_scratch))
         cdef size_t i
+        cdef int status
         try:
             if (lt_load(&view, 0, view.length, &scratch) != LT_OK
-                    or lt_normalize(self.pipeline.normalize_steps, self.pipeline.normalize_count, &scratch) != LT_OK
-                    or lt_pre_tokenize(self.pipeline.split_steps, self.pipeline.split_count, &scratch.text, 0,
-                                       <int32_t>scratch.text.size, &scratch) != LT_OK):
+                    or lt_normalize(self.pipeline.normalize_steps, self.pipeline.normalize_count, &scratch) != LT_OK):
+                raise MemoryError
+            status = lt_pre_tokenize(self.pipeline.split_steps, self.pipeline.split_count, &scratch.text, 0,
+                                     <int32_t>scratch.text.size, &scratch)
+            if status == LT_EXTERNAL_FAILED:
+                _pass_on_error()
+            if status != LT_OK:
                 raise MemoryError
             normalized = "".join([chr(scratch.words.items[i].code_point) for i in range(scratch.words.size)])
             sources = [scratch.words.items[i].source for i in range(scratch.words.size)]

@@ -8,6 +8,7 @@ from lattice_inference.errors import TokenizerError
 from lattice_inference.tokenizer import _tokenizer as native
 from lattice_inference.tokenizer.fields import Fields
 from lattice_inference.tokenizer.replacements import Step
+from lattice_inference.tokenizer.streaming import CharacterStage, Stage
 
 __all__ = ["SPACE", "MetaspaceDecoder", "metaspace", "parse_metaspace", "parse_metaspace_decoder"]
 
@@ -37,9 +38,16 @@ class MetaspaceDecoder:
     replacement: str = SPACE
     has_prefix: bool = True
 
-    def render(self, token: str, *, is_first: bool) -> str:
-        """Return the token with spaces."""
-        return token.replace(self.replacement, "" if is_first and self.has_prefix else " ")
+    def decode(self, tokens: list[str]) -> list[str]:
+        """Return the tokens with spaces."""
+        return [self._render(token, i == 0) for i, token in enumerate(tokens)]
+
+    def stream(self) -> Stage:
+        """Return what does the same piece by piece."""
+        return CharacterStage(self._render)
+
+    def _render(self, text: str, is_first: bool) -> str:
+        return text.replace(self.replacement, "" if is_first and self.has_prefix else " ")
 
 
 def parse_metaspace(fields: Fields) -> tuple[Step, ...]:

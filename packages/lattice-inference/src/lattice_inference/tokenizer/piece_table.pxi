@@ -66,7 +66,7 @@ NORMALIZE_REPLACE = LT_NORMALIZE_REPLACE
 NORMALIZE_PREPEND = LT_NORMALIZE_PREPEND
 SPLIT_METASPACE = LT_SPLIT_METASPACE
 _NORMALIZE_ARGUMENTS = {LT_NORMALIZE_PRECOMPILED, LT_NORMALIZE_REPLACE, LT_NORMALIZE_PREPEND}
-_SPLIT_ARGUMENTS = {LT_SPLIT_METASPACE}
+_SPLIT_ARGUMENTS = {LT_SPLIT_EXTERNAL, LT_SPLIT_METASPACE}
 PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER = LT_PREPEND_ALWAYS, LT_PREPEND_FIRST, LT_PREPEND_NEVER
 
 
@@ -275,6 +275,12 @@ cdef bytes _normalize_argument(int kind, tuple values, list kept_alive):
 cdef bytes _split_argument(int kind, tuple values, list kept_alive):
     """Return the C struct of a pre-tokenizer step's argument as bytes; kept_alive gets what it points to."""
     cdef lt_metaspace metaspace
+    cdef lt_external_splitter external
+    if kind == LT_SPLIT_EXTERNAL:
+        kept_alive.append(values)
+        external.function = _split_outside
+        external.context = <void*>values[0]
+        return (<const char*>&external)[:sizeof(lt_external_splitter)]
     character, scheme, split = values
     if not 0 <= scheme < LT_PREPEND_SCHEMES:
         raise ValueError(f"prepend scheme {scheme} does not exist")

@@ -33,4 +33,7 @@ int lt_normalize(const lt_step *steps, size_t count, lt_scratch *scratch);
 /* Turns the changes in new, of the kind that kernels/normalize.c describes, into sources. */
 void lt_resolve_sources(const lt_text *old, lt_text *new);
 
+/* Returns whether characters start..end-1 are surely in normal form C: then NFC changes nothing. */
+bool lt_is_nfc(const lt_input *input, int32_t start, int32_t end);
+
 #endif

@@ -15,8 +15,26 @@ typedef enum {
     LT_SPLIT_PUNCTUATION_TO_PREVIOUS, /* a punctuation character ends the word before it */
     LT_SPLIT_PUNCTUATION_TO_NEXT,     /* a punctuation character begins the word after it */
     LT_SPLIT_METASPACE,               /* spaces become visible characters; argument: lt_metaspace */
+    LT_SPLIT_GPT2,                    /* from here the scanners of word_scan.h: GPT-2's regex */
+    LT_SPLIT_QWEN2,
+    LT_SPLIT_QWEN35,
+    LT_SPLIT_LLAMA3,
+    LT_SPLIT_DIGITS,                  /* each digit alone */
+    LT_SPLIT_DIGIT_RUNS,              /* runs of digits, runs of others */
+    LT_SPLIT_EXTERNAL,                /* argument: lt_external_splitter */
+    LT_SPLIT_PREFIX_SPACE,            /* splits nothing: a span that does not begin with a space gets one */
+    LT_SPLIT_BYTE_LEVEL,              /* splits nothing: the model sees UTF-8 bytes; always the last step */
     LT_SPLIT_STEPS,
 } lt_split_step;
+
+enum { LT_EXTERNAL_FAILED = -8 };
+
+/* A splitter outside of the C code: function appends the words of characters[0..size-1], as spans moved by offset, and
+ * returns LT_OK or LT_EXTERNAL_FAILED. */
+typedef struct {
+    int (*function)(void *context, const lt_character *characters, int32_t size, int32_t offset, lt_spans *out);
+    void *context;
+} lt_external_splitter;
 
 /* Splits the characters start..end-1 of text into scratch->spans, which point into scratch->words; each step splits the
  * spans of the one before. */

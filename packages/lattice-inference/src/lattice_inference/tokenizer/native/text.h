@@ -104,12 +104,15 @@ static inline int lt_tokens_push(lt_tokens *tokens, int32_t id, int32_t start, i
     return LT_OK;
 }
 
+struct lt_bpe_scratch;
+
 /* The buffers of one call; two calls never share one. */
 typedef struct {
     lt_text text, other_text;   /* a normalizer step reads one and writes the other */
     lt_spans spans, other_spans; /* the same for pre-tokenizer steps */
     const lt_text *words;        /* what spans point into: text, or split_text if a pre-tokenizer changed the words */
     lt_text split_text, other_split_text;
+    struct lt_bpe_scratch *bpe; /* lent by the model, which takes it back */
     void *paths; /* Unigram's (lt_unigram_path) */
     size_t path_capacity;
 } lt_scratch;

@@ -278,3 +278,25 @@ int lt_normalize(const lt_step *steps, size_t count, lt_scratch *scratch) {
     }
     return LT_OK;
 }
+
+bool lt_is_nfc(const lt_input *input, int32_t start, int32_t end) {
+    enum { FIRST_MARK = 0x300, JAMO = 0x1100, JAMO_END = 0x1200 }; /* nothing below the first mark composes or changes */
+    if (input->kind == 1)
+        return true;
+    int last_class = 0;
+    for (int32_t i = start; i < end; i++) {
+        uint32_t code_point = lt_read(input->data, input->kind, i);
+        if (code_point < FIRST_MARK) {
+            last_class = 0;
+            continue;
+        }
+        const lt_unicode_properties *properties = lt_properties(code_point);
+        if ((properties->flags & (LT_UNICODE_COMPOSES_BACK | LT_UNICODE_NFC_CHANGES)) ||
+            (code_point >= JAMO && code_point < JAMO_END))
+            return false;
+        if (properties->combining_class != 0 && properties->combining_class < last_class)
+            return false;
+        last_class = properties->combining_class;
+    }
+    return true;
+}

@@ -2,6 +2,7 @@
 #include "pipeline.h"
 
 #include "unicode.h"
+#include "word_scan.h"
 
 int lt_load(const lt_input *input, int32_t start, int32_t end, lt_scratch *scratch) {
     size_t size = (size_t)(end - start);
@@ -20,6 +21,7 @@ static int tokenize_word(const lt_pipeline *pipeline, lt_span word, lt_scratch *
     case LT_MODEL_UNIGRAM:
         return lt_unigram_word(&pipeline->unigram, scratch->words, word, scratch, tokens);
     case LT_MODEL_WORDPIECE:
+    case LT_MODEL_BPE: /* takes all words together */
         break;
     }
     return lt_wordpiece_word(&pipeline->model, scratch->words, word, tokens);
@@ -29,6 +31,8 @@ static int tokenize_word(const lt_pipeline *pipeline, lt_span word, lt_scratch *
 static int tokenize_normalized(const lt_pipeline *pipeline, int32_t start, int32_t end, lt_scratch *scratch,
                                lt_tokens *tokens) {
     int status = lt_pre_tokenize(pipeline->split_steps, pipeline->split_count, &scratch->text, start, end, scratch);
+    if (status == LT_OK && pipeline->kind == LT_MODEL_BPE)
+        return lt_bpe_words(&pipeline->bpe, scratch->bpe, scratch->words, &scratch->spans, tokens);
     for (size_t i = 0; i < scratch->spans.size && status == LT_OK; i++)
         status = tokenize_word(pipeline, scratch->spans.items[i], scratch, tokens);
     return status;
@@ -57,9 +61,30 @@ static int tokenize_general(const lt_pipeline *pipeline, const lt_input *input, 
     return tokenize_normalized(pipeline, search.text_start, search.end, scratch, tokens);
 }
 
+/* The direct path of BPE: input that is its own normal form, split and encoded where it lies. */
+static int tokenize_direct(const lt_pipeline *pipeline, const lt_input *input, int32_t start, int32_t end,
+                           bool find_special, lt_scratch *scratch, lt_tokens *tokens) {
+    lt_haystack haystack = {.data = input->data, .kind = input->kind};
+    lt_added_search search = {.start = start, .end = end, .position = start, .text_start = start};
+    int status;
+    while (lt_added_next(&pipeline->normalized_added, haystack, find_special, &search)) {
+        status = lt_bpe_input(&pipeline->bpe, pipeline->split_steps, pipeline->split_count, scratch->bpe, input,
+                              search.text_start, search.token_start, tokens);
+        if (status != LT_OK)
+            return status;
+        if (lt_tokens_push(tokens, search.id, search.token_start, search.token_end) != LT_OK)
+            return LT_NO_MEMORY;
+        search.text_start = search.token_end;
+    }
+    return lt_bpe_input(&pipeline->bpe, pipeline->split_steps, pipeline->split_count, scratch->bpe, input,
+                        search.text_start, end, tokens);
+}
+
 /* Ordinary text between two added tokens: stretches of ASCII the fast way, stretches with anything else the other. */
 static int tokenize_piece(const lt_pipeline *pipeline, const lt_input *input, int32_t start, int32_t end,
                           bool find_special, lt_scratch *scratch, lt_tokens *tokens) {
+    if (pipeline->has_direct_path && (pipeline->normalize_count == 0 || lt_is_nfc(input, start, end)))
+        return tokenize_direct(pipeline, input, start, end, find_special, scratch, tokens);
     if (!pipeline->has_ascii_path)
         return tokenize_general(pipeline, input, start, end, find_special, scratch, tokens);
     while (start < end) {
@@ -137,7 +162,18 @@ static bool steps_are_local(const lt_pipeline *pipeline) {
     return pipeline->normalized_added.trie.nodes == NULL;
 }
 
+static bool has_direct_path(const lt_pipeline *pipeline) {
+    for (size_t i = 0; i < pipeline->normalize_count; i++)
+        if (pipeline->normalize_steps[i].kind != LT_NORMALIZE_NFC)
+            return false;
+    for (size_t i = 0; i < pipeline->split_count; i++)
+        if (!lt_is_scanner(pipeline->split_steps[i].kind) && pipeline->split_steps[i].kind != LT_SPLIT_BYTE_LEVEL)
+            return false;
+    return pipeline->kind == LT_MODEL_BPE && !pipeline->bpe.cuts_at_spaces;
+}
+
 int lt_pipeline_finish(lt_pipeline *pipeline, lt_scratch *scratch) {
+    pipeline->has_direct_path = has_direct_path(pipeline);
     pipeline->has_ascii_path = pipeline->kind == LT_MODEL_WORDPIECE && steps_are_local(pipeline);
     for (uint32_t c = 0; c < 128; c++) {
         uint8_t character = (uint8_t)c;
@@ -162,4 +198,6 @@ void lt_pipeline_free(lt_pipeline *pipeline) {
     lt_trie_free(&pipeline->raw_added.trie);
     lt_trie_free(&pipeline->normalized_added.trie);
     lt_trie_free(&pipeline->model.vocabulary);
+    lt_bpe_free(&pipeline->bpe);
+    free(pipeline->trims);
 }
