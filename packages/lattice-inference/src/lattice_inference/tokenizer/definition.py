@@ -15,7 +15,6 @@ from lattice_inference.tokenizer.limits import Padding, Truncation, parse_paddin
 from lattice_inference.tokenizer.models import Model, parse_model
 from lattice_inference.tokenizer.normalizers import parse_normalizer
 from lattice_inference.tokenizer.post_processors import PostProcessor, parse_post_processor
-from lattice_inference.tokenizer.pre_tokenizers import Steps as PreTokenizerSteps
 from lattice_inference.tokenizer.pre_tokenizers import parse_pre_tokenizer
 from lattice_inference.tokenizer.replacements import Step
 

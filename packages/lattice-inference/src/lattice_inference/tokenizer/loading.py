@@ -29,9 +29,10 @@ def load_tokenizer(path: str | os.PathLike[str], *, apply_file_limits: bool = Fa
 
     A directory's tokenizer.json is taken before its vocab.txt, and that before a SentencePiece model. A vocab.txt is
     BERT's, with the settings (``do_lower_case`` and so on) of the tokenizer_config.json beside it. A SentencePiece model
-    is read as transformers reads it for the class that the tokenizer_config.json or config.json names. Truncation and padding that a tokenizer.json
-    states are settings of its training more often than limits of the model, so they are applied only with
-    ``apply_file_limits=True``.
+    is read as transformers reads it for the class that the tokenizer_config.json or config.json names.
+
+    Truncation and padding that a tokenizer.json states are settings of its training more often than limits of the model,
+    so they are applied only with ``apply_file_limits=True``.
 
     Raises :class:`ModelNotFoundError` if there is no file, :class:`TokenizerError` if it is malformed and
     :class:`UnsupportedError` if it is of another format or uses a component that is not built.
