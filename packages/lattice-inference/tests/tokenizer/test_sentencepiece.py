@@ -41,7 +41,9 @@ def piece(text, score=0.0, kind=1):
     return field(1, field(1, text.encode()) + field(2, score) + field(3, kind))
 
 
-SMALL = piece("<unk>", 0.0, 2) + piece("<s>", 0.0, 3) + piece("</s>", 0.0, 3) + piece("\u2581a", -1.5) + piece("b", -2.0)
+SMALL = (
+    piece("<unk>", 0.0, 2) + piece("<s>", 0.0, 3) + piece("</s>", 0.0, 3) + piece("\u2581a", -1.5) + piece("b", -2.0)
+)
 TRAINER = field(2, field(3, 1) + field(40, 0) + field(41, 1) + field(42, 2) + field(43, -1))
 
 
@@ -73,20 +75,31 @@ def test_the_rules_in_the_file_are_applied(tmp_path):
 
 
 def test_fairseq_numbers_follow_the_configuration(tmp_path):
-    for name, value in (("config.json", {"model_type": "xlm-roberta"}), ("tokenizer_config.json", {"tokenizer_class": "XLMRobertaTokenizer"})):
+    for name, value in (
+        ("config.json", {"model_type": "xlm-roberta"}),
+        ("tokenizer_config.json", {"tokenizer_class": "XLMRobertaTokenizer"}),
+    ):
         folder = tmp_path / name.removesuffix(".json")
         folder.mkdir()
         (folder / "sentencepiece.bpe.model").write_bytes(SMALL + TRAINER)
         (folder / name).write_text(json.dumps(value))
         tokenizer = load_tokenizer(folder)
-        assert [tokenizer.id_to_token(i) for i in range(7)] == ["<s>", "<pad>", "</s>", "<unk>", "\u2581a", "b", "<mask>"]
+        assert [tokenizer.id_to_token(i) for i in range(7)] == [
+            "<s>",
+            "<pad>",
+            "</s>",
+            "<unk>",
+            "\u2581a",
+            "b",
+            "<mask>",
+        ]
         assert tokenizer.encode("ab").ids.tolist() == [0, 4, 5, 2]
 
 
 def test_classes_with_a_way_of_their_own_are_refused(tmp_path):
     path = tmp_path / "sentencepiece.bpe.model"
     path.write_bytes(SMALL + TRAINER)
-    with pytest.raises(UnsupportedError, match="no tokenizer_config.json or config.json"):
+    with pytest.raises(UnsupportedError, match="no tokenizer_config"):
         load_tokenizer(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "CamembertTokenizer"}')
     with pytest.raises(UnsupportedError, match="'Camembert'"):
@@ -178,7 +191,8 @@ def test_both_readers_of_pieces_agree(monkeypatch):
     slow = reader.parse_sentencepiece(data)
     for name in ("text", "ends", "scores", "types"):
         assert np.array_equal(getattr(fast, name), getattr(slow, name)), name
-    assert fast.normalizer == slow.normalizer and fast.pieces == slow.pieces
+    assert fast.normalizer == slow.normalizer
+    assert fast.pieces == slow.pieces
 
 
 def test_a_large_file_is_refused_without_being_read(tmp_path):

@@ -102,7 +102,22 @@ MODELS = {
     "wide characters": [("<unk>", 0), ("日", -1), ("日本", -1.5), ("😀", -2), ("\x00", -1), ("a\x00", -1)],
 }
 TEXTS = [
-    *["", "a", "aa", "aaa", "aaaa", "aaaaaaa", "abab", "baab", "xy", "xyx", "xxyy", "axyb", "<unk>", "a<unk>b<unk><unk>"],
+    *[
+        "",
+        "a",
+        "aa",
+        "aaa",
+        "aaaa",
+        "aaaaaaa",
+        "abab",
+        "baab",
+        "xy",
+        "xyx",
+        "xxyy",
+        "axyb",
+        "<unk>",
+        "a<unk>b<unk><unk>",
+    ],
     *["x<unk>y", "日本日", "日x日", "😀x😀", "a\x00\x00b", "a" * 2500, "ab" * 700, "é\u0301x"],
 ]
 
@@ -138,7 +153,19 @@ def test_a_model_without_unknown_token(make_both):
 def test_scores_are_read_as_serde_reads_them(tmp_path):
     """Not always the nearest double: sums are compared for equality, so the bits must be those of the other library."""
     generator = random.Random(3)
-    numbers = ["0", "-0", "-0.0", "1e5", "-1E-5", "2e+3", "1e-330", "12345678901234567890123", "0.1e1", "3.0e-400", "9e307"]
+    numbers = [
+        "0",
+        "-0",
+        "-0.0",
+        "1e5",
+        "-1E-5",
+        "2e+3",
+        "1e-330",
+        "12345678901234567890123",
+        "0.1e1",
+        "3.0e-400",
+        "9e307",
+    ]
     numbers += ["123456789012345678901.25e-3", "-1.7976931348623157e308", "0." + "0" * 400 + "1", "1" * 300 + "e-299"]
     numbers += ["0e999999999999", "18446744073709551615", "18446744073709551616", "-9223372036854775809"]
     numbers += [repr(-20 * generator.random()) for _ in range(3000)]
@@ -159,7 +186,9 @@ def test_scores_are_read_as_serde_reads_them(tmp_path):
 def test_table_of_pieces_equals_a_dictionary():
     generator = random.Random(8)
     texts = ["".join(generator.choices("ab\x00日é", k=generator.choice([1, 2, 8, 9, 16, 20]))) for _ in range(3000)]
-    texts += ["a" * n for n in range(1, 300)] + ["\u2581inter" + "".join(generator.choices("abc", k=6)) for _ in range(500)]
+    texts += ["a" * n for n in range(1, 300)] + [
+        "\u2581inter" + "".join(generator.choices("abc", k=6)) for _ in range(500)
+    ]
     encoded = [text.encode() for text in texts]
     ends = np.cumsum([len(text) for text in encoded]).astype(np.int32)
     table = PieceTable(b"".join(encoded), ends, np.zeros(len(texts)))
@@ -167,10 +196,15 @@ def test_table_of_pieces_equals_a_dictionary():
     assert len(by_text) < len(texts)
     assert all(table.get(text) == i for text, i in by_text.items())
     assert [table.piece(i) for i in range(len(texts))] == texts
-    assert table.get("abc" * 9) is None and "" not in table and "a" in table and 3 not in table
+    assert table.get("abc" * 9) is None
+    assert "a" in table
+    assert "" not in table
+    assert 3 not in table
 
 
-@pytest.mark.parametrize("unit", ["a", "^", " ", "\u2581", "日", "☃", "e\u0301", "\u0301", "\u200d", "ﷺ", "<mask>", "ab "])
+@pytest.mark.parametrize(
+    "unit", ["a", "^", " ", "\u2581", "日", "☃", "e\u0301", "\u0301", "\u200d", "ﷺ", "<mask>", "ab "]
+)
 def test_time_is_linear(xlmr, unit):
     piece = unit * (50_000 // len(unit))
     xlmr.compare(piece[:1000])

@@ -13,18 +13,44 @@ from .unigram_tokenizers import charsmap, xlm_roberta
 
 sys.path.append(str(Path(__file__).resolve().parents[4] / "tools/unicode"))
 
-from charsmap import compile_charsmap  # noqa: E402
+from charsmap import compile_charsmap
 
 POOL = [
     *"abBé가각が日ßΣςİÅΩx1٣_-.,!「…①ﷺﬁａ\u1100\u1161\u11a8\u3099\u212b\u2126\u01c4\u0340\u0374\u037e\ufeff\ufffd",
     *"\u0301\u0323\u0327\u0345\u0344\u0f71\u0f73\u302e\u302f\u0958\u0915\u093c\u094d\U0001d15e\U0001d165\U0001d16d",
     *" \t\n\r\x0b\x00\x07\u00a0\u200b\u200c\u200d\u3000\u2028\U00020000\U000e0001😀™©\ufe0f\u0600\u06dd\u0d4e²½\u2581",
-    *["  ", "   ", "\r\n", "e\u0301", "\u1e9b\u0323", "[X]", "<mask>", "<s>", "</s>", "<unk>", "<0x41>", "\u2581\u2581"],
+    *[
+        "  ",
+        "   ",
+        "\r\n",
+        "e\u0301",
+        "\u1e9b\u0323",
+        "[X]",
+        "<mask>",
+        "<s>",
+        "</s>",
+        "<unk>",
+        "<0x41>",
+        "\u2581\u2581",
+    ],
     *["👩\u200d👩", "\U0001f1e6\U0001f1e7", "\u2122\u200d", "\u00b4", "\u0385", "\u1fee", "the", "\u2581the"],
 ]
 KEYS = [*"abé①ﬁ日が\u0301\u0323\u0915\u0958™© \t", "e\u0301", "ab", "a\u0301", "\u200d", "\u0600", "\u1100\u1161", "aé"]
 PATTERNS = [" ", "ab", "é", "\u2581", "  "]
-REGEXES = [" {2,}", "a+", r"\s+", r"\s{2,3}", "b{2}", r"\A +| +\z", "\\A\u2581", r"\n+", r"[b]{1,2}", r"\.", " +\\z", "x"]
+REGEXES = [
+    " {2,}",
+    "a+",
+    r"\s+",
+    r"\s{2,3}",
+    "b{2}",
+    r"\A +| +\z",
+    "\\A\u2581",
+    r"\n+",
+    r"[b]{1,2}",
+    r"\.",
+    " +\\z",
+    "x",
+]
 
 
 class Generator(random.Random):
@@ -38,7 +64,9 @@ class Generator(random.Random):
     def normalizer(self):
         def rules():
             return normalizers.Precompiled(
-                compile_charsmap({key: self.choice(["", "!", "x", "ab", "日本語", " "]) for key in self.sample(KEYS, 6)})
+                compile_charsmap(
+                    {key: self.choice(["", "!", "x", "ab", "日本語", " "]) for key in self.sample(KEYS, 6)}
+                )
             )
 
         return self.stage(
@@ -91,7 +119,9 @@ class Generator(random.Random):
             )
         tokenizer.decoder = decoders.Metaspace(prepend_scheme=self.choice(["always", "first", "never"]))
         normalized = set()
-        for content in self.sample(["<mask>", "[X]", "<s>", " x", "é", "the", "<unk>", "\u2581"], self.choice([0, 2, 4])):
+        for content in self.sample(
+            ["<mask>", "[X]", "<s>", " x", "é", "the", "<unk>", "\u2581"], self.choice([0, 2, 4])
+        ):
             names = ("single_word", "lstrip", "rstrip", "normalized", "special")
             token = AddedToken(content, **{name: self.random() < 0.4 for name in names})
             if token.normalized:

@@ -109,9 +109,7 @@ class Pipeline:
     def __init__(
         self, normalize_steps: Sequence[int | tuple[object, ...]], split_steps: Sequence[int | tuple[object, ...]]
     ) -> None: ...
-    def set_unigram(
-        self, pieces: PieceTable, unknown_id: int, unknown_score: float, byte_fallback: bool
-    ) -> None: ...
+    def set_unigram(self, pieces: PieceTable, unknown_id: int, unknown_score: float, byte_fallback: bool) -> None: ...
     def set_bpe(
         self,
         vocabulary: dict[str, int],

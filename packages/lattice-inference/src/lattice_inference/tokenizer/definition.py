@@ -11,6 +11,7 @@ from lattice_inference.tokenizer._tokenizer import PieceTable
 from lattice_inference.tokenizer.added_tokens import AddedToken, assign_ids, parse_added_tokens
 from lattice_inference.tokenizer.decoders import Decoder, parse_decoder
 from lattice_inference.tokenizer.fields import Fields
+from lattice_inference.tokenizer.growth import check_growth
 from lattice_inference.tokenizer.limits import Padding, Truncation, parse_padding, parse_truncation
 from lattice_inference.tokenizer.models import Model, parse_model
 from lattice_inference.tokenizer.normalizers import parse_normalizer
@@ -35,6 +36,7 @@ class TokenizerDefinition:
     padding: Padding | None = None
 
     def __post_init__(self) -> None:
+        check_growth(self.normalizer)
         size = self.highest_id + 1
         for part in (*self.post_processor.single, *self.post_processor.pair):
             if part.sequence < 0 and not 0 <= part.id < size:
