@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lattice_inference.errors import ModelNotFoundError, UnsupportedError
 from lattice_inference.tokenizer.definition import parse_definition
+from lattice_inference.tokenizer.merges_file import MERGES_NAME, VOCABULARY_NAME, read_merges_file
 from lattice_inference.tokenizer.sentencepiece import SENTENCEPIECE_FILE_NAMES, read_sentencepiece_model
 from lattice_inference.tokenizer.tokenizer import Tokenizer
 from lattice_inference.tokenizer.tokenizer_file import read_tokenizer_file
@@ -14,31 +15,30 @@ from lattice_inference.tokenizer.vocabulary_file import read_vocabulary_file
 
 __all__ = ["load_tokenizer"]
 
-_FILE_NAMES = ("tokenizer.json", "vocab.txt", *SENTENCEPIECE_FILE_NAMES)
+_FILE_NAMES = ("tokenizer.json", "vocab.txt", VOCABULARY_NAME, MERGES_NAME, *SENTENCEPIECE_FILE_NAMES)
 
 _OTHER_FORMATS = {
-    "vocab.json": "a BPE vocabulary",
-    "merges.txt": "BPE merges",
     "*.gguf": "a GGUF file",
     "*.tiktoken": "a tiktoken vocabulary",
 }
 
 
 def load_tokenizer(path: str | os.PathLike[str], *, apply_file_limits: bool = False) -> Tokenizer:
-    """Load a tokenizer from a directory, a tokenizer.json, a vocab.txt or a SentencePiece model.
+    """Load a tokenizer from a directory, a tokenizer.json, a vocab.txt, a vocab.json or a SentencePiece model.
 
-    A directory's tokenizer.json is taken before its vocab.txt, and that before a SentencePiece model. A vocab.txt is
-    BERT's, with the settings (``do_lower_case`` and so on) of the tokenizer_config.json beside it. A SentencePiece model
-    is read as transformers reads it for the class that the tokenizer_config.json or config.json names.
-
-    Truncation and padding that a tokenizer.json states are settings of its training more often than limits of the model,
-    so they are applied only with ``apply_file_limits=True``.
+    A directory's tokenizer.json is taken before its vocab.txt, that before a vocab.json with the merges.txt beside it,
+    and that before a SentencePiece model. A vocab.txt is BERT's, with the settings (``do_lower_case`` and so on) of the
+    tokenizer_config.json beside it. The others are read as transformers reads them for the class that the
+    tokenizer_config.json or config.json names. Truncation and padding that a tokenizer.json states are settings of its
+    training more often than limits of the model, so they are applied only with ``apply_file_limits=True``.
 
     Raises :class:`ModelNotFoundError` if there is no file, :class:`TokenizerError` if it is malformed and
     :class:`UnsupportedError` if it is of another format or uses a component that is not built.
     """
     file = _tokenizer_file(Path(path))
-    if file.suffix == ".txt":
+    if file.name in (VOCABULARY_NAME, MERGES_NAME):
+        definition = read_merges_file(file.parent)
+    elif file.suffix == ".txt":
         definition = read_vocabulary_file(file)
     elif file.suffix in (".model", ".spm"):
         definition = read_sentencepiece_model(file)

@@ -26,13 +26,19 @@ from lattice_inference.tokenizer.metaspace import SPACE, MetaspaceDecoder, metas
 from lattice_inference.tokenizer.post_processors import DEFAULT_POST_PROCESSOR, Part, PostProcessor
 from lattice_inference.tokenizer.pre_tokenizers import parse_pre_tokenizer
 from lattice_inference.tokenizer.replacements import Step, replace, replace_runs
+from lattice_inference.tokenizer.sentencepiece_bpe import sentencepiece_bpe
 from lattice_inference.tokenizer.sentencepiece_file import (
     CONTROL,
     USER_DEFINED,
     SentencePieceFile,
     read_sentencepiece_file,
 )
-from lattice_inference.tokenizer.tokenizer_config import CONFIG_NAME, config_added_tokens, special_token
+from lattice_inference.tokenizer.tokenizer_config import (
+    CONFIG_NAME,
+    config_added_tokens,
+    special_token,
+    tokenizer_family,
+)
 from lattice_inference.tokenizer.unigram import Unigram
 
 __all__ = ["SENTENCEPIECE_FILE_NAMES", "read_sentencepiece_model"]
@@ -69,11 +75,15 @@ def read_sentencepiece_model(path: Path) -> TokenizerDefinition:
         UnsupportedError: the model is not a Unigram model, or its directory names a class whose conversion is not built.
     """
     file = read_sentencepiece_file(path)
-    if file.model_type != "unigram":
-        raise UnsupportedError(f"{path} is a SentencePiece model of type {file.model_type!r}; supported is 'unigram'")
+    if file.model_type not in ("bpe", "unigram"):
+        raise UnsupportedError(
+            f"{path} is a SentencePiece model of type {file.model_type!r}; supported are bpe, unigram"
+        )
     config_path = path.with_name(CONFIG_NAME)
     config = Fields(read_json_object(config_path) if config_path.exists() else {}, CONFIG_NAME)
-    family = _family(path, config)
+    family = tokenizer_family(path.parent, config)
+    if file.model_type == "bpe":
+        return sentencepiece_bpe(file, config, family, path)
     if family in _XLM_ROBERTA:
         return _xlm_roberta(file, config)
     if family in _T5:
@@ -89,18 +99,6 @@ def read_sentencepiece_model(path: Path) -> TokenizerDefinition:
         f"{path}: the directory names the tokenizer class {family!r}, which reads a SentencePiece model in a way of its "
         "own that is not built; use the model's tokenizer.json"
     )
-
-
-def _family(path: Path, config: Fields) -> str:
-    """Return whose tokenizer it is: its class without ``Tokenizer`` and ``Fast``, or the model's type, or ``""``."""
-    if config.raw("tokenizer_class", None) is not None:
-        return config.string("tokenizer_class").removesuffix("Fast").removesuffix("Tokenizer")
-    model_path = path.with_name("config.json")
-    if model_path.exists():
-        model = Fields(read_json_object(model_path), "config.json")
-        if model.raw("model_type", None) is not None:
-            return model.string("model_type")
-    return ""
 
 
 def _special_tokens(config: Fields, defaults: dict[str, str]) -> dict[str, AddedToken]:

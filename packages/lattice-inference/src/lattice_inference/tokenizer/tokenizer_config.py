@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from lattice_inference.errors import TokenizerError
 from lattice_inference.tokenizer.added_tokens import AddedToken
-from lattice_inference.tokenizer.fields import Fields
+from lattice_inference.tokenizer.fields import Fields, read_json_object
 
-__all__ = ["CONFIG_NAME", "config_added_tokens", "special_token"]
+__all__ = ["CONFIG_NAME", "config_added_tokens", "special_token", "tokenizer_family"]
 
 CONFIG_NAME = "tokenizer_config.json"
 
@@ -65,3 +67,15 @@ def _listed(config: Fields, name: str) -> list[object]:
     if not isinstance(value, list):
         raise TokenizerError(f"{config.where}.{name} is a {type(value).__name__}; expected an array")
     return value
+
+
+def tokenizer_family(directory: Path, config: Fields) -> str:
+    """Return whose tokenizer it is: its class without ``Tokenizer`` and ``Fast``, or the model's type, or ``""``."""
+    if config.raw("tokenizer_class", None) is not None:
+        return config.string("tokenizer_class").removesuffix("Fast").removesuffix("Tokenizer")
+    model_path = directory / "config.json"
+    if model_path.exists():
+        model = Fields(read_json_object(model_path), "config.json")
+        if model.raw("model_type", None) is not None:
+            return model.string("model_type")
+    return ""

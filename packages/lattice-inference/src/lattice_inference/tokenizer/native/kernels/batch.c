@@ -113,8 +113,8 @@ static void trim_offsets(const lt_pipeline *pipeline, const lt_input *input, lt_
                 trailing++;
         }
         if (leading > 0) {
-            if (pipeline->trim_keeps_prefix && (i == 0 || token->start == 0))
-                leading--;
+            if (pipeline->trim_keeps_prefix && leading == 1 && (i == 0 || token->start == 0))
+                leading = 0; /* more than one cannot come from the pre-tokenizer, which adds none before a space */
             token->start = token->start + leading < token->end ? token->start + leading : token->end;
         }
         if (trailing > 0 && token->end >= trailing)

@@ -242,7 +242,14 @@ int lt_bpe_build(lt_bpe *model, const lt_bpe_source *source, size_t *failed) {
             model->byte_fallback ? lt_string_table_find(&ids, (const uint8_t *)name, 6) : -1;
     }
     model->has_affixes = source->prefix_length > 0 || source->suffix_length > 0;
-    model->cuts_at_spaces = !model->byte_level && !model->has_affixes && !model->ignore_merges;
+    bool knows_all = model->unknown_id >= 0;
+    if (!knows_all && model->byte_fallback) {
+        knows_all = true;
+        for (int byte = 0; byte < 256; byte++)
+            knows_all &= model->fallback_ids[byte] >= 0;
+    }
+    /* where characters become nothing, those around them are neighbours */
+    model->cuts_at_spaces = knows_all && !model->byte_level && !model->has_affixes && !model->ignore_merges;
     int status = build_units(model, source);
     if (status == LT_OK)
         status = build_merges(model, source, &ids, failed);
