@@ -31,10 +31,7 @@ def precompiled(charsmap: bytes, where: str = "precompiled_charsmap") -> Step:
 
 
 def parse_precompiled(fields: Fields) -> tuple[Step, ...]:
-    """Return the step of a ``Precompiled`` entry; an empty or missing map has no rules."""
-    value = fields.raw("precompiled_charsmap", None)
-    if value is None or value == "":
-        return ()
+    """Return the step of a ``Precompiled`` entry."""
     where = f"{fields.where}.precompiled_charsmap"
     try:
         charsmap = base64.b64decode(fields.string("precompiled_charsmap"), validate=True)

@@ -80,7 +80,7 @@ class WordPieceDecoder:
 
     def decode(self, tokens: list[str]) -> list[str]:
         """Return the first token as it is, others without the prefix or behind a space."""
-        texts = []
+        texts: list[str] = []
         for token in tokens:
             if not texts:
                 texts.append(self._render(token, True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -21,8 +22,11 @@ _REQUIRED = object()
 
 def read_file(path: Path) -> bytes:
     """Return the bytes of ``path``; raise :class:`TokenizerError` if it is too large."""
-    with path.open("rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1)
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size  # a pipe has none, and a file may grow: the limit is checked again
+        data = file.read(min(size, MAX_FILE_BYTES) + 1)
+        while len(data) <= MAX_FILE_BYTES and (more := file.read(MAX_FILE_BYTES + 1 - len(data))):
+            data += more
     if len(data) > MAX_FILE_BYTES:
         raise TokenizerError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes, the limit for a tokenizer file")
     return data

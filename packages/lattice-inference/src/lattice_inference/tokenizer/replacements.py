@@ -94,7 +94,8 @@ def _parse_run(pattern: str) -> _Run | None:
         character = _CONTROLS[match["control"]]
     else:
         character = match["escaped"] or match["listed"] or match["plain"]
-    minimum, maximum = 1, 1
+    minimum = 1
+    maximum: int | None = 1
     if match["plus"]:
         maximum = None
     elif match["low"]:

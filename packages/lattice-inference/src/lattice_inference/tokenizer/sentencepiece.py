@@ -6,11 +6,16 @@ each, and a directory that names neither gets the general one, which follows the
 
 from __future__ import annotations
 
+import itertools
+import re
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from lattice_inference.errors import TokenizerError, UnsupportedError
+from lattice_inference.tokenizer import _tokenizer as native
 from lattice_inference.tokenizer._tokenizer import PieceTable
 from lattice_inference.tokenizer.added_tokens import AddedToken
 from lattice_inference.tokenizer.charsmap import precompiled
@@ -44,6 +49,22 @@ SENTENCEPIECE_FILE_NAMES = ("tokenizer.model", "sentencepiece.bpe.model", "spiec
 _XLM_ROBERTA = {"XLMRoberta", "xlm-roberta", "xlm-roberta-xl"}
 _T5 = {"T5", "t5"}
 _GENERAL = {"PreTrained", "Tokenizers", "TokenizersBackend", ""}
+
+
+@dataclass(frozen=True)
+class PieceSplit:
+    """Splits a text so that each of ``pieces`` stands alone; where two begin, the first of them counts."""
+
+    pieces: tuple[str, ...]
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, self.pieces)))
+
+    def __call__(self, text: str) -> list[tuple[int, int]]:
+        """Return the ranges of the words of ``text``; some may be empty."""
+        ends = [0, *(end for match in self._pattern.finditer(text) for end in match.span()), len(text)]
+        return list(itertools.pairwise(ends))
 
 
 def read_sentencepiece_model(path: Path) -> TokenizerDefinition:
@@ -84,9 +105,9 @@ def _special_tokens(config: Fields, defaults: dict[str, str]) -> dict[str, Added
     return {name: special_token(config, name, default) for name, default in defaults.items()}
 
 
-def _piece_tokens(file: SentencePieceFile) -> list[AddedToken]:
-    """Return the pieces that are found in a text before it is cut to pieces."""
-    ids = np.flatnonzero((file.types == CONTROL) | (file.types == USER_DEFINED)).tolist()
+def _piece_tokens(file: SentencePieceFile, *types: int) -> list[AddedToken]:
+    """Return the pieces of some types, which are found in a text before it is cut to pieces."""
+    ids = np.flatnonzero(np.isin(file.types, types)).tolist()
     return [
         AddedToken(_piece(file, token_id), normalized=False, special=bool(file.types[token_id] == CONTROL))
         for token_id in ids
@@ -152,7 +173,7 @@ def _xlm_roberta(file: SentencePieceFile, config: Fields) -> TokenizerDefinition
         model=Unigram(vocabulary, 3),
         post_processor=PostProcessor(single, (*single, Part(-1, eos, 0), Part(1, -1, 0), Part(-1, eos, 0))),
         decoder=MetaspaceDecoder(has_prefix=scheme != "never"),
-        added_tokens=_added(config, tokens, _piece_tokens(file)),
+        added_tokens=_added(config, tokens, _piece_tokens(file, CONTROL, USER_DEFINED)),
     )
 
 
@@ -173,14 +194,12 @@ def _t5(file: SentencePieceFile, config: Fields) -> TokenizerDefinition:
         model=Unigram(vocabulary, 2),
         post_processor=PostProcessor(single, (*single, Part(1, -1, 0), Part(-1, eos, 0))),
         decoder=MetaspaceDecoder(),
-        added_tokens=_added(config, tokens, [*special, *_piece_tokens(file)]),
+        added_tokens=_added(config, tokens, [*special, *_piece_tokens(file, CONTROL, USER_DEFINED)]),
     )
 
 
 def _general(file: SentencePieceFile, config: Fields, path: Path) -> TokenizerDefinition:
     """Follow the settings in the file, as SentencePiece itself does."""
-    if (file.types == USER_DEFINED).any():
-        raise UnsupportedError(f"{path} has user-defined pieces, which are not built; use the model's tokenizer.json")
     if file.unk_id < 0:
         raise TokenizerError(f"{path} has no unknown piece")
     spec = file.normalizer
@@ -200,6 +219,9 @@ def _general(file: SentencePieceFile, config: Fields, path: Path) -> TokenizerDe
         decoders += [{"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]
     elif file.byte_fallback:
         decoders.append({"type": "Fuse"})
+    user_defined = [_piece(file, token_id) for token_id in np.flatnonzero(file.types == USER_DEFINED).tolist()]
+    if user_defined:
+        pre_tokenizer += ((native.SPLIT_EXTERNAL, PieceSplit(tuple(sorted(user_defined, key=len, reverse=True)))),)
     names = [name for name in ("bos_token", "eos_token", "unk_token", "pad_token") if config.raw(name, None)]
     tokens = {name: special_token(config, name, None) for name in names}
     unknown = AddedToken(_piece(file, file.unk_id), normalized=False, special=True)
@@ -209,7 +231,7 @@ def _general(file: SentencePieceFile, config: Fields, path: Path) -> TokenizerDe
         model=Unigram(_table(file, [], 0, []), file.unk_id, file.byte_fallback),
         post_processor=DEFAULT_POST_PROCESSOR,
         decoder=parse_decoder({"type": "Sequence", "decoders": decoders}),
-        added_tokens=_added(config, tokens, [unknown, *_piece_tokens(file)]),
+        added_tokens=_added(config, tokens, [unknown, *_piece_tokens(file, CONTROL)]),
     )
 
 

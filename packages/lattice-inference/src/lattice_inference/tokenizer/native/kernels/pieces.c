@@ -63,16 +63,27 @@ static int compare_texts(const lt_pieces *pieces, int32_t a, int32_t b) {
     return order != 0 ? order : (a_size > b_size) - (a_size < b_size);
 }
 
-/* Sorts entries of equal prefix by the whole text and then by id: long runs by merging, as a file may hold any order. */
+/* Sorts a few entries of equal prefix, by the eight bytes behind it and then by the whole text; the prefix is lost. */
+static void sort_few(const lt_pieces *pieces, entry *entries, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        entry item = entries[i];
+        int32_t start = lt_piece_start(pieces, item.id), size = pieces->ends[item.id] - start;
+        item.prefix = size > 8 ? prefix_of(pieces->text + start + 8, size - 8) : 0;
+        size_t k = i;
+        while (k > 0 && (entries[k - 1].prefix > item.prefix ||
+                         (entries[k - 1].prefix == item.prefix &&
+                          compare_texts(pieces, entries[k - 1].id, item.id) > 0))) {
+            entries[k] = entries[k - 1];
+            k--;
+        }
+        entries[k] = item;
+    }
+}
+
+/* Sorts entries of equal prefix by the whole text and then by id: many by merging, as a file may hold any order. */
 static void sort_by_text(const lt_pieces *pieces, entry *entries, entry *other, size_t count) {
     if (count <= INSERTION_SORT_LIMIT) {
-        for (size_t i = 1; i < count; i++) {
-            entry item = entries[i];
-            size_t k = i;
-            for (; k > 0 && compare_texts(pieces, entries[k - 1].id, item.id) > 0; k--)
-                entries[k] = entries[k - 1];
-            entries[k] = item;
-        }
+        sort_few(pieces, entries, count);
         return;
     }
     for (size_t width = 1; width < count; width *= 2) {
@@ -103,7 +114,7 @@ static size_t sorted_ids(const lt_pieces *pieces, entry *entries, entry *other, 
     for (size_t start = 0; start < count;) {
         size_t end = start + 1;
         while (end < count && entries[end].prefix == entries[start].prefix)
-            end++;
+            end++; /* before they are sorted, which changes the prefixes */
         if (end - start > 1)
             sort_by_text(pieces, entries + start, other, end - start);
         for (size_t i = start; i < end; i++) {

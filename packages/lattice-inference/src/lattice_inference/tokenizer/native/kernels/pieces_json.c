@@ -9,9 +9,14 @@ typedef struct {
     const uint8_t *at, *end;
 } reader;
 
-static void skip_space(reader *r) {
-    while (r->at < r->end && (*r->at == ' ' || *r->at == '\n' || *r->at == '\r' || *r->at == '\t'))
-        r->at++;
+static inline void skip_space(reader *r) {
+    uint64_t spaces, next;
+    memset(&spaces, ' ', sizeof spaces);
+    while (r->at < r->end && (*r->at == ' ' || *r->at == '\n' || *r->at == '\r' || *r->at == '\t')) {
+        r->at++; /* most of a file is indentation */
+        while (r->end - r->at >= (ptrdiff_t)sizeof next && (memcpy(&next, r->at, sizeof next), next == spaces))
+            r->at += sizeof next;
+    }
 }
 
 /* Steps over c, and the white space before it. */
