@@ -8,7 +8,6 @@ import time
 
 import numpy as np
 import pytest
-
 from tokenizers import Regex, pre_tokenizers
 
 from lattice_inference.tokenizer import _tokenizer as native
@@ -26,7 +25,8 @@ SCANNERS = {
     "digit runs": (pre_tokenizers.Digits(individual_digits=False), [native.SPLIT_DIGIT_RUNS]),
 }
 POOL = [
-    *"abcXYZ 0129'\u2019\n\r\t .,!?-_/\\éß日本की्กี😀\u017f\u0301\u0323\u00a0\u3000가\u1100\u1161\u0345\u212b٣Ⅷ²\x00\x85\u200b",
+    *"abcXYZ 0129'\u2019\n\r\t .,!?-_/\\éß日本की्กี😀",
+    *"\u017f\u0301\u0323\u00a0\u3000가\u1100\u1161\u0345\u212b٣Ⅷ²\x00\x85\u200b",
     *["'s", "'LL", "'Re", " the", "  ", "\n\n", "ing", "12", "<|end|>", "<think>", "<|end", "\u0f73\u0345", "\u0958"],
 ]
 

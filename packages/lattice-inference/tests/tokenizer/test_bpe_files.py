@@ -67,7 +67,9 @@ def test_malformed_models_are_refused(small, tmp_path, field, value, message):
 def test_settings_that_change_nothing_are_taken(small, tmp_path):
     for name, value in (("dropout", 0.0), ("dropout", None), ("unk_token", "nowhere"), ("end_of_word_suffix", "")):
         assert load({**small, "model": {**small["model"], name: value}}, tmp_path).count("the text") > 0
-    model = {name: value for name, value in small["model"].items() if name not in ("type", "byte_fallback", "ignore_merges")}
+    model = {
+        name: value for name, value in small["model"].items() if name not in ("type", "byte_fallback", "ignore_merges")
+    }
     assert load({**small, "model": model}, tmp_path).count("the text") > 0
 
 
@@ -93,7 +95,12 @@ def test_hostile_models_load_quickly(small, tmp_path):
     merges = [["a" * i, "a" * j] for i in range(1, 513) for j in (1, 2, i)] * 10
     started = time.perf_counter()
     ours = load(
-        {**small, "model": {**small["model"], "vocab": vocabulary, "merges": merges}, "added_tokens": [], "post_processor": None},
+        {
+            **small,
+            "model": {**small["model"], "vocab": vocabulary, "merges": merges},
+            "added_tokens": [],
+            "post_processor": None,
+        },
         tmp_path,
     )
     assert time.perf_counter() - started < 5
@@ -109,17 +116,23 @@ def test_other_patterns_go_through_the_regex_package(make_both, udhr, pattern, b
     pytest.importorskip("regex")
     tokenizer = trained("gpt2", [udhr["eng"]], 400)
     split = pre_tokenizers.Split(Regex(pattern), behavior)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
     both = make_both(tokenizer)
     for text in ("", "Hello World  12345\r\n\n x", udhr["deu_1996"][:3000], udhr["jpn"][:1000], "…a。b [c]"):
         both.compare(text)
 
 
-@pytest.mark.parametrize("pattern", [r"\w+", "[a[b]]", "^a", "a$", r"(?x)a", r"a{2}+", r"[a&&b]", r"\bx", "(?>a)", "[[:alpha:]]"])
+@pytest.mark.parametrize(
+    "pattern", [r"\w+", "[a[b]]", "^a", "a$", r"(?x)a", r"a{2}+", r"[a&&b]", r"\bx", "(?>a)", "[[:alpha:]]"]
+)
 def test_what_the_engines_do_not_read_alike_is_refused(small, tmp_path, pattern):
     split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     with pytest.raises(errors.UnsupportedError, match="uses"):
-        load({**small, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, small["pre_tokenizer"]]}}, tmp_path)
+        load(
+            {**small, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, small["pre_tokenizer"]]}}, tmp_path
+        )
 
 
 def test_a_pattern_without_the_regex_package(small, tmp_path, monkeypatch):
@@ -128,7 +141,9 @@ def test_a_pattern_without_the_regex_package(small, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "regex", None)
     split = {"type": "Split", "pattern": {"Regex": r"\p{Lu}+"}, "behavior": "Isolated", "invert": False}
     with pytest.raises(errors.UnsupportedError, match=r"lattice-inference\[regex\]"):
-        load({**small, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, small["pre_tokenizer"]]}}, tmp_path)
+        load(
+            {**small, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, small["pre_tokenizer"]]}}, tmp_path
+        )
 
 
 def write_files(directory, tokenizer, **config):

@@ -1,6 +1,7 @@
 """Real BPE vocabularies: GPT-2, Llama, Qwen; recorded ids, published vectors, and Hugging Face's library."""
 
 import importlib.resources
+import json
 import os
 import random
 from pathlib import Path
@@ -11,7 +12,7 @@ from tokenizers.models import BPE
 
 from lattice_inference.tokenizer import load_tokenizer
 
-from .bpe_vocabularies import QWEN2, QWEN35, gpt2, llama, llama_pieces, qwen
+from .bpe_vocabularies import QWEN2, QWEN35, gpt2, llama, llama_pieces, qwen, with_pattern
 
 # Table P2 of the cases (C1, C10): ids by Hugging Face's library for GPT-2's files.
 RECORDED = {
@@ -123,16 +124,21 @@ def test_llama_streams_bytes_as_characters(real_llama):
         assert streamed == real_llama.ours.decode(ids) == real_llama.theirs.decode(ids)
 
 
+@pytest.fixture(scope="session")
+def qwen_model(qwen_resources):
+    return qwen(qwen_resources / "qwen.tiktoken")
+
+
 @pytest.mark.model
-def test_qwen_vectors(make_both, bpe_data, qwen_resources, udhr):
+@pytest.mark.parametrize(("name", "pattern", "nfc"), [("qwen2", QWEN2, True), ("qwen35", QWEN35, False)])
+def test_qwen_vectors(make_both, bpe_data, qwen_model, udhr, name, pattern, nfc):
     """Qwen's vocabulary with its own pattern and, as those vectors were made, with Qwen3.5's and without NFC."""
-    for name, pattern, nfc in (("qwen2", QWEN2, True), ("qwen35", QWEN35, False)):
-        both = make_both(qwen(qwen_resources / "qwen.tiktoken", pattern, nfc=nfc))
-        for text, ids in vectors(bpe_data, name):
-            assert both.ours.encode(text).ids.tolist() == ids, text
-            both.compare(text)
-        for text in udhr.values():
-            both.compare(text)
+    both = make_both(with_pattern(qwen_model, pattern, nfc=nfc))
+    for text, ids in vectors(bpe_data, name):
+        assert both.ours.encode(text).ids.tolist() == ids, text
+        both.compare(text)
+    for text in udhr.values():
+        both.compare(text)
 
 
 def test_case_d1_an_emoji_of_two_tokens_comes_whole(real_gpt2):
@@ -148,8 +154,6 @@ def test_case_d2_bytes_left_at_the_end_become_one_replacement(real_gpt2):
 
 def test_vocabulary_and_merges_files(real_gpt2, bpe_data, tmp_path, udhr):
     """Case C1: without tokenizer.json, GPT-2's own pattern is meant."""
-    import json
-
     vocabulary, merges = gpt2(bpe_data)
     (tmp_path / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
     (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
