@@ -22,6 +22,8 @@ TESTS = {
         "tests/backends",
         "tests/models/test_tiny_bert.py",
         "tests/tokenizer/test_bad_files.py",
+        "tests/tokenizer/test_bpe_files.py",
+        "tests/tokenizer/test_bpe_random.py",
         "tests/tokenizer/test_inputs.py",
         "tests/tokenizer/test_pairs_and_truncation.py",
         "tests/tokenizer/test_random.py",
