@@ -119,7 +119,7 @@ def test_missing_paths(tmp_path):
         load_tokenizer(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["vocab.json", "model.gguf"])
+@pytest.mark.parametrize("name", ["model.gguf", "model.tiktoken"])
 def test_other_formats_are_named(tmp_path, name):
     (tmp_path / name).touch()
     with pytest.raises(errors.UnsupportedError, match=name if name != "model.gguf" else "GGUF"):
