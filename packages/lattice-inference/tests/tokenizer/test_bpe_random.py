@@ -57,23 +57,37 @@ class Generator(random.Random):
         tokenizer = tokenizers.Tokenizer(self.model(byte_level=byte_level, affixes=affixes))
         if byte_level:
             last = pre_tokenizers.ByteLevel(add_prefix_space=self.flag(), use_regex=self.flag(0.7))
-            first = [pre_tokenizers.Digits(self.flag()), pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split("b", "removed")]
+            first = [
+                pre_tokenizers.Digits(self.flag()),
+                pre_tokenizers.WhitespaceSplit(),
+                pre_tokenizers.Split("b", "removed"),
+            ]
             tokenizer.pre_tokenizer = (
                 last if self.flag() else pre_tokenizers.Sequence([*self.sample(first, self.choice([1, 2])), last])
             )
         else:
-            tokenizer.pre_tokenizer = self.choice(
-                [
-                    None,
-                    pre_tokenizers.Metaspace("\u2581", self.choice(["always", "first", "never"]), self.flag()),
-                    pre_tokenizers.WhitespaceSplit(),
-                    pre_tokenizers.Split(" ", self.choice(["isolated", "contiguous", "merged_with_next"])),
-                    pre_tokenizers.Split("b", "merged_with_previous", invert=self.flag()),
-                ]
-            ) or tokenizer.pre_tokenizer
-        steps = [normalizers.NFC(), normalizers.Replace(" ", "\u2581"), normalizers.Prepend("\u2581"), normalizers.NFKC()]
+            tokenizer.pre_tokenizer = (
+                self.choice(
+                    [
+                        None,
+                        pre_tokenizers.Metaspace("\u2581", self.choice(["always", "first", "never"]), self.flag()),
+                        pre_tokenizers.WhitespaceSplit(),
+                        pre_tokenizers.Split(" ", self.choice(["isolated", "contiguous", "merged_with_next"])),
+                        pre_tokenizers.Split("b", "merged_with_previous", invert=self.flag()),
+                    ]
+                )
+                or tokenizer.pre_tokenizer
+            )
+        steps = [
+            normalizers.NFC(),
+            normalizers.Replace(" ", "\u2581"),
+            normalizers.Prepend("\u2581"),
+            normalizers.NFKC(),
+        ]
         if self.flag(0.4):
-            tokenizer.normalizer = normalizers.Sequence(self.sample(steps[:1] if byte_level else steps, self.choice([1, 1])))
+            tokenizer.normalizer = normalizers.Sequence(
+                self.sample(steps[:1] if byte_level else steps, self.choice([1, 1]))
+            )
         tokenizer.post_processor = self.choice(
             [
                 processors.ByteLevel(trim_offsets=True, add_prefix_space=self.flag()),

@@ -12,7 +12,7 @@ from lattice_inference.tokenizer.bpe import BPE
 from lattice_inference.tokenizer.decoders import ByteLevelDecoder
 from lattice_inference.tokenizer.definition import TokenizerDefinition
 from lattice_inference.tokenizer.fields import Fields, read_json_object, read_text_file
-from lattice_inference.tokenizer.post_processors import DEFAULT_POST_PROCESSOR, Part, PostProcessor
+from lattice_inference.tokenizer.post_processors import DEFAULT_POST_PROCESSOR, Part, PostProcessor, Trimming
 from lattice_inference.tokenizer.pre_tokenizers import byte_level_steps
 from lattice_inference.tokenizer.replacements import Step
 from lattice_inference.tokenizer.tokenizer_config import (
@@ -128,9 +128,11 @@ def _roberta(model: BPE, config: Fields) -> TokenizerDefinition:
     def post_processor(ids: dict[str, int]) -> PostProcessor:
         cls_id, sep_id = ids["cls_token"], ids["sep_token"]
         single = (Part(-1, cls_id, 0), Part(0, -1, 0), Part(-1, sep_id, 0))
-        trimming = "all but a prefix space" if prefix else "all"
+        trimming: Trimming | None = "all but a prefix space" if prefix else "all"
+        if not config.boolean("trim_offsets", True):
+            trimming = None
         second = (Part(-1, sep_id, 0), Part(1, -1, 0), Part(-1, sep_id, 0))
-        return PostProcessor(single, (*single, *second), trimming if config.boolean("trim_offsets", True) else None)
+        return PostProcessor(single, (*single, *second), trimming)
 
     for name in ("cls_token", "sep_token"):
         if name not in tokens:

@@ -10,7 +10,14 @@ from typing import Literal
 from lattice_inference.errors import TokenizerError, UnsupportedError
 from lattice_inference.tokenizer.fields import Fields, component_type
 
-__all__ = ["DEFAULT_POST_PROCESSOR", "Part", "PostProcessor", "bert_post_processor", "parse_post_processor"]
+__all__ = [
+    "DEFAULT_POST_PROCESSOR",
+    "Part",
+    "PostProcessor",
+    "Trimming",
+    "bert_post_processor",
+    "parse_post_processor",
+]
 
 
 @dataclass(frozen=True)
@@ -23,6 +30,7 @@ class Part:
 
 
 Trimming = Literal["all", "all but a prefix space"]
+"""What white space is taken out of tokens' ranges; a space at a text's beginning may be the pre-tokenizer's own."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from lattice_inference.tokenizer.definition import TokenizerDefinition
 from lattice_inference.tokenizer.fields import Fields
 from lattice_inference.tokenizer.metaspace import SPACE, metaspace
 from lattice_inference.tokenizer.post_processors import Part, PostProcessor
-from lattice_inference.tokenizer.sentencepiece_file import CONTROL, USER_DEFINED, SentencePieceFile
+from lattice_inference.tokenizer.sentencepiece_file import CONTROL, NORMAL, USER_DEFINED, SentencePieceFile
 from lattice_inference.tokenizer.tokenizer_config import CONFIG_NAME, config_added_tokens, special_token
 from lattice_inference.tokenizer.wordpiece import MAX_TOKEN_CHARACTERS
 
@@ -22,7 +22,7 @@ _LLAMA = {"Llama", "llama", "mistral", ""}
 
 
 def sentencepiece_bpe(file: SentencePieceFile, config: Fields, family: str, path: Path) -> TokenizerDefinition:
-    """Return the tokenizer of a SentencePiece model of type BPE, as transformers' LlamaTokenizer reads it.
+    """Return the tokenizer of a SentencePiece model of type BPE, as Llama's published tokenizer.json states it.
 
     A space is put before the text and becomes U+2581, and what is in no piece becomes bytes. ``<s>`` stands before each
     text unless ``add_bos_token`` is false in tokenizer_config.json, ``</s>`` behind it if ``add_eos_token`` is true.
@@ -60,7 +60,7 @@ def sentencepiece_bpe(file: SentencePieceFile, config: Fields, family: str, path
         pre_tokenizer=(metaspace(prepend_scheme=scheme, split=False),),
         model=BPE(
             vocabulary,
-            merges_of(vocabulary),
+            merges_of(file, vocabulary),
             unknown_token=None if unknown is None or unknown.content not in vocabulary else unknown.content,
             fuse_unknown=True,
             byte_fallback=True,
@@ -74,17 +74,19 @@ def sentencepiece_bpe(file: SentencePieceFile, config: Fields, family: str, path
     )
 
 
-def merges_of(vocabulary: dict[str, int]) -> list[list[str]]:
-    """Return the merges that a vocabulary in the order of its merges implies: each way to make a piece of two others."""
-    merges: list[tuple[int, int, int, str, str]] = []
-    for piece, rank in vocabulary.items():
+def merges_of(file: SentencePieceFile, vocabulary: dict[str, int]) -> list[list[str]]:
+    """Return the merges that the pieces imply: each way to make a normal piece of two others, by falling score."""
+    merges: list[tuple[float, int, int, str, str]] = []
+    for piece, score, kind in zip(file.pieces, file.scores.tolist(), file.types.tolist(), strict=True):
+        if kind != NORMAL:
+            continue
         if len(piece) > MAX_TOKEN_CHARACTERS:
             raise TokenizerError(f"a piece has {len(piece):,} characters; the limit is {MAX_TOKEN_CHARACTERS:,}")
         for cut in range(1, len(piece)):
             left, right = piece[:cut], piece[cut:]
             if left in vocabulary and right in vocabulary:
-                merges.append((rank, len(left), len(right), left, right))
-    merges.sort()
+                merges.append((-score, len(left), len(right), left, right))
+    merges.sort(key=lambda merge: merge[:3])
     return [[left, right] for *_, left, right in merges]
 
 

@@ -46,8 +46,37 @@ SCANNERS: dict[str, int] = {
 SECONDS_PER_TEXT = 10.0
 """How long a pattern may search one text; a pattern can be made to search forever."""
 
-_NOT_ALIKE = re.compile(r"\\[AbBGhHkKNOQRXyYzZ]|\(\?[<(~&>a-zA-Z]|\[\[:|&&|\{\d*,?\d*\}\+")
-"""Constructs that mean something else in the two regex engines, or whose meaning depends on their options."""
+_ESCAPES_NOT_ALIKE = frozenset("AbBGhHkKNOQRwWXyYzZ")
+"""Escapes that the two engines read differently: among others, what a word character is."""
+
+
+def _construct_not_alike(pattern: str) -> str | None:
+    """Return the first construct that Hugging Face's engine and the package ``regex`` do not read alike."""
+    in_class = False
+    i = 0
+    while i < len(pattern):
+        rest = pattern[i:]
+        if pattern[i] == "\\":
+            if rest[1:2] in _ESCAPES_NOT_ALIKE:
+                return rest[:2]
+            i += 2
+            continue
+        if in_class:
+            if pattern[i] == "[" or rest.startswith("&&"):  # classes in classes, intersections
+                return rest[:2]
+            in_class = pattern[i] != "]"
+        elif pattern[i] == "[":
+            in_class = True
+            i += rest.startswith("[^")
+            i += pattern[i + 1 : i + 2] == "]"  # at the beginning it does not end the class
+        elif pattern[i] in "^$":  # ends of lines in one, of the text in the other
+            return pattern[i]
+        elif re.match(r"\(\?(?![:=!]|i:|<[=!])", rest):
+            return rest[:3]
+        elif re.match(r"\{[\d,]*\}\+", rest):  # possessive in one only
+            return rest[: rest.index("+") + 1]
+        i += 1
+    return None
 
 
 class _Match(Protocol):
@@ -59,7 +88,8 @@ class PatternSplit:
     """Splits a text where ``pattern``, a regex or a literal text, matches.
 
     A regex that the C code has not by hand needs the package ``regex`` (the extra ``lattice-inference[regex]``). It is
-    written for Hugging Face's engine, so what the two engines do not read alike is refused.
+    written for Hugging Face's engine, so what the two engines do not read alike is refused. Its ``\\p`` classes follow the
+    version of Unicode that the installed package has: characters assigned since may be split in another way.
     """
 
     pattern: str
@@ -78,10 +108,10 @@ class PatternSplit:
             if not self.pattern:
                 raise TokenizerError(f"{where}.pattern is empty")
             return
-        found = _NOT_ALIKE.search(self.pattern.replace("(?i:", "(?:"))
+        found = _construct_not_alike(self.pattern)
         if found is not None:
             raise UnsupportedError(
-                f"{where}.pattern uses {found.group()!r}, which is supported only in the patterns of published models: "
+                f"{where}.pattern uses {found!r}, which is supported only in the patterns of published models: "
                 f"{self.pattern:.200}"
             )
         try:

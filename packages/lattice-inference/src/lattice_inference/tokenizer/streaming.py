@@ -47,6 +47,7 @@ class _WholeTokens:
         self._fragments: list[str] = []
 
     def push(self, text: str, ends: bool) -> list[Fragment]:
+        """Take a fragment and return the fragments that are now certain."""
         if not ends:
             self._fragments.append(text)
             return []
@@ -56,6 +57,7 @@ class _WholeTokens:
         return self._take(text)
 
     def finish(self) -> list[Fragment]:
+        """Return what is left at the end of the text."""
         return []
 
     def _take(self, token: str) -> list[Fragment]:
@@ -89,6 +91,7 @@ class LastTokenStage(_WholeTokens):
         return [] if held is None else [(self._render(held, False), True)]
 
     def finish(self) -> list[Fragment]:
+        """Return what is left at the end of the text."""
         return [] if self._held is None else [(self._render(self._held, True), True)]
 
 
@@ -100,11 +103,13 @@ class CharacterStage:
         self._is_first = True
 
     def push(self, text: str, ends: bool) -> list[Fragment]:
+        """Take a fragment and return it, changed."""
         fragment = (self._render(text, self._is_first), ends)
         self._is_first &= not ends
         return [fragment]
 
     def finish(self) -> list[Fragment]:
+        """Return what is left at the end of the text."""
         return []
 
 
@@ -112,9 +117,11 @@ class FuseStage:
     """Makes one token of all."""
 
     def push(self, text: str, ends: bool) -> list[Fragment]:
+        """Take a fragment and return it as a part of the one token."""
         return [(text, False)]
 
     def finish(self) -> list[Fragment]:
+        """Return what is left at the end of the text."""
         return [("", True)]
 
 
@@ -130,6 +137,7 @@ class ByteStage(_WholeTokens):
         return [(self._decoder.decode(self._token_bytes(token)), False)]
 
     def finish(self) -> list[Fragment]:
+        """Return what is left at the end of the text."""
         return [(self._decoder.decode(b"", True), True)]
 
 
@@ -150,6 +158,7 @@ class ByteRunStage(_WholeTokens):
         return [*self.finish(), (token, True)]
 
     def finish(self) -> list[Fragment]:
+        """Return what is left at the end of the text."""
         fragments = [(text, True) for text in self._texts(self._run)]
         self._run.clear()
         return fragments
@@ -166,6 +175,7 @@ class StripStage:
         self._held = 0  # characters at the end of what has come of the token, which may have to go
 
     def push(self, text: str, ends: bool) -> list[Fragment]:
+        """Take a fragment and return the fragments that are now certain."""
         if self._left:
             stripped = text.lstrip(self._content)
             leading = min(self._left, len(text) - len(stripped))
@@ -179,6 +189,7 @@ class StripStage:
         return [(text[: len(text) - trailing], ends)]
 
     def finish(self) -> list[Fragment]:
+        """Return what is left at the end of the text."""
         return []
 
 
@@ -189,9 +200,11 @@ class SequenceStage:
         self._stages = stages
 
     def push(self, text: str, ends: bool) -> list[Fragment]:
+        """Take a fragment and return what the last stage makes of it."""
         return self._through(0, [(text, ends)])
 
     def finish(self) -> list[Fragment]:
+        """Return what is left at the end of the text."""
         fragments: list[Fragment] = []
         for i, stage in enumerate(self._stages):
             fragments += self._through(i + 1, stage.finish())
