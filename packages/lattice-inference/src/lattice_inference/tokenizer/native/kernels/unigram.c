@@ -1,15 +1,19 @@
 /* The best path through a word, by Viterbi; see unigram.h. */
 #include "unigram.h"
 
+#include "word_cache.h"
+
+/* Until the word is done, tokens have the range of the word's characters that they stand for. */
+
 /* Emits the run of unknown tokens start..end-1 of the word as one token, or as its bytes. A run can be a piece by itself: a
  * piece whose characters the path went through one by one. */
 static int emit_unknown(const lt_unigram *model, const lt_character *items, int32_t start, int32_t end,
                         lt_tokens *tokens) {
-    int32_t first = items[start].source, last = items[end - 1].source + 1, node = LT_TRIE_ROOT;
+    int32_t node = LT_TRIE_ROOT;
     for (int32_t i = start; model->nodes != NULL && node >= 0 && i < end; i++)
         node = lt_trie_step_code_point(model->nodes, node, items[i].code_point);
     if (model->nodes != NULL && node >= 0 && model->nodes[node].value >= 0)
-        return lt_tokens_push(tokens, model->nodes[node].value, first, last);
+        return lt_tokens_push(tokens, model->nodes[node].value, start, end);
     if (model->byte_fallback) {
         size_t before = tokens->size;
         bool is_whole = true;
@@ -21,7 +25,7 @@ static int emit_unknown(const lt_unigram *model, const lt_character *items, int3
                 uint32_t byte = left > 0 ? 0x80 | (rest & 0x3F) : lead[continuation] | rest;
                 rest >>= 6;
                 is_whole = model->byte_ids[byte] >= 0;
-                if (is_whole && lt_tokens_push(tokens, model->byte_ids[byte], first, last) != LT_OK)
+                if (is_whole && lt_tokens_push(tokens, model->byte_ids[byte], start, end) != LT_OK)
                     return LT_NO_MEMORY;
             }
         }
@@ -29,7 +33,7 @@ static int emit_unknown(const lt_unigram *model, const lt_character *items, int3
             return LT_OK;
         tokens->size = before;
     }
-    return lt_tokens_push(tokens, model->unknown_id, first, last);
+    return lt_tokens_push(tokens, model->unknown_id, start, end);
 }
 
 /* Follows the path back from the word's end; tokens come out last to first and are turned round. */
@@ -44,7 +48,7 @@ static int emit_path(const lt_unigram *model, const lt_character *items, const l
                 start = paths[start].start;
             status = emit_unknown(model, items, start, end, tokens);
         } else {
-            status = lt_tokens_push(tokens, paths[end].id, items[start].source, items[end - 1].source + 1);
+            status = lt_tokens_push(tokens, paths[end].id, start, end);
         }
         if (status != LT_OK)
             return status;
@@ -58,11 +62,10 @@ static int emit_path(const lt_unigram *model, const lt_character *items, const l
     return LT_OK;
 }
 
-int lt_unigram_word(const lt_unigram *model, const lt_text *text, lt_span word, lt_scratch *scratch,
-                    lt_tokens *tokens) {
-    const lt_character *items = &text->items[word.start];
+/* Finds the best path to each place of a word and emits the one to its end. */
+static int tokenize_word(const lt_unigram *model, const lt_character *items, int32_t length, lt_scratch *scratch,
+                         lt_tokens *tokens) {
     const lt_trie_node *nodes = model->nodes;
-    int32_t length = word.end - word.start;
     if (lt_reserve(&scratch->paths, &scratch->path_capacity, (size_t)length + 1, sizeof(lt_unigram_path)) != LT_OK)
         return LT_NO_MEMORY;
     lt_unigram_path *paths = scratch->paths;
@@ -93,4 +96,47 @@ int lt_unigram_word(const lt_unigram *model, const lt_text *text, lt_span word, 
         }
     }
     return emit_path(model, items, paths, length, tokens);
+}
+
+/* Keeps the tokens from first on as those of a word, if they are few. */
+static void keep_word(lt_cached_word *place, const lt_character *items, int32_t length, const lt_token *tokens,
+                      size_t count) {
+    place->length = 0;
+    if (count > LT_CACHED_TOKENS)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        place->ids[i] = tokens[i].id;
+        place->starts[i] = (uint8_t)tokens[i].start;
+        place->ends[i] = (uint8_t)tokens[i].end;
+    }
+    for (int32_t i = 0; i < length; i++)
+        place->characters[i] = items[i].code_point;
+    place->count = (uint16_t)count;
+    place->length = (uint16_t)length;
+}
+
+int lt_unigram_word(const lt_unigram *model, const lt_text *text, lt_span word, lt_scratch *scratch,
+                    lt_tokens *tokens) {
+    const lt_character *items = &text->items[word.start];
+    int32_t length = word.end - word.start;
+    bool is_hit;
+    size_t first = tokens->size;
+    lt_cached_word *place = lt_word_cache_place(scratch, items, length, &is_hit);
+    if (is_hit) {
+        for (int i = 0; i < place->count; i++)
+            if (lt_tokens_push(tokens, place->ids[i], place->starts[i], place->ends[i]) != LT_OK)
+                return LT_NO_MEMORY;
+    } else {
+        int status = tokenize_word(model, items, length, scratch, tokens);
+        if (status != LT_OK)
+            return status;
+        if (place != NULL)
+            keep_word(place, items, length, &tokens->items[first], tokens->size - first);
+    }
+    for (size_t i = first; i < tokens->size; i++) {
+        lt_token *token = &tokens->items[i];
+        token->start = items[token->start].source;
+        token->end = items[token->end - 1].source + 1;
+    }
+    return LT_OK;
 }
