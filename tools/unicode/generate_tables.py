@@ -29,6 +29,7 @@ OUTPUT = (
 FLAG_NAMES = tuple(CodePointFacts.__dataclass_fields__)
 COMPOSES_BACK = 1 << len(FLAG_NAMES)
 LOWERS_TO_TWO = COMPOSES_BACK << 1
+NFC_CHANGES = LOWERS_TO_TWO << 1
 
 
 def two_stages(entries: Sequence[int]) -> tuple[int, list[int], list[int]]:
@@ -84,6 +85,8 @@ def property_entries(facts: Facts) -> tuple[list[int], list[tuple[int, int, int]
         delta = ord(lower[0]) - c
         if c in seconds:
             flags |= COMPOSES_BACK
+        if c in facts.nfc_changes:
+            flags |= NFC_CHANGES
         if len(lower) == 2:
             flags |= LOWERS_TO_TWO
             if (c, lower) != (0x130, "i\u0307"):
@@ -110,13 +113,15 @@ def header(facts: Facts) -> str:
     """Return the text of ``unicode_tables.h``."""
     entries, records = property_entries(facts)
     property_shift, property_stage1, property_stage2 = two_stages(entries)
-    entries, pool = decomposition_entries(facts)
-    decomposition_shift, decomposition_stage1, decomposition_stage2 = two_stages(entries)
+    decompositions, pool = decomposition_entries(facts)
+    decomposition_shift, decomposition_stage1, decomposition_stage2 = two_stages(decompositions)
     pairs = sorted((first, second, composite) for (first, second), composite in facts.compositions.items())
     expected = [(f"LT_UNICODE_{name.upper()}", 1 << bit) for bit, name in enumerate(FLAG_NAMES)]
     expected += [
         ("LT_UNICODE_COMPOSES_BACK", COMPOSES_BACK),
         ("LT_UNICODE_LOWERS_TO_TWO", LOWERS_TO_TWO),
+        ("LT_UNICODE_NFC_CHANGES", NFC_CHANGES),
+        ("LT_PROPERTY_RECORDS", len(records)),
         ("LT_PROPERTY_SHIFT", property_shift),
         ("LT_DECOMPOSITION_SHIFT", decomposition_shift),
         ("LT_COMPOSITION_COUNT", len(pairs)),
@@ -150,6 +155,7 @@ const uint32_t lt_compositions[{len(pairs)}][3] = {{
 
 {array("lt_property_stage1", property_stage1)}
 {array("lt_property_stage2", property_stage2)}
+{array("lt_ascii_flags", [records[index][0] for index in entries[:128]])}
 {array("lt_decomposition_stage1", decomposition_stage1)}
 {array("lt_decomposition_stage2", decomposition_stage2)}
 {array("lt_decomposition_pool", pool)}

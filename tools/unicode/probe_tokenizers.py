@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordPiece
 
 __all__ = ["CODE_POINTS", "CodePointFacts", "Facts", "compositions", "probe", "probe_flags"]
@@ -35,6 +35,10 @@ class CodePointFacts:
     mark_nonspacing: bool
     mark_combining: bool
     word: bool
+    letter: bool
+    number: bool
+    mark: bool
+    numeric: bool
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Facts:
     nfkd: dict[int, str]
     combining_class: dict[int, int]
     compositions: dict[tuple[int, int], int]
+    nfc_changes: frozenset[int]
 
 
 class ProbeError(RuntimeError):
@@ -66,8 +71,20 @@ def _added_token_tokenizer() -> Tokenizer:
     return tokenizer
 
 
+def regex_class(pattern: str, code_points: Sequence[int]) -> set[int]:
+    """Return the code points that a one-character regex of the Split pre-tokenizer matches."""
+    split = pre_tokenizers.Split(Regex(pattern), "removed")
+    matched: set[int] = set()
+    for start in range(0, len(code_points), 0x4000):
+        block = code_points[start : start + 0x4000]
+        kept = {c for piece, _ in split.pre_tokenize_str("".join(map(chr, block))) for c in piece}
+        matched |= {c for c in block if chr(c) not in kept}
+    return matched
+
+
 def probe_flags(code_points: Iterable[int]) -> dict[int, CodePointFacts]:
-    """Return the classes of ``code_points``, each observed between two letters."""
+    """Return the classes of ``code_points``, each observed between two letters (those of Split's regexes: among others)."""
+    code_points = list(code_points)
     clean = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False
     )
@@ -84,6 +101,9 @@ def probe_flags(code_points: Iterable[int]) -> dict[int, CodePointFacts]:
     punctuation = pre_tokenizers.Punctuation("isolated")
     bert = pre_tokenizers.BertPreTokenizer()
     added = _added_token_tokenizer()
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    letters, numbers, marks, spaces = (regex_class(p, code_points) for p in (r"\p{L}", r"\p{N}", r"\p{M}", r"\s"))
+    _require(not (letters & numbers or letters & marks or numbers & marks), "the classes L, N and M overlap")
 
     facts = {}
     for code_point in code_points:
@@ -104,6 +124,7 @@ def probe_flags(code_points: Iterable[int]) -> dict[int, CodePointFacts]:
         _require((regex_pieces == 2) == is_whitespace, f"{name}: the Whitespace regex disagrees on white space")
         is_word = regex_pieces == 1
         _require((1 in added.encode(f"{c}[X]").ids) != is_word, f"{name}: added tokens disagree on word characters")
+        _require((code_point in spaces) == is_whitespace, f"{name}: Split's regex disagrees on white space")
         after = added.encode(f"[Y]{c}").offsets[0]
         _require((after == (0, 4)) == is_whitespace, f"{name}: added tokens disagree on white space")
         facts[code_point] = CodePointFacts(
@@ -114,6 +135,10 @@ def probe_flags(code_points: Iterable[int]) -> dict[int, CodePointFacts]:
             mark_nonspacing=bert_strip.normalize_str(text) == "ab",
             mark_combining=strip_accents.normalize_str(text) == "ab",
             word=is_word,
+            letter=code_point in letters,
+            number=code_point in numbers,
+            mark=code_point in marks,
+            numeric=len(digits.pre_tokenize_str(text)) == 3,
         )
     return facts
 
@@ -198,4 +223,5 @@ def probe() -> Facts:
         nfkd={c: text for c, text in nfkd.items() if c not in HANGUL_SYLLABLES},
         combining_class=_combining_classes(nfd),
         compositions=pairs,
+        nfc_changes=frozenset(_changed(nfc.normalize_str)),
     )

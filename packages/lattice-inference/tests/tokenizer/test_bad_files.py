@@ -119,10 +119,10 @@ def test_missing_paths(tmp_path):
         load_tokenizer(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["tokenizer.model", "vocab.json", "model.gguf"])
+@pytest.mark.parametrize("name", ["vocab.tiktoken", "model.gguf"])
 def test_other_formats_are_named(tmp_path, name):
     (tmp_path / name).touch()
-    with pytest.raises(errors.UnsupportedError, match=name if name != "model.gguf" else "GGUF"):
+    with pytest.raises(errors.UnsupportedError, match="GGUF" if name == "model.gguf" else "tiktoken"):
         load_tokenizer(tmp_path)
     if not name.endswith(".json"):
         with pytest.raises(errors.UnsupportedError, match=name):

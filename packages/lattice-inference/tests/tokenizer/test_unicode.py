@@ -105,6 +105,10 @@ def test_tables_are_those_of_the_installed_oracle(monkeypatch):
             mark_nonspacing=normalize([native.NORMALIZE_NFD, native.NORMALIZE_DROP_NONSPACING], text) == "ab",
             mark_combining=normalize([native.NORMALIZE_DROP_COMBINING], text) == "ab",
             word=words(native.SPLIT_WORD_RUNS, text) == 1,
+            letter=words(native.SPLIT_GPT2, text) == 1,
+            number=words(native.SPLIT_LLAMA3, f"{text[1]}1") == 1,
+            mark=words(native.SPLIT_QWEN35, text[:2]) == 1 and words(native.SPLIT_QWEN2, text[:2]) == 2,
+            numeric=words(native.SPLIT_DIGITS, text) == 3,
         )
 
     def checksum(values):

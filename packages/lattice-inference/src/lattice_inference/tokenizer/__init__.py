@@ -3,6 +3,7 @@
 from lattice_inference.tokenizer.encoding import Encoding, PackedEncoding
 from lattice_inference.tokenizer.limits import Truncation
 from lattice_inference.tokenizer.loading import load_tokenizer
+from lattice_inference.tokenizer.streaming import TokenStream
 from lattice_inference.tokenizer.tokenizer import Tokenizer
 
-__all__ = ["Encoding", "PackedEncoding", "Tokenizer", "Truncation", "load_tokenizer"]
+__all__ = ["Encoding", "PackedEncoding", "TokenStream", "Tokenizer", "Truncation", "load_tokenizer"]

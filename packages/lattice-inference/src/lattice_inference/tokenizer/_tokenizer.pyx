@@ -1,14 +1,18 @@
 """The door to the tokenizers' C code: checks and holds Python objects, drops the GIL, calls."""
 
+import sys
+
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_KIND
-from libc.stdint cimport int32_t, uint8_t, uint32_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.stdint cimport SIZE_MAX, int32_t, uint8_t, uint16_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memchr, memcpy, memset
 
 cimport numpy as cnp
 
-from lattice_inference.errors import InvalidInputError
+import numpy as np
+
+from lattice_inference.errors import InvalidInputError, TokenizerError
 
 cnp.import_array()
 
@@ -17,15 +21,28 @@ cdef extern from "Python.h":
     ctypedef uint32_t Py_UCS4
     Py_ssize_t PyUnicode_GET_LENGTH(object text)
     object PyUnicode_FromKindAndData(int kind, const void* data, Py_ssize_t size)
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+    Py_UCS4 PyUnicode_READ_CHAR(object text, Py_ssize_t index)
+    void PyErr_SetObject(object type, object value)
 
 
 cdef extern from "unicode.h":
     const char lt_unicode_tables_source[]
     int LT_MAX_DECOMPOSITION
+    int LT_UNICODE_WHITESPACE
+    bint lt_has(uint32_t code_point, uint32_t flags)
+
+
+cdef extern from "step.h" nogil:
+    ctypedef struct lt_step:
+        uint8_t kind
+        const void* argument
 
 
 cdef extern from "text.h" nogil:
     int LT_OK
+    int LT_NO_UNKNOWN
+    int LT_TEXT_TOO_LONG
     ctypedef struct lt_input:
         const void* data
         int32_t length
@@ -49,7 +66,9 @@ cdef extern from "text.h" nogil:
     ctypedef struct lt_scratch:
         lt_text text
         lt_spans spans
+        const lt_text* words
     void lt_scratch_free(lt_scratch* scratch)
+    int lt_spans_push(lt_spans* spans, int32_t start, int32_t end)
 
 
 cdef extern from "trie.h" nogil:
@@ -75,6 +94,22 @@ cdef extern from "added_tokens.h" nogil:
         uint8_t* can_start
 
 
+cdef extern from "step.h" nogil:
+    ctypedef struct lt_step:
+        uint8_t kind
+        const void* argument
+
+
+cdef extern from "unigram.h" nogil:
+    ctypedef struct lt_unigram:
+        const lt_trie_node* nodes
+        const double* scores
+        double unknown_score
+        int32_t unknown_id
+        bint byte_fallback
+        int32_t* byte_ids
+
+
 cdef extern from "normalize.h" nogil:
     int LT_NORMALIZE_CLEAN
     int LT_NORMALIZE_SPACE_CJK
@@ -87,8 +122,12 @@ cdef extern from "normalize.h" nogil:
     int LT_NORMALIZE_LOWERCASE
     int LT_NORMALIZE_STRIP_LEFT
     int LT_NORMALIZE_STRIP_RIGHT
+    int LT_NORMALIZE_NMT
+    int LT_NORMALIZE_PRECOMPILED
+    int LT_NORMALIZE_REPLACE
+    int LT_NORMALIZE_PREPEND
     int LT_NORMALIZE_STEPS
-    int lt_normalize(const uint8_t* steps, size_t count, lt_scratch* scratch)
+    int lt_normalize(const lt_step* steps, size_t count, lt_scratch* scratch)
 
 
 cdef extern from "pre_tokenize.h" nogil:
@@ -99,13 +138,39 @@ cdef extern from "pre_tokenize.h" nogil:
     int LT_SPLIT_PUNCTUATION_CONTIGUOUS
     int LT_SPLIT_PUNCTUATION_TO_PREVIOUS
     int LT_SPLIT_PUNCTUATION_TO_NEXT
+    int LT_SPLIT_METASPACE
+    int LT_SPLIT_GPT2
+    int LT_SPLIT_QWEN2
+    int LT_SPLIT_QWEN35
+    int LT_SPLIT_LLAMA3
+    int LT_SPLIT_DIGITS
+    int LT_SPLIT_DIGIT_RUNS
+    int LT_SPLIT_EXTERNAL
+    int LT_SPLIT_PREFIX_SPACE
+    int LT_SPLIT_BYTE_LEVEL
     int LT_SPLIT_STEPS
-    int lt_pre_tokenize(const uint8_t* steps, size_t count, const lt_text* text, int32_t start, int32_t end,
+    int LT_EXTERNAL_FAILED
+    ctypedef struct lt_external_splitter:
+        int (*function)(void* context, const lt_character* characters, int32_t size, int32_t offset,
+                        lt_spans* out) noexcept
+        void* context
+    int lt_pre_tokenize(const lt_step* steps, size_t count, const lt_text* text, int32_t start, int32_t end,
                         lt_scratch* scratch)
+
+
+include "bpe_model.pxi"
 
 
 cdef extern from "pipeline.h" nogil:
     int LT_MAX_STEPS
+    int LT_TRIM_BY_TEXT
+    ctypedef enum lt_model_kind:
+        LT_MODEL_WORDPIECE
+        LT_MODEL_UNIGRAM
+        LT_MODEL_BPE
+    ctypedef struct lt_trim:
+        uint16_t leading
+        uint16_t trailing
     ctypedef struct lt_wordpiece:
         lt_trie vocabulary
         int32_t continuation_root
@@ -114,11 +179,16 @@ cdef extern from "pipeline.h" nogil:
     ctypedef struct lt_pipeline:
         lt_added_tokens raw_added
         lt_added_tokens normalized_added
-        uint8_t* normalize_steps
+        lt_step* normalize_steps
         size_t normalize_count
-        uint8_t* split_steps
+        lt_step* split_steps
         size_t split_count
+        lt_model_kind kind
         lt_wordpiece model
+        lt_bpe bpe
+        lt_trim* trims
+        bint trim_keeps_prefix
+        lt_unigram unigram
     int lt_pipeline_finish(lt_pipeline* pipeline, lt_scratch* scratch)
     void lt_pipeline_free(lt_pipeline* pipeline)
     int lt_load(const lt_input* text, int32_t start, int32_t end, lt_scratch* scratch)
@@ -154,34 +224,7 @@ cdef extern from "batch.h" nogil:
     void lt_batch_free(lt_batch* batch)
 
 
-UNICODE_TABLES_SOURCE = lt_unicode_tables_source.decode("ascii")
-MAX_TEXT_CHARACTERS = (2**31 - 1) // LT_MAX_DECOMPOSITION
-MAX_STEPS = LT_MAX_STEPS
-
-NORMALIZE_CLEAN = LT_NORMALIZE_CLEAN
-NORMALIZE_SPACE_CJK = LT_NORMALIZE_SPACE_CJK
-NORMALIZE_NFD = LT_NORMALIZE_NFD
-NORMALIZE_NFC = LT_NORMALIZE_NFC
-NORMALIZE_NFKD = LT_NORMALIZE_NFKD
-NORMALIZE_NFKC = LT_NORMALIZE_NFKC
-NORMALIZE_DROP_NONSPACING = LT_NORMALIZE_DROP_NONSPACING
-NORMALIZE_DROP_COMBINING = LT_NORMALIZE_DROP_COMBINING
-NORMALIZE_LOWERCASE = LT_NORMALIZE_LOWERCASE
-NORMALIZE_STRIP_LEFT = LT_NORMALIZE_STRIP_LEFT
-NORMALIZE_STRIP_RIGHT = LT_NORMALIZE_STRIP_RIGHT
-
-SPLIT_WHITESPACE = LT_SPLIT_WHITESPACE
-SPLIT_WORD_RUNS = LT_SPLIT_WORD_RUNS
-SPLIT_PUNCTUATION_ISOLATED = LT_SPLIT_PUNCTUATION_ISOLATED
-SPLIT_PUNCTUATION_REMOVED = LT_SPLIT_PUNCTUATION_REMOVED
-SPLIT_PUNCTUATION_CONTIGUOUS = LT_SPLIT_PUNCTUATION_CONTIGUOUS
-SPLIT_PUNCTUATION_TO_PREVIOUS = LT_SPLIT_PUNCTUATION_TO_PREVIOUS
-SPLIT_PUNCTUATION_TO_NEXT = LT_SPLIT_PUNCTUATION_TO_NEXT
-
-ADDED_SINGLE_WORD = LT_ADDED_SINGLE_WORD
-ADDED_STRIP_LEFT = LT_ADDED_STRIP_LEFT
-ADDED_STRIP_RIGHT = LT_ADDED_STRIP_RIGHT
-ADDED_SPECIAL = LT_ADDED_SPECIAL
+include "constants.pxi"
 
 LONGEST_FIRST, ONLY_FIRST, ONLY_SECOND = 0, 1, 2
 
@@ -208,16 +251,29 @@ cdef object _new_array(Py_ssize_t rows, Py_ssize_t columns, int dtype):
     return cnp.PyArray_SimpleNew(2 if columns else 1, shape, dtype)
 
 
+cdef int _pass_on_error() except -1:
+    """Raise the exception that an external splitter left behind."""
+    return -1
+
+
 cdef _raise(int status, lt_batch* batch, Py_ssize_t max_tokens):
     if status == LT_LONE_SURROGATE:
         raise InvalidInputError(
             f"text {batch.failed_text} has a lone surrogate at character {batch.failed_character}, which no "
             "Unicode text contains; decode the bytes with errors='replace'"
         )
+    if status == LT_EXTERNAL_FAILED:
+        _pass_on_error()
     if status == LT_TRUNCATION_TOO_SHORT:
         raise InvalidInputError(
             f"text {batch.failed_text}: dropping every token of the side that may be cut does not reach the limit"
         )
+    if status == LT_NO_UNKNOWN:
+        raise InvalidInputError(
+            f"text {batch.failed_text} has a character that is in no piece, and the tokenizer has no unknown token"
+        )
+    if status == LT_TEXT_TOO_LONG:
+        raise InvalidInputError(f"text {batch.failed_text} has more than 2,147,483,647 characters once normalized: split it")
     if status == LT_TOO_MANY_TOKENS:
         raise InvalidInputError("the texts have more than 2,147,483,647 tokens together; split them")
     if status == LT_NO_ROOM:
@@ -248,6 +304,25 @@ cdef tuple _arrays(lt_batch* batch, bint want_offsets):
     return ids, offsets, type_ids
 
 
+cdef int _split_outside(void* context, const lt_character* characters, int32_t size, int32_t offset,
+                        lt_spans* out) noexcept with gil:
+    """Call context, a function from a text to its words' ranges; an exception is left set for the door to pass on."""
+    try:
+        text = "".join([chr(characters[i].code_point) for i in range(size)])
+        for start, end in (<object>context)(text):
+            if not 0 <= start <= end <= size:
+                raise ValueError(f"a splitter gives the range {start} to {end} of {size} characters")
+            if start < end and lt_spans_push(out, offset + <int32_t>start, offset + <int32_t>end) != LT_OK:
+                raise MemoryError
+    except BaseException as error:
+        PyErr_SetObject(type(error), error)
+        return LT_EXTERNAL_FAILED
+    return LT_OK
+
+
+include "piece_table.pxi"
+
+
 cdef class Template:
     """Where special tokens stand around one text or a pair, with the token types."""
 
@@ -271,21 +346,26 @@ cdef class Template:
         PyMem_Free(self.parts)
 
 
+cdef inline bint _is_trimmed(Py_UCS4 character):
+    return character == 0x120 or lt_has(character, LT_UNICODE_WHITESPACE)
+
+
 cdef class Pipeline:
-    """Normalizer, pre-tokenizer, WordPiece vocabulary and added tokens, ready to run; immutable once finished."""
+    """Normalizer, pre-tokenizer, model and added tokens, ready to run; immutable once finished.
+
+    A step is one of this module's constants, or a tuple of one and what it works with.
+    """
 
     cdef lt_pipeline pipeline
-    cdef object kept_alive  # the bytes that the pipeline points into
+    cdef list kept_alive  # what the pipeline points into
     cdef bint finished
+    cdef bint has_model
 
-    def __cinit__(self, bytes normalize_steps, bytes split_steps):
+    def __cinit__(self, normalize_steps, split_steps):
         memset(&self.pipeline, 0, sizeof(lt_pipeline))
         self.kept_alive = []
-        for steps, limit in ((normalize_steps, LT_NORMALIZE_STEPS), (split_steps, LT_SPLIT_STEPS)):
-            if len(steps) > LT_MAX_STEPS or any(step >= limit for step in steps):
-                raise ValueError(f"at most {LT_MAX_STEPS} known steps, got {list(steps)}")
-        memcpy(self.pipeline.normalize_steps, <const char*>normalize_steps, len(normalize_steps))
-        memcpy(self.pipeline.split_steps, <const char*>split_steps, len(split_steps))
+        _set_steps(self.pipeline.normalize_steps, normalize_steps, True, self.kept_alive)
+        _set_steps(self.pipeline.split_steps, split_steps, False, self.kept_alive)
         self.pipeline.normalize_count = len(normalize_steps)
         self.pipeline.split_count = len(split_steps)
 
@@ -313,10 +393,73 @@ cdef class Pipeline:
             free(numbers)
         return 0
 
+    cdef int _take_model(self, lt_model_kind kind) except -1:
+        if self.has_model:
+            raise ValueError("the model is set already")
+        self.has_model = True
+        self.pipeline.kind = kind
+        return 0
+
+    def set_unigram(self, PieceTable pieces not None, Py_ssize_t unknown_id, double unknown_score, bint byte_fallback):
+        """Set the model: the pieces, the id (-1: none) and the score of an unknown token."""
+        if not -1 <= unknown_id < len(pieces):
+            raise ValueError(f"unknown id {unknown_id} among {len(pieces)} pieces")
+        self._take_model(LT_MODEL_UNIGRAM)
+        self.kept_alive.append(pieces)
+        self.pipeline.unigram.nodes = pieces.pieces.trie.nodes
+        self.pipeline.unigram.scores = pieces.pieces.scores
+        self.pipeline.unigram.unknown_id = <int32_t>unknown_id
+        self.pipeline.unigram.unknown_score = unknown_score
+        self.pipeline.unigram.byte_fallback = byte_fallback
+        for byte in range(256):
+            self.pipeline.unigram.byte_ids[byte] = pieces.get(f"<0x{byte:02X}>", -1)
+
+    def set_bpe(self, dict vocabulary, list merges, *, int unknown_id, str prefix, str suffix, bint fuse_unknown,
+                bint byte_fallback, bint ignore_merges, bint byte_level):
+        """Set the model: tokens with their ids, and merges in the order of their ranks; unknown_id -1 is none."""
+        self._take_model(LT_MODEL_BPE)
+        cdef lt_bpe* model = &self.pipeline.bpe
+        model.unknown_id = unknown_id
+        model.fuse_unknown = fuse_unknown
+        model.byte_fallback = byte_fallback
+        model.ignore_merges = ignore_merges
+        model.byte_level = byte_level
+        _build_bpe(model, vocabulary, merges, prefix.encode(), suffix.encode())
+
+    def has_all_bytes(self):
+        """Say whether every byte is a token of a byte-level model, so that it knows every text."""
+        cdef int byte
+        for byte in range(256):
+            if any([self.pipeline.bpe.byte_ids[variant][byte] < 0 for variant in range(4)]):
+                return False
+        return bool(self.pipeline.bpe.byte_level)
+
+    def set_trimming(self, dict tokens, Py_ssize_t highest_id, by_text, bint keeps_prefix):
+        """Take white space out of the ranges of tokens (token -> id, up to highest_id); by_text: ids whose matches vary."""
+        cdef lt_trim* trims = <lt_trim*>calloc(highest_id + 1, sizeof(lt_trim))
+        cdef Py_ssize_t size, start, end
+        cdef int32_t token_id
+        if trims == NULL:
+            raise MemoryError
+        free(self.pipeline.trims)
+        self.pipeline.trims = trims
+        self.pipeline.trim_keeps_prefix = keeps_prefix
+        for token, number in tokens.items():
+            token_id = number
+            size = PyUnicode_GET_LENGTH(token)
+            start, end = 0, size
+            while start < size and _is_trimmed(PyUnicode_READ_CHAR(token, start)):
+                start += 1
+            while end > 0 and _is_trimmed(PyUnicode_READ_CHAR(token, end - 1)):
+                end -= 1
+            trims[token_id].leading = <uint16_t>start
+            trims[token_id].trailing = <uint16_t>(size - end)
+        for number in by_text:
+            trims[<int32_t>number].leading = LT_TRIM_BY_TEXT
+
     def set_wordpiece(self, dict vocabulary, Py_ssize_t unknown_id, str prefix, Py_ssize_t max_word_characters):
         """Set the model: non-empty pieces with their ids, and the prefix of continuing pieces."""
-        if self.pipeline.model.vocabulary.nodes != NULL:
-            raise ValueError("the model is set already")
+        self._take_model(LT_MODEL_WORDPIECE)
         self._build(&self.pipeline.model.vocabulary, vocabulary)
         cdef int32_t node = LT_TRIE_ROOT
         for byte in prefix.encode():
@@ -341,7 +484,7 @@ cdef class Pipeline:
 
     def finish(self, list raw_tokens, list normalized_tokens):
         """Set the added tokens, (content, id, flags) with distinct non-empty contents, and make the pipeline usable."""
-        if self.finished or self.pipeline.model.vocabulary.nodes == NULL:
+        if self.finished or not self.has_model:
             raise ValueError("a pipeline is finished once, with a model")
         self._set_added(&self.pipeline.raw_added, raw_tokens)
         self._set_added(&self.pipeline.normalized_added, normalized_tokens)
@@ -353,8 +496,8 @@ cdef class Pipeline:
             raise MemoryError
         self.finished = True
 
-    def split(self, str text):
-        """Normalize and pre-tokenize text: the normalized text, each character's source, and the words' ranges."""
+    def normalize(self, str text):
+        """Return the normalized text."""
         cdef lt_input view
         _describe(text, &view, 0)
         cdef lt_scratch scratch
@@ -362,12 +505,32 @@ cdef class Pipeline:
         cdef size_t i
         try:
             if (lt_load(&view, 0, view.length, &scratch) != LT_OK
-                    or lt_normalize(self.pipeline.normalize_steps, self.pipeline.normalize_count, &scratch) != LT_OK
-                    or lt_pre_tokenize(self.pipeline.split_steps, self.pipeline.split_count, &scratch.text, 0,
-                                       <int32_t>scratch.text.size, &scratch) != LT_OK):
+                    or lt_normalize(self.pipeline.normalize_steps, self.pipeline.normalize_count, &scratch) != LT_OK):
                 raise MemoryError
-            normalized = "".join([chr(scratch.text.items[i].code_point) for i in range(scratch.text.size)])
-            sources = [scratch.text.items[i].source for i in range(scratch.text.size)]
+            return "".join([chr(scratch.text.items[i].code_point) for i in range(scratch.text.size)])
+        finally:
+            lt_scratch_free(&scratch)
+
+    def split(self, str text):
+        """Normalize and pre-tokenize text: the text so changed, each character's source, and the words' ranges in it."""
+        cdef lt_input view
+        _describe(text, &view, 0)
+        cdef lt_scratch scratch
+        memset(&scratch, 0, sizeof(lt_scratch))
+        cdef size_t i
+        cdef int status
+        try:
+            if (lt_load(&view, 0, view.length, &scratch) != LT_OK
+                    or lt_normalize(self.pipeline.normalize_steps, self.pipeline.normalize_count, &scratch) != LT_OK):
+                raise MemoryError
+            status = lt_pre_tokenize(self.pipeline.split_steps, self.pipeline.split_count, &scratch.text, 0,
+                                     <int32_t>scratch.text.size, &scratch)
+            if status == LT_EXTERNAL_FAILED:
+                _pass_on_error()
+            if status != LT_OK:
+                raise MemoryError
+            normalized = "".join([chr(scratch.words.items[i].code_point) for i in range(scratch.words.size)])
+            sources = [scratch.words.items[i].source for i in range(scratch.words.size)]
             words = [(scratch.spans.items[i].start, scratch.spans.items[i].end) for i in range(scratch.spans.size)]
             return normalized, sources, words
         finally:

@@ -73,7 +73,7 @@ def parse_added_tokens(value: object, where: str = "added_tokens") -> list[tuple
     return tokens
 
 
-def assign_ids(tokens: list[AddedToken], vocabulary: dict[str, int]) -> dict[str, int]:
+def assign_ids(tokens: list[AddedToken], vocabulary: dict[str, int] | native.PieceTable) -> dict[str, int]:
     """Return the id of each added token: the vocabulary's if it has one, else the next free one behind it.
 
     Hugging Face's library numbers them so and does not look at the id that a file states.

@@ -7,14 +7,17 @@ from functools import cached_property
 from typing import Any
 
 from lattice_inference.errors import TokenizerError
+from lattice_inference.tokenizer._tokenizer import PieceTable
 from lattice_inference.tokenizer.added_tokens import AddedToken, assign_ids, parse_added_tokens
 from lattice_inference.tokenizer.decoders import Decoder, parse_decoder
 from lattice_inference.tokenizer.fields import Fields
+from lattice_inference.tokenizer.growth import check_growth
 from lattice_inference.tokenizer.limits import Padding, Truncation, parse_padding, parse_truncation
 from lattice_inference.tokenizer.models import Model, parse_model
 from lattice_inference.tokenizer.normalizers import parse_normalizer
 from lattice_inference.tokenizer.post_processors import PostProcessor, parse_post_processor
 from lattice_inference.tokenizer.pre_tokenizers import parse_pre_tokenizer
+from lattice_inference.tokenizer.replacements import Step
 
 __all__ = ["TokenizerDefinition", "parse_definition"]
 
@@ -23,8 +26,8 @@ __all__ = ["TokenizerDefinition", "parse_definition"]
 class TokenizerDefinition:
     """The five stages of a tokenizer, its added tokens with their ids, and the limits that its file states."""
 
-    normalizer: tuple[int, ...]
-    pre_tokenizer: tuple[int, ...]
+    normalizer: tuple[Step, ...]
+    pre_tokenizer: tuple[Step, ...]
     model: Model
     post_processor: PostProcessor
     decoder: Decoder
@@ -33,6 +36,7 @@ class TokenizerDefinition:
     padding: Padding | None = None
 
     def __post_init__(self) -> None:
+        check_growth(self.normalizer)
         size = self.highest_id + 1
         for part in (*self.post_processor.single, *self.post_processor.pair):
             if part.sequence < 0 and not 0 <= part.id < size:
@@ -46,7 +50,9 @@ class TokenizerDefinition:
     @cached_property
     def highest_id(self) -> int:
         """The highest id that the tokenizer can give."""
-        return max(max(self.model.vocabulary.values()), *self.added_token_ids.values(), -1)
+        vocabulary = self.model.vocabulary
+        highest = len(vocabulary) - 1 if isinstance(vocabulary, PieceTable) else max(vocabulary.values())
+        return max(highest, *self.added_token_ids.values(), -1)
 
 
 def parse_definition(value: dict[str, Any]) -> TokenizerDefinition:

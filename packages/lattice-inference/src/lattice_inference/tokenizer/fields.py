@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from lattice_inference.errors import TokenizerError
 
-__all__ = ["MAX_FILE_BYTES", "Fields", "read_json_object", "read_text_file"]
+__all__ = ["MAX_FILE_BYTES", "Fields", "parse_json_object", "read_file", "read_json_object", "read_text_file"]
 
 MAX_FILE_BYTES = 64 * 2**20
 """Largest tokenizer file that is read; the largest published ones have about half."""
@@ -19,12 +20,24 @@ T = TypeVar("T")
 _REQUIRED = object()
 
 
-def read_text_file(path: Path) -> str:
-    """Return the UTF-8 text of ``path``; raise :class:`TokenizerError` if it is too large or not UTF-8."""
-    with path.open("rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1)
+def read_file(path: Path) -> bytes:
+    """Return the bytes of ``path``; raise :class:`TokenizerError` if it is too large."""
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size  # a pipe has none, and a file may grow: the limit is checked again
+        data = file.read(min(size, MAX_FILE_BYTES) + 1)
+        while len(data) <= MAX_FILE_BYTES and (more := file.read(MAX_FILE_BYTES + 1 - len(data))):
+            data += more
     if len(data) > MAX_FILE_BYTES:
         raise TokenizerError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes, the limit for a tokenizer file")
+    return data
+
+
+def read_text_file(path: Path) -> str:
+    """Return the UTF-8 text of ``path``; raise :class:`TokenizerError` if it is too large or not UTF-8."""
+    return _decode(read_file(path), path)
+
+
+def _decode(data: bytes, path: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -33,7 +46,12 @@ def read_text_file(path: Path) -> str:
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in ``path``; raise :class:`TokenizerError` if it holds anything else."""
-    text = read_text_file(path)
+    return parse_json_object(read_file(path), path)
+
+
+def parse_json_object(data: bytes, path: Path) -> dict[str, Any]:
+    """Return the JSON object in ``data``, which ``path`` names; raise :class:`TokenizerError` for anything else."""
+    text = _decode(data, path)
     if text.startswith("version https://git-lfs"):
         raise TokenizerError(f"{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`")
     try:

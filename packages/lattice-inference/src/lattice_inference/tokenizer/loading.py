@@ -7,39 +7,47 @@ from pathlib import Path
 
 from lattice_inference.errors import ModelNotFoundError, UnsupportedError
 from lattice_inference.tokenizer.definition import parse_definition
-from lattice_inference.tokenizer.fields import read_json_object
+from lattice_inference.tokenizer.merges_file import MERGES_NAME, VOCABULARY_NAME, read_merges_file
+from lattice_inference.tokenizer.sentencepiece import SENTENCEPIECE_FILE_NAMES, read_sentencepiece_model
 from lattice_inference.tokenizer.tokenizer import Tokenizer
+from lattice_inference.tokenizer.tokenizer_file import read_tokenizer_file
 from lattice_inference.tokenizer.vocabulary_file import read_vocabulary_file
 
 __all__ = ["load_tokenizer"]
 
+_FILE_NAMES = ("tokenizer.json", "vocab.txt", VOCABULARY_NAME, MERGES_NAME, *SENTENCEPIECE_FILE_NAMES)
+
 _OTHER_FORMATS = {
-    "tokenizer.model": "a SentencePiece model",
-    "vocab.json": "a BPE vocabulary",
-    "merges.txt": "BPE merges",
     "*.gguf": "a GGUF file",
     "*.tiktoken": "a tiktoken vocabulary",
 }
 
 
 def load_tokenizer(path: str | os.PathLike[str], *, apply_file_limits: bool = False) -> Tokenizer:
-    """Load a tokenizer from a directory, a tokenizer.json or a vocab.txt.
+    """Load a tokenizer from a directory, a tokenizer.json, a vocab.txt, a vocab.json or a SentencePiece model.
 
-    A directory's tokenizer.json is taken before its vocab.txt. A vocab.txt is BERT's, with the settings
-    (``do_lower_case`` and so on) of the tokenizer_config.json beside it. Truncation and padding that a tokenizer.json
-    states are settings of its training more often than limits of the model, so they are applied only with
-    ``apply_file_limits=True``.
+    A directory's tokenizer.json is taken before its vocab.txt, that before a vocab.json with the merges.txt beside it,
+    and that before a SentencePiece model. A vocab.txt is BERT's, with the settings (``do_lower_case`` and so on) of the
+    tokenizer_config.json beside it. The others are read as transformers reads them for the class that the
+    tokenizer_config.json or config.json names. Truncation and padding that a tokenizer.json states are settings of its
+    training more often than limits of the model, so they are applied only with ``apply_file_limits=True``.
 
     Raises :class:`ModelNotFoundError` if there is no file, :class:`TokenizerError` if it is malformed and
     :class:`UnsupportedError` if it is of another format or uses a component that is not built.
     """
     file = _tokenizer_file(Path(path))
-    if file.suffix == ".txt":
+    if file.name in (VOCABULARY_NAME, MERGES_NAME):
+        definition = read_merges_file(file.parent)
+    elif file.suffix == ".txt":
         definition = read_vocabulary_file(file)
+    elif file.suffix in (".model", ".spm"):
+        definition = read_sentencepiece_model(file)
     elif file.suffix == ".json":
-        definition = parse_definition(read_json_object(file))
+        definition = parse_definition(read_tokenizer_file(file))
     else:
-        raise UnsupportedError(f"{file} is neither a tokenizer.json nor a vocab.txt; other formats are not supported")
+        raise UnsupportedError(
+            f"{file} is neither a tokenizer.json, a vocab.txt nor a SentencePiece model; other formats are not supported"
+        )
     return Tokenizer(definition, apply_file_limits=apply_file_limits)
 
 
@@ -48,10 +56,10 @@ def _tokenizer_file(path: Path) -> Path:
         return path
     if not path.is_dir():
         raise ModelNotFoundError(f"there is no tokenizer at {path}")
-    for name in ("tokenizer.json", "vocab.txt"):
+    for name in _FILE_NAMES:
         if (path / name).is_file():
             return path / name
     others = [f"{name} ({what})" for name, what in _OTHER_FORMATS.items() if any(path.glob(name))]
     if others:
-        raise UnsupportedError(f"{path} has neither tokenizer.json nor vocab.txt, only {', '.join(others)}")
-    raise ModelNotFoundError(f"{path} has neither tokenizer.json nor vocab.txt")
+        raise UnsupportedError(f"{path} has neither {' nor '.join(_FILE_NAMES)}, only {', '.join(others)}")
+    raise ModelNotFoundError(f"{path} has neither {' nor '.join(_FILE_NAMES)}")

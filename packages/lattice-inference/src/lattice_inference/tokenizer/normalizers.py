@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 from lattice_inference.errors import TokenizerError, UnsupportedError
 from lattice_inference.tokenizer import _tokenizer as native
+from lattice_inference.tokenizer.charsmap import parse_precompiled
 from lattice_inference.tokenizer.fields import Fields, component_type
+from lattice_inference.tokenizer.replacements import Step, parse_prepend, parse_replace
 
 __all__ = ["bert_normalizer", "parse_normalizer"]
 
-Steps = tuple[int, ...]
+Steps = tuple[Step, ...]
 
 
 def bert_normalizer(
@@ -81,6 +83,10 @@ _PARSERS: dict[str, Callable[[Fields], Steps]] = {
     "NFD": _single(native.NORMALIZE_NFD),
     "NFKC": _single(native.NORMALIZE_NFKC),
     "NFKD": _single(native.NORMALIZE_NFKD),
+    "Nmt": _single(native.NORMALIZE_NMT),
+    "Precompiled": parse_precompiled,
+    "Prepend": parse_prepend,
+    "Replace": parse_replace,
     "Sequence": _sequence,
     "Strip": _strip,
     "StripAccents": _single(native.NORMALIZE_DROP_COMBINING),

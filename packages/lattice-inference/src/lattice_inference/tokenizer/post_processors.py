@@ -1,14 +1,23 @@
-"""Post-processors: which special tokens stand around one text or a pair, and which token types the parts have."""
+"""Post-processors: which special tokens stand around one text or a pair, which token types the parts have, and whether
+white space is taken out of the tokens' ranges."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from lattice_inference.errors import TokenizerError, UnsupportedError
 from lattice_inference.tokenizer.fields import Fields, component_type
 
-__all__ = ["DEFAULT_POST_PROCESSOR", "Part", "PostProcessor", "bert_post_processor", "parse_post_processor"]
+__all__ = [
+    "DEFAULT_POST_PROCESSOR",
+    "Part",
+    "PostProcessor",
+    "Trimming",
+    "bert_post_processor",
+    "parse_post_processor",
+]
 
 
 @dataclass(frozen=True)
@@ -20,12 +29,17 @@ class Part:
     type_id: int
 
 
+Trimming = Literal["all", "all but a prefix space"]
+"""What white space is taken out of tokens' ranges; a space at a text's beginning may be the pre-tokenizer's own."""
+
+
 @dataclass(frozen=True)
 class PostProcessor:
-    """The templates of a single text and of a pair."""
+    """The templates of a single text and of a pair, and what white space is taken out of the tokens' ranges."""
 
     single: tuple[Part, ...]
     pair: tuple[Part, ...]
+    trimming: Trimming | None = None
 
     def __post_init__(self) -> None:
         for name, parts, wanted in (("single", self.single, [0]), ("pair", self.pair, [0, 1])):
@@ -39,6 +53,7 @@ class PostProcessor:
         return PostProcessor(
             tuple(part for part in self.single if part.sequence >= 0),
             tuple(part for part in self.pair if part.sequence >= 0),
+            self.trimming,
         )
 
 
@@ -102,6 +117,42 @@ def _template(fields: Fields) -> PostProcessor:
     return PostProcessor(tuple(single), tuple(pair))
 
 
+def _trimming(fields: Fields) -> Trimming | None:
+    prefix = fields.boolean("add_prefix_space")
+    if not fields.boolean("trim_offsets"):
+        return None
+    return "all but a prefix space" if prefix else "all"
+
+
+def _byte_level(fields: Fields) -> PostProcessor:
+    fields.boolean("use_regex", True)  # has its effect in the pre-tokenizer of the same name
+    return replace(DEFAULT_POST_PROCESSOR, trimming=_trimming(fields))
+
+
+def _roberta(fields: Fields) -> PostProcessor:
+    cls_id, sep_id = _token_and_id(fields, "cls"), _token_and_id(fields, "sep")
+    single = (Part(-1, cls_id, 0), Part(0, -1, 0), Part(-1, sep_id, 0))
+    second = (Part(-1, sep_id, 0), Part(1, -1, 0), Part(-1, sep_id, 0))
+    return PostProcessor(single, (*single, *second), _trimming(fields))
+
+
+def _sequence(fields: Fields) -> PostProcessor:
+    """Several in a row: at most one of them may have a template, and at most one may trim."""
+    result = DEFAULT_POST_PROCESSOR
+    for i, processor in enumerate(fields.nested("processors", parse_post_processor)):
+        where = f"{fields.where}.processors[{i}]"
+        if processor.trimming is not None:
+            if result.trimming is not None:
+                raise UnsupportedError(f"{where} trims offsets that are trimmed already")
+            result = replace(result, trimming=processor.trimming)
+        bare = replace(processor, trimming=None)
+        if bare != DEFAULT_POST_PROCESSOR:
+            if replace(result, trimming=None) != DEFAULT_POST_PROCESSOR:
+                raise UnsupportedError(f"{where} adds special tokens, and a post-processor before it does too")
+            result = replace(bare, trimming=result.trimming)
+    return result
+
+
 def _special_tokens(fields: Fields) -> dict[str, list[int]]:
     value = fields.raw("special_tokens")
     if not isinstance(value, dict):
@@ -121,4 +172,10 @@ def _special_tokens(fields: Fields) -> dict[str, list[int]]:
     return special
 
 
-_PARSERS: dict[str, Callable[[Fields], PostProcessor]] = {"BertProcessing": _bert, "TemplateProcessing": _template}
+_PARSERS: dict[str, Callable[[Fields], PostProcessor]] = {
+    "BertProcessing": _bert,
+    "ByteLevel": _byte_level,
+    "RobertaProcessing": _roberta,
+    "Sequence": _sequence,
+    "TemplateProcessing": _template,
+}

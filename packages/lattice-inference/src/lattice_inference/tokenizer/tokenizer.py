@@ -9,12 +9,16 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.errors import InvalidInputError, UnsupportedError
+from lattice_inference.errors import InvalidInputError, TokenizerError, UnsupportedError
 from lattice_inference.tokenizer import _tokenizer as native
+from lattice_inference.tokenizer.bpe import BPE
 from lattice_inference.tokenizer.definition import TokenizerDefinition
 from lattice_inference.tokenizer.encoding import Encoding, PackedEncoding
 from lattice_inference.tokenizer.limits import Truncation
 from lattice_inference.tokenizer.post_processors import PostProcessor
+from lattice_inference.tokenizer.streaming import TokenStream
+from lattice_inference.tokenizer.unigram import UNKNOWN_PENALTY, Unigram
+from lattice_inference.tokenizer.wordpiece import WordPiece
 
 __all__ = ["Tokenizer"]
 
@@ -51,12 +55,10 @@ class Tokenizer:
         self._templates = _templates(processor)
         self._bare_templates = _templates(processor.without_special_tokens())
         added = definition.added_token_ids
-        self._ids = {**definition.model.vocabulary, **added}
-        self._tokens: list[str | None] = [None] * (definition.highest_id + 1)
-        for token, token_id in self._ids.items():
-            self._tokens[token_id] = token
+        self._vocabulary = definition.model.vocabulary
+        self._added = added
+        self._tokens = _tokens_by_id(definition)
         self._special_ids = frozenset(added[token.content] for token in definition.added_tokens if token.special)
-        self._rendered: dict[int, str] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (self._definition, self._apply_file_limits)
@@ -67,15 +69,19 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """The number of tokens, added tokens included."""
-        return len(self._ids)
+        return len(self._vocabulary) + sum(token not in self._vocabulary for token in self._added)
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of ``token``, or ``None`` if there is no such token."""
-        return self._ids.get(token)
+        token_id = self._added.get(token)
+        return self._vocabulary.get(token) if token_id is None else token_id
 
     def id_to_token(self, token_id: int) -> str | None:
         """Return the token with the id ``token_id``, or ``None`` if there is none."""
-        return self._tokens[token_id] if 0 <= token_id < len(self._tokens) else None
+        token = self._tokens.get(token_id)
+        if token is None and isinstance(self._vocabulary, native.PieceTable):
+            return self._vocabulary.piece(token_id)
+        return token
 
     def special_token_count(self, *, pair: bool = False) -> int:
         """Return how many special tokens the template puts around a text, or around a pair."""
@@ -149,25 +155,30 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int] | npt.NDArray[np.integer], *, skip_special_tokens: bool = True) -> str:
         """Return the text of ``ids``; raise :class:`InvalidInputError` for an id that no token has."""
-        parts: list[str] = []
+        tokens = []
         for given in ids.tolist() if isinstance(ids, np.ndarray) else ids:
-            try:
-                token_id = operator.index(given)
-            except TypeError:
-                token_id = -1
-            token = self.id_to_token(token_id)
-            if token is None:
-                raise InvalidInputError(f"no token has the id {given!r}; ids go from 0 to {len(self._tokens) - 1}")
-            if skip_special_tokens and token_id in self._special_ids:
-                continue
-            if parts:
-                text = self._rendered.get(token_id)
-                if text is None:
-                    text = self._rendered[token_id] = self._definition.decoder.render(token, is_first=False)
-                parts.append(text)
-            else:
-                parts.append(self._definition.decoder.render(token, is_first=True))
-        return "".join(parts)
+            token = self.token_of(given, skip_special_tokens=skip_special_tokens)
+            if token is not None:
+                tokens.append(token)
+        return "".join(self._definition.decoder.decode(tokens))
+
+    def stream(self, *, skip_special_tokens: bool = True) -> TokenStream:
+        """Return a stream that turns ids into text one at a time, as they are generated."""
+        return TokenStream(self, self._definition.decoder.stream(), skip_special_tokens)
+
+    def token_of(self, token_id: int, *, skip_special_tokens: bool) -> str | None:
+        """Return the token that decoding uses for an id, ``None`` for a special token that is left out.
+
+        Raises :class:`InvalidInputError` for an id that no token has.
+        """
+        try:
+            number = operator.index(token_id)
+        except TypeError:
+            number = -1
+        token = self.id_to_token(number)
+        if token is None:
+            raise InvalidInputError(f"no token has the id {token_id!r}; ids go from 0 to {self._definition.highest_id}")
+        return None if skip_special_tokens and number in self._special_ids else token
 
     def _encode(
         self,
@@ -239,10 +250,16 @@ def _templates(processor: PostProcessor) -> tuple[native.Template, native.Templa
     return build(False), build(True)
 
 
-def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
-    """Compile a definition for the C code."""
-    model = definition.model
-    pipeline = native.Pipeline(bytes(definition.normalizer), bytes(definition.pre_tokenizer))
+def _tokens_by_id(definition: TokenizerDefinition) -> dict[int, str]:
+    """Return the tokens by their ids, without those that a table of pieces can tell."""
+    tokens: dict[int, str] = {}
+    if isinstance(definition.model.vocabulary, dict):
+        tokens.update((token_id, token) for token, token_id in definition.model.vocabulary.items())
+    tokens.update((token_id, token) for token, token_id in definition.added_token_ids.items())
+    return tokens
+
+
+def _set_wordpiece(pipeline: native.Pipeline, model: WordPiece) -> None:
     pieces = model.vocabulary
     if "" in pieces:  # the empty string can be in a file and have an id, but is never a piece
         pieces = {token: token_id for token, token_id in pieces.items() if token}
@@ -252,6 +269,23 @@ def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
         model.prefix,
         min(model.max_word_characters, native.MAX_TEXT_CHARACTERS),
     )
+
+
+def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
+    """Compile a definition for the C code."""
+    model = definition.model
+    pipeline = native.Pipeline(definition.normalizer, definition.pre_tokenizer)
+    byte_level = native.SPLIT_BYTE_LEVEL in definition.pre_tokenizer
+    if isinstance(model, BPE):
+        _set_bpe(pipeline, model, byte_level=byte_level)
+    elif byte_level:
+        raise UnsupportedError(f"the pre-tokenizer ByteLevel with a {type(model).__name__} model is not supported")
+    elif isinstance(model, Unigram):
+        unknown_id = -1 if model.unknown_id is None else model.unknown_id
+        unknown_score = model.vocabulary.lowest_score - UNKNOWN_PENALTY
+        pipeline.set_unigram(model.vocabulary, unknown_id, unknown_score, model.byte_fallback)
+    else:
+        _set_wordpiece(pipeline, model)
     ids = definition.added_token_ids
     raw: list[tuple[str, int, int]] = []
     normalized: dict[str, tuple[str, int, int]] = {}
@@ -260,9 +294,33 @@ def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
         if not token.normalized:
             raw.append((token.content, ids[token.content], token.flags))
             continue
-        content = pipeline.split(token.content)[0]
+        content = pipeline.normalize(token.content)
         if not content:
             raise UnsupportedError(f"the added token {token.content!r} is nothing once normalized, so it is everywhere")
         normalized.setdefault(content, (content, ids[token.content], token.flags))
     pipeline.finish(raw, list(normalized.values()))
+    trimming = definition.post_processor.trimming
+    if trimming is not None:
+        if not isinstance(model.vocabulary, dict):
+            raise UnsupportedError(f"the post-processor ByteLevel with a {type(model).__name__} model is not supported")
+        by_text = [ids[token.content] for token in definition.added_tokens if token.lstrip or token.rstrip]
+        tokens = {**model.vocabulary, **ids}
+        pipeline.set_trimming(tokens, definition.highest_id, by_text, trimming == "all but a prefix space")
     return pipeline
+
+
+def _set_bpe(pipeline: native.Pipeline, model: BPE, *, byte_level: bool) -> None:
+    unknown_id = -1 if model.unknown_token is None else model.vocabulary.get(model.unknown_token, -1)
+    pipeline.set_bpe(
+        model.vocabulary,
+        model.merges,
+        unknown_id=unknown_id,
+        prefix=model.prefix,
+        suffix=model.suffix,
+        fuse_unknown=model.fuse_unknown,
+        byte_fallback=model.byte_fallback,
+        ignore_merges=model.ignore_merges,
+        byte_level=byte_level,
+    )
+    if model.unknown_token is not None and unknown_id < 0 and not pipeline.has_all_bytes():
+        raise TokenizerError(f"the unknown token {model.unknown_token!r} is not in model.vocab")

@@ -5,18 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from lattice_inference.errors import TokenizerError, UnsupportedError
-from lattice_inference.tokenizer.added_tokens import AddedToken
 from lattice_inference.tokenizer.decoders import WordPieceDecoder
 from lattice_inference.tokenizer.definition import TokenizerDefinition
 from lattice_inference.tokenizer.fields import Fields, read_json_object, read_text_file
 from lattice_inference.tokenizer.normalizers import bert_normalizer
 from lattice_inference.tokenizer.post_processors import bert_post_processor
 from lattice_inference.tokenizer.pre_tokenizers import BERT_PRE_TOKENIZER
+from lattice_inference.tokenizer.tokenizer_config import CONFIG_NAME, config_added_tokens, special_token
 from lattice_inference.tokenizer.wordpiece import WordPiece
 
 __all__ = ["CONFIG_NAME", "read_vocabulary_file"]
-
-CONFIG_NAME = "tokenizer_config.json"
 
 # Classes of transformers whose tokenizer is BERT's; others read a vocab.txt in another way.
 _BERT_CLASSES = {
@@ -49,8 +47,8 @@ def read_vocabulary_file(path: Path) -> TokenizerDefinition:
     config_path = path.with_name(CONFIG_NAME)
     config = Fields(read_json_object(config_path) if config_path.exists() else {}, CONFIG_NAME)
     _refuse_other_tokenizers(config)
-    special = {name: _special_token(config, name, default) for name, default in _SPECIAL_TOKENS.items()}
-    added = _added_tokens(config, list(special.values()))
+    special = {name: special_token(config, name, default) for name, default in _SPECIAL_TOKENS.items()}
+    added = config_added_tokens(config, list(special.values()))
     for token in added:
         if token.content not in vocabulary:
             raise TokenizerError(f"{path} lacks the special token {token.content!r} that {CONFIG_NAME} asks for")
@@ -95,59 +93,3 @@ def _refuse_other_tokenizers(config: Fields) -> None:
         raise UnsupportedError(f"{CONFIG_NAME} sets do_basic_tokenize to false, which is not supported")
     if config.raw("never_split", None):
         raise UnsupportedError(f"{CONFIG_NAME} sets never_split, which is not supported")
-
-
-def _special_token(config: Fields, name: str, default: str | None) -> AddedToken:
-    """Return a special token, stated as a string or as an object with flags."""
-    value = config.raw(name, default)
-    if isinstance(value, str):
-        return AddedToken(value, normalized=False, special=True)
-    fields = Fields(value, f"{config.where}.{name}")
-    fields.raw("__type", None)
-    fields.raw("id", None)
-    fields.raw("special", None)
-    token = AddedToken(
-        fields.string("content"),
-        single_word=fields.boolean("single_word", False),
-        lstrip=fields.boolean("lstrip", False),
-        rstrip=fields.boolean("rstrip", False),
-        normalized=fields.boolean("normalized", False),
-        special=True,
-    )
-    fields.finish()
-    return token
-
-
-def _added_tokens(config: Fields, special: list[AddedToken]) -> list[AddedToken]:
-    """Return all added tokens: the special ones, and those listed by name or by id, where the id's flags count."""
-    tokens = {token.content: token for token in special}
-    for name in ("additional_special_tokens", "extra_special_tokens"):
-        for i, item in enumerate(_listed(config, name)):
-            listed = Fields({"token": item}, f"{config.where}.{name}[{i}]")
-            token = _special_token(listed, "token", None)
-            tokens.setdefault(token.content, token)
-    by_id = config.raw("added_tokens_decoder", None) or {}
-    if not isinstance(by_id, dict):
-        raise TokenizerError(f"{config.where}.added_tokens_decoder is a {type(by_id).__name__}; expected an object")
-    for token_id, body in by_id.items():
-        fields = Fields(body, f"{config.where}.added_tokens_decoder[{token_id!r}]")
-        token = AddedToken(
-            fields.string("content"),
-            single_word=fields.boolean("single_word", False),
-            lstrip=fields.boolean("lstrip", False),
-            rstrip=fields.boolean("rstrip", False),
-            normalized=fields.boolean("normalized", False),
-            special=fields.boolean("special", False),
-        )
-        fields.finish()
-        tokens[token.content] = token
-    return list(tokens.values())
-
-
-def _listed(config: Fields, name: str) -> list[object]:
-    value = config.raw(name, None) or []
-    if isinstance(value, dict):
-        return list(value.values())
-    if not isinstance(value, list):
-        raise TokenizerError(f"{config.where}.{name} is a {type(value).__name__}; expected an array")
-    return value

@@ -1,6 +1,6 @@
 /* Text while it is being tokenized, and the tokens that come out. All buffers grow geometrically and are reused.
  *
- * Functions that may need memory return LT_OK or LT_NO_MEMORY. */
+ * Functions that may need memory return LT_OK or LT_NO_MEMORY; other failures have numbers of their own. */
 #ifndef LT_TEXT_H
 #define LT_TEXT_H
 
@@ -9,7 +9,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-enum { LT_OK = 0, LT_NO_MEMORY = -1 };
+enum {
+    LT_OK = 0,
+    LT_NO_MEMORY = -1,
+    LT_NO_UNKNOWN = -6,    /* a character is in no piece, and the model has no unknown token */
+    LT_TEXT_TOO_LONG = -7, /* once normalized */
+};
 
 /* A Python str as it lies in memory: 1, 2 or 4 bytes a character. */
 typedef struct {
@@ -99,10 +104,19 @@ static inline int lt_tokens_push(lt_tokens *tokens, int32_t id, int32_t start, i
     return LT_OK;
 }
 
+struct lt_bpe_scratch;
+
 /* The buffers of one call; two calls never share one. */
 typedef struct {
     lt_text text, other_text;   /* a normalizer step reads one and writes the other */
     lt_spans spans, other_spans; /* the same for pre-tokenizer steps */
+    const lt_text *words;        /* what spans point into: text, or split_text if a pre-tokenizer changed the words */
+    lt_text split_text, other_split_text;
+    struct lt_bpe_scratch *bpe; /* lent by the model, which takes it back */
+    void *paths; /* Unigram's (lt_unigram_path) */
+    size_t path_capacity;
+    void *word_cache; /* Unigram's (lt_cached_word), or NULL as long as there is none */
+    int32_t words_seen;
 } lt_scratch;
 
 static inline void lt_scratch_free(lt_scratch *scratch) {
@@ -110,6 +124,10 @@ static inline void lt_scratch_free(lt_scratch *scratch) {
     free(scratch->other_text.items);
     free(scratch->spans.items);
     free(scratch->other_spans.items);
+    free(scratch->split_text.items);
+    free(scratch->other_split_text.items);
+    free(scratch->paths);
+    free(scratch->word_cache);
 }
 
 #endif

@@ -16,14 +16,20 @@ enum {
     LT_UNICODE_MARK_NONSPACING = 16, /* dropped by BertNormalizer's strip_accents (category Mn) */
     LT_UNICODE_MARK_COMBINING = 32, /* dropped by StripAccents (categories Mn, Mc, Me) */
     LT_UNICODE_WORD = 64,           /* \w of the Whitespace pre-tokenizer and of single_word added tokens */
-    LT_UNICODE_COMPOSES_BACK = 128, /* is the second of some composing pair */
-    LT_UNICODE_LOWERS_TO_TWO = 256, /* U+0130, whose lowercase is i and U+0307 */
+    LT_UNICODE_LETTER = 128,        /* \p{L} of a Split pre-tokenizer's regex; L, N, M and \s have nothing in common */
+    LT_UNICODE_NUMBER = 256,        /* \p{N} there */
+    LT_UNICODE_MARK = 512,          /* \p{M} there */
+    LT_UNICODE_NUMERIC = 1024,      /* split off by the Digits pre-tokenizer */
+    LT_UNICODE_COMPOSES_BACK = 2048, /* is the second of some composing pair */
+    LT_UNICODE_LOWERS_TO_TWO = 4096, /* U+0130, whose lowercase is i and U+0307 */
+    LT_UNICODE_NFC_CHANGES = 8192,  /* is not itself in NFC, even alone */
 };
 
 enum {
     LT_PROPERTY_SHIFT = 7,
     LT_DECOMPOSITION_SHIFT = 7,
     LT_COMPOSITION_COUNT = 940,
+    LT_PROPERTY_RECORDS = 183,
     LT_MAX_DECOMPOSITION = 18, /* code points in the longest compatibility decomposition (U+FDFA) */
 };
 
@@ -37,6 +43,7 @@ extern const char lt_unicode_tables_source[];
 extern const lt_unicode_properties lt_property_records[];
 extern const uint8_t lt_property_stage1[];
 extern const uint8_t lt_property_stage2[];
+extern const uint16_t lt_ascii_flags[]; /* the flags of the first 128, for loops over mostly ASCII */
 extern const uint8_t lt_decomposition_stage1[];
 extern const uint16_t lt_decomposition_stage2[];
 extern const uint16_t lt_decomposition_pool[];

@@ -1,6 +1,8 @@
 /* Batches: see batch.h. */
 #include "batch.h"
 
+#include "unicode.h"
+
 /* A kept part of one text's tokens. */
 typedef struct {
     int64_t start, end;
@@ -93,6 +95,33 @@ static int append(lt_batch *batch, const lt_token *tokens, int64_t count, int32_
     return LT_OK;
 }
 
+static bool is_trimmed(const lt_input *input, int32_t index) {
+    uint32_t code_point = lt_read(input->data, input->kind, index);
+    return code_point == 0x120 || lt_has(code_point, LT_UNICODE_WHITESPACE); /* U+0120 is a byte-level token's space */
+}
+
+/* Takes the white space at both ends of the tokens' texts out of their ranges: the same numbers as Hugging Face's. */
+static void trim_offsets(const lt_pipeline *pipeline, const lt_input *input, lt_token *tokens, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        lt_token *token = &tokens[i];
+        int32_t leading = pipeline->trims[token->id].leading, trailing = pipeline->trims[token->id].trailing;
+        if (leading == LT_TRIM_BY_TEXT) {
+            leading = trailing = 0;
+            while (token->start + leading < token->end && is_trimmed(input, token->start + leading))
+                leading++;
+            while (token->end - trailing > token->start && is_trimmed(input, token->end - trailing - 1))
+                trailing++;
+        }
+        if (leading > 0) {
+            if (pipeline->trim_keeps_prefix && leading == 1 && (i == 0 || token->start == 0))
+                leading = 0; /* more than one cannot come from the pre-tokenizer, which adds none before a space */
+            token->start = token->start + leading < token->end ? token->start + leading : token->end;
+        }
+        if (trailing > 0 && token->end >= trailing)
+            token->end = token->end - trailing > token->start ? token->end - trailing : token->start;
+    }
+}
+
 static int encode_one(const lt_pipeline *pipeline, const lt_input *text, const lt_input *second, lt_template template,
                       lt_truncation truncation, bool find_special, lt_scratch *scratch, lt_tokens *tokens,
                       lt_batch *batch, int32_t *token_count, uint8_t *truncated) {
@@ -133,6 +162,8 @@ static int encode_one(const lt_pipeline *pipeline, const lt_input *text, const l
             status = append(batch, &token, 1, part.type_id);
         } else {
             range kept = ranges[part.sequence];
+            if (pipeline->trims != NULL && length(kept))
+                trim_offsets(pipeline, part.sequence ? second : text, tokens->items + kept.start, length(kept));
             status = length(kept) ? append(batch, tokens->items + kept.start, length(kept), part.type_id) : LT_OK;
         }
         if (status != LT_OK)
@@ -148,6 +179,11 @@ int lt_encode_batch(const lt_pipeline *pipeline, const lt_input *texts, const lt
     lt_tokens tokens = {0};
     int status = LT_OK;
     boundaries[0] = 0;
+    if (pipeline->kind == LT_MODEL_BPE) {
+        scratch.bpe = lt_bpe_lend(&pipeline->bpe);
+        if (scratch.bpe == NULL)
+            return LT_NO_MEMORY;
+    }
     for (size_t i = 0; i < count && status == LT_OK; i++) {
         const lt_input *second = seconds != NULL && seconds[i].data != NULL ? &seconds[i] : NULL;
         status = encode_one(pipeline, &texts[i], second, second ? pair : single, truncation, find_special, &scratch,
@@ -158,6 +194,8 @@ int lt_encode_batch(const lt_pipeline *pipeline, const lt_input *texts, const lt
         batch->failed_text = i;
     }
     free(tokens.items);
+    if (scratch.bpe != NULL)
+        lt_bpe_return(&pipeline->bpe, scratch.bpe);
     lt_scratch_free(&scratch);
     return status;
 }

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "charsmap.h"
+#include "replace.h"
 #include "unicode.h"
 
 enum {
@@ -18,7 +20,7 @@ enum {
 /* While the NF forms are made, .source holds the change. A change of at most 1 uses up 1 - change characters; decomposing
  * gives each character's parts 1 use together, and composing adds up the uses of what it joins. So all uses add up to the
  * size of the old text, and a character with a use finds one left: used < old->size there. */
-static void resolve_sources(const lt_text *old, lt_text *new) {
+void lt_resolve_sources(const lt_text *old, lt_text *new) {
     size_t used = 0;
     for (size_t i = 0; i < new->size; i++) {
         int32_t change = new->items[i].source;
@@ -121,7 +123,7 @@ static int normal_form(const lt_text *in, lt_text *out, bool compatibility, bool
         return LT_NO_MEMORY;
     if (composed)
         compose(out);
-    resolve_sources(in, out);
+    lt_resolve_sources(in, out);
     return LT_OK;
 }
 
@@ -205,8 +207,27 @@ static int strip(const lt_text *in, lt_text *out, bool left) {
     return LT_OK;
 }
 
-static int run_step(lt_normalize_step step, const lt_text *in, lt_text *out) {
-    switch (step) {
+/* The first two rules of SentencePiece's nmt_nfkc: which characters go, and which become spaces. */
+static int nmt(const lt_text *in, lt_text *out) {
+    if (lt_text_reserve(out, in->size) != LT_OK)
+        return LT_NO_MEMORY;
+    size_t size = 0;
+    for (size_t i = 0; i < in->size; i++) {
+        lt_character item = in->items[i];
+        uint32_t c = item.code_point;
+        if ((c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F)
+            continue;
+        if (c == 0x09 || c == 0x0A || c == 0x0C || c == 0x0D || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
+            c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD)
+            item.code_point = ' ';
+        out->items[size++] = item;
+    }
+    out->size = size;
+    return LT_OK;
+}
+
+static int run_step(lt_step step, const lt_text *in, lt_text *out) {
+    switch ((lt_normalize_step)step.kind) {
     case LT_NORMALIZE_CLEAN:
         return clean(in, out);
     case LT_NORMALIZE_SPACE_CJK:
@@ -229,21 +250,53 @@ static int run_step(lt_normalize_step step, const lt_text *in, lt_text *out) {
         return strip(in, out, true);
     case LT_NORMALIZE_STRIP_RIGHT:
         return strip(in, out, false);
+    case LT_NORMALIZE_NMT:
+        return nmt(in, out);
+    case LT_NORMALIZE_PRECOMPILED:
+        return lt_charsmap_normalize(step.argument, in, out);
+    case LT_NORMALIZE_REPLACE:
+        return lt_replace(step.argument, in, out);
+    case LT_NORMALIZE_PREPEND:
+        return lt_prepend(step.argument, in, out);
     case LT_NORMALIZE_STEPS:
         break;
     }
     return LT_OK; /* not reached: the door admits only steps of the enum */
 }
 
-int lt_normalize(const uint8_t *steps, size_t count, lt_scratch *scratch) {
+int lt_normalize(const lt_step *steps, size_t count, lt_scratch *scratch) {
     for (size_t i = 0; i < count; i++) {
         if (scratch->text.size == 0)
             return LT_OK;
-        if (run_step((lt_normalize_step)steps[i], &scratch->text, &scratch->other_text) != LT_OK)
+        if (run_step(steps[i], &scratch->text, &scratch->other_text) != LT_OK)
             return LT_NO_MEMORY;
+        if (scratch->other_text.size > INT32_MAX)
+            return LT_TEXT_TOO_LONG;
         lt_text swapped = scratch->text;
         scratch->text = scratch->other_text;
         scratch->other_text = swapped;
     }
     return LT_OK;
+}
+
+bool lt_is_nfc(const lt_input *input, int32_t start, int32_t end) {
+    enum { FIRST_MARK = 0x300, JAMO = 0x1100, JAMO_END = 0x1200 }; /* nothing below the first mark composes or changes */
+    if (input->kind == 1)
+        return true;
+    int last_class = 0;
+    for (int32_t i = start; i < end; i++) {
+        uint32_t code_point = lt_read(input->data, input->kind, i);
+        if (code_point < FIRST_MARK) {
+            last_class = 0;
+            continue;
+        }
+        const lt_unicode_properties *properties = lt_properties(code_point);
+        if ((properties->flags & (LT_UNICODE_COMPOSES_BACK | LT_UNICODE_NFC_CHANGES)) ||
+            (code_point >= JAMO && code_point < JAMO_END))
+            return false;
+        if (properties->combining_class != 0 && properties->combining_class < last_class)
+            return false;
+        last_class = properties->combining_class;
+    }
+    return true;
 }

@@ -2,6 +2,7 @@
 #include "trie.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "text.h"
 
@@ -15,63 +16,71 @@ typedef struct {
     int32_t node, low, high, depth;
 } pending;
 
+/* Which nodes of a block are free, and its neighbours in the list of blocks that have some. */
+typedef struct {
+    uint64_t free[BLOCK / 64];
+    int32_t newer, older; /* -1: none */
+} block;
+
 typedef struct {
     lt_trie_node *nodes;
-    int32_t *next, *previous; /* the free nodes as a doubly linked list */
-    size_t capacity, next_capacity, previous_capacity;
+    block *blocks;
+    size_t capacity, block_capacity;
+    int32_t newest; /* of the blocks with free nodes; -1: none */
     int32_t size;
-    int32_t first_free, last_free;
 } builder;
 
 static int add_block(builder *b) {
     size_t needed = (size_t)b->size + BLOCK;
+    int32_t number = b->size / BLOCK;
     if (needed > INT32_MAX || lt_reserve((void **)&b->nodes, &b->capacity, needed, sizeof(lt_trie_node)) != LT_OK ||
-        lt_reserve((void **)&b->next, &b->next_capacity, needed, sizeof(int32_t)) != LT_OK ||
-        lt_reserve((void **)&b->previous, &b->previous_capacity, needed, sizeof(int32_t)) != LT_OK)
+        lt_reserve((void **)&b->blocks, &b->block_capacity, (size_t)number + 1, sizeof(block)) != LT_OK)
         return LT_NO_MEMORY;
-    for (int32_t i = b->size; i < (int32_t)needed; i++) {
+    for (int32_t i = b->size; i < (int32_t)needed; i++)
         b->nodes[i] = (lt_trie_node){0, LT_TRIE_NONE, -1};
-        b->previous[i] = b->last_free;
-        b->next[i] = -1;
-        if (b->last_free >= 0)
-            b->next[b->last_free] = i;
-        else
-            b->first_free = i;
-        b->last_free = i;
-    }
+    b->blocks[number] = (block){.newer = -1, .older = b->newest};
+    memset(b->blocks[number].free, 0xFF, sizeof b->blocks[number].free);
+    if (b->newest >= 0)
+        b->blocks[b->newest].newer = number;
+    b->newest = number;
     b->size = (int32_t)needed;
     return LT_OK;
 }
 
 static void take(builder *b, int32_t node, int32_t parent) {
-    int32_t before = b->previous[node], after = b->next[node];
-    if (before >= 0)
-        b->next[before] = after;
-    else
-        b->first_free = after;
-    if (after >= 0)
-        b->previous[after] = before;
-    else
-        b->last_free = before;
+    block *home = &b->blocks[node / BLOCK];
     b->nodes[node].parent = parent;
+    home->free[node % BLOCK / 64] &= ~(1ull << node % 64);
+    for (int i = 0; i < BLOCK / 64; i++)
+        if (home->free[i] != 0)
+            return;
+    if (home->newer >= 0)
+        b->blocks[home->newer].older = home->older;
+    else
+        b->newest = home->older;
+    if (home->older >= 0)
+        b->blocks[home->older].newer = home->newer;
 }
 
-static bool is_free(const builder *b, int32_t node) {
-    return b->nodes[node].parent == LT_TRIE_NONE && node != LT_TRIE_ROOT;
+static inline bool is_free(const block *home, int place) {
+    return home->free[place / 64] >> place % 64 & 1;
 }
 
 /* Finds a base at which all the labels' nodes are free. */
 static int find_base(builder *b, const uint8_t *labels, int count, int32_t *base) {
     int tries = 0;
-    /* backwards: the newest blocks have the most room */
-    for (int32_t node = b->last_free; node >= 0 && tries < MAX_TRIES; node = b->previous[node], tries++) {
-        int32_t candidate = node ^ labels[0];
-        int i = 1;
-        while (i < count && is_free(b, candidate ^ labels[i]))
-            i++;
-        if (i == count) {
-            *base = candidate;
-            return LT_OK;
+    for (int32_t number = b->newest; number >= 0 && tries < MAX_TRIES; number = b->blocks[number].older) {
+        const block *home = &b->blocks[number];
+        for (int word = 0; word < BLOCK / 64; word++) {
+            for (uint64_t left = home->free[word]; left != 0; left &= left - 1, tries++) {
+                int candidate = (64 * word + __builtin_ctzll(left)) ^ labels[0], i = 1;
+                while (i < count && is_free(home, candidate ^ labels[i]))
+                    i++;
+                if (i == count) {
+                    *base = BLOCK * number + candidate;
+                    return LT_OK;
+                }
+            }
         }
     }
     *base = b->size;
@@ -130,13 +139,12 @@ int lt_trie_build(lt_trie *trie, const uint8_t *bytes, const int32_t *offsets, c
     *trie = (lt_trie){NULL, 0};
     if (count == 0)
         return LT_OK;
-    builder b = {.first_free = -1, .last_free = -1};
+    builder b = {.newest = -1};
     pending *stack = NULL;
     size_t stack_capacity = 0;
     int status = build(&b, bytes, offsets, values, count, &stack, &stack_capacity);
     free(stack);
-    free(b.next);
-    free(b.previous);
+    free(b.blocks);
     if (status != LT_OK) {
         free(b.nodes);
         return status;

