@@ -2,9 +2,9 @@
 
 All engines have the same weights and start from text: tokenizing is part of the time. Each engine is a process of its
 own for each number of threads. The engines take turns (A B C A B C ...); a turn is a quarter of a second of untimed
-calls on the cell's first texts, then timed calls. A figure is the median of all timed calls; the ratio is the best ONNX Runtime
-candidate's median over ours, cell by cell. Before a cell is timed, all engines must give the same vectors (cosine >
-0.9999).
+calls on the cell's first texts, then timed calls. A figure is the median of all timed calls; the ratio is the best
+ONNX Runtime candidate's median over ours, cell by cell. Before a cell is timed, all engines must give the same vectors
+(cosine > 0.9999).
 
 A peer whose packages are missing is reported and left out. The peers:
 

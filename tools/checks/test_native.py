@@ -29,8 +29,8 @@ needs_objdump = pytest.mark.skipif(
 )
 
 # What only a CPU beyond x86-64-v2 runs: registers of AVX, mask registers, and every mnemonic of a VEX or EVEX encoding.
-# Other instructions that begin with v (verr, verw, VMX) are no business of a kernel and counted as well. Not tzcnt: it is bsf
-# with a prefix that older CPUs pass over, and compilers write it for __builtin_ctz on the baseline too.
+# Other instructions that begin with v (verr, verw, VMX) are no business of a kernel and counted as well. Not tzcnt: it is
+# bsf with a prefix that older CPUs pass over, and compilers write it for __builtin_ctz on the baseline too.
 BEYOND_BASELINE = re.compile(
     r"%[yz]mm|%k[0-7]\b|^v[a-z]|^(?:andn|bextr|bls[ir]|blsmsk|lzcnt|bzhi|mulx|pdep|pext|rorx|sarx|shlx|shrx|movbe)[lqw]?\b"
 )

@@ -4,7 +4,6 @@ import base64
 import json
 import random
 import struct
-import time
 
 import pytest
 from tokenizers import normalizers
@@ -15,6 +14,7 @@ from lattice_inference.tokenizer import load_tokenizer
 from lattice_inference.tokenizer.charsmap import precompiled
 from lattice_inference.tokenizer.replacements import replace_runs
 
+from .bounded_work import bounded_work
 from .unigram_tokenizers import DATA, charsmap, xlm_roberta
 
 
@@ -168,7 +168,7 @@ def test_patterns_equal_the_oracle(pattern):
         assert pipeline.normalize(text) == theirs.normalize_str(text), ascii(text)
 
 
-def test_hostile_vocabularies_build_quickly(good, tmp_path):
+def test_hostile_vocabularies_are_built(good, tmp_path):
     value = {**good, "added_tokens": [], "post_processor": None, "normalizer": None}
     for pieces in (
         ["a" * n for n in range(1, 1500)],
@@ -178,7 +178,6 @@ def test_hostile_vocabularies_build_quickly(good, tmp_path):
     ):
         value["model"] = {**good["model"], "unk_id": 0, "vocab": [[piece, -1.0] for piece in pieces]}
         data = json.dumps(value).encode()
-        started = time.process_time()
-        tokenizer = load(data, tmp_path)
-        assert time.process_time() - started < 3
+        with bounded_work():
+            tokenizer = load(data, tmp_path)
         assert tokenizer.token_to_id(pieces[-1]) == len(pieces) - 1

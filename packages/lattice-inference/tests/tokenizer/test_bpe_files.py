@@ -2,7 +2,6 @@
 
 import json
 import struct
-import time
 
 import pytest
 import tokenizers
@@ -12,6 +11,7 @@ from tokenizers.models import BPE
 from lattice_inference import errors
 from lattice_inference.tokenizer import load_tokenizer
 
+from .bounded_work import bounded_work
 from .bpe_vocabularies import QWEN2, QWEN35, definition_of, trained
 
 
@@ -88,22 +88,19 @@ def test_merges_may_be_strings_or_pairs(small, tmp_path, udhr):
         assert ours.encode(udhr["eng"]).ids.tolist() == expected
 
 
-def test_hostile_models_load_quickly(small, tmp_path):
+def test_hostile_models_are_loaded(small, tmp_path):
     """Many tokens and merges of one shape: hashing them must not become quadratic."""
     tokens = ["a" * n for n in range(1, 1025)] + [f"b{i:05d}" for i in range(50_000)]
     vocabulary = {token: i for i, token in enumerate(tokens)}
     merges = [["a" * i, "a" * j] for i in range(1, 513) for j in (1, 2, i)] * 10
-    started = time.perf_counter()
-    ours = load(
-        {
-            **small,
-            "model": {**small["model"], "vocab": vocabulary, "merges": merges},
-            "added_tokens": [],
-            "post_processor": None,
-        },
-        tmp_path,
-    )
-    assert time.perf_counter() - started < 5
+    hostile = {
+        **small,
+        "model": {**small["model"], "vocab": vocabulary, "merges": merges},
+        "added_tokens": [],
+        "post_processor": None,
+    }
+    with bounded_work():
+        ours = load(hostile, tmp_path)
     assert ours.count("a" * 100_000) > 0
 
 

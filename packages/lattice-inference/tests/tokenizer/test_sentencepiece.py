@@ -4,7 +4,6 @@ import json
 import random
 import shutil
 import struct
-import time
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from lattice_inference.errors import TokenizerError, UnsupportedError
 from lattice_inference.tokenizer import load_tokenizer
 from lattice_inference.tokenizer import sentencepiece_file as reader
 
+from .bounded_work import bounded_work
 from .unigram_tokenizers import DATA, charsmap
 
 EXPECTED = json.loads((DATA / "sentencepiece.json").read_text(encoding="utf-8"))
@@ -198,22 +198,19 @@ def test_both_readers_of_pieces_agree(monkeypatch):
 def test_a_large_file_is_refused_without_being_read(tmp_path):
     path = tmp_path / "tokenizer.model"
     with path.open("wb") as file:
-        file.truncate(200_000_000)
-    started = time.perf_counter()
+        file.truncate(200_000_000_000)  # a hole, more than any memory
     with pytest.raises(TokenizerError, match=f"{reader.MAX_FILE_BYTES:,} bytes"):
         load_tokenizer(path)
-    assert time.perf_counter() - started < 2
     path.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(TokenizerError, match="Git LFS pointer"):
         load_tokenizer(path)
 
 
-def test_a_quarter_of_a_million_pieces_load_in_a_moment(tmp_path):
+def test_a_quarter_of_a_million_pieces_load(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "xlm-roberta"}')
     pieces = b"".join(piece(f"\u2581{i:06x}", -0.0001 * i) for i in range(250_000))
     (tmp_path / "sentencepiece.bpe.model").write_bytes(SMALL + pieces + TRAINER)
     load_tokenizer(DATA / "plain")
-    started = time.process_time()
-    tokenizer = load_tokenizer(tmp_path)
-    assert time.process_time() - started < 1  # 0.1 on a quiet machine
+    with bounded_work():
+        tokenizer = load_tokenizer(tmp_path)
     assert tokenizer.vocab_size == 250_007
