@@ -150,6 +150,8 @@ static void WEIGHTED(gemm)(const float *a, int64_t a_stride, int64_t rows, const
         const int asking = streamed && panel + width < panels;
         const int buffered = panel >= whole_panels || output->activation != LATTICE_ACTIVATION_NONE;
         lattice_prefetch next = {.asks = 0};
+        lattice_output part = *output; /* from the tile's first row and column on */
+        const float *x = a;
         int64_t row = 0;
         for (int64_t t = 0; t < row_tiles; t++) {
             const int64_t height = short_tile + (t < longer_tiles);
@@ -160,23 +162,25 @@ static void WEIGHTED(gemm)(const float *a, int64_t a_stride, int64_t rows, const
                 const int64_t here = choice->wide_panels <= panel + width - p ? choice->wide_panels : 1;
                 const int64_t column = p * LATTICE_PANEL;
                 const WEIGHTED(lattice_tile) tile = here == 1 ? choice->narrow : choice->wide;
-                lattice_output part = *output; /* from the tile's first row and column on */
-                part.y += row * part.stride + column;
-                part.bias += part.bias != NULL ? column : 0;
-                part.residual += part.residual != NULL ? row * part.residual_stride + column : 0;
+                part.y = output->y + row * output->stride + column;
+                if (output->bias != NULL)
+                    part.bias = output->bias + column;
+                if (output->residual != NULL)
+                    part.residual = output->residual + row * output->residual_stride + column;
                 if (streamed)
                     prefetch_output(&part, height, here);
                 if (!buffered) {
-                    tile(a + row * a_stride, a_stride, b + p * panel_stride, panel_stride, k, &part, &next);
+                    tile(x, a_stride, b + p * panel_stride, panel_stride, k, &part, &next);
                 } else {
                     const int whole = panel < whole_panels;
                     const lattice_output buffer = {.y = sums, .stride = here * LATTICE_PANEL, .bias = whole ? part.bias : NULL};
-                    tile(a + row * a_stride, a_stride, b + p * panel_stride, panel_stride, k, &buffer, &next);
+                    tile(x, a_stride, b + p * panel_stride, panel_stride, k, &buffer, &next);
                     finish_buffered(sums, height, whole ? buffer.stride : output->columns - column, &part);
                 }
                 p += here;
             }
             row += height;
+            x += height * a_stride;
         }
         panel += width;
     }
