@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +24,14 @@ from lattice_inference.models.cross_encoder_config import (
     read_cross_encoder_config,
 )
 from lattice_inference.runtime import NUMERICS_VERSION
+from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = ["CrossEncoder", "load_cross_encoder"]
 
 
-class CrossEncoder:
+class CrossEncoder(TextModel):
     """A model that scores pairs of texts. Made by :func:`load_cross_encoder`.
 
     Thread-safe: calls from several threads take turns on the thread pool. A context manager; :meth:`close` gives the
@@ -59,6 +59,7 @@ class CrossEncoder:
         isa: str,
         reload: partial[CrossEncoder],
     ) -> None:
+        super().__init__(program=program, reload=reload)
         self.label_count = label_count
         self.activation: ScoreActivation = config.activation
         self.max_tokens = config.max_tokens
@@ -66,9 +67,7 @@ class CrossEncoder:
         self.directory = files.directory
         self.tokenizer = tokenizer
         self.precision: Precision = precision
-        self._program = program
         self._isa = isa
-        self._reload = reload
         self._fingerprint: str | None = None
 
     def score(
@@ -145,21 +144,6 @@ class CrossEncoder:
             digest = digest_of_files(self.directory)
             self._fingerprint = f"{digest}:{self.activation}:{self.max_tokens}:{self.precision}:n{NUMERICS_VERSION}"
         return self._fingerprint
-
-    def close(self) -> None:
-        """Give the weights back. Further scoring raises InvalidInputError; closing twice is harmless."""
-        self._program.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return self._reload, ()
 
     def __repr__(self) -> str:
         return (

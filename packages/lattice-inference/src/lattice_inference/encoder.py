@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,7 @@ from lattice_inference.models.bert_config import BertConfig
 from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer
 from lattice_inference.models.sentence_modules import Pooling, read_sentence_modules
 from lattice_inference.runtime import NUMERICS_VERSION
+from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
 
@@ -65,7 +65,7 @@ class _Recipe:
         return tuple(layer.folder for layer in self.layers if isinstance(layer, (DenseLayer, NormLayer)))
 
 
-class Encoder:
+class Encoder(TextModel):
     """A text encoder. Made by :func:`load_encoder`.
 
     Thread-safe: calls from several threads take turns on the thread pool. A context manager; :meth:`close` gives the
@@ -93,6 +93,7 @@ class Encoder:
         precision: Precision,
         reload: partial[Encoder],
     ) -> None:
+        super().__init__(program=program, reload=reload)
         self.dimension = recipe.dimension
         self.max_tokens = recipe.max_tokens
         self.pooling: Literal["cls", "mean", "last"] = recipe.pooling.value
@@ -102,9 +103,7 @@ class Encoder:
         self.directory = files.directory
         self.tokenizer = tokenizer
         self.precision: Precision = precision
-        self._program = program
         self._recipe = recipe
-        self._reload = reload
         self._fingerprint: str | None = None
 
     def encode(
@@ -173,21 +172,6 @@ class Encoder:
                 f":{self.precision}:n{NUMERICS_VERSION}" + (":lower" if self._recipe.lower_case else "")
             )
         return self._fingerprint
-
-    def close(self) -> None:
-        """Give the weights back. Further encoding raises InvalidInputError; closing twice is harmless."""
-        self._program.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return self._reload, ()
 
     def __repr__(self) -> str:
         return (
