@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+import lattice_embed
+import lattice_inference
 from drawn_checkpoints import write_directory
 
 PACKAGES = Path(__file__).parents[2]
@@ -40,7 +42,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def environment(hub: str, tmp_path: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "LATTICE_", "XDG_"))}
-    path = os.pathsep.join(str(PACKAGES / name / "src") for name in ("lattice-inference", "lattice-embed"))
+    path = os.pathsep.join(str(Path(package.__file__).parents[1]) for package in (lattice_inference, lattice_embed))
     return {**kept, "HOME": str(tmp_path), "HF_ENDPOINT": hub, "HF_HUB_DISABLE_XET": "1", "PYTHONPATH": path}
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+import lattice_inference
 from lattice_inference import known_models
 
 VARIABLES = (
@@ -27,7 +28,7 @@ VARIABLES = (
 
 WriteModel = Callable[..., Path]
 
-SOURCE = Path(__file__).parents[2] / "src"
+SOURCE = Path(lattice_inference.__file__).parents[1]  # the package under test, installed or not
 
 FIND = """
 import json, sys

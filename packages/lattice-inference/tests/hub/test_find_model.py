@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import lattice_inference
 from drawn_checkpoints import write_directory
 from lattice_inference import known_models
 from lattice_inference.errors import ChecksumError, InvalidInputError, ModelNotFoundError
@@ -332,7 +333,7 @@ def test_importing_needs_no_optional_package():
     import subprocess
 
     command = "import sys, lattice_inference.hub; print({'huggingface_hub', 'safetensors'} & set(sys.modules))"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    environment = {**os.environ, "PYTHONPATH": str(Path(lattice_inference.__file__).parents[1])}
     printed = subprocess.run(
         [sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True
     )
@@ -515,10 +516,10 @@ def test_a_model_on_this_machine_needs_no_package_of_the_hub(data_directory):
         "found = {name.partition('.')[0] for name in sys.modules}\n"
         "sys.exit(str(found & {'huggingface_hub', 'hf_xet', 'httpx', 'requests', 'tqdm', 'filelock'} or ''))"
     )
-    source = Path(__file__).parents[2] / "src"
+    source = Path(lattice_inference.__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, capture_output=True, text=True)
     assert done.stderr.strip() == ""
-    project = tomllib.loads((source.parent / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert not any("hf" in needed or "huggingface" in needed for needed in project["dependencies"])
 
 

@@ -5,10 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lattice_inference
 from drawn_checkpoints import write_directory
 from lattice_inference import load_encoder
 
-SOURCE = Path(__file__).parents[2] / "src"
+SOURCE = Path(lattice_inference.__file__).parents[1]  # the package under test, installed or not
 CASES = Path(__file__).parents[1] / "data" / "architectures" / "cases.json"
 KILLS = 50
 
@@ -18,6 +19,7 @@ import json, os, signal, sys, time
 from pathlib import Path
 
 import huggingface_hub
+import lattice_inference
 from lattice_inference import load_encoder
 from lattice_inference.hub import find_model
 
