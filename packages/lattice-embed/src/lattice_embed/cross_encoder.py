@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
-import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -16,15 +13,15 @@ from lattice_embed.errors import (
     InvalidInputError,
     InvalidTextError,
     NonFiniteVectorError,
-    ServiceClosedError,
     TextTooLongError,
     UnsupportedModelError,
 )
+from lattice_embed.lazy_model import LazyModel
 from lattice_embed.model_source import resolve_model
-from lattice_embed.native_service import Precision
 from lattice_embed.result import Float32Array
-from lattice_embed.validation import DEFAULT_MAX_TEXT_CHARS, check_iterable, check_limit, check_text
+from lattice_embed.validation import DEFAULT_MAX_TEXT_CHARS, check_choice, check_iterable, check_limit, check_text
 from lattice_inference import errors as inference_errors
+from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
     import lattice_inference
@@ -32,9 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["CrossEncoder", "RankedDocument"]
 
 PairTruncation = Literal["longest_first", "error"]
-
-# A fork while another thread loads would leave the child a lock that nobody releases.
-_live_scorers: weakref.WeakSet[CrossEncoder] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,7 @@ class RankedDocument:
     score: float
 
 
-class CrossEncoder:
+class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
     """Scores pairs of texts with one model, in this process: the second, more exact step of a search.
 
     An embedding compares texts that were read apart; a cross-encoder reads query and document together, which ranks
@@ -82,12 +76,8 @@ class CrossEncoder:
         truncate: PairTruncation = "longest_first",
         max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
     ) -> None:
-        if truncate not in get_args(PairTruncation):
-            known = ", ".join(map(repr, get_args(PairTruncation)))
-            raise InvalidInputError(f"truncate is {truncate!r}; it must be one of {known}")
-        if precision not in get_args(Precision):
-            known = ", ".join(map(repr, get_args(Precision)))
-            raise InvalidInputError(f"precision is {precision!r}; it must be one of {known}")
+        check_choice("precision", precision, get_args(Precision))
+        check_choice("truncate", truncate, get_args(PairTruncation))
         self._source = resolve_model(model)
         if self._source.model is not None:
             raise InvalidInputError(
@@ -98,10 +88,7 @@ class CrossEncoder:
         self._threads = None if threads is None else check_limit("threads", threads)
         self._truncate: PairTruncation = truncate
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)
-        self._loaded: lattice_inference.CrossEncoder | None = None
-        self._closed = False
-        self._lock = threading.Lock()
-        _live_scorers.add(self)
+        super().__init__()
 
     # Scoring
 
@@ -177,63 +164,19 @@ class CrossEncoder:
         """Identifies what the bits of a score depend on besides the texts. Loads the model and reads its files once."""
         return self._load().fingerprint
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether the model is in memory."""
-        return self._loaded is not None
-
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "loaded" if self._loaded else "not loaded"
-        return f"CrossEncoder({self._source.name!r}, {state})"
+        return f"CrossEncoder({self._source.name!r}, {self._state()})"
 
     # Loading and closing
 
-    def load(self) -> Self:
-        """Load the model now instead of at the first call, and return the scorer.
-
-        Raises:
-            ModelNotFoundError: no place that may be searched holds the model's files (lattice_inference).
-            UnsupportedModelError: this version cannot run the model.
-            ServiceClosedError: the scorer was closed.
-        """
-        self._load()
-        return self
-
-    def close(self) -> None:
-        """Release the model's memory. Calling it twice is allowed; any other call afterwards is an error."""
-        with self._lock:
-            self._closed = True
-            loaded, self._loaded = self._loaded, None
-        if loaded is not None:
-            loaded.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
+    def _recipe(self) -> tuple[Any, Mapping[str, Any]]:
         options = {
             "precision": self._precision,
             "threads": self._threads,
             "truncate": self._truncate,
             "max_text_chars": self._max_text_chars,
         }
-        return (_unpickle, (type(self), self._source.location, options))
-
-    def _load(self) -> lattice_inference.CrossEncoder:
-        loaded = self._loaded
-        if loaded is not None:
-            return loaded
-        with self._lock:
-            if self._closed:
-                raise ServiceClosedError(f"{self.name} was closed: make a new one")
-            if self._loaded is None:
-                self._loaded = self._open()
-            return self._loaded
+        return self._source.location, options
 
     def _open(self) -> lattice_inference.CrossEncoder:
         import lattice_inference
@@ -269,16 +212,3 @@ class CrossEncoder:
             first, second = (check_text(text, index, max_chars=self._max_text_chars) for text in pair)
             checked.append((first, second))
         return checked
-
-
-def _unpickle(kind: type[CrossEncoder], model: str, options: dict[str, Any]) -> CrossEncoder:
-    return kind(model, **options)
-
-
-def _release_locks_after_fork() -> None:
-    for scorer in _live_scorers:
-        scorer._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release_locks_after_fork)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import blake3
@@ -17,15 +14,14 @@ import numpy.typing as npt
 
 from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
 from lattice_embed.errors import (
-    InvalidInputError,
     LatticeEmbedError,
     ModelConfigError,
     NonFiniteVectorError,
-    ServiceClosedError,
     TextTooLongError,
     UnsupportedModelError,
     WrongModelError,
 )
+from lattice_embed.lazy_model import LazyModel
 from lattice_embed.model_config import ModelConfig
 from lattice_embed.model_source import default_model, resolve_model
 from lattice_embed.result import EmbeddingResult
@@ -33,19 +29,20 @@ from lattice_embed.service import EmbeddingService, ModelName, in_thread
 from lattice_embed.validation import (
     DEFAULT_MAX_BATCH_SIZE,
     DEFAULT_MAX_TEXT_CHARS,
+    check_choice,
     check_limit,
     check_role,
     check_texts,
 )
 from lattice_embed.vectors import normalize as normalize_rows
 from lattice_inference import errors as inference_errors
+from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
     from lattice_inference import Encoder
 
 __all__ = ["NativeEmbeddingService", "missing_feature"]
 
-Precision = Literal["float32", "bfloat16", "float16"]
 Truncate = Literal["right", "error"]
 
 DIMENSION_VARIABLE = "LATTICE_EMBED_DIM"
@@ -53,9 +50,6 @@ DIMENSION_VARIABLE = "LATTICE_EMBED_DIM"
 
 # The catalogue's names of tokenizers, and those of a tokenizer.json.
 _TOKENIZER_MODELS = {"wordpiece": "WordPiece", "unigram": "Unigram", "bpe": "BPE"}
-
-# A fork while another thread loads would leave the child a lock that nobody releases.
-_live_services: weakref.WeakSet[NativeEmbeddingService] = weakref.WeakSet()
 
 
 def missing_feature(description: ModelDescription) -> str | None:
@@ -82,6 +76,10 @@ class _LoadedModel:
     config: ModelConfig
     prompts: Mapping[Role, str]
 
+    def close(self) -> None:
+        """Release the encoder's memory."""
+        self.encoder.close()
+
     def fingerprint(self, prompt: str, normalize: bool) -> str:
         """Digest of everything but the text that the bits of a vector depend on."""
         digest = blake3.blake3()
@@ -92,7 +90,7 @@ class _LoadedModel:
         return digest.hexdigest(16)
 
 
-class NativeEmbeddingService(EmbeddingService):
+class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
     """Embeds texts with one model, in this process.
 
     The model is loaded by the first call that needs it, once, whichever thread makes it; a load that fails may be
@@ -120,6 +118,8 @@ class NativeEmbeddingService(EmbeddingService):
         InvalidInputError: another argument is wrong.
     """
 
+    _renewal = "make a new service"
+
     def __init__(
         self,
         model: EmbeddingModel | str | os.PathLike[str] | None = None,
@@ -131,8 +131,8 @@ class NativeEmbeddingService(EmbeddingService):
         max_batch_size: int = DEFAULT_MAX_BATCH_SIZE,
         max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
     ) -> None:
-        _check_choice("precision", precision, get_args(Precision))
-        _check_choice("truncate", truncate, get_args(Truncate))
+        check_choice("precision", precision, get_args(Precision))
+        check_choice("truncate", truncate, get_args(Truncate))
         self._source = resolve_model(default_model() if model is None else model)
         self._output_dim = self._check_output_dim(output_dim)
         self._precision: Precision = precision
@@ -140,10 +140,7 @@ class NativeEmbeddingService(EmbeddingService):
         self._truncate: Truncate = truncate
         self._max_batch_size = check_limit("max_batch_size", max_batch_size)
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)
-        self._loaded: _LoadedModel | None = None
-        self._closed = False
-        self._lock = threading.Lock()
-        _live_services.add(self)
+        super().__init__()
 
     def _check_output_dim(self, output_dim: int | None) -> int | None:
         member = self._source.model
@@ -177,11 +174,6 @@ class NativeEmbeddingService(EmbeddingService):
         """Most characters (code points) in one text."""
         return self._max_text_chars
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether the model is in memory."""
-        return self._loaded is not None
-
     def model_config(self, model: ModelName | None = None) -> ModelConfig:
         """Return the service's model and the dimension of its vectors. A directory is loaded for it.
 
@@ -202,43 +194,15 @@ class NativeEmbeddingService(EmbeddingService):
         return True
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "loaded" if self._loaded else "not loaded"
-        return f"NativeEmbeddingService({self._source.name!r}, {state})"
+        return f"NativeEmbeddingService({self._source.name!r}, {self._state()})"
 
     # Loading and closing
-
-    def load(self) -> Self:
-        """Load the model now instead of at the first call, and return the service.
-
-        Raises:
-            ModelNotFoundError: no place that may be searched holds the model's files (lattice_inference).
-            UnsupportedModelError: this version cannot run the model.
-            ServiceClosedError: the service was closed.
-        """
-        self._load()
-        return self
 
     async def aload(self) -> Self:
         """Do :meth:`load` in a worker thread. Cancelling the waiter lets the load finish."""
         return await in_thread(self.load)
 
-    def close(self) -> None:
-        """Release the model's memory. Calling it twice is allowed; any other call afterwards is an error."""
-        with self._lock:
-            self._closed = True
-            loaded, self._loaded = self._loaded, None
-        if loaded is not None:
-            loaded.encoder.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
+    def _recipe(self) -> tuple[Any, Mapping[str, Any]]:
         options = {
             "output_dim": self._output_dim,
             "precision": self._precision,
@@ -247,18 +211,7 @@ class NativeEmbeddingService(EmbeddingService):
             "max_batch_size": self._max_batch_size,
             "max_text_chars": self._max_text_chars,
         }
-        return (_unpickle, (type(self), self._source.model or self._source.location, options))
-
-    def _load(self) -> _LoadedModel:
-        loaded = self._loaded
-        if loaded is not None:
-            return loaded
-        with self._lock:
-            if self._closed:
-                raise ServiceClosedError(f"{self.name} was closed: make a new service")
-            if self._loaded is None:
-                self._loaded = self._open()
-            return self._loaded
+        return self._source.model or self._source.location, options
 
     def _open(self) -> _LoadedModel:
         import lattice_inference
@@ -383,11 +336,6 @@ class NativeEmbeddingService(EmbeddingService):
             raise WrongModelError(expected=self._source.name, actual=asked.name)
 
 
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidInputError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}")
-
-
 def _dimension_from_environment() -> int | None:
     value = os.environ.get(DIMENSION_VARIABLE, "").strip()
     if not value:
@@ -398,18 +346,3 @@ def _dimension_from_environment() -> int | None:
         raise ModelConfigError(
             f"{DIMENSION_VARIABLE} is {value!r}: set a number of dimensions, or leave it empty"
         ) from None
-
-
-def _unpickle(
-    kind: type[NativeEmbeddingService], model: EmbeddingModel | str, options: dict[str, Any]
-) -> NativeEmbeddingService:
-    return kind(model, **options)
-
-
-def _release_locks_after_fork() -> None:
-    for service in _live_services:
-        service._lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release_locks_after_fork)

@@ -17,13 +17,27 @@ from lattice_embed.errors import (
     TooManyTextsError,
 )
 
-__all__ = ["DEFAULT_MAX_BATCH_SIZE", "DEFAULT_MAX_TEXT_CHARS", "check_limit", "check_role", "check_text", "check_texts"]
+__all__ = [
+    "DEFAULT_MAX_BATCH_SIZE",
+    "DEFAULT_MAX_TEXT_CHARS",
+    "check_choice",
+    "check_limit",
+    "check_role",
+    "check_text",
+    "check_texts",
+]
 
 DEFAULT_MAX_BATCH_SIZE = 1_000
 """Texts that one call may hold."""
 
 DEFAULT_MAX_TEXT_CHARS = 32_768
 """Characters (Unicode code points) that one text may have."""
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise InvalidInputError unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        raise InvalidInputError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}")
 
 
 def check_iterable(texts: object) -> Iterable[object]:

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import CpuBackend, sigmoid
-from lattice_inference.backends.cpu.weights import Precision, check_precision
 from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.errors import InvalidInputError, TextTooLongError
 from lattice_inference.hub import ModelFiles, find_model
@@ -23,6 +22,7 @@ from lattice_inference.models.cross_encoder_config import (
     ScoreActivation,
     read_cross_encoder_config,
 )
+from lattice_inference.precision import Precision, check_precision
 from lattice_inference.runtime import NUMERICS_VERSION
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
@@ -59,16 +59,11 @@ class CrossEncoder(TextModel):
         isa: str,
         reload: partial[CrossEncoder],
     ) -> None:
-        super().__init__(program=program, reload=reload)
+        super().__init__(files=files, tokenizer=tokenizer, program=program, precision=precision, reload=reload)
         self.label_count = label_count
         self.activation: ScoreActivation = config.activation
         self.max_tokens = config.max_tokens
-        self.source = files.source
-        self.directory = files.directory
-        self.tokenizer = tokenizer
-        self.precision: Precision = precision
         self._isa = isa
-        self._fingerprint: str | None = None
 
     def score(
         self,

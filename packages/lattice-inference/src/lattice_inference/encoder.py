@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import CpuBackend
-from lattice_inference.backends.cpu.weights import Precision, check_precision
 from lattice_inference.checkpoint.checkpoint_group import open_checkpoint_group
 from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError
 from lattice_inference.hub import ModelFiles, find_model
@@ -22,6 +21,7 @@ from lattice_inference.models.bert import build_bert_encoder, find_names
 from lattice_inference.models.bert_config import BertConfig
 from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer
 from lattice_inference.models.sentence_modules import Pooling, read_sentence_modules
+from lattice_inference.precision import Precision, check_precision
 from lattice_inference.runtime import NUMERICS_VERSION
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
@@ -93,18 +93,13 @@ class Encoder(TextModel):
         precision: Precision,
         reload: partial[Encoder],
     ) -> None:
-        super().__init__(program=program, reload=reload)
+        super().__init__(files=files, tokenizer=tokenizer, program=program, precision=precision, reload=reload)
         self.dimension = recipe.dimension
         self.max_tokens = recipe.max_tokens
         self.pooling: Literal["cls", "mean", "last"] = recipe.pooling.value
         self.normalize = recipe.normalize
         self.prompts = recipe.prompts
-        self.source = files.source
-        self.directory = files.directory
-        self.tokenizer = tokenizer
-        self.precision: Precision = precision
         self._recipe = recipe
-        self._fingerprint: str | None = None
 
     def encode(
         self,

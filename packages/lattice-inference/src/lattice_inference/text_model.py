@@ -1,4 +1,4 @@
-"""What every model of texts shares: it is closed once, works in a ``with`` block, and is pickled by where it came from."""
+"""What every model of texts shares: where it came from, its tokenizer, closing, and pickling."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from lattice_inference.hub import ModelFiles
+from lattice_inference.precision import Precision
 from lattice_inference.text_program import TextProgram
+from lattice_inference.tokenizer import Tokenizer
 
 __all__ = ["TextModel"]
 
@@ -14,9 +17,22 @@ __all__ = ["TextModel"]
 class TextModel:
     """A loaded model that owns its program. A context manager; pickling stores how to load it, not its weights."""
 
-    def __init__(self, *, program: TextProgram, reload: partial[Any]) -> None:
+    def __init__(
+        self,
+        *,
+        files: ModelFiles,
+        tokenizer: Tokenizer,
+        program: TextProgram,
+        precision: Precision,
+        reload: partial[Any],
+    ) -> None:
+        self.source = files.source
+        self.directory = files.directory
+        self.tokenizer = tokenizer
+        self.precision: Precision = precision
         self._program = program
         self._reload = reload
+        self._fingerprint: str | None = None
 
     def close(self) -> None:
         """Give the weights back. Further use raises InvalidInputError; closing twice is harmless."""

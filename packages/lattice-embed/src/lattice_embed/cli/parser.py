@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Callable
+from typing import get_args
 
 from lattice_embed._version import __version__
+from lattice_inference.precision import Precision
 
 __all__ = ["build_parser"]
 
@@ -160,7 +162,7 @@ def _add_model(command: argparse.ArgumentParser) -> None:
     command.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
     command.add_argument(
         "--precision",
-        choices=("float32", "bfloat16", "float16"),
+        choices=get_args(Precision),
         default="float32",
         help="what weights are kept in: those of 16 bits take half the memory and move vectors a little (default: float32)",
     )

@@ -17,6 +17,7 @@ from lattice_inference.tokenizer.pre_tokenizers import byte_level_steps
 from lattice_inference.tokenizer.replacements import Step
 from lattice_inference.tokenizer.tokenizer_config import (
     CONFIG_NAME,
+    ROBERTA_SPECIAL_TOKENS,
     config_added_tokens,
     special_token,
     tokenizer_family,
@@ -111,18 +112,7 @@ def _gpt2(model: BPE, config: Fields) -> TokenizerDefinition:
 
 
 def _roberta(model: BPE, config: Fields) -> TokenizerDefinition:
-    tokens = _special_tokens(
-        config,
-        {
-            "bos_token": "<s>",
-            "eos_token": "</s>",
-            "sep_token": "</s>",
-            "cls_token": "<s>",
-            "unk_token": "<unk>",
-            "pad_token": "<pad>",
-            "mask_token": "<mask>",
-        },
-    )
+    tokens = _special_tokens(config, ROBERTA_SPECIAL_TOKENS)
     prefix = config.boolean("add_prefix_space", False)
 
     def post_processor(ids: dict[str, int]) -> PostProcessor:

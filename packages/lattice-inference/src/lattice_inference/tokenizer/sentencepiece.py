@@ -35,6 +35,7 @@ from lattice_inference.tokenizer.sentencepiece_file import (
 )
 from lattice_inference.tokenizer.tokenizer_config import (
     CONFIG_NAME,
+    ROBERTA_SPECIAL_TOKENS,
     config_added_tokens,
     special_token,
     tokenizer_family,
@@ -150,18 +151,7 @@ def _words(prepend_scheme: str) -> tuple[Step, ...]:
 
 def _xlm_roberta(file: SentencePieceFile, config: Fields) -> TokenizerDefinition:
     """XLM-R numbers its pieces as fairseq did: four special tokens, the file's pieces from the fourth on, the mask."""
-    tokens = _special_tokens(
-        config,
-        {
-            "bos_token": "<s>",
-            "eos_token": "</s>",
-            "sep_token": "</s>",
-            "cls_token": "<s>",
-            "unk_token": "<unk>",
-            "pad_token": "<pad>",
-            "mask_token": "<mask>",
-        },
-    )
+    tokens = _special_tokens(config, ROBERTA_SPECIAL_TOKENS)
     before = [tokens[name].content for name in ("bos_token", "pad_token", "eos_token", "unk_token")]
     vocabulary = _table(file, before, 3, [tokens["mask_token"].content])
     bos, eos = (vocabulary[tokens[name].content] for name in ("bos_token", "eos_token"))

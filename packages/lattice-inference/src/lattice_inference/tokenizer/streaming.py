@@ -7,6 +7,7 @@ makes one token of many (the bytes of a byte-level decoder, Fuse) passes fragmen
 from __future__ import annotations
 
 import codecs
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -40,7 +41,7 @@ class Stage(Protocol):
         """Return what is left at the end of the text."""
 
 
-class _WholeTokens:
+class _WholeTokens(ABC):
     """The part of a stage that needs tokens whole: gathers fragments until their token ends."""
 
     def __init__(self) -> None:
@@ -60,8 +61,9 @@ class _WholeTokens:
         """Return what is left at the end of the text."""
         return []
 
+    @abstractmethod
     def _take(self, token: str) -> list[Fragment]:
-        raise NotImplementedError
+        """Take a whole token and return the fragments that are now certain."""
 
 
 class TokenStage(_WholeTokens):

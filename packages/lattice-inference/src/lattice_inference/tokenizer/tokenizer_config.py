@@ -8,9 +8,20 @@ from lattice_inference.errors import TokenizerError
 from lattice_inference.tokenizer.added_tokens import AddedToken
 from lattice_inference.tokenizer.fields import Fields, read_json_object
 
-__all__ = ["CONFIG_NAME", "config_added_tokens", "special_token", "tokenizer_family"]
+__all__ = ["CONFIG_NAME", "ROBERTA_SPECIAL_TOKENS", "config_added_tokens", "special_token", "tokenizer_family"]
 
 CONFIG_NAME = "tokenizer_config.json"
+
+ROBERTA_SPECIAL_TOKENS = {
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "sep_token": "</s>",
+    "cls_token": "<s>",
+    "unk_token": "<unk>",
+    "pad_token": "<pad>",
+    "mask_token": "<mask>",
+}
+"""The special tokens of RoBERTa and XLM-R by role, where their file names no others."""
 
 
 def special_token(config: Fields, name: str, default: str | None) -> AddedToken:

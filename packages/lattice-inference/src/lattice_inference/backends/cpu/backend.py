@@ -11,11 +11,12 @@ import numpy.typing as npt
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
 from lattice_inference.backends.cpu.lowering import IN_PLACE, RULES, lower
-from lattice_inference.backends.cpu.weights import Precision, ResidentWeights, TensorSource, check_precision
+from lattice_inference.backends.cpu.weights import ResidentWeights, TensorSource
 from lattice_inference.errors import InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.compile import CompiledProgram, compile_program
 from lattice_inference.graph.program import Program, Rows
+from lattice_inference.precision import Precision, check_precision
 
 __all__ = ["CpuBackend", "CpuProgram", "TensorSource"]
 

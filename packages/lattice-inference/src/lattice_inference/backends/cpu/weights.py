@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, get_args
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
-from lattice_inference.errors import CheckpointError, UnsupportedError
+from lattice_inference.errors import CheckpointError
 from lattice_inference.graph.memory import ALIGNMENT
 from lattice_inference.graph.program import Program, WeightRef
+from lattice_inference.precision import Precision
 
-__all__ = ["Precision", "ResidentWeights", "TensorSource", "check_precision", "narrow"]
-
-Precision = Literal["float32", "bfloat16", "float16"]
-"""What linear weights and embedding tables are kept in."""
+__all__ = ["ResidentWeights", "TensorSource", "narrow"]
 
 Float32Array = npt.NDArray[np.float32]
 StoredArray = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
@@ -31,12 +29,6 @@ class TensorSource(Protocol):
     def drop_pages(self, name: str) -> None:
         """Let go of what the tensor's file holds in memory: it has been packed."""
         ...
-
-
-def check_precision(precision: str) -> None:
-    """Raise UnsupportedError for a precision that does not exist."""
-    if precision not in get_args(Precision):
-        raise UnsupportedError(f"precision must be one of {', '.join(get_args(Precision))}, not {precision!r}")
 
 
 class ResidentWeights:

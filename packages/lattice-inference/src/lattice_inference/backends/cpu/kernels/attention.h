@@ -150,7 +150,7 @@ static void attention_run(const lattice_op *op, const lattice_step *step, int64_
             const int64_t here = rows - row < LATTICE_SCORE_ROWS ? rows - row : LATTICE_SCORE_ROWS;
             float maximum2[LATTICE_SCORE_ROWS], sum2[LATTICE_SCORE_ROWS];
             gemm_float32(lattice_row(step, &op->input[0], first + row) + column, op->input[0].stride, here, key_panels,
-                 head_dim * LATTICE_PANEL, padded / LATTICE_PANEL, head_dim, &to_scores, 0);
+                         head_dim * LATTICE_PANEL, padded / LATTICE_PANEL, head_dim, &to_scores, 0);
             for (int64_t r = 0; r < here; r++) {
                 __builtin_prefetch(lattice_row(step, &op->output, first + row + r) + column, 1, 3);
                 softmax_row(scores + r * padded, keys, padded, scale, merging ? &maximum2[r] : &maximum[row + r],
@@ -158,7 +158,8 @@ static void attention_run(const lattice_op *op, const lattice_step *step, int64_
             }
             const lattice_output to_output = {
                 .y = merging ? output2 : output + row * width, .stride = width, .columns = width};
-            gemm_float32(scores, padded, here, value_panels, keys * LATTICE_PANEL, width / LATTICE_PANEL, keys, &to_output, 0);
+            gemm_float32(scores, padded, here, value_panels, keys * LATTICE_PANEL, width / LATTICE_PANEL, keys, &to_output,
+                         0);
             if (merging)
                 for (int64_t r = 0; r < here; r++)
                     merge_segment(output + (row + r) * width, &maximum[row + r], &sum[row + r], output2 + r * width,

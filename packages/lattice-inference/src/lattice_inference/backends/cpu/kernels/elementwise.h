@@ -107,7 +107,7 @@ static void activation_run(const lattice_op *op, const lattice_step *step, int64
     task_rows(lattice_rows(op, step), task, tasks, &first, &end);
     if (first < end)
         activate_rows(op->activation, lattice_row(step, &op->input[0], first), op->input[0].stride,
-                  lattice_row(step, &op->output, first), op->output.stride, end - first, op->n);
+                      lattice_row(step, &op->output, first), op->output.stride, end - first, op->n);
 }
 
 /* y = a + b over one row */

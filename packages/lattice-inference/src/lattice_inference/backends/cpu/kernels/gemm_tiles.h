@@ -87,10 +87,21 @@ LATTICE_TILE(1, 8) LATTICE_TILE(2, 4) LATTICE_TILE(3, 4) LATTICE_TILE(4, 4) LATT
 LATTICE_TILE(7, 2) LATTICE_TILE(8, 2) LATTICE_TILE(9, 2) LATTICE_TILE(10, 2) LATTICE_TILE(11, 2) LATTICE_TILE(12, 2)
 LATTICE_TILE(13, 2) LATTICE_TILE(14, 2)
 static const WEIGHTED(tile_choice) WEIGHTED(tiles)[TILE_ROWS + 1] = {
-    {0}, {WEIGHTED(tile_1x1), WEIGHTED(tile_1x8), 8}, {WEIGHTED(tile_2x1), WEIGHTED(tile_2x4), 4}, {WEIGHTED(tile_3x1), WEIGHTED(tile_3x4), 4}, {WEIGHTED(tile_4x1), WEIGHTED(tile_4x4), 4},
-    {WEIGHTED(tile_5x1), WEIGHTED(tile_5x4), 4}, {WEIGHTED(tile_6x1), WEIGHTED(tile_6x4), 4}, {WEIGHTED(tile_7x1), WEIGHTED(tile_7x2), 2}, {WEIGHTED(tile_8x1), WEIGHTED(tile_8x2), 2},
-    {WEIGHTED(tile_9x1), WEIGHTED(tile_9x2), 2}, {WEIGHTED(tile_10x1), WEIGHTED(tile_10x2), 2}, {WEIGHTED(tile_11x1), WEIGHTED(tile_11x2), 2}, {WEIGHTED(tile_12x1), WEIGHTED(tile_12x2), 2},
-    {WEIGHTED(tile_13x1), WEIGHTED(tile_13x2), 2}, {WEIGHTED(tile_14x1), WEIGHTED(tile_14x2), 2},
+    {0},
+    {WEIGHTED(tile_1x1), WEIGHTED(tile_1x8), 8},
+    {WEIGHTED(tile_2x1), WEIGHTED(tile_2x4), 4},
+    {WEIGHTED(tile_3x1), WEIGHTED(tile_3x4), 4},
+    {WEIGHTED(tile_4x1), WEIGHTED(tile_4x4), 4},
+    {WEIGHTED(tile_5x1), WEIGHTED(tile_5x4), 4},
+    {WEIGHTED(tile_6x1), WEIGHTED(tile_6x4), 4},
+    {WEIGHTED(tile_7x1), WEIGHTED(tile_7x2), 2},
+    {WEIGHTED(tile_8x1), WEIGHTED(tile_8x2), 2},
+    {WEIGHTED(tile_9x1), WEIGHTED(tile_9x2), 2},
+    {WEIGHTED(tile_10x1), WEIGHTED(tile_10x2), 2},
+    {WEIGHTED(tile_11x1), WEIGHTED(tile_11x2), 2},
+    {WEIGHTED(tile_12x1), WEIGHTED(tile_12x2), 2},
+    {WEIGHTED(tile_13x1), WEIGHTED(tile_13x2), 2},
+    {WEIGHTED(tile_14x1), WEIGHTED(tile_14x2), 2},
 };
 #elif defined(LATTICE_ISA_AVX2) || defined(LATTICE_ISA_NEON)
 LATTICE_TILE(1, 1) LATTICE_TILE(2, 1) LATTICE_TILE(3, 1) LATTICE_TILE(4, 1) LATTICE_TILE(5, 1) LATTICE_TILE(6, 1)
@@ -100,7 +111,7 @@ LATTICE_TILE(1, 4) LATTICE_TILE(2, 2) LATTICE_TILE(3, 2)
 LATTICE_TILE_OF(WEIGHTED(first_half_4x3), 4, 0, (3 * PANEL_VECTORS / 2))
 LATTICE_TILE_OF(WEIGHTED(second_half_4x3), 4, (3 * PANEL_VECTORS / 2), (3 * PANEL_VECTORS / 2))
 static void WEIGHTED(tile_4x3)(const float *a, int64_t a_stride, const WEIGHT *b, int64_t panel_stride, int64_t k,
-                     const lattice_output *output, const lattice_prefetch *next)
+                               const lattice_output *output, const lattice_prefetch *next)
 {
     const lattice_prefetch nothing = {.asks = 0};
     WEIGHTED(first_half_4x3)(a, a_stride, b, panel_stride, k, output, next);
@@ -119,7 +130,11 @@ static const WEIGHTED(tile_choice) WEIGHTED(tiles)[TILE_ROWS + 1] = {
 LATTICE_TILE(1, 1) LATTICE_TILE(2, 1) LATTICE_TILE(3, 1)
 LATTICE_TILE(1, 2)
 static const WEIGHTED(tile_choice) WEIGHTED(tiles)[TILE_ROWS + 1] = {
-    {0}, {WEIGHTED(tile_1x1), WEIGHTED(tile_1x2), 2}, {WEIGHTED(tile_2x1), WEIGHTED(tile_2x1), 1}, {WEIGHTED(tile_3x1), WEIGHTED(tile_3x1), 1}};
+    {0},
+    {WEIGHTED(tile_1x1), WEIGHTED(tile_1x2), 2},
+    {WEIGHTED(tile_2x1), WEIGHTED(tile_2x1), 1},
+    {WEIGHTED(tile_3x1), WEIGHTED(tile_3x1), 1},
+};
 #endif
 
 /* The share of row tile `t` of `row_tiles` in asking for a panel of `k` rows of sixteen. */
@@ -143,7 +158,8 @@ static void WEIGHTED(gemm)(const float *a, int64_t a_stride, int64_t rows, const
     float sums[TILE_ROWS * TILE_PANELS * LATTICE_PANEL] __attribute__((aligned(64)));
     const int64_t row_tiles = lattice_divide_up(rows, TILE_ROWS);
     const int64_t short_tile = rows / row_tiles, longer_tiles = rows % row_tiles;
-    const int64_t wide = max_of(WEIGHTED(tiles)[short_tile].wide_panels, longer_tiles > 0 ? WEIGHTED(tiles)[short_tile + 1].wide_panels : 0);
+    const int64_t wide = max_of(WEIGHTED(tiles)[short_tile].wide_panels,
+                                longer_tiles > 0 ? WEIGHTED(tiles)[short_tile + 1].wide_panels : 0);
     const int64_t whole_panels = output->columns / LATTICE_PANEL; /* that y has room for */
     for (int64_t panel = 0; panel < panels;) {
         const int64_t width = panel + wide <= whole_panels && panel + wide <= panels ? wide : 1;

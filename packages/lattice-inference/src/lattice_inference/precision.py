@@ -1,0 +1,18 @@
+"""What weights may be kept in."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from lattice_inference.errors import UnsupportedError
+
+__all__ = ["Precision", "check_precision"]
+
+Precision = Literal["float32", "bfloat16", "float16"]
+"""What linear weights and embedding tables are kept in; sums are float32 in all of them."""
+
+
+def check_precision(precision: str) -> None:
+    """Raise UnsupportedError for a precision that does not exist."""
+    if precision not in get_args(Precision):
+        raise UnsupportedError(f"precision must be one of {', '.join(get_args(Precision))}, not {precision!r}")
