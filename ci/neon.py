@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from working_copy import copy_sources
+
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "neon"
 SYSTEM = WORK / "system"
@@ -94,9 +96,7 @@ def unpack_python() -> None:
 
 def build() -> dict[str, str]:
     """Cross-compile the packages in a copy of the tree; return the environment that finds them."""
-    for folder in ("packages", "tools"):
-        shutil.rmtree(WORK / folder, ignore_errors=True)
-        shutil.copytree(ROOT / folder, WORK / folder, ignore=shutil.ignore_patterns("*.so", "build"))
+    copy_sources(WORK)
     environment = {
         **os.environ,
         "CC": "aarch64-linux-gnu-gcc",

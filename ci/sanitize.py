@@ -15,6 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from working_copy import copy_sources
+
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build" / "sanitize"
 TESTS = {
@@ -69,9 +71,7 @@ def sanitized_environment() -> dict[str, str]:
 
 def build() -> None:
     """Build both packages in a copy of the tree."""
-    for folder in ("packages", "tools"):
-        shutil.rmtree(WORK / folder, ignore_errors=True)
-        shutil.copytree(ROOT / folder, WORK / folder, ignore=shutil.ignore_patterns("*.so", "build", "native.built"))
+    copy_sources(WORK)
     environment = {**os.environ, "LATTICE_SANITIZE": "address,undefined", "CC": "gcc"}
     for name in TESTS:
         command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]

@@ -1,0 +1,25 @@
+"""Copies the sources of the packages to where a check builds them its own way, so that checks may run side by side."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+__all__ = ["copy_sources"]
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("packages", "tools")
+
+
+def copy_sources(target: Path) -> None:
+    """Lay what git knows of the packages and the tools below ``target`` anew; nothing that a build has left goes along."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *FOLDERS]
+    names = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout.split(b"\0")
+    for folder in FOLDERS:
+        shutil.rmtree(target / folder, ignore_errors=True)
+    for name in map(os.fsdecode, filter(None, names)):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
