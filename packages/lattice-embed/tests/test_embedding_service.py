@@ -119,6 +119,13 @@ def test_stream_is_read_one_batch_ahead_at_most() -> None:
     assert read == 3
 
 
+def test_progress_counts_the_texts_that_are_done() -> None:
+    counts: list[int] = []
+    vectors = list(LengthService().embed_iter(texts_of(8), batch_size=3, progress=counts.append))
+    assert len(vectors) == 8
+    assert counts == [3, 6, 8]
+
+
 def test_options_reach_every_batch() -> None:
     vectors = LengthService().encode(texts_of(6), role=Role.QUERY, normalize=False)
     assert vectors[:, 1:].tolist() == [[1, 0]] * 6

@@ -66,6 +66,8 @@ def test_vector_is_the_same_in_any_company(minilm: NativeEmbeddingService) -> No
     order = rng.permutation(len(texts))
     assert minilm.embed([texts[place] for place in order]).vectors.tobytes() == alone[order].tobytes()
     assert np.stack(list(minilm.embed_iter(texts, batch_size=7))).tobytes() == alone.tobytes()
+    minilm.trim()
+    assert minilm.encode(texts).tobytes() == alone.tobytes()
     assert len({vector.tobytes() for vector in minilm.embed(["test test"] * 100)}) == 1
 
 

@@ -18,6 +18,8 @@ __all__ = ["LazyModel"]
 class _Closable(Protocol):
     def close(self) -> None: ...
 
+    def trim(self) -> None: ...
+
 
 Loaded = TypeVar("Loaded", bound=_Closable)
 
@@ -76,6 +78,15 @@ class LazyModel(ABC, Generic[Loaded]):
             loaded, self._loaded = self._loaded, None
         if loaded is not None:
             loaded.close()
+
+    def trim(self) -> None:
+        """Give the working memory of earlier calls back to the operating system; the model stays loaded.
+
+        Worth a call after a burst of long texts in a process that lives on.
+        """
+        loaded = self._loaded
+        if loaded is not None:
+            loaded.trim()
 
     def __enter__(self) -> Self:
         return self

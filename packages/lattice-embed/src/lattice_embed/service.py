@@ -130,11 +130,16 @@ class EmbeddingService(ABC):
         role: Role = Role.GENERIC,
         normalize: bool = True,
         batch_size: int = DEFAULT_STREAM_BATCH,
+        progress: Callable[[int], object] | None = None,
     ) -> Iterator[EmbeddingResult]:
         """Yield a result for each ``batch_size`` texts, in order, for any iterable of any length.
 
-        At most one batch is read ahead, so that memory stays bounded and the first vectors come early. Errors name a
-        text by its position in ``texts``. No texts yield nothing.
+        At most one batch is read ahead, so that memory stays bounded and the first vectors come early. Inside a batch a
+        service may take texts in an order that suits it, by length for instance. Errors name a text by its position in
+        ``texts``. No texts yield nothing.
+
+        Args:
+            progress: called after each batch with the number of texts that are done.
         """
         size = min(check_limit("batch_size", batch_size), self.max_batch_size)
         remaining = iter(check_iterable(texts))
@@ -144,8 +149,10 @@ class EmbeddingService(ABC):
                 result = self._embed_checked(batch, model, role, normalize)  # type: ignore[arg-type]
             except (InvalidTextError, NonFiniteVectorError) as error:
                 raise error.shifted(done) from error.__cause__  # the caller counts texts, not batches
-            yield result
             done += len(batch)
+            if progress is not None:
+                progress(done)
+            yield result
 
     def embed_iter(
         self,
@@ -155,12 +162,15 @@ class EmbeddingService(ABC):
         role: Role = Role.GENERIC,
         normalize: bool = True,
         batch_size: int = DEFAULT_STREAM_BATCH,
+        progress: Callable[[int], object] | None = None,
     ) -> Iterator[Float32Array]:
         """Yield one float32 vector of shape (dim,) a text, in order, for any iterable of any length.
 
         As :meth:`embed_batches`, one vector at a time.
         """
-        for result in self.embed_batches(texts, model, role=role, normalize=normalize, batch_size=batch_size):
+        for result in self.embed_batches(
+            texts, model, role=role, normalize=normalize, batch_size=batch_size, progress=progress
+        ):
             yield from result.vectors
 
     def encode(

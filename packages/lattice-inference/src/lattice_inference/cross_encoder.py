@@ -115,7 +115,9 @@ class CrossEncoder(TextModel):
             raise InvalidInputError(f"activation must be 'sigmoid' or 'identity', not {activation!r}")
         if truncate not in ("longest_first", "error"):
             raise InvalidInputError(f"truncate must be 'longest_first' or 'error', not {truncate!r}")
-        packed = self.tokenizer.encode_packed(_checked(pairs), max_tokens=self.max_tokens)
+        packed = self.tokenizer.encode_packed(
+            _checked(pairs), max_tokens=self.max_tokens, threads=self._program.threads
+        )
         if truncate == "error" and packed.truncated.any():
             index = int(np.argmax(packed.truncated))
             raise TextTooLongError(

@@ -125,7 +125,9 @@ class Encoder(TextModel):
         self._program.check_open()
         if truncate not in ("right", "error"):
             raise InvalidInputError(f"truncate must be 'right' or 'error', not {truncate!r}")
-        packed = self.tokenizer.encode_packed(self._prepare(texts, prompt), max_tokens=self.max_tokens)
+        packed = self.tokenizer.encode_packed(
+            self._prepare(texts, prompt), max_tokens=self.max_tokens, threads=self._program.threads
+        )
         if truncate == "error" and packed.truncated.any():
             index = int(np.argmax(packed.truncated))
             raise TextTooLongError(

@@ -38,6 +38,13 @@ class TextModel:
         """Give the weights back. Further use raises InvalidInputError; closing twice is harmless."""
         self._program.close()
 
+    def trim(self) -> None:
+        """Give the working memory of earlier calls back to the operating system; weights stay, and so does every result.
+
+        Worth a call after a burst of long texts in a process that lives on; the next call asks for memory again.
+        """
+        self._program.trim()
+
     def __enter__(self) -> Self:
         return self
 

@@ -53,6 +53,16 @@ class TextProgram:
         """Give the weights back. Further runs raise InvalidInputError; closing twice is harmless."""
         self._program = None
 
+    @property
+    def threads(self) -> int | None:
+        """The most threads that a call may use; ``None`` is all of the process's pool."""
+        return self._open().threads
+
+    def trim(self) -> None:
+        """Give the memory that steps left behind back to the operating system."""
+        if self._program is not None:
+            self._program.trim()
+
     def run(self, packed: PackedEncoding, output: str) -> npt.NDArray[np.float32]:
         """Return one row of the program's ``output`` a text, in the order of the texts.
 

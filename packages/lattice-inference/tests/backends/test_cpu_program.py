@@ -281,7 +281,9 @@ def test_memory_of_a_burst_is_given_back(ready):
     assert pool.take(500) is small
     rng = np.random.default_rng(0)
     ready.run(random_batch(rng, [1500] * 12))
-    assert ready._arenas.idle_bytes <= ready._arenas.keep_bytes
+    assert 0 < ready._arenas.idle_bytes <= ready._arenas.keep_bytes
+    ready.trim()
+    assert ready._arenas.idle_bytes == 0
 
 
 def test_memory_is_zeroed_aligned_and_writable():

@@ -61,6 +61,7 @@ ADDED_SPECIAL: Final[int]
 LONGEST_FIRST: Final[int]
 ONLY_FIRST: Final[int]
 ONLY_SECOND: Final[int]
+MAX_THREADS: Final[int]
 
 Encoded = tuple[
     npt.NDArray[np.int32],
@@ -142,4 +143,5 @@ class Pipeline:
         cut_left: bool,
         find_special: bool,
         want_offsets: bool,
+        threads: int,
     ) -> Encoded: ...

@@ -194,36 +194,6 @@ cdef extern from "pipeline.h" nogil:
     int lt_load(const lt_input* text, int32_t start, int32_t end, lt_scratch* scratch)
 
 
-cdef extern from "batch.h" nogil:
-    int LT_TRUNCATION_TOO_SHORT
-    int LT_LONE_SURROGATE
-    int LT_TOO_MANY_TOKENS
-    int LT_NO_ROOM
-    ctypedef struct lt_template_part:
-        int32_t sequence
-        int32_t id
-        int32_t type_id
-    ctypedef struct lt_template:
-        const lt_template_part* parts
-        size_t count
-    ctypedef enum lt_truncation_strategy:
-        pass
-    ctypedef struct lt_truncation:
-        int32_t max_tokens
-        lt_truncation_strategy strategy
-        bint cut_left
-    ctypedef struct lt_batch:
-        lt_token* tokens
-        int32_t* type_ids
-        size_t size
-        size_t failed_text
-        int32_t failed_character
-    int lt_encode_batch(const lt_pipeline* pipeline, const lt_input* texts, const lt_input* seconds, size_t count,
-                        lt_template single, lt_template pair, lt_truncation truncation, bint find_special, lt_batch* batch,
-                        int32_t* boundaries, int32_t* token_counts, uint8_t* truncated)
-    void lt_batch_free(lt_batch* batch)
-
-
 include "constants.pxi"
 
 LONGEST_FIRST, ONLY_FIRST, ONLY_SECOND = 0, 1, 2
@@ -244,64 +214,7 @@ cdef int _describe(object text, lt_input* out, Py_ssize_t index) except -1:
     return 0
 
 
-cdef object _new_array(Py_ssize_t rows, Py_ssize_t columns, int dtype):
-    cdef cnp.npy_intp shape[2]
-    shape[0] = rows
-    shape[1] = columns
-    return cnp.PyArray_SimpleNew(2 if columns else 1, shape, dtype)
-
-
-cdef int _pass_on_error() except -1:
-    """Raise the exception that an external splitter left behind."""
-    return -1
-
-
-cdef _raise(int status, lt_batch* batch, Py_ssize_t max_tokens):
-    if status == LT_LONE_SURROGATE:
-        raise InvalidInputError(
-            f"text {batch.failed_text} has a lone surrogate at character {batch.failed_character}, which no "
-            "Unicode text contains; decode the bytes with errors='replace'"
-        )
-    if status == LT_EXTERNAL_FAILED:
-        _pass_on_error()
-    if status == LT_TRUNCATION_TOO_SHORT:
-        raise InvalidInputError(
-            f"text {batch.failed_text}: dropping every token of the side that may be cut does not reach the limit"
-        )
-    if status == LT_NO_UNKNOWN:
-        raise InvalidInputError(
-            f"text {batch.failed_text} has a character that is in no piece, and the tokenizer has no unknown token"
-        )
-    if status == LT_TEXT_TOO_LONG:
-        raise InvalidInputError(f"text {batch.failed_text} has more than 2,147,483,647 characters once normalized: split it")
-    if status == LT_TOO_MANY_TOKENS:
-        raise InvalidInputError("the texts have more than 2,147,483,647 tokens together; split them")
-    if status == LT_NO_ROOM:
-        raise InvalidInputError(
-            f"text {batch.failed_text}: a limit of {max_tokens} tokens leaves no room for the special tokens; raise it or "
-            "pass add_special_tokens=False"
-        )
-    raise MemoryError
-
-
-cdef tuple _arrays(lt_batch* batch, bint want_offsets):
-    cdef Py_ssize_t size = <Py_ssize_t>batch.size, i
-    ids = _new_array(size, 0, cnp.NPY_INT32)
-    type_ids = _new_array(size, 0, cnp.NPY_INT32)
-    cdef int32_t* id_data = <int32_t*>cnp.PyArray_DATA(ids)
-    cdef int32_t* offset_data
-    if size:
-        memcpy(cnp.PyArray_DATA(type_ids), batch.type_ids, size * sizeof(int32_t))
-    for i in range(size):
-        id_data[i] = batch.tokens[i].id
-    offsets = _new_array(size if want_offsets else 0, 2, cnp.NPY_INT32)
-    if not want_offsets:
-        return ids, offsets, type_ids
-    offset_data = <int32_t*>cnp.PyArray_DATA(offsets)
-    for i in range(size):
-        offset_data[2 * i] = batch.tokens[i].start
-        offset_data[2 * i + 1] = batch.tokens[i].end
-    return ids, offsets, type_ids
+include "batch.pxi"
 
 
 cdef int _split_outside(void* context, const lt_character* characters, int32_t size, int32_t offset,
@@ -537,11 +450,12 @@ cdef class Pipeline:
             lt_scratch_free(&scratch)
 
     def encode(self, tuple texts, tuple seconds, Template single not None, Template pair not None,
-               Py_ssize_t max_tokens, int strategy, bint cut_left, bint find_special, bint want_offsets):
+               Py_ssize_t max_tokens, int strategy, bint cut_left, bint find_special, bint want_offsets,
+               int threads):
         """Encode texts: ids, offsets (none unless wanted), type ids, boundaries, counts before truncation, truncated.
 
         seconds is None, or as long as texts and holds None where a text stands alone. max_tokens counts the template's
-        special tokens; -1 is no limit.
+        special tokens; -1 is no limit. At most threads threads work on it.
         """
         if not self.finished:
             raise ValueError("the pipeline is not finished")
@@ -553,12 +467,12 @@ cdef class Pipeline:
         cdef lt_input few[4]
         cdef lt_input* inputs = few
         cdef lt_input* paired = NULL
-        cdef lt_batch batch
+        cdef lt_batches batches
         cdef lt_truncation truncation
         cdef lt_template single_parts
         cdef lt_template pair_parts
         cdef int status
-        memset(&batch, 0, sizeof(lt_batch))
+        memset(&batches, 0, sizeof(lt_batches))
         truncation.max_tokens = <int32_t>min(max_tokens, 2**31 - 1)
         truncation.strategy = <lt_truncation_strategy>strategy
         truncation.cut_left = cut_left
@@ -585,12 +499,12 @@ cdef class Pipeline:
                     else:
                         _describe(seconds[i], &paired[i], i)
             with nogil:
-                status = lt_encode_batch(&self.pipeline, inputs, paired, count, single_parts, pair_parts, truncation,
-                                         find_special, &batch, boundary_data, count_data, truncated_data)
+                status = lt_encode_texts(&self.pipeline, pool, threads, inputs, paired, count, single_parts, pair_parts,
+                                         truncation, find_special, &batches, boundary_data, count_data, truncated_data)
             if status != LT_OK:
-                _raise(status, &batch, max_tokens)
-            return (*_arrays(&batch, want_offsets), boundaries, counts, truncated)
+                _raise(status, &batches, max_tokens)
+            return (*_arrays(&batches, want_offsets), boundaries, counts, truncated)
         finally:
-            lt_batch_free(&batch)
+            lt_batches_free(&batches)
             if inputs != few:
                 PyMem_Free(inputs)

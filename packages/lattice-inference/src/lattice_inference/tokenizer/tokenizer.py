@@ -136,15 +136,16 @@ class Tokenizer:
         max_tokens: int | None = None,
         add_special_tokens: bool = True,
         special_tokens_in_text: bool = True,
+        threads: int | None = None,
     ) -> PackedEncoding:
         """Encode texts and pairs into one packed array, without offsets and without a Python object per token.
 
         ``max_tokens`` cuts each to at most so many tokens, special tokens included, the longer text of a pair first.
-        Nothing is ever padded here.
+        Nothing is ever padded here. Long lists are shared out over the process's threads, at most ``threads`` of them.
         """
         firsts, seconds = _split_pairs(texts)
         ids, _, type_ids, boundaries, counts, truncated = self._encode(
-            firsts, seconds, add_special_tokens, special_tokens_in_text, max_tokens, False
+            firsts, seconds, add_special_tokens, special_tokens_in_text, max_tokens, False, threads
         )
         return PackedEncoding(ids, boundaries, type_ids, counts, truncated)
 
@@ -188,6 +189,7 @@ class Tokenizer:
         special_tokens_in_text: bool,
         truncation: Truncation | int | None,
         want_offsets: bool,
+        threads: int | None = None,
     ) -> native.Encoded:
         single, pair = self._templates if add_special_tokens else self._bare_templates
         if truncation is None:
@@ -202,8 +204,9 @@ class Tokenizer:
                 _STRATEGIES[truncation.strategy],
                 truncation.side == "left",
             )
+        threads = native.MAX_THREADS if threads is None else threads
         return self._pipeline.encode(
-            firsts, seconds, single, pair, limit, strategy, cut_left, special_tokens_in_text, want_offsets
+            firsts, seconds, single, pair, limit, strategy, cut_left, special_tokens_in_text, want_offsets, threads
         )
 
     def _pad(self, encodings: list[Encoding]) -> list[Encoding]:

@@ -29,6 +29,18 @@ cdef extern from *:
     """
     int MADV_HUGEPAGE
 
+cdef extern from *:
+    """
+    #include <stdlib.h>
+    #ifdef __GLIBC__
+    #include <malloc.h>
+    #define LATTICE_TRIM_HEAP() ((void)malloc_trim(0))
+    #else
+    #define LATTICE_TRIM_HEAP() ((void)0) /* other C libraries give free memory back by themselves */
+    #endif
+    """
+    void trim_heap_now "LATTICE_TRIM_HEAP"() nogil
+
 cdef extern from "lattice/cpu.h":
     int LATTICE_ISA_COUNT
     uint32_t lattice_cpu_features()
@@ -129,6 +141,12 @@ def set_num_threads(int threads):
     if not 1 <= threads <= LATTICE_MAX_THREADS:
         raise ValueError(f"the number of threads must be from 1 to {LATTICE_MAX_THREADS}, not {threads}")
     pool.set_threads(pool, threads)
+
+
+def trim_heap():
+    """Make the C library give memory that is free back to the operating system."""
+    with nogil:
+        trim_heap_now()
 
 
 cdef const lattice_kernel_table *table_of(str isa) except NULL:

@@ -45,6 +45,11 @@ class ArenaPool:
             return False
         return True
 
+    def trim(self) -> None:
+        """Give all idle memory back to the operating system."""
+        for arena in tuple(self._idle):
+            self._remove(arena)
+
     @property
     def idle_bytes(self) -> int:
         """Bytes that are kept for later steps."""

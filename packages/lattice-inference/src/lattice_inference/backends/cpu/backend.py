@@ -72,7 +72,7 @@ class CpuProgram:
     def __init__(self, compiled: CompiledProgram, weights: ResidentWeights, isa: str, threads: int | None) -> None:
         self.program = compiled.program
         self._memory = compiled.memory
-        self._threads = threads
+        self.threads = threads
         self._arenas = ArenaPool()
         self._plan = _cpu.Plan(isa)
         lower(compiled, weights, self._plan)
@@ -90,7 +90,7 @@ class CpuProgram:
             )
         counts = {Rows.TOKENS: batch.tokens, Rows.SEQUENCES: batch.sequences}
         offsets, slots_bytes = self._memory.offsets(counts)
-        threads = min(_cpu.get_num_threads(), self._threads or _cpu.get_num_threads())
+        threads = min(_cpu.get_num_threads(), self.threads or _cpu.get_num_threads())
         scratch_bytes = self._plan.scratch_bytes(batch.max_seqlen)
         arena = self._arenas.take(slots_bytes + threads * scratch_bytes)
         try:
@@ -113,6 +113,11 @@ class CpuProgram:
             self._arenas.give_back(arena)
         _refuse_non_finite(results)
         return results
+
+    def trim(self) -> None:
+        """Give the memory that steps left behind back to the operating system; the next step asks for it again."""
+        self._arenas.trim()
+        _cpu.trim_heap()
 
     def _copy_outputs(
         self, wanted: Collection[str] | None, arena: _cpu.Memory, offsets: Sequence[int], counts: Mapping[Rows, int]

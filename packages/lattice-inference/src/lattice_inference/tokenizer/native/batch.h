@@ -39,9 +39,8 @@ typedef struct {
 } lt_batch;
 
 /* Encodes count texts: texts[i] alone by the template single, or, if seconds is not NULL and seconds[i].data is not NULL,
- * with seconds[i] by the template pair. Writes where text i's tokens begin to boundaries[i] (count + 1 entries), how many
- * tokens it has without truncation to token_counts[i] and whether it was cut to truncated[i]. Needs no Python: the caller
- * drops the GIL. */
+ * with seconds[i] by the template pair. Writes where text i's tokens end to boundaries[i + 1], how many tokens it has
+ * without truncation to token_counts[i] and whether it was cut to truncated[i]. Needs no Python: the caller drops the GIL. */
 int lt_encode_batch(const lt_pipeline *pipeline, const lt_input *texts, const lt_input *seconds, size_t count,
                     lt_template single, lt_template pair, lt_truncation truncation, bool find_special, lt_batch *batch,
                     int32_t *boundaries, int32_t *token_counts, uint8_t *truncated);

@@ -178,7 +178,6 @@ int lt_encode_batch(const lt_pipeline *pipeline, const lt_input *texts, const lt
     lt_scratch scratch = {0};
     lt_tokens tokens = {0};
     int status = LT_OK;
-    boundaries[0] = 0;
     if (pipeline->kind == LT_MODEL_BPE) {
         scratch.bpe = lt_bpe_lend(&pipeline->bpe);
         if (scratch.bpe == NULL)
