@@ -80,6 +80,10 @@ class _LoadedModel:
         """Release the encoder's memory."""
         self.encoder.close()
 
+    def trim(self) -> None:
+        """Give the encoder's working memory back."""
+        self.encoder.trim()
+
     def fingerprint(self, prompt: str, normalize: bool) -> str:
         """Digest of everything but the text that the bits of a vector depend on."""
         digest = blake3.blake3()
