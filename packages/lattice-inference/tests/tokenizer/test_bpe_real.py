@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import BPE
 
 from lattice_inference.tokenizer import load_tokenizer
@@ -139,6 +139,23 @@ def test_qwen_vectors(make_both, bpe_data, qwen_model, udhr, name, pattern, nfc)
         both.compare(text)
     for text in udhr.values():
         both.compare(text)
+
+
+@pytest.mark.model
+def test_case_c3_one_end_of_text_behind_a_text_for_embedding(make_both, qwen_model):
+    """Qwen3-Embedding's template adds the end of text; nothing may add it again, and a text that holds it keeps its own."""
+    tokenizer = with_pattern(qwen_model, QWEN2, nfc=True)
+    tokenizer.add_special_tokens([AddedToken("<|endoftext|>", normalized=False, special=True)])
+    end = ("<|endoftext|>", 151643)
+    template = processors.TemplateProcessing("$A <|endoftext|>", "$A $B <|endoftext|>", [end])
+    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
+    both = make_both(tokenizer)
+    assert both.ours.encode("fox").ids.tolist() == [*both.ours.encode("fox", add_special_tokens=False).ids, 151643]
+    assert both.ours.encode("fox").ids.tolist().count(151643) == 1
+    assert both.ours.encode("fox<|endoftext|>").ids.tolist().count(151643) == 2
+    for text in ("fox", "", "fox<|endoftext|>", "a <|endoftext|> b"):
+        both.compare(text)
+        both.compare(text, "dog")
 
 
 def test_case_d1_an_emoji_of_two_tokens_comes_whole(real_gpt2):

@@ -155,7 +155,7 @@ def test_random_tokenizers_on_random_texts(make_both, seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_strings(make_both, seed):
-    """The whole count of the release check is 100,000 strings; these are seeded samples of it."""
+    """With offsets; test_many_strings.py has more strings, without."""
     both = make_both(xlm_roberta())
     generator = Generator(f"strings {seed}")
     texts = [generator.text((1, 2, 3, 5, 10, 30)) for _ in range(3000)]
