@@ -1,4 +1,4 @@
-"""lattice-transport beside POT and ott-jax: same problems, same stop, one run, alternating order.
+"""lattice-transport beside POT, ott-jax and geomloss: same problems, same stop, one run, alternating order.
 
     python benchmarks/transport.py [--quick] [--output results.json] [--only sinkhorn,clouds,online,emd,power,import]
 
@@ -95,6 +95,7 @@ def sinkhorn(quick: bool) -> list[dict[str, Any]]:
                     systems["POT sinkhorn_log float64"] = partial(pot, weights, cost)
                     systems["POT sinkhorn_log float32"] = partial(pot, weights32, narrow)
             systems |= jax_system(narrow, epsilon)
+            systems |= geomloss_systems(n, epsilon)
             measured = alternating(systems, 3 if n >= 2000 else 7)
             for name, found in measured.items():
                 value = found.pop("value")
@@ -124,6 +125,44 @@ def jax_system(cost: np.ndarray, epsilon: float) -> dict[str, Callable[[], Any]]
 
     solved = jax.jit(solve_matrix)
     return {"ott-jax lse float32": lambda: jax.block_until_ready(solved(cost))}
+
+
+class GeomlossResult:
+    """What geomloss returns, its potentials, with the plan that follows from them."""
+
+    def __init__(self, potentials: tuple[Any, Any], cost: np.ndarray, epsilon: float) -> None:
+        self._potentials, self._cost, self._epsilon = potentials, cost, epsilon
+
+    def plan(self) -> np.ndarray:
+        f, g = (np.asarray(potential, np.float64).ravel() for potential in self._potentials)
+        n = len(f)
+        plan: np.ndarray = np.exp((f[:, None] + g[None] - self._cost) / self._epsilon) / n**2
+        return plan
+
+
+def geomloss_systems(n: int, epsilon: float) -> dict[str, Callable[[], Any]]:
+    """geomloss takes points and half their squared distance, and stops by its annealing alone: its default, and slower."""
+    try:
+        import torch
+        from geomloss import SamplesLoss
+    except ImportError:
+        return {}
+    torch.set_num_threads(THREADS)
+    x, y, cost = clouds(n)
+    scale = np.sqrt(2 / ((x[:, None] - y[None]) ** 2).sum(-1).max())
+    points = [torch.from_numpy((scale * cloud).astype(np.float32)) for cloud in (x, y)]
+
+    def solve_points(loss: Any) -> GeomlossResult:
+        with torch.no_grad():
+            return GeomlossResult(loss(*points), cost, epsilon)
+
+    systems: dict[str, Callable[[], Any]] = {}
+    for scaling in (0.5, 0.95):
+        loss = SamplesLoss(
+            "sinkhorn", p=2, blur=epsilon**0.5, scaling=scaling, debias=False, potentials=True, backend="tensorized"
+        )
+        systems[f"geomloss float32 scaling {scaling}"] = partial(solve_points, loss)
+    return systems
 
 
 def point_clouds(quick: bool) -> dict[str, Any]:
