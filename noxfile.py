@@ -191,3 +191,17 @@ def bench(session: nox.Session) -> None:
     install_house(session)
     session.install("onnx", "onnxruntime", "tokenizers==0.23.*", *ORACLE)
     session.run("python", "benchmarks/embed.py", *session.posargs)
+
+
+@nox.session
+def bench_compare(session: nox.Session) -> None:
+    """Compare the speed of two commits: ``nox -s bench_compare -- BASE HEAD``; fails beyond 7 per cent."""
+    session.install("numpy>=2.0")
+    session.run("python", "benchmarks/compare.py", "--check", *session.posargs)
+
+
+@nox.session
+def instructions(session: nox.Session) -> None:
+    """Count the instructions of the main paths against the committed counts (valgrind, with its headers)."""
+    install_house(session)
+    session.run("python", "benchmarks/instructions.py", "--check", *session.posargs)

@@ -134,6 +134,7 @@ class GeomlossResult:
         self._potentials, self._cost, self._epsilon = potentials, cost, epsilon
 
     def plan(self) -> np.ndarray:
+        """Return the coupling, (n, n) float64."""
         f, g = (np.asarray(potential, np.float64).ravel() for potential in self._potentials)
         n = len(f)
         plan: np.ndarray = np.exp((f[:, None] + g[None] - self._cost) / self._epsilon) / n**2

@@ -6,13 +6,22 @@ from typing import Any
 
 import pytest
 
+import compare
 import embed
 import footprint
+import instructions
 import peak
 import quality
 from harness.record import describe_run
 
-SCRIPTS = {"embed": embed, "footprint": footprint, "peak": peak, "quality": quality}
+SCRIPTS = {
+    "compare": compare,
+    "embed": embed,
+    "footprint": footprint,
+    "instructions": instructions,
+    "peak": peak,
+    "quality": quality,
+}
 
 
 def embed_record(**milliseconds: float) -> dict[str, Any]:
@@ -55,6 +64,46 @@ def test_share_of_the_peak_has_a_limit_from_4_rows_on(rows: int, share: float, i
     assert bool(peak.misses(peak_record(rows, [share, 0.0, 2.0]))) is is_miss
     assert peak.misses(peak_record(rows, [share], streamed=True)) == []
     assert f"{rows} x 384 x 1536" in peak.render(peak_record(rows, [share]))
+
+
+def counted(tool: str = "gcc 12", **counts: int) -> dict[str, Any]:
+    return {**describe_run("instructions"), "toolchain": {"compiler": tool}, "counts": counts}
+
+
+def test_more_instructions_than_on_record_are_a_miss() -> None:
+    record = counted(embed=1_071, search=1_070, new=5)
+    (line,) = instructions.misses(record, counted(embed=1_000, search=1_000))
+    assert line.startswith("embed: 1,071 instructions, 1.071 times the 1,000 on record; 1.07 is the limit")
+    assert "| embed | 1,071 | 1.071 |" in instructions.render(record, counted(embed=1_000))
+
+
+def test_counts_of_another_compiler_are_not_compared() -> None:
+    assert instructions.misses(counted(embed=2_000), counted("gcc 13", embed=1_000)) == []
+    assert "made with other tools" in instructions.render(counted(embed=2_000), counted("gcc 13", embed=1_000))
+    assert instructions.misses(counted(embed=2_000), None) == []
+
+
+def compared(ratios: list[float]) -> dict[str, Any]:
+    turns = []
+    for number, ratio in enumerate(ratios):
+        pair = [{"side": "base", "seconds": {"embed": 1.0 + number}}]
+        pair.append({"side": "head", "seconds": {"embed": ratio * (1.0 + number)}})
+        turns += pair if number % 2 == 0 else pair[::-1]
+    commits = {"base": "b" * 40, "head": "a" * 40}
+    return {**describe_run("compare"), "commits": commits, "threads": 1, "turns": turns}
+
+
+def test_head_is_slower_only_beyond_doubt() -> None:
+    assert compare.ratios(compared([1.5, 0.5])["turns"], "embed") == [1.5, 0.5]
+    assert compare.misses(compared([1.0, 1.3, 0.9, 1.2, 1.1])) == []
+    (line,) = compare.misses(compared([1.2, 1.21, 1.19, 1.2, 1.22]))
+    assert line.startswith("embed: 1.200 times as long (1.19")
+    assert "| embed | 3000.000 | 1.200 |" in compare.render(compared([1.2, 1.21, 1.19, 1.2, 1.22]))
+
+
+def test_a_commit_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="'no-such-commit' is no commit here"):
+        compare.resolve("no-such-commit")
 
 
 def test_quality_is_checked_for_the_model_that_it_is_known_of() -> None:
