@@ -1,15 +1,17 @@
-"""Times text to vector with all-MiniLM-L6-v2: Lattice, ONNX Runtime (float32, the best of three graphs) and PyTorch.
+"""Times text to vector with all-MiniLM-L6-v2: Lattice beside ONNX Runtime, PyTorch, OpenVINO and CTranslate2.
 
 All engines have the same weights and start from text: tokenizing is part of the time. Each engine is a process of its
 own for each number of threads. The engines take turns (A B C A B C ...); a turn is a quarter of a second of untimed
-calls on the cell's first texts, then timed calls. A figure is the median of all timed calls; the ratio is the best
-ONNX Runtime candidate's median over ours, cell by cell. Before a cell is timed, all engines must give the same vectors
-(cosine > 0.9999).
+calls on the cell's first texts, then timed calls. A figure is the median of all timed calls; a ratio is a peer's median
+over ours, cell by cell: the best float32 graph of ONNX Runtime over our float32, and for each precision the fastest peer
+of that precision over ours. Before a cell is timed, all engines of float32 must give the same vectors (cosine > 0.9999);
+the others' cosines are recorded.
 
 A peer whose packages are missing is reported and left out. The peers:
 
   pip install onnx onnxruntime tokenizers safetensors       the graph by hand
-  pip install torch transformers sentence-transformers      the two exports, and PyTorch
+  pip install torch transformers sentence-transformers      the exports, and PyTorch
+  pip install openvino ctranslate2                          those two
 """
 
 from __future__ import annotations
@@ -30,18 +32,18 @@ import numpy as np
 
 from harness.corpus import CELLS, SEED, Cell, make_texts
 from harness.engines import ENGINES
-from harness.onnx_candidates import CANDIDATES
 from harness.options import Record, add_record_options, finish, limits, positive_int
 from harness.process import EngineProcess, engine_environment
 from harness.progress import report
 from harness.record import describe_run
 from harness.tables import markdown_table, provenance
 
-__all__ = ["best_onnx_runtime", "main", "misses", "render"]
+__all__ = ["best_onnx_runtime", "fastest_peer", "main", "misses", "render"]
 
 SCRIPT = "embed"
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 AGREEMENT = 0.9999
+ONNX_RUNTIME = ("ort-plain", "ort-fused", "ort-hand")
 DEFAULT_CELLS = ("1x10", "32x20", "32x128", "mixed")
 
 EXAMPLES = """
@@ -65,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=list(ENGINES),
         choices=[*ENGINES, "ort"],
         metavar="ENGINE",
-        help=f"any of {', '.join(ENGINES)}; 'ort' is all three of ONNX Runtime (default: all)",
+        help=f"any of {', '.join(ENGINES)}; 'ort' is ONNX Runtime's three of float32 (default: all)",
     )
     parser.add_argument(
         "--cells",
@@ -103,14 +105,14 @@ def measure(options: argparse.Namespace) -> Record:
 
     engines = list(dict.fromkeys(name for chosen in options.engines for name in _expand(chosen)))
     cells = [CELLS[name] for name in dict.fromkeys(options.cells)]
-    distributions = dict.fromkeys(name for engine in engines for name in ENGINES[engine][1])
+    distributions = dict.fromkeys(name for engine in engines for name in ENGINES[engine].distributions)
     record = describe_run(SCRIPT, distributions=distributions)
     record |= {"isa": options.isa or lattice_inference.cpu_info()["isa"], "seed": SEED, "absent": {}}
     record |= {"cosine": {}, "starts": [], "samples": []}
     directory = lattice_inference.find_model(MODEL, offline=True).directory
     with tempfile.TemporaryDirectory(prefix="lattice-benchmark-") as folder:
         graphs = Path(folder)
-        record["absent"] = _write_graphs(engines, directory, graphs)
+        record["absent"] = _write_models(engines, directory, graphs)
         engines = [name for name in engines if name not in record["absent"]]
         for threads in options.threads:
             start = partial(EngineProcess, directory=directory, graphs=graphs, threads=threads, isa=options.isa)
@@ -127,25 +129,30 @@ def measure(options: argparse.Namespace) -> Record:
 
 
 def _expand(engine: str) -> list[str]:
-    return [f"ort-{candidate}" for candidate in CANDIDATES] if engine == "ort" else [engine]
+    return list(ONNX_RUNTIME) if engine == "ort" else [engine]
 
 
-def _write_graphs(engines: Sequence[str], directory: Path, folder: Path) -> dict[str, str]:
-    """Write the ONNX graphs; returns why, for those that cannot be written."""
-    absent = {}
-    for candidate in CANDIDATES:
-        if f"ort-{candidate}" not in engines:
-            continue
-        report(f"writing the {candidate} graph")
+def _model_of(engine: str) -> str | None:
+    """Return which of :mod:`harness.peer_models` an engine runs."""
+    kind, _, variant = engine.partition("-")
+    return {"ort": variant, "openvino": "plain", "ctranslate2": "ctranslate2"}.get(kind)
+
+
+def _write_models(engines: Sequence[str], directory: Path, folder: Path) -> dict[str, str]:
+    """Write the models that peers run; returns why, for engines whose model cannot be written."""
+    absent: dict[str, str] = {}
+    for model in dict.fromkeys(filter(None, map(_model_of, engines))):
+        report(f"writing {model} for the peers")
         run = subprocess.run(
-            [sys.executable, "-m", "harness.onnx_candidates", candidate, str(directory), str(folder)],
+            [sys.executable, "-m", "harness.peer_models", model, str(directory), str(folder)],
             env=engine_environment(os.cpu_count() or 1, None),
             capture_output=True,
             text=True,
             check=False,
         )
         if run.returncode != 0:
-            absent[f"ort-{candidate}"] = (run.stderr.strip().splitlines() or ["no reason given"])[-1]
+            reason = (run.stderr.strip().splitlines() or ["no reason given"])[-1]
+            absent |= {engine: reason for engine in engines if _model_of(engine) == model}
     return absent
 
 
@@ -184,7 +191,7 @@ def _check_agreement(record: Record, running: Sequence[EngineProcess]) -> None:
     vectors = [np.array(process.ask(do="vectors", texts=texts)["vectors"]) for process in running]
     for process, own in zip(running, vectors, strict=True):
         lowest = float((own * vectors[0]).sum(axis=1).min())
-        if not lowest > AGREEMENT:
+        if ENGINES[process.name].precision == "float32" and not lowest > AGREEMENT:
             raise RuntimeError(
                 f"{process.name} and {running[0].name} disagree: cosine {lowest:.6f}, more than {AGREEMENT} is needed"
             )
@@ -211,15 +218,25 @@ def medians(record: Mapping[str, Any]) -> dict[tuple[int, str], dict[str, float]
 
 
 def best_onnx_runtime(by_engine: Mapping[str, float]) -> str | None:
-    """Return the fastest ONNX Runtime candidate of a cell, or None if there is none."""
-    candidates = [name for name in by_engine if name.startswith("ort-")]
+    """Return the fastest float32 graph of ONNX Runtime in a cell, or None if there is none."""
+    candidates = [name for name in by_engine if name in ONNX_RUNTIME]
     return min(candidates, key=lambda name: by_engine[name], default=None)
 
 
-def ratio(by_engine: Mapping[str, float]) -> float | None:
-    """Return how many times faster Lattice is than the best ONNX Runtime candidate."""
-    best = best_onnx_runtime(by_engine)
-    return None if best is None or "lattice" not in by_engine else by_engine[best] / by_engine["lattice"]
+def ours(precision: str) -> str:
+    """Return the name of our engine of a precision."""
+    return "lattice" if precision == "float32" else f"lattice-{precision}"
+
+
+def fastest_peer(by_engine: Mapping[str, float], precision: str) -> str | None:
+    """Return the fastest engine of a precision in a cell that is not ours, or None if there is none."""
+    peers = [name for name in by_engine if name != ours(precision) and ENGINES[name].precision == precision]
+    return min(peers, key=lambda name: by_engine[name], default=None)
+
+
+def ratio(by_engine: Mapping[str, float], peer: str | None, own: str = "lattice") -> float | None:
+    """Return how many times faster our engine is than ``peer``."""
+    return None if peer is None or own not in by_engine else by_engine[peer] / by_engine[own]
 
 
 def misses(record: Mapping[str, Any]) -> list[str]:
@@ -228,7 +245,7 @@ def misses(record: Mapping[str, Any]) -> list[str]:
     bounds = limits(SCRIPT)["ratio"]
     for (threads, cell), by_engine in medians(record).items():
         least = bounds.get(f"{threads}_thread{'s' if threads > 1 else ''}", {}).get(cell)
-        reached = ratio(by_engine)
+        reached = ratio(by_engine, best_onnx_runtime(by_engine))
         if least is not None and reached is not None and not reached >= least:
             lines.append(
                 f"{CELLS[cell].title}, {threads} threads: {reached:.2f} times ONNX Runtime, {least} is the limit"
@@ -241,21 +258,29 @@ def render(record: Mapping[str, Any]) -> str:
     table = medians(record)
     engines = [name for name in ENGINES if any(name in by_engine for by_engine in table.values())]
     parts = [provenance(record), f"Lattice on {record['isa']}. Milliseconds a call, medians."]
+    precisions = [
+        facts.precision for name, facts in ENGINES.items() if name in engines and name == ours(facts.precision)
+    ]
     for threads in dict.fromkeys(threads for threads, _ in table):
         rows = []
         for (of_threads, cell), by_engine in table.items():
             if of_threads != threads:
                 continue
-            best, reached = best_onnx_runtime(by_engine), ratio(by_engine)
-            times = [f"{by_engine[name] * 1e3:.4g}{' *' if name == best else ''}" for name in engines]
-            rows.append([CELLS[cell].title, *times, "-" if reached is None else f"{reached:.2f}"])
-        titles = [ENGINES[name][0] for name in engines]
-        header = [f"{threads} thread{'s' if threads > 1 else ''}", *titles, "best ONNX Runtime / Lattice"]
+            peers = {precision: fastest_peer(by_engine, precision) for precision in precisions}
+            cells = [f"{by_engine[name] * 1e3:.4g}{' *' if name in peers.values() else ''}" for name in engines]
+            cells.append(_text(ratio(by_engine, best_onnx_runtime(by_engine))))
+            cells += [_text(ratio(by_engine, peer, ours(precision))) for precision, peer in peers.items()]
+            rows.append([CELLS[cell].title, *cells])
+        header = [f"{threads} thread{'s' if threads > 1 else ''}", *(ENGINES[name].title for name in engines)]
+        header += ["best ONNX Runtime / Lattice", *(f"fastest {name} peer / Lattice" for name in precisions)]
         parts.append(markdown_table(header, rows))
-    parts.append("`*` the ONNX Runtime candidate that the ratio is to.")
+    parts.append("`*` the fastest peer of its precision.")
+    cosines = [f"{ENGINES[name].title} {cosine:.5f}" for name, cosine in record.get("cosine", {}).items()]
+    if len(cosines) > 1:
+        parts.append(f"Least cosine to {cosines[0].rpartition(' ')[0]}: {', '.join(cosines[1:])}.")
     rows = [
         [
-            f"{ENGINES[entry['engine']][0]}, {entry['threads']}",
+            f"{ENGINES[entry['engine']].title}, {entry['threads']}",
             f"{median(entry['seconds']):.2f}",
             f"{median(entry['peak_bytes_one_text']) / 1e6:.0f}",
             f"{entry['peak_bytes'] / 1e6:.0f}",
@@ -265,8 +290,12 @@ def render(record: Mapping[str, Any]) -> str:
     ]
     header = ["engine, threads", "process start to first vector, s", "peak memory then, MB", "after all cells, MB"]
     parts.append(markdown_table(header, rows))
-    parts += [f"Left out: {ENGINES[name][0]}: {reason}" for name, reason in record["absent"].items()]
+    parts += [f"Left out: {ENGINES[name].title}: {reason}" for name, reason in record["absent"].items()]
     return "\n\n".join(parts)
+
+
+def _text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 if __name__ == "__main__":

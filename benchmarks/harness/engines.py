@@ -8,27 +8,66 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ENGINES", "Engine", "open_engine"]
+__all__ = ["ENGINES", "Engine", "EngineFacts", "open_engine"]
 
 Float32Array = npt.NDArray[np.float32]
+Precision = Literal["float32", "bfloat16", "float16", "int8"]
 
 PEER_BATCH = 32
 MAX_TOKENS = 256
 
-ENGINES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "lattice": ("Lattice", ()),
-    "ort-plain": ("ONNX Runtime, plain export", ("onnxruntime", "onnx", "tokenizers", "torch", "transformers")),
-    "ort-fused": ("ONNX Runtime, fused export", ("onnxruntime", "onnx", "tokenizers", "torch", "transformers")),
-    "ort-hand": ("ONNX Runtime, graph by hand", ("onnxruntime", "onnx", "tokenizers", "safetensors")),
-    "torch": ("PyTorch, sentence-transformers", ("torch", "sentence-transformers", "transformers", "tokenizers")),
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """What embed.py knows of an engine before it runs.
+
+    Attributes:
+        title: what tables call it.
+        precision: what it computes linear layers in, or keeps their weights in; an engine is compared with those alike.
+        distributions: what it needs installed.
+        is_export: it runs the plain export of the model.
+    """
+
+    title: str
+    precision: Precision
+    distributions: tuple[str, ...] = ()
+    is_export: bool = False
+
+
+_EXPORT = ("onnx", "tokenizers", "torch", "transformers")
+
+ENGINES: dict[str, EngineFacts] = {
+    "lattice": EngineFacts("Lattice", "float32"),
+    "ort-plain": EngineFacts("ONNX Runtime, plain export", "float32", ("onnxruntime", *_EXPORT), True),
+    "ort-fused": EngineFacts("ONNX Runtime, fused export", "float32", ("onnxruntime", *_EXPORT), True),
+    "ort-hand": EngineFacts(
+        "ONNX Runtime, graph by hand", "float32", ("onnxruntime", "onnx", "tokenizers", "safetensors")
+    ),
+    "torch": EngineFacts(
+        "PyTorch, sentence-transformers", "float32", ("torch", "sentence-transformers", "transformers", "tokenizers")
+    ),
+    "openvino": EngineFacts("OpenVINO", "float32", ("openvino", *_EXPORT), True),
+    "ctranslate2": EngineFacts("CTranslate2", "float32", ("ctranslate2", "torch", "transformers", "tokenizers")),
+    "lattice-bfloat16": EngineFacts("Lattice, bfloat16", "bfloat16"),
+    "lattice-float16": EngineFacts("Lattice, float16", "float16"),
+    "torch-bfloat16": EngineFacts(
+        "PyTorch, bfloat16", "bfloat16", ("torch", "sentence-transformers", "transformers", "tokenizers")
+    ),
+    "openvino-bfloat16": EngineFacts("OpenVINO, bfloat16", "bfloat16", ("openvino", *_EXPORT), True),
+    "lattice-int8": EngineFacts("Lattice, int8", "int8"),
+    "ort-int8": EngineFacts("ONNX Runtime, dynamic int8", "int8", ("onnxruntime", *_EXPORT), True),
+    "ctranslate2-int8": EngineFacts(
+        "CTranslate2, int8", "int8", ("ctranslate2", "torch", "transformers", "tokenizers")
+    ),
 }
-"""Name, title in tables, and the distributions that the engine needs."""
+"""The engines by name, ours before the peers of the same precision."""
 
 
 class Engine(ABC):
@@ -45,105 +84,49 @@ def open_engine(name: str, directory: Path, *, graphs: Path, threads: int) -> En
     Args:
         name: the engine.
         directory: the model.
-        graphs: folder with the ONNX candidates.
+        graphs: folder with the models that were written for the peers.
         threads: the most threads it may use.
     """
-    match name.split("-"):
-        case ["lattice"]:
-            return LatticeEngine(threads)
-        case ["ort", candidate]:
-            return OnnxRuntimeEngine(directory, graphs, candidate, threads)
-        case ["torch"]:
-            return SentenceTransformersEngine(directory, threads)
-    raise ValueError(f"there is no engine {name!r}; there are {', '.join(ENGINES)}")
+    if name not in ENGINES:
+        raise ValueError(f"there is no engine {name!r}; there are {', '.join(ENGINES)}")
+    kind, _, variant = name.partition("-")
+    precision = ENGINES[name].precision
+    if kind == "lattice":
+        return LatticeEngine(threads, precision)
+    if kind == "torch":
+        return SentenceTransformersEngine(directory, threads, precision)
+    from harness import padded_engines
+
+    if kind == "ort":
+        return padded_engines.OnnxRuntimeEngine(directory, graphs, variant, threads)
+    if kind == "openvino":
+        return padded_engines.OpenVinoEngine(directory, graphs, threads, precision)
+    return padded_engines.CTranslate2Engine(directory, graphs, threads, precision)
 
 
 class LatticeEngine(Engine):
     """Our own, as a user calls it."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, precision: Precision) -> None:
         from lattice_embed import NativeEmbeddingService
 
-        self._service = NativeEmbeddingService("all-minilm-l6-v2", threads=threads)
+        self._service = NativeEmbeddingService("all-minilm-l6-v2", threads=threads, precision=precision)
 
     def embed(self, texts: Sequence[str]) -> Float32Array:
         """Embed through the service: at most 1,000 texts."""
         return self._service.embed(texts).vectors
 
 
-class OnnxRuntimeEngine(Engine):
-    """ONNX Runtime on the CPU, float32, default options but for the number of threads."""
-
-    def __init__(self, directory: Path, graphs: Path, candidate: str, threads: int) -> None:
-        import onnxruntime
-        from tokenizers import Tokenizer
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
-        options.log_severity_level = 3
-
-        def session(path: Path) -> Any:
-            return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-        self._tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(MAX_TOKENS)
-        self._session = session(graphs / f"{candidate}.onnx")
-        unmasked = graphs / f"{candidate}-unmasked.onnx"
-        self._unmasked = session(unmasked) if unmasked.exists() else None
-        self._takes_lengths = any(field.name == "lengths" for field in self._session.get_inputs())
-
-    def embed(self, texts: Sequence[str]) -> Float32Array:
-        """Tokenize all texts, then run them in batches of similar length."""
-        ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts))]
-        lengths = np.array([len(row) for row in ids], np.int32)
-        order = np.argsort(-lengths, kind="stable")
-        batches = [order[start : start + PEER_BATCH] for start in range(0, len(order), PEER_BATCH)]
-        if len(batches) == 1:
-            return self._run(ids, lengths)
-        vectors: Float32Array | None = None
-        for rows in batches:
-            part = self._run([ids[row] for row in rows], lengths[rows])
-            if vectors is None:
-                vectors = np.empty((len(ids), part.shape[1]), np.float32)
-            vectors[rows] = part
-        assert vectors is not None
-        return vectors
-
-    def _run(self, ids: list[list[int]], lengths: npt.NDArray[np.int32]) -> Float32Array:
-        longest = int(lengths.max())
-        is_padded = bool((lengths < longest).any())
-        dtype = np.int32 if self._takes_lengths else np.int64
-        if is_padded:
-            padded = np.zeros((len(ids), longest), dtype)
-            for row, values in enumerate(ids):
-                padded[row, : len(values)] = values
-        else:
-            padded = np.array(ids, dtype)
-        feeds: dict[str, npt.NDArray[Any]] = {"input_ids": padded}
-        session = self._session
-        if not self._takes_lengths:
-            mask = np.arange(longest) < lengths[:, None] if is_padded else np.ones(padded.shape, np.bool_)
-            feeds |= {"attention_mask": mask.astype(np.int64), "token_type_ids": np.zeros_like(padded)}
-        elif is_padded or self._unmasked is None:
-            feeds["lengths"] = lengths
-        else:
-            session = self._unmasked
-        vectors: Float32Array = session.run(None, feeds)[0]
-        return vectors
-
-
 class SentenceTransformersEngine(Engine):
     """PyTorch through sentence-transformers, which sorts by length and pads by itself."""
 
-    def __init__(self, directory: Path, threads: int) -> None:
+    def __init__(self, directory: Path, threads: int, precision: Precision) -> None:
         import torch
         from sentence_transformers import SentenceTransformer
 
         torch.set_num_threads(threads)
-        self._model = SentenceTransformer(str(directory), device="cpu")
+        dtype: Any = getattr(torch, precision)
+        self._model = SentenceTransformer(str(directory), device="cpu", model_kwargs={"dtype": dtype})
 
     def embed(self, texts: Sequence[str]) -> Float32Array:
         """Encode with the default call."""

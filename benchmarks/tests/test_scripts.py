@@ -36,7 +36,13 @@ def test_ratio_is_to_the_fastest_onnx_runtime() -> None:
     record = embed_record(lattice=2.0, ort_plain=4.0, ort_fused=3.0, ort_hand=3.5, torch=1.0)
     assert embed.misses(record) == []
     line = next(line for line in embed.render(record).splitlines() if line.startswith("| one text"))
-    assert line == "| one text of 10 tokens | 2 | 4 | 3 * | 3.5 | 1 | 1.50 |"
+    assert line == "| one text of 10 tokens | 2 | 4 | 3 | 3.5 | 1 * | 1.50 | 0.50 |"
+
+
+def test_engines_are_compared_with_those_of_their_precision() -> None:
+    record = embed_record(lattice=2.0, torch=3.0, lattice_bfloat16=1.0, torch_bfloat16=1.5, ort_int8=0.1)
+    line = next(line for line in embed.render(record).splitlines() if line.startswith("| one text"))
+    assert line == "| one text of 10 tokens | 2 | 3 * | 1 | 1.5 * | 0.1 | - | 1.50 | 1.50 |"
 
 
 def test_ratio_below_its_limit_is_a_miss() -> None:
@@ -47,7 +53,7 @@ def test_ratio_below_its_limit_is_a_miss() -> None:
 def test_without_onnx_runtime_there_is_no_ratio() -> None:
     record = embed_record(lattice=2.0, torch=3.0)
     assert embed.misses(record) == []
-    assert "| 2 | 3 | - |" in embed.render(record)
+    assert "| 2 | 3 * | - | 1.50 |" in embed.render(record)
 
 
 def peak_record(rows: int, shares: list[float], *, streamed: bool = False) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""The ONNX graphs that ONNX Runtime is measured with: the plain export, the fused export, and ours written by hand.
+"""The models that peers are measured with: ONNX graphs (the plain export, the fused export, the fused export in dynamic
+int8, ours written by hand) and CTranslate2's own form.
 
 Run as a program, in a process of its own, because an export imports PyTorch:
-``python -m harness.onnx_candidates CANDIDATE MODEL_DIRECTORY FOLDER``.
+``python -m harness.peer_models CANDIDATE MODEL_DIRECTORY FOLDER``.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any
 
 __all__ = ["CANDIDATES", "write_candidate"]
 
-CANDIDATES = ("plain", "fused", "hand")
+CANDIDATES = ("plain", "fused", "hand", "int8", "ctranslate2")
 
 
 def write_candidate(candidate: str, directory: Path, folder: Path) -> None:
-    """Write ``FOLDER/CANDIDATE.onnx`` for a model directory; ``hand`` writes its unmasked twin as well.
+    """Write ``FOLDER/CANDIDATE.onnx`` of a model directory; ``hand`` has an unmasked twin too, ``ctranslate2`` is a folder.
 
     Raises:
         ImportError: a package that the candidate needs is not installed.
@@ -30,11 +31,20 @@ def write_candidate(candidate: str, directory: Path, folder: Path) -> None:
         onnx.save(build_graph(directory, masked=True), folder / "hand.onnx")
         onnx.save(build_graph(directory, masked=False), folder / "hand-unmasked.onnx")
         return
-    plain = folder / "plain.onnx"
+    if candidate == "ctranslate2":
+        import ctranslate2
+
+        ctranslate2.converters.TransformersConverter(str(directory)).convert(str(folder / "ctranslate2"))
+        return
+    plain, fused = folder / "plain.onnx", folder / "fused.onnx"
     if not plain.exists():
         _export(directory, plain)
-    if candidate == "fused":
-        _fuse(directory, plain, folder / "fused.onnx")
+    if candidate in ("fused", "int8") and not fused.exists():
+        _fuse(directory, plain, fused)
+    if candidate == "int8":
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        quantize_dynamic(fused, folder / "int8.onnx", weight_type=QuantType.QInt8)
 
 
 def _export(directory: Path, path: Path) -> None:
