@@ -42,9 +42,12 @@ def write_candidate(candidate: str, directory: Path, folder: Path) -> None:
     if candidate in ("fused", "int8") and not fused.exists():
         _fuse(directory, plain, fused)
     if candidate == "int8":
+        import onnx
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        quantize_dynamic(fused, folder / "int8.onnx", weight_type=QuantType.QInt8)
+        # shapes cannot be inferred through the fused operators, so it must be said that all tensors are float32
+        options = {"DefaultTensorType": onnx.TensorProto.FLOAT}
+        quantize_dynamic(fused, folder / "int8.onnx", weight_type=QuantType.QInt8, extra_options=options)
 
 
 def _export(directory: Path, path: Path) -> None:
