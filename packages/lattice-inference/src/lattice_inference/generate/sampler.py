@@ -85,10 +85,22 @@ class Sampler:
         Raises:
             NonFiniteError: a logit is NaN or +inf, or no token is left.
         """
-        adjusted = self._adjust(logits)
+        if self._config.temperature == 0:
+            return argmax(self._adjust(logits))
+        ids, weights = self._weights(logits)
+        return int(ids[_draw(weights, uniform(self._seed, position))])
+
+    def distribution(self, logits: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+        """Return the tokens that :meth:`sample` may choose for ``logits``, in ascending order, and their probabilities."""
+        if self._config.temperature == 0:
+            return np.array([argmax(self._adjust(logits))]), np.ones(1)
+        ids, weights = self._weights(logits)
+        return ids, weights / weights.sum()
+
+    def _weights(self, logits: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+        """Return the tokens that are left, and their probabilities times one factor."""
         config = self._config
-        if config.temperature == 0:
-            return argmax(adjusted)
+        adjusted = self._adjust(logits)
         argmax(adjusted)  # refuses what no token can be drawn from
         ids = keep_top_k(adjusted, config.top_k)
         ids = ids[adjusted[ids] > -np.inf]  # what the bias forbids has no surprise to compare
@@ -99,7 +111,7 @@ class Sampler:
             kept = keep(scaled, limit)
             if kept.size < ids.size:
                 ids, scaled = ids[kept], scaled[kept]
-        return int(ids[_draw(scaled, uniform(self._seed, position))])
+        return ids, np.exp(scaled - scaled.max())
 
     def accept(self, token_id: int) -> None:
         """Count ``token_id`` as generated."""
@@ -158,9 +170,9 @@ def token_logprobs(logits: Floats, token_id: int, top: int) -> TokenLogprobs:
     return TokenLogprobs(token_id, float(values[token_id]), listed)
 
 
-def _draw(scaled: npt.NDArray[np.float64], fraction: float) -> int:
+def _draw(weights: npt.NDArray[np.float64], fraction: float) -> int:
     """Return an index by the inverse of the cumulative distribution, in the order of the tokens' ids."""
-    cumulative = np.cumsum(np.exp(scaled - scaled.max()))
+    cumulative = np.cumsum(weights)
     total = cumulative[-1]
     index = int(np.searchsorted(cumulative, fraction * total, side="right"))
     # A product that rounds up to the total would point past the last token that has a probability.
