@@ -99,7 +99,7 @@ def write_model(
         "num_key_value_heads": 1,
         "head_dim": 16,
         "max_position_embeddings": context,
-        "rms_norm_eps": 1e-5,
+        "rms_norm_eps": 1e-12,
         "rope_theta": 10000.0,
         "tie_word_embeddings": False,
         "vocab_size": VOCAB,

@@ -15,6 +15,11 @@ __all__ = ["COMMANDS"]
 
 #: Name and summary. A new command is one line here and its module.
 COMMANDS: dict[str, str] = {
+    "generate": "generate a text after a prompt",
+    "chat": "talk with a model",
+    "perplexity": "measure how well a model predicts a text",
+    "compare-logits": "measure how far a model's predictions are from another's",
+    "bench": "measure a model's speed and memory",
     "tokenize": "turn texts into token ids",
     "detokenize": "turn token ids back into a text",
     "doctor": "say what would be used: CPU, threads, versions",

@@ -10,14 +10,14 @@ from typing import Protocol
 __all__ = ["progress_bar"]
 
 LONG_WORK = 256
-"""Texts from which a bar is worth showing."""
+"""Texts, or what else is counted, from which a bar is worth showing."""
 
 
 class Bar(Protocol):
     """What advances."""
 
     def update(self, count: int) -> object:
-        """Note that ``count`` more texts are done."""
+        """Note that ``count`` more are done."""
 
 
 class _NoBar:
@@ -26,8 +26,8 @@ class _NoBar:
 
 
 @contextmanager
-def progress_bar(total: int) -> Iterator[Bar]:
-    """Show progress over ``total`` texts if standard error is a terminal and the work is long."""
+def progress_bar(total: int, unit: str = "texts") -> Iterator[Bar]:
+    """Show progress over ``total`` things, called ``unit``, if standard error is a terminal and the work is long."""
     if total < LONG_WORK or not sys.stderr.isatty():
         yield _NoBar()
         return
@@ -36,5 +36,5 @@ def progress_bar(total: int) -> Iterator[Bar]:
     except ImportError:
         yield _NoBar()
         return
-    with tqdm(total=total, unit=" texts", file=sys.stderr, leave=False) as bar:
+    with tqdm(total=total, unit=f" {unit}", file=sys.stderr, leave=False) as bar:
         yield bar

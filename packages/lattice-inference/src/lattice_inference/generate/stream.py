@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Self
 
 from lattice_inference.errors import InvalidInputError
@@ -33,14 +33,21 @@ class GenerationStream(Iterator[StreamPiece]):
         self._generation = generation
         self._chunk_tokens = chunk_tokens
         self._ready: deque[StreamPiece] = deque()
+        self._when_ended: list[Callable[[GenerateResult | None], None]] = []
         self._lock = threading.Lock()  # an asynchronous step that nobody waits for any more runs to its end
 
     def __next__(self) -> StreamPiece:
         with self._lock:
             while not self._ready:
                 if self._generation.finish_reason is not None:
+                    self._tell(self._generation.result())
                     raise StopIteration
-                (pieces,) = advance(self._model, [self._generation], self._chunk_tokens)
+                try:
+                    (pieces,) = advance(self._model, [self._generation], self._chunk_tokens)
+                except BaseException:
+                    self._generation.cancel()
+                    self._tell(None)
+                    raise
                 self._ready.extend(pieces)
             return self._ready.popleft()
 
@@ -78,9 +85,18 @@ class GenerationStream(Iterator[StreamPiece]):
     def close(self) -> None:
         """End the generation where it is; what was held back of the text is in the result. Twice is harmless."""
         with self._lock:
-            piece = self._generation.cancel()
-            if piece is not None:
-                self._ready.append(piece)
+            self._generation.cancel()
+            self._ready.clear()
+            self._tell(self._generation.result())
+
+    def when_ended(self, tell: Callable[[GenerateResult | None], None]) -> None:
+        """Have ``tell`` called once with the result when the stream has ended, or with ``None`` if it failed."""
+        self._when_ended.append(tell)
+
+    def _tell(self, result: GenerateResult | None) -> None:
+        told, self._when_ended = self._when_ended, []
+        for tell in told:
+            tell(result)
 
     def __enter__(self) -> Self:
         return self
