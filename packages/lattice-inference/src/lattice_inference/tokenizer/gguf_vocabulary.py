@@ -66,7 +66,7 @@ class GgufVocabulary:
             )
         types = _array(metadata, "token_type", path)
         if types is None:
-            values = np.full(len(encoded), NORMAL, np.uint8)
+            values: npt.NDArray[np.generic] = np.full(len(encoded), NORMAL, np.uint8)
         else:
             if types.kind not in ("INT32", "UINT32"):
                 raise _wrong_kind(path, "token_type", types.kind, "INT32")
