@@ -1,16 +1,17 @@
-"""``lattice quantize``: a model's file in a smaller type."""
+"""``lattice quantize``: a model as a GGUF file of a smaller type."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import get_args
 
-from lattice_inference.checkpoint.gguf import open_gguf
+from lattice_inference.checkpoint.formats import open_weights
+from lattice_inference.cli.model_path import model_path
 from lattice_inference.cli.options import add_json
 from lattice_inference.cli.progress import progress_bar
-from lattice_inference.quantize import QuantizedType, quantize_gguf
+from lattice_inference.errors import InvalidInputError
+from lattice_inference.quantize import QuantizedType, export_bert_gguf, quantize_gguf
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -18,6 +19,7 @@ EXAMPLES = """\
 examples:
   lattice quantize model-f16.gguf model-q8.gguf --type Q8_0
   lattice quantize model-00001-of-00003.gguf model-q4.gguf --type Q4_0 --json
+  lattice quantize all-minilm-l6-v2 minilm-q8.gguf --type Q8_0
 
 Matrices become the type that is asked for; norms and biases stay as they are. For the types of four and five bits, the
 output matrix becomes Q8_0 unless --pure is given. The new file appears when it is complete.
@@ -26,7 +28,9 @@ output matrix becomes Q8_0 unless --pure is given. The new file appears when it 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
-    parser.add_argument("source", metavar="SOURCE", help="a GGUF file, or one part of a split model")
+    parser.add_argument(
+        "source", metavar="SOURCE", help="a GGUF file, one part of a split model, or a BERT encoder's directory"
+    )
     parser.add_argument("destination", metavar="DESTINATION", help="the GGUF file to be written")
     parser.add_argument("--type", required=True, type=str.upper, choices=get_args(QuantizedType), help="what to write")
     parser.add_argument("--pure", action="store_true", help="make no exception for the output matrix")
@@ -36,17 +40,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the file and say what it holds."""
-    with open_gguf(options.source) as checkpoint:
+    source = model_path(options.source)
+    with open_weights(source) as checkpoint:
         total = len(checkpoint)
     with progress_bar(total, unit=" tensors") as bar:
-        report = quantize_gguf(
-            options.source,
-            Path(options.destination),
-            options.type,
-            pure=options.pure,
-            overwrite=options.overwrite,
-            on_tensor=lambda name: bar.update(1),
-        )
+
+        def on_tensor(name: str) -> None:
+            bar.update(1)
+
+        if source.is_dir():
+            if options.pure:
+                raise InvalidInputError(
+                    "--pure: an encoder has no output matrix, so there is no exception to leave out"
+                )
+            report = export_bert_gguf(
+                source, options.destination, options.type, overwrite=options.overwrite, on_tensor=on_tensor
+            )
+        else:
+            report = quantize_gguf(
+                source,
+                options.destination,
+                options.type,
+                pure=options.pure,
+                overwrite=options.overwrite,
+                on_tensor=on_tensor,
+            )
     if options.json:
         print(
             json.dumps(

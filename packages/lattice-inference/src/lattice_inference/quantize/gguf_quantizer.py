@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,48 +15,18 @@ from lattice_inference.checkpoint.dtypes import DTYPES
 from lattice_inference.checkpoint.gguf import GgufFile, open_gguf
 from lattice_inference.checkpoint.gguf_writer import EncodedEntry, TensorToWrite, write_gguf
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
+from lattice_inference.quantize.destination import check_destination
+from lattice_inference.quantize.file_types import FILE_TYPES, QUANTIZATION_VERSION
+from lattice_inference.quantize.report import QuantizeReport
 from lattice_inference.quantize.rounding import QUANTIZERS, QuantizedType, quantize_rows
 
-__all__ = ["QuantizeReport", "quantize_gguf"]
-
-# The numbers of llama.cpp's enumeration llama_ftype, which general.file_type holds.
-_FILE_TYPES: Mapping[str, int] = {
-    "F32": 0,
-    "F16": 1,
-    "Q4_0": 2,
-    "Q4_1": 3,
-    "Q8_0": 7,
-    "Q5_0": 8,
-    "Q5_1": 9,
-    "BF16": 32,
-}
+__all__ = ["quantize_gguf"]
 
 # Of the tensors with two dimensions, those that are small or looked up by position; ggml's readers want them as floats.
 _KEPT = ("position_embd.weight", "token_types.weight")
 
-_QUANTIZATION_VERSION = 2
-
 # How much of a tensor that is copied is in memory at a time.
 _PIECE_BYTES = 1 << 22
-
-
-@dataclass(frozen=True)
-class QuantizeReport:
-    """What :func:`quantize_gguf` did.
-
-    Attributes:
-        path: the file that was written.
-        tensors: tensors by type, in the order of the file.
-        source_bytes: bytes of the source's tensors.
-        tensor_bytes: bytes of the tensors written.
-        file_bytes: bytes of the file written.
-    """
-
-    path: Path
-    tensors: Mapping[str, int]
-    source_bytes: int
-    tensor_bytes: int
-    file_bytes: int
 
 
 def quantize_gguf(
@@ -94,13 +63,7 @@ def quantize_gguf(
         raise InvalidInputError(f"there is no type {dtype!r} to write; there are {', '.join(QUANTIZERS)}")
     destination = Path(destination)
     with open_gguf(source) as checkpoint:
-        if destination.exists():
-            if any(destination.samefile(file.path) for file in checkpoint.files):
-                raise InvalidInputError(f"{destination}: is the source itself: write to another file")
-            if not overwrite:
-                raise InvalidInputError(f"{destination}: exists: remove it, or allow it to be replaced")
-        if not destination.parent.is_dir():
-            raise InvalidInputError(f"{destination}: the folder {destination.parent} does not exist")
+        check_destination(destination, [file.path for file in checkpoint.files], overwrite=overwrite)
         types = {name: _target(checkpoint, name, dtype, pure) for name in checkpoint.names()}
         tensors = [
             TensorToWrite(
@@ -109,16 +72,8 @@ def quantize_gguf(
             for name in types
         ]
         write_gguf(destination, _metadata(checkpoint, dtype), tensors, on_tensor=on_tensor)
-        counts: dict[str, int] = {}
-        for kind in types.values():
-            counts[kind] = counts.get(kind, 0) + 1
-        return QuantizeReport(
-            destination,
-            counts,
-            sum(checkpoint.info(name).nbytes for name in types),
-            sum(tensor.nbytes for tensor in tensors),
-            destination.stat().st_size,
-        )
+        source_bytes = sum(checkpoint.info(name).nbytes for name in types)
+    return QuantizeReport.of(destination, tensors, source_bytes)
 
 
 def _metadata(checkpoint: Checkpoint, dtype: QuantizedType) -> dict[str, object]:
@@ -129,9 +84,9 @@ def _metadata(checkpoint: Checkpoint, dtype: QuantizedType) -> dict[str, object]
     entries: dict[str, object] = {
         key: EncodedEntry(first.encoded_entry(key)) for key in checkpoint.metadata if key not in left_out
     }
-    entries["general.file_type"] = _FILE_TYPES[dtype]
+    entries["general.file_type"] = FILE_TYPES[dtype]
     if dtype in BLOCK_FORMATS:
-        entries["general.quantization_version"] = _QUANTIZATION_VERSION
+        entries["general.quantization_version"] = QUANTIZATION_VERSION
     return entries
 
 

@@ -9,7 +9,7 @@ the white space beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from lattice_inference.tokenizer.sentencepiece_file import NORMAL, SentencePiece
 from lattice_inference.tokenizer.unigram import Unigram
 from lattice_inference.tokenizer.wordpiece import WordPiece
 
-__all__ = ["gguf_tokenizer_definition", "read_gguf_tokenizer"]
+__all__ = ["gguf_tokenizer_definition", "knows_capitals", "read_gguf_tokenizer"]
 
 
 def read_gguf_tokenizer(path: Path) -> TokenizerDefinition:
@@ -235,11 +235,8 @@ def _bert(vocabulary: GgufVocabulary) -> TokenizerDefinition:
     ids = {piece: token_id for token_id, piece in enumerate(pieces)}
     if len(ids) != len(pieces):
         raise TokenizerError(f"{vocabulary.path}: tokenizer.ggml.tokens has the same piece twice")
-    lower = not any(
-        piece != piece.lower()
-        for piece, kind in zip(pieces, vocabulary.types.tolist(), strict=True)
-        if kind == NORMAL and not _is_bracketed(piece)
-    )
+    kinds = vocabulary.types.tolist()
+    lower = not knows_capitals(piece for piece, kind in zip(pieces, kinds, strict=True) if kind == NORMAL)
     return TokenizerDefinition(
         normalizer=bert_normalizer(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lower),
         pre_tokenizer=BERT_PRE_TOKENIZER,
@@ -248,6 +245,11 @@ def _bert(vocabulary: GgufVocabulary) -> TokenizerDefinition:
         decoder=WordPieceDecoder(),
         added_tokens=added,
     )
+
+
+def knows_capitals(pieces: Iterable[str]) -> bool:
+    """Whether a piece other than those in brackets has a capital letter."""
+    return any(piece != piece.lower() and not _is_bracketed(piece) for piece in pieces)
 
 
 def _piece(token: str) -> str:
