@@ -111,13 +111,14 @@ def _context(metadata: Mapping[str, object], source: str) -> tuple[int, int]:
 def _per_layer(metadata: Mapping[str, object], key: str, layers: int, source: str) -> list[int]:
     """Return a number for each layer; a file has one for all, or one each."""
     value = metadata[key]
-    numbers = value.numbers().tolist() if isinstance(value, GgufArray) else [value]
-    if not all(type(number) is int and 0 <= number <= _MAX_COUNT for number in numbers):
+    given = value.numbers().tolist() if isinstance(value, GgufArray) else [value]
+    numbers = [number for number in given if type(number) is int and 0 <= number <= _MAX_COUNT]
+    if len(numbers) != len(given):
         raise ModelConfigError(f"{source}: {key}: {value!r:.60} is not a number of heads")
     if isinstance(value, GgufArray):
         if len(numbers) < layers:
             raise ModelConfigError(f"{source}: {key}: {len(numbers)} numbers for {layers} layers")
-        return list(numbers[:layers])
+        return numbers[:layers]
     return numbers * layers
 
 

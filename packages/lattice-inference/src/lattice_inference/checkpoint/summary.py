@@ -103,6 +103,7 @@ def summarize(path: str | os.PathLike[str]) -> CheckpointSummary:
             layer = str(int(found["number"][:18])) if found else "other"
             for share in (total, by_dtype.setdefault(info.dtype, Share()), by_layer.setdefault(layer, Share())):
                 share.add(info)
+        by_layer = dict(sorted(by_layer.items(), key=lambda item: (item[0] == "other", len(item[0]), item[0])))
         return CheckpointSummary(
             path=Path(path),
             format=f"GGUF {first.version}" if isinstance(first, GgufFile) else "safetensors",

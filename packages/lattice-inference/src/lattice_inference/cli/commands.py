@@ -19,5 +19,5 @@ COMMANDS: dict[str, str] = {
     "quantize": "write a model as a GGUF file of a smaller type",
     "tokenize": "turn texts into token ids",
     "detokenize": "turn token ids back into a text",
-    "doctor": "say what would be used: CPU, threads, versions",
+    "doctor": "say what would be used, and whether a model fits into memory",
 }

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     if summary.metadata:
         print("metadata")
         for key, value in summary.metadata.items():
-            print(f"  {key:<44} {_for_people(value)}")
+            print(f"  {_printable(key):<44} {_for_people(value)}")
     _print_shares("type", summary.by_dtype, summary.total)
     if options.layers:
         _print_shares("layer", summary.by_layer, summary.total)
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         print("tensors")
         for name, info in summary.tensors.items():
             shape = " x ".join(map(str, info.shape)) or "scalar"
-            print(f"  {name:<{width}}  {info.dtype:<8} {shape:>20} {info.nbytes:>14,} bytes")
+            print(f"  {_printable(name):<{width}}  {info.dtype:<8} {shape:>20} {info.nbytes:>14,} bytes")
     return 0
 
 
@@ -78,6 +78,11 @@ def _for_people(value: object) -> str:
         more = "" if value.count <= len(value.first) else ", ..."
         return f"{value.count:,} x {value.kind}: [{_cut(', '.join(map(repr, value.first)))}{more}]"
     return _cut(repr(value) if isinstance(value, str) else str(value))
+
+
+def _printable(name: str) -> str:
+    """Return a name that a terminal does not take for commands."""
+    return name if name.isprintable() else repr(name)
 
 
 def _cut(text: str) -> str:

@@ -29,7 +29,7 @@ output matrix becomes Q8_0 unless --pure is given. The new file appears when it 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.add_argument(
-        "source", metavar="SOURCE", help="a GGUF file, one part of a split model, or a BERT encoder's directory"
+        "source", metavar="SOURCE", help="a GGUF file, one part of a split model, or a BERT encoder's directory or name"
     )
     parser.add_argument("destination", metavar="DESTINATION", help="the GGUF file to be written")
     parser.add_argument("--type", required=True, type=str.upper, choices=get_args(QuantizedType), help="what to write")

@@ -1,4 +1,4 @@
-"""A WordPiece tokenizer as the metadata of a GGUF file: the other way of :mod:`lattice_inference.tokenizer.gguf_tokenizer`."""
+"""A WordPiece tokenizer as the metadata of a GGUF file, which gguf_tokenizer.py reads."""
 
 from __future__ import annotations
 
