@@ -20,7 +20,9 @@ COMMANDS: dict[str, str] = {
     "perplexity": "measure how well a model predicts a text",
     "compare-logits": "measure how far a model's predictions are from another's",
     "bench": "measure a model's speed and memory",
+    "inspect": "say what a model's files hold",
+    "quantize": "write a model as a GGUF file of a smaller type",
     "tokenize": "turn texts into token ids",
     "detokenize": "turn token ids back into a text",
-    "doctor": "say what would be used: CPU, threads, versions",
+    "doctor": "say what would be used, and whether a model fits into memory",
 }

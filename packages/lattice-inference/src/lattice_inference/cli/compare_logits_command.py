@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     with open_model(options) as reference, open_model(options, other_name, options.other_precision) as model:
         total = reference.tokenizer.count(text)
         total = total if options.max_tokens is None else min(total, options.max_tokens)
-        with progress_bar(total, "tokens") as bar:
+        with progress_bar(total, unit="tok") as bar:
             result = compare_logits(
                 reference,
                 model,

@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     with open_model(options) as model:
         total = model.tokenizer.count(text)
         total = total if options.max_tokens is None else min(total, options.max_tokens)
-        with progress_bar(total, "tokens") as bar:
+        with progress_bar(total, unit="tok") as bar:
             result = perplexity(
                 model,
                 text,
