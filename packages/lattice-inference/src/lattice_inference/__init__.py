@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lattice_inference._version import __version__
 from lattice_inference.errors import (
+    CacheFullError,
     CheckpointError,
     ChecksumError,
     DownloadError,
@@ -30,10 +31,12 @@ from lattice_inference.errors import (
 )
 
 if TYPE_CHECKING:
+    from lattice_inference.causal_language_model import CausalLanguageModel, Extension, load_model
     from lattice_inference.cross_encoder import CrossEncoder, load_cross_encoder
     from lattice_inference.encoder import EncodedTexts, Encoder, load_encoder
     from lattice_inference.hub import ModelFiles, find_model
     from lattice_inference.runtime import NUMERICS_VERSION, cpu_info, get_num_threads, set_num_threads
+    from lattice_inference.state import CachedSequence, KvCache
     from lattice_inference.tokenizer import Encoding, Tokenizer, load_tokenizer
 
 __all__ = [
@@ -42,6 +45,11 @@ __all__ = [
     "EncodedTexts",
     "load_cross_encoder",
     "CrossEncoder",
+    "load_model",
+    "CausalLanguageModel",
+    "Extension",
+    "KvCache",
+    "CachedSequence",
     "load_tokenizer",
     "Tokenizer",
     "Encoding",
@@ -52,6 +60,7 @@ __all__ = [
     "cpu_info",
     "NUMERICS_VERSION",
     "LatticeError",
+    "CacheFullError",
     "CheckpointError",
     "ChecksumError",
     "DownloadError",
@@ -71,6 +80,11 @@ _HOMES = {
     "EncodedTexts": "encoder",
     "load_cross_encoder": "cross_encoder",
     "CrossEncoder": "cross_encoder",
+    "load_model": "causal_language_model",
+    "CausalLanguageModel": "causal_language_model",
+    "Extension": "causal_language_model",
+    "KvCache": "state",
+    "CachedSequence": "state",
     "load_tokenizer": "tokenizer",
     "Tokenizer": "tokenizer",
     "Encoding": "tokenizer",
