@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.checkpoint.computed_tensors import ComputedTensors
+from lattice_inference.checkpoint.formats import is_gguf
+from lattice_inference.checkpoint.gguf import open_gguf
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.decoder_program import DecoderProgram
@@ -22,6 +25,7 @@ from lattice_inference.hub import ModelFiles, find_model
 from lattice_inference.model_fingerprint import digest_of_files
 from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama, find_decoder_names
 from lattice_inference.models.llama_config import LlamaConfig, token_ids_of
+from lattice_inference.models.llama_gguf import read_llama_gguf
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.runtime import NUMERICS_VERSION
 from lattice_inference.state import CachedSequence, KvCache
@@ -76,7 +80,7 @@ class CausalLanguageModel:
             chat template may know more.
         generation_config: what the model's own ``generation_config.json`` says, as parsed; empty where it has none.
         source: where the files were found; see :func:`lattice_inference.hub.find_model`.
-        directory: the files.
+        directory: the files, or the GGUF file.
         precision: what the weights are kept in.
         config: sizes and choices of the network.
     """
@@ -220,10 +224,10 @@ def load_model(
     offline: bool | None = None,
     threads: int | None = None,
 ) -> CausalLanguageModel:
-    """Load a language model: Llama, Mistral or Qwen2 in Hugging Face's form.
+    """Load a language model: Llama, Mistral or Qwen2, in Hugging Face's form or from a GGUF file.
 
     Args:
-        path_or_name: a directory, or a model's name; see :func:`lattice_inference.hub.find_model`.
+        path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.hub.find_model`.
         precision: what weights are kept in: ``"float32"``, or ``"bfloat16"`` or ``"float16"``, which take half the memory.
             Sums are always float32.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
@@ -236,12 +240,17 @@ def load_model(
     """
     check_precision(precision)
     files = find_model(path_or_name, offline=offline)
-    config = LlamaConfig.from_directory(files.directory)
-    with open_checkpoint(files.directory) as checkpoint:
-        source = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: config.rope.frequencies(config.rotary_dim)})
-        program = DecoderProgram(
-            build_llama(config, find_decoder_names(checkpoint.names())), source, precision=precision, threads=threads
-        )
+    with contextlib.ExitStack() as stack:
+        if is_gguf(files.directory):
+            checkpoint = stack.enter_context(open_gguf(files.directory))
+            stored = read_llama_gguf(checkpoint)
+            config, names, frequencies = stored.config, stored.names, stored.frequencies
+        else:
+            config = LlamaConfig.from_directory(files.directory)
+            checkpoint = stack.enter_context(open_checkpoint(files.directory))
+            names, frequencies = find_decoder_names(checkpoint.names()), config.rope.frequencies(config.rotary_dim)
+        source = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: frequencies})
+        program = DecoderProgram(build_llama(config, names), source, precision=precision, threads=threads)
     return CausalLanguageModel(
         files=files,
         config=config,
