@@ -31,7 +31,9 @@ from lattice_inference.runtime import NUMERICS_VERSION
 from lattice_inference.state import CachedSequence, KvCache
 
 if TYPE_CHECKING:
+    from lattice_inference.backends.weight_sizes import WeightSize
     from lattice_inference.tokenizer import Tokenizer
+    from lattice_inference.tokenizer.chat_template import ChatTemplate
 
 __all__ = ["CacheType", "CausalLanguageModel", "Extension", "load_model"]
 
@@ -123,6 +125,38 @@ class CausalLanguageModel:
     def fingerprint(self) -> str:
         """What logits depend on, as text: the files, the precision and ``NUMERICS_VERSION``. First use reads the files."""
         return f"{digest_of_files(self.directory)}:{self.precision}:n{NUMERICS_VERSION}"
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate | None:
+        """The model's own chat template, read from its files on first use; None where it has none.
+
+        Raises:
+            TokenizerError, ModelConfigError: a file, or the template, is malformed.
+        """
+        from lattice_inference.tokenizer.chat_template_file import load_chat_template
+
+        return load_chat_template(self.directory)
+
+    @cached_property
+    def special_tokens(self) -> dict[str, str]:
+        """The texts of special tokens by their roles, ``"bos_token"``, ``"eos_token"``, ..., as the model's files name them.
+
+        Raises:
+            TokenizerError: a file is malformed.
+        """
+        from lattice_inference.tokenizer.chat_template_file import read_special_tokens
+
+        return read_special_tokens(self.directory)
+
+    @property
+    def weight_sizes(self) -> tuple[WeightSize, ...]:
+        """What each weight takes in memory."""
+        return self._program.weight_sizes
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of memory that is kept for the activations of later calls."""
+        return self._program.arena_bytes
 
     def open_cache(
         self,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from lattice_inference.backends.cpu import CpuBackend, CpuProgram, CpuState
 from lattice_inference.backends.cpu.weights import TensorSource
+from lattice_inference.backends.weight_sizes import WeightSize
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import Program
@@ -57,6 +58,16 @@ class DecoderProgram:
         self._open()
         specs = [replace(spec, dtype=dtype) for spec in self._specs]
         return self._backend.open_state(specs, page_tokens=page_tokens, pages=pages)
+
+    @property
+    def weight_sizes(self) -> tuple[WeightSize, ...]:
+        """What each weight takes."""
+        return self._open().weight_sizes
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes that are kept for the activations of later steps."""
+        return self._open().arena_bytes
 
     def close(self) -> None:
         """Give the weights back. Further runs raise InvalidInputError; closing twice is harmless."""

@@ -10,36 +10,14 @@ from typing import TYPE_CHECKING
 from lattice_inference.resident_memory import peak_resident_bytes, resident_bytes
 
 if TYPE_CHECKING:
+    from lattice_inference.backends.weight_sizes import WeightSize
     from lattice_inference.causal_language_model import CausalLanguageModel
 
-__all__ = ["MemoryReport", "WeightSize", "memory_report"]
+__all__ = ["MemoryReport", "memory_report"]
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers|blk|layer)\.(\d+)\.")
 
 OUTSIDE = "outside of layers"
-
-
-@dataclass(frozen=True)
-class WeightSize:
-    """One weight as it is kept.
-
-    Attributes:
-        name: of the tensor or tensors that it was made of.
-        dtype: what its values are kept in.
-        nbytes: what it takes, padding included.
-        mapped: whether it lies in the mapped file; else it was packed into memory of its own.
-    """
-
-    name: str
-    dtype: str
-    nbytes: int
-    mapped: bool = False
-
-    @property
-    def layer(self) -> int | None:
-        """The layer that it belongs to, ``None`` for those outside of layers."""
-        found = _LAYER.search(self.name)
-        return int(found[1]) if found else None
 
 
 @dataclass(frozen=True)
@@ -49,7 +27,7 @@ class MemoryReport:
     Attributes:
         weights: each weight.
         cache_bytes: keys and values.
-        cache_token_bytes: keys and values of one token.
+        cache_token_bytes: keys and values of one token, 0 if none are held.
         arena_bytes: kept for the activations of steps.
         resident_bytes: what the process has in RAM now, mapped files included; ``None`` where the system does not tell.
         peak_resident_bytes: the most that it ever had.
@@ -81,8 +59,11 @@ class MemoryReport:
 
     def by_layer(self) -> dict[int | None, dict[str, int]]:
         """Return the bytes by type of each layer, those outside of layers under ``None`` and first."""
-        layers = sorted({weight.layer for weight in self.weights}, key=lambda layer: -1 if layer is None else layer)
-        return {layer: self.by_dtype(w for w in self.weights if w.layer == layer) for layer in layers}
+        layers: dict[int | None, list[WeightSize]] = {}
+        for weight in self.weights:
+            layers.setdefault(_layer_of(weight.name), []).append(weight)
+        ordered = sorted(layers, key=lambda layer: -1 if layer is None else layer)
+        return {layer: self.by_dtype(layers[layer]) for layer in ordered}
 
     def as_json(self) -> dict[str, object]:
         """Return it as JSON has it."""
@@ -117,21 +98,29 @@ class MemoryReport:
         return "\n".join(lines)
 
 
-def memory_report(model: CausalLanguageModel, *, cache_bytes: int = 0) -> MemoryReport:
+def memory_report(
+    model: CausalLanguageModel, *, cache_bytes: int = 0, cache_token_bytes: int = 0
+) -> MemoryReport:
     """Return what ``model`` takes, and the process with it.
 
     Args:
         model: the model.
         cache_bytes: keys and values that its caches hold, such as :attr:`Session.cache_bytes`.
+        cache_token_bytes: keys and values of one token, such as :attr:`Session.cache_token_bytes`.
     """
     return MemoryReport(
-        weights=model.weight_sizes(),
+        weights=model.weight_sizes,
         cache_bytes=cache_bytes,
-        cache_token_bytes=model.cache_token_bytes,
+        cache_token_bytes=cache_token_bytes,
         arena_bytes=model.arena_bytes,
         resident_bytes=resident_bytes(),
         peak_resident_bytes=peak_resident_bytes(),
     )
+
+
+def _layer_of(name: str) -> int | None:
+    found = _LAYER.search(name)
+    return int(found[1]) if found else None
 
 
 def _mib(nbytes: int | None) -> str:

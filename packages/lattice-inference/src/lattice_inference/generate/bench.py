@@ -31,6 +31,7 @@ class Measurement:
         generate_speed: tokens a second, by the slope between a quarter of the tokens and all.
         first_token_seconds: from the call to the first token.
         cache_bytes: keys and values at the end.
+        cache_token_bytes: those of one token.
         threads: threads of the pool.
         repeat: runs.
     """
@@ -41,6 +42,7 @@ class Measurement:
     generate_speed: float
     first_token_seconds: float
     cache_bytes: int
+    cache_token_bytes: int
     threads: int
     repeat: int
 
@@ -92,7 +94,7 @@ def measure_generation(
                 slopes.append((len(times) - early) / (times[-1] - times[early - 1]))
                 first_times.append(times[0])
                 prompt_times.append(stream.result.prompt_seconds)
-        cache_bytes = session.cache_bytes
+        cache_bytes, cache_token_bytes = session.cache_bytes, session.cache_token_bytes
     return Measurement(
         prompt_tokens=prompt_tokens,
         generate_tokens=generate_tokens,
@@ -100,6 +102,7 @@ def measure_generation(
         generate_speed=statistics.median(slopes),
         first_token_seconds=statistics.median(first_times),
         cache_bytes=cache_bytes,
+        cache_token_bytes=cache_token_bytes,
         threads=get_num_threads(),
         repeat=repeat,
     )

@@ -15,7 +15,6 @@ from lattice_inference.generate.generation_config_file import parse_generation_c
 from lattice_inference.generate.prompt_tokens import answer_end_ids, end_token_ids, prompt_ids
 from lattice_inference.generate.result import GenerateResult
 from lattice_inference.generate.stream import GenerationStream
-from lattice_inference.tokenizer.chat_template_file import load_chat_template, read_special_tokens
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -111,9 +110,8 @@ class Session:
             if config.use_model_config
             else GenerateConfig()
         )
-        self.chat_template: ChatTemplate | None = load_chat_template(model.directory)
-        special_tokens = read_special_tokens(model.directory)
-        self.stop_token_ids = frozenset(model.eos_token_ids) | end_token_ids(self.tokenizer, special_tokens)
+        self.chat_template: ChatTemplate | None = model.chat_template
+        self.stop_token_ids = frozenset(model.eos_token_ids) | end_token_ids(self.tokenizer, model.special_tokens)
         if self.chat_template is not None:
             self.stop_token_ids |= answer_end_ids(self.tokenizer, self.chat_template)
         self._vocab_size = _known_tokens(self.tokenizer, model.vocab_size)
@@ -138,6 +136,11 @@ class Session:
     def cache_bytes(self) -> int:
         """Bytes of keys and values that this session's cache holds, forks included."""
         return self._cache.used_bytes
+
+    @property
+    def cache_token_bytes(self) -> int:
+        """Bytes of keys and values that one token takes."""
+        return self._cache.storage.page_bytes // self._cache.page_tokens
 
     def generate(
         self, prompt: Prompt, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None

@@ -83,6 +83,12 @@ class CpuProgram:
         self._arenas = ArenaPool()
         self._plan = _cpu.Plan(isa)
         lower(compiled, weights, self._plan)
+        self.weight_sizes = weights.sizes()
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of memory that is kept for the activations of later runs."""
+        return self._arenas.idle_bytes
 
     def run(
         self, batch: Batch, *, outputs: Collection[str] | None = None, state: CpuState | None = None

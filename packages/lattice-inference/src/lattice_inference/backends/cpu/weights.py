@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
+from lattice_inference.backends.weight_sizes import WeightSize
 from lattice_inference.checkpoint.dtypes import bfloat16_bits
 from lattice_inference.errors import CheckpointError
 from lattice_inference.graph.memory import ALIGNMENT
@@ -76,6 +77,19 @@ class ResidentWeights:
     def array(self, ref: WeightRef) -> StoredArray:
         """Return a weight that is not packed."""
         return self._arrays[ref]
+
+    def form(self, ref: WeightRef) -> str:
+        """Return what a weight is kept in."""
+        return "float32" if ref.use == "vector" else self.precision
+
+    def sizes(self) -> tuple[WeightSize, ...]:
+        """Return what each weight takes; two that share one form count once."""
+        starts = sorted(set(self._panels.values()))
+        ends = dict(zip(starts, [*starts[1:], self.memory.nbytes], strict=True))
+        owners = {start: ref for ref, start in reversed(self._panels.items())}
+        kept = [(ref, ends[start] - start) for start, ref in sorted(owners.items())]
+        kept += [(ref, array.nbytes) for ref, array in self._arrays.items()]
+        return tuple(WeightSize(" + ".join(ref.sources), self.form(ref), nbytes) for ref, nbytes in kept)
 
 
 def narrow(weight: Float32Array, precision: Precision, name: str) -> StoredArray:
