@@ -24,6 +24,7 @@ from lattice_inference.generate.session import Session
 
 from ..generate.tiny_model import BOS, END, EOS, VOCAB, chain, write_drawn_model, write_told_model
 
+WINDOWS = ["--window", "32", "--stride", "16"]
 TEXT = "It was the best of times, it was the worst of times. 日本 😀"
 
 
@@ -272,7 +273,7 @@ class TestEvaluation:
         return str(path)
 
     def test_perplexity_is_that_of_the_api(self, lattice, drawn, file):
-        arguments = ["--window", "32", "--stride", "16", "--max-tokens", "50", file]
+        arguments = [*WINDOWS, "--max-tokens", "50", file]
         status, out, err = lattice("perplexity", "--model", drawn, "--json", *arguments)
         with load_model(drawn) as model:
             expected = perplexity(model, TEXT, window=32, stride=16, max_tokens=50)
@@ -283,12 +284,12 @@ class TestEvaluation:
         assert out == f"perplexity {expected.perplexity:.4f} ({expected.nll:.6f} nats a token) over 49 tokens\n"
 
     def test_a_text_can_be_cut_by_characters(self, lattice, drawn, file):
-        _, out, _ = lattice("perplexity", "--model", drawn, "--json", "--max-characters", "20", file)
+        _, out, _ = lattice("perplexity", "--model", drawn, "--json", *WINDOWS, "--max-characters", "20", file)
         assert json.loads(out)["tokens"] == 19
 
     def test_a_comparison_is_that_of_the_api(self, lattice, drawn, file, tmp_path):
         other = str(write_drawn_model(tmp_path / "other", seed=1))
-        arguments = ["compare-logits", "--model", drawn, "--other", other, "--window", "32", "--stride", "16"]
+        arguments = ["compare-logits", "--model", drawn, "--other", other, *WINDOWS]
         _, out, _ = lattice(*arguments, "--json", file)
         with load_model(drawn) as reference, load_model(other) as model:
             expected = compare_logits(reference, model, TEXT, window=32, stride=16)
@@ -298,7 +299,8 @@ class TestEvaluation:
         assert "% of positions" in lattice(*arguments, file)[1]
 
     def test_precisions_of_one_model_compare(self, lattice, drawn, file):
-        _, out, _ = lattice("compare-logits", "--model", drawn, "--other-precision", "bfloat16", "--window", "64", "--json", file)
+        arguments = ["--model", drawn, "--other-precision", "bfloat16", *WINDOWS, "--json"]
+        _, out, _ = lattice("compare-logits", *arguments, file)
         assert 0 < json.loads(out)["mean_kl"] < 0.05
         status, _, err = lattice("compare-logits", "--model", drawn, file)
         assert status == 2

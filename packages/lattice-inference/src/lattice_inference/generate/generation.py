@@ -169,13 +169,17 @@ def advance(
             left -= count
         is_last = count == len(generation.pending)
         extensions.append(Extension(generation.sequence, generation.pending[:count], "last" if is_last else "none"))
-        takers.append((index, generation, count, is_last))
+        takers.append((index, generation, is_last))
     if not extensions:
         return pieces
-    logits = model.forward(extensions)
+    before = [generation.sequence.length for _, generation, _ in takers]
+    try:
+        logits = model.forward(extensions)
+    finally:  # an interrupt may come before or after the tokens are held, and leaves either
+        for (_, generation, _), length in zip(takers, before, strict=True):
+            del generation.pending[: generation.sequence.length - length]
     row = 0
-    for index, generation, count, is_last in takers:
-        del generation.pending[:count]
+    for index, generation, is_last in takers:
         if is_last:
             pieces[index] += generation.take(logits[row])
             row += 1

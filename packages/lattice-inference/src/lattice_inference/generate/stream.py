@@ -44,9 +44,13 @@ class GenerationStream(Iterator[StreamPiece]):
                     raise StopIteration
                 try:
                     (pieces,) = advance(self._model, [self._generation], self._chunk_tokens)
-                except BaseException:
+                except Exception:
                     self._generation.cancel()
                     self._tell(None)
+                    raise
+                except BaseException:  # an interrupt: what there is of the text stays
+                    self._generation.cancel()
+                    self._tell(self._generation.result())
                     raise
                 self._ready.extend(pieces)
             return self._ready.popleft()
