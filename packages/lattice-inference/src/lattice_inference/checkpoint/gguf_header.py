@@ -389,6 +389,8 @@ class _TensorEntry:
 
 def _parse_tensor(reader: _Reader) -> _TensorEntry:
     name = reader.text("a tensor's name", MAX_NAME_BYTES)
+    if not name:
+        raise reader.error("has a tensor without a name")
     rank = reader.unsigned(4, f"the rank of tensor {name!r:.200}")
     if rank > MAX_DIMENSIONS:
         raise reader.error(f"tensor {name!r:.200} has {rank:,} dimensions, and at most {MAX_DIMENSIONS} are read")
