@@ -27,6 +27,7 @@ class Clock(datetime.datetime):
 
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> Clock:
+        """Return the moment at which it stands."""
         return cls(NOW.year, NOW.month, NOW.day, NOW.hour, NOW.minute)
 
 

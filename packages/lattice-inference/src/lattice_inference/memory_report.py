@@ -98,9 +98,7 @@ class MemoryReport:
         return "\n".join(lines)
 
 
-def memory_report(
-    model: CausalLanguageModel, *, cache_bytes: int = 0, cache_token_bytes: int = 0
-) -> MemoryReport:
+def memory_report(model: CausalLanguageModel, *, cache_bytes: int = 0, cache_token_bytes: int = 0) -> MemoryReport:
     """Return what ``model`` takes, and the process with it.
 
     Args:

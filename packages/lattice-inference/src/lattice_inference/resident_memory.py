@@ -6,14 +6,15 @@ import sys
 
 __all__ = ["peak_resident_bytes", "resident_bytes"]
 
+_PLATFORM: str = sys.platform
 _TASK_INFO = 18  # PROC_PIDTASKINFO of <sys/proc_info.h>
 
 
 def resident_bytes() -> int | None:
     """Return the resident set size in bytes, mapped files included; ``None`` where the system does not tell."""
-    if sys.platform == "linux":
+    if _PLATFORM == "linux":
         return _from_status("VmRSS")
-    if sys.platform == "darwin":
+    if _PLATFORM == "darwin":
         return _from_proc_pidinfo()
     return None
 
@@ -25,7 +26,7 @@ def peak_resident_bytes() -> int | None:
     except ImportError:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
+    return peak if _PLATFORM == "darwin" else 1024 * peak
 
 
 def _from_status(field: str) -> int | None:

@@ -21,8 +21,7 @@ from lattice_inference.generate.compare_logits import compare_logits
 from lattice_inference.generate.config import GenerateConfig
 from lattice_inference.generate.perplexity import perplexity
 from lattice_inference.generate.session import Session
-
-from ..generate.tiny_model import BOS, END, EOS, VOCAB, chain, write_drawn_model, write_told_model
+from tiny_decoders import BOS, END, EOS, VOCAB, chain, write_drawn_model, write_told_model
 
 WINDOWS = ["--window", "32", "--stride", "16"]
 TEXT = "It was the best of times, it was the worst of times. 日本 😀"
@@ -77,7 +76,9 @@ class TestGenerate:
         assert lattice("generate", "--model", chatting, "--temperature", "0", "Y") == (0, "es, 😀.\n", "")
 
     def test_json_is_one_object(self, lattice, chatting):
-        status, out, err = lattice("generate", "--model", chatting, "--temperature", "0", "--json", "--logprobs", "2", "Y")
+        status, out, err = lattice(
+            "generate", "--model", chatting, "--temperature", "0", "--json", "--logprobs", "2", "Y"
+        )
         result = json.loads(out)
         assert (status, err, out.count("\n")) == (0, "", 1)
         assert (result["text"], result["finish_reason"], result["stop_token_id"]) == ("es, 😀.", "stop_token", END)
@@ -200,7 +201,8 @@ class TestChat:
         assert [path.name for path in tmp_path.iterdir()] == ["saved.json"]
 
     @pytest.mark.parametrize(
-        "line", ["/nothing", "/set heat 1", "/set temperature -1", "/undo", "/save", "/load /nowhere", "/save /no/where"]
+        "line",
+        ["/nothing", "/set heat 1", "/set temperature -1", "/undo", "/save", "/load /nowhere", "/save /no/where"],
     )
     def test_a_command_that_cannot_be_is_told(self, lattice, chatting, typed, line):
         typed(line + "\n")
@@ -295,7 +297,10 @@ class TestEvaluation:
             expected = compare_logits(reference, model, TEXT, window=32, stride=16)
         told = json.loads(out)
         assert (told["agreement"], told["mean_kl"]) == (expected.agreement, expected.mean_kl)
-        assert (told["reference_perplexity"], told["perplexity"]) == (expected.reference_perplexity, expected.perplexity)
+        assert (told["reference_perplexity"], told["perplexity"]) == (
+            expected.reference_perplexity,
+            expected.perplexity,
+        )
         assert "% of positions" in lattice(*arguments, file)[1]
 
     def test_precisions_of_one_model_compare(self, lattice, drawn, file):

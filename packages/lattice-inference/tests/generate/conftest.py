@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lattice_inference import load_model
-
-from .tiny_model import BOS, END, EOS, chain, write_drawn_model, write_told_model
+from tiny_decoders import BOS, END, EOS, chain, write_drawn_model, write_told_model
 
 
 @pytest.fixture(scope="session")

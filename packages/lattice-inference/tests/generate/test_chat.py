@@ -10,8 +10,7 @@ from lattice_inference.generate.chat import Chat
 from lattice_inference.generate.config import GenerateConfig
 from lattice_inference.generate.session import Session
 from lattice_inference.tokenizer.chat_template import ChatTemplate
-
-from .tiny_model import ASSISTANT, BOS, END, USER, write_drawn_model
+from tiny_decoders import ASSISTANT, BOS, END, USER, write_drawn_model
 
 GREEDY = GenerateConfig.greedy(40)
 
@@ -109,5 +108,8 @@ def test_a_system_message_that_the_template_leaves_out_is_refused(session):
 
 
 def test_a_model_without_a_template_does_not_chat(tmp_path):
-    with load_model(write_drawn_model(tmp_path, template=None)) as model, pytest.raises(UnsupportedError, match="template"):
+    with (
+        load_model(write_drawn_model(tmp_path, template=None)) as model,
+        pytest.raises(UnsupportedError, match="template"),
+    ):
         Chat(Session(model))

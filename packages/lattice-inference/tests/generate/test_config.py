@@ -60,7 +60,9 @@ def test_a_way_of_generating_that_is_not_built_is_refused(tmp_path, values):
         write(tmp_path, **values)
 
 
-@pytest.mark.parametrize("values", [{"temperature": "hot"}, {"top_p": 2}, {"eos_token_id": "x"}, {"eos_token_id": [-1]}])
+@pytest.mark.parametrize(
+    "values", [{"temperature": "hot"}, {"top_p": 2}, {"eos_token_id": "x"}, {"eos_token_id": [-1]}]
+)
 def test_a_malformed_file_is_refused_by_its_name(tmp_path, values):
     with pytest.raises(ModelConfigError, match=r"generation_config\.json"):
         write(tmp_path, **values)
@@ -113,7 +115,9 @@ def test_a_value_out_of_range_is_refused_by_its_name(values):
 def test_numpy_numbers_are_numbers():
     import numpy as np
 
-    config = GenerateConfig(max_new_tokens=np.int64(3), temperature=np.float32(0.5), stop_token_ids=np.arange(2).tolist())
+    config = GenerateConfig(
+        max_new_tokens=np.int64(3), temperature=np.float32(0.5), stop_token_ids=np.arange(2).tolist()
+    )
     assert config.resolve().max_new_tokens == 3
     assert config.resolve().sampling.temperature == 0.5
 
@@ -124,4 +128,6 @@ def test_a_seed_left_out_is_drawn_anew():
 
 
 def test_stop_tokens_can_be_ignored():
-    assert GenerateConfig(ignore_stop_tokens=True, stop_token_ids=[1]).resolve(stop_token_ids=[2]).stop_token_ids == set()
+    assert (
+        GenerateConfig(ignore_stop_tokens=True, stop_token_ids=[1]).resolve(stop_token_ids=[2]).stop_token_ids == set()
+    )

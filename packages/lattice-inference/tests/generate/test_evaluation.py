@@ -13,8 +13,7 @@ from lattice_inference.generate import windows
 from lattice_inference.generate.compare_logits import compare_logits
 from lattice_inference.generate.perplexity import perplexity
 from lattice_inference.generate.windows import Window, windows_of
-
-from .tiny_model import VOCAB, write_drawn_model, write_told_model
+from tiny_decoders import VOCAB, write_drawn_model, write_told_model
 
 TEXT = "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness."
 

@@ -41,9 +41,7 @@ def run(options: argparse.Namespace) -> int:
             repeat=options.repeat,
             config=session_config(options),
         )
-        report = memory_report(
-            model, cache_bytes=measured.cache_bytes, cache_token_bytes=measured.cache_token_bytes
-        )
+        report = memory_report(model, cache_bytes=measured.cache_bytes, cache_token_bytes=measured.cache_token_bytes)
     if options.json:
         print(json.dumps({"model": options.model, "speed": measured.as_json(), "memory": report.as_json()}))
     else:

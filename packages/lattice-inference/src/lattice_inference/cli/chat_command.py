@@ -49,7 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_loading(parser)
     parser.add_argument("--system", metavar="TEXT", help="what the model is told before the conversation")
     parser.add_argument(
-        "--variable", action="append", metavar="NAME=VALUE", help="a variable of the chat template; VALUE is JSON or a text"
+        "--variable",
+        action="append",
+        metavar="NAME=VALUE",
+        help="a variable of the chat template; VALUE is JSON or a text",
     )
     add_context(parser)
     add_generation(parser)
@@ -108,7 +111,9 @@ def _lines(talks: bool) -> Iterator[str]:
             try:
                 line = raw.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise InvalidInputError(f"standard input is not UTF-8 (byte 0x{raw[error.start]:02x}): convert it") from None
+                raise InvalidInputError(
+                    f"standard input is not UTF-8 (byte 0x{raw[error.start]:02x}): convert it"
+                ) from None
             if line.strip():
                 yield line
         return

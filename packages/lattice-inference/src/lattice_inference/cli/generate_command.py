@@ -44,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_context(parser)
     add_generation(parser)
     parser.add_argument("--stream", action="store_true", help="with --json: one object a token, the result at last")
-    parser.add_argument("--logprobs", type=int, metavar="N", help="with --json: each token's log-probability and the N best")
+    parser.add_argument(
+        "--logprobs", type=int, metavar="N", help="with --json: each token's log-probability and the N best"
+    )
     parser.add_argument("--verbose", action="store_true", help="tell the speed on standard error")
 
 

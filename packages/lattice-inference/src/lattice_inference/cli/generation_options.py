@@ -31,7 +31,10 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
     """Add what says which model is loaded, and how."""
     add_model(parser)
     parser.add_argument(
-        "--precision", choices=get_args(Precision), default="float32", help="what weights are kept in (default: float32)"
+        "--precision",
+        choices=get_args(Precision),
+        default="float32",
+        help="what weights are kept in (default: float32)",
     )
     add_threads(parser)
     add_json(parser)
@@ -43,7 +46,10 @@ def add_context(parser: argparse.ArgumentParser) -> None:
         "--context", type=int, metavar="N", help="longest context, prompt and answer together (default: the model's)"
     )
     parser.add_argument(
-        "--cache-type", choices=CACHE_TYPES, default="float16", help="what keys and values are kept in (default: float16)"
+        "--cache-type",
+        choices=CACHE_TYPES,
+        default="float16",
+        help="what keys and values are kept in (default: float16)",
     )
 
 
@@ -57,8 +63,12 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--top-k", type=int, metavar="N", help="keep the N most probable tokens; 0: all (50)")
     group.add_argument("--top-p", type=float, metavar="F", help="keep the most probable that reach this together (0.9)")
     group.add_argument("--min-p", type=float, metavar="F", help="drop those below this share of the most probable (0)")
-    group.add_argument("--typical-p", type=float, metavar="F", help="keep the most typical that reach this together (1)")
-    group.add_argument("--repetition-penalty", type=float, metavar="F", help="for tokens that stand in the context (1.1)")
+    group.add_argument(
+        "--typical-p", type=float, metavar="F", help="keep the most typical that reach this together (1)"
+    )
+    group.add_argument(
+        "--repetition-penalty", type=float, metavar="F", help="for tokens that stand in the context (1.1)"
+    )
     group.add_argument("--presence-penalty", type=float, metavar="F", help="for tokens that were generated (0)")
     group.add_argument("--frequency-penalty", type=float, metavar="F", help="each time a token was generated (0)")
     group.add_argument("--seed", type=int, metavar="N", help="of the draws (default: another one each time)")
@@ -100,7 +110,9 @@ def session_config(options: argparse.Namespace) -> SessionConfig:
     return SessionConfig(max_tokens=options.context, cache_dtype=options.cache_type)
 
 
-def open_model(options: argparse.Namespace, name: str | None = None, precision: Precision | None = None) -> CausalLanguageModel:
+def open_model(
+    options: argparse.Namespace, name: str | None = None, precision: Precision | None = None
+) -> CausalLanguageModel:
     """Load the options' model, or another one with the same other options.
 
     Raises:

@@ -46,9 +46,11 @@ def generate_batch(
     claimed: dict[int, int] = {}
     results: dict[int, GenerateResult] = {}
     page = cache.page_tokens
-    room = cache.capacity - -(-cache.used_bytes // cache.storage.page_bytes) * page + cache.remembered_bytes // (
-        cache.storage.page_bytes
-    ) * page
+    room = (
+        cache.capacity
+        - -(-cache.used_bytes // cache.storage.page_bytes) * page
+        + cache.remembered_bytes // (cache.storage.page_bytes) * page
+    )
     try:
         while waiting or active:
             while waiting:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
@@ -119,9 +119,7 @@ class GenerateConfig:
 
     def filled_from(self, other: GenerateConfig) -> GenerateConfig:
         """Return this configuration with what it leaves out taken from ``other``; ``stop_token_ids`` are united."""
-        left_out = {
-            item.name: getattr(other, item.name) for item in fields(self) if getattr(self, item.name) is None
-        }
+        left_out = {item.name: getattr(other, item.name) for item in fields(self) if getattr(self, item.name) is None}
         ids = frozenset(self.stop_token_ids or ()) | frozenset(other.stop_token_ids or ())
         return replace(self, **{**left_out, "stop_token_ids": ids})
 
@@ -149,7 +147,7 @@ class GenerateConfig:
                 frequency_penalty=float(config.frequency_penalty or 0),
                 logit_bias=dict(config.logit_bias or {}),
             ),
-            seed=secrets.randbits(64) if config.seed is None else config.seed,
+            seed=int.from_bytes(os.urandom(8)) if config.seed is None else config.seed,
             stop=checked_texts(config.stop or ()),
             stop_token_ids=frozenset() if config.ignore_stop_tokens else stops,
             logprobs=config.logprobs,

@@ -147,9 +147,7 @@ class Generation:
         return StreamPiece(text) if text else None
 
 
-def advance(
-    model: CausalLanguageModel, generations: Sequence[Generation], most_tokens: int
-) -> list[list[StreamPiece]]:
+def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_tokens: int) -> list[list[StreamPiece]]:
     """Run one step of generations that have not ended, together, and return what it brought to each.
 
     Each token to follow generated ones takes part; prompts share what is left of ``most_tokens``, in their order, so a step

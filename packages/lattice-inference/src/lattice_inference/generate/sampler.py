@@ -182,4 +182,6 @@ def _draw(weights: npt.NDArray[np.float64], fraction: float) -> int:
 def _check_below(ids: npt.NDArray[np.intp], vocab_size: int, where: str) -> None:
     if ids.size and not (ids.min() >= 0 and ids.max() < vocab_size):
         wrong = int(ids.min() if ids.min() < 0 else ids.max())
-        raise InvalidInputError(f"{where} holds the token id {wrong:,}; the model's ids go from 0 to {vocab_size - 1:,}")
+        raise InvalidInputError(
+            f"{where} holds the token id {wrong:,}; the model's ids go from 0 to {vocab_size - 1:,}"
+        )

@@ -104,7 +104,9 @@ class Session:
         self.config = config = SessionConfig() if config is None else config
         self.max_tokens = model.context_length if config.max_tokens is None else config.max_tokens
         if self.max_tokens > model.context_length:
-            raise InvalidInputError(f"max_tokens is {self.max_tokens:,}; the model takes {model.context_length:,} tokens")
+            raise InvalidInputError(
+                f"max_tokens is {self.max_tokens:,}; the model takes {model.context_length:,} tokens"
+            )
         self._model_config = (
             parse_generation_config(model.generation_config, f"{model.directory}/generation_config.json")
             if config.use_model_config
@@ -346,8 +348,10 @@ class Session:
         self._pending = context[common:]
 
     def _ends_in_text(self, context: list[int]) -> bool:
-        return bool(context) and self.tokenizer.id_to_token(context[-1]) is not None and (
-            self.tokenizer.token_of(context[-1], skip_special_tokens=True) is not None
+        return (
+            bool(context)
+            and self.tokenizer.id_to_token(context[-1]) is not None
+            and (self.tokenizer.token_of(context[-1], skip_special_tokens=True) is not None)
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -59,6 +58,8 @@ class GenerationStream(Iterator[StreamPiece]):
         return self
 
     async def __anext__(self) -> StreamPiece:
+        import asyncio
+
         piece = await asyncio.to_thread(next, self, None)
         if piece is None:
             raise StopAsyncIteration

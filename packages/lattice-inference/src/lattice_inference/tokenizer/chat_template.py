@@ -100,7 +100,7 @@ class ChatTemplate:
         values["strftime_now"] = clock.strftime
         token = _loops_left.set([MOST_LOOPS])
         try:
-            text = _compile(source).render(values)
+            text: str = _compile(source).render(values)
         except Exception as error:
             raise InvalidInputError(f"the model's chat template cannot render these messages: {error}") from error
         finally:
@@ -204,7 +204,7 @@ def _environment() -> Any:
     from jinja2.parser import Parser
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    class Generation(Extension):
+    class Generation(Extension):  # type: ignore[misc]
         """The block ``generation``, which marks answers for training: here just its content."""
 
         tags = {"generation"}  # noqa: RUF012 -- Jinja's own attribute, read once a class
@@ -213,14 +213,14 @@ def _environment() -> Any:
             line = next(parser.stream).lineno
             return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
-    class Environment(ImmutableSandboxedEnvironment):
+    class Environment(ImmutableSandboxedEnvironment):  # type: ignore[misc]
         """The sandbox, with products bounded too."""
 
         intercepted_binops = frozenset(["*", "**"])
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             sizes = [abs(item) if isinstance(item, (int, float)) else len(item) for item in (left, right)]
-            if operator == "**" and max(sizes) > 2**10 or operator == "*" and sizes[0] * sizes[1] > _LARGEST_PRODUCT:
+            if (operator == "**" and max(sizes) > 2**10) or (operator == "*" and sizes[0] * sizes[1] > _LARGEST_PRODUCT):
                 raise RuntimeError(f"the result of its {operator} is too large")
             return super().call_binop(context, operator, left, right)
 
@@ -246,7 +246,9 @@ def _compile(source: str) -> Template:
             loop.iter = nodes.Filter(loop.iter, "lattice_bounded", [], [], None, None, lineno=loop.lineno)
         template: Template = environment.from_string(tree)
     except TemplateSyntaxError as error:
-        raise ModelConfigError(f"the chat template is not valid Jinja: {error.message} (line {error.lineno})") from error
+        raise ModelConfigError(
+            f"the chat template is not valid Jinja: {error.message} (line {error.lineno})"
+        ) from error
     except RecursionError:
         raise ModelConfigError("the chat template is nested too deeply") from None
     return template

@@ -6,6 +6,7 @@ its own, and its head turns that direction into the logits of a table's row.
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -164,4 +165,4 @@ def chain(text: str | bytes, *ends: int) -> dict[int, int]:
     """The table that makes the bytes of ``text`` follow each other, then the tokens ``ends``; no byte may come twice."""
     ids = [*(text.encode() if isinstance(text, str) else text), *ends]
     assert len(set(ids)) == len(ids), "a token has one successor"
-    return dict(zip(ids, ids[1:], strict=False))
+    return dict(itertools.pairwise(ids))
