@@ -147,7 +147,9 @@ def _rope(fields: ConfigFields, at: str, context: int) -> RopeScaling:
         return RopeScaling(base)
     known: dict[str, Literal["linear", "yarn"]] = {"linear": "linear", "yarn": "yarn"}
     if kind not in known:
-        raise UnsupportedError(f"{fields.source}: {at}rope.scaling.type is {kind!r:.60}; built are none, linear and yarn")
+        raise UnsupportedError(
+            f"{fields.source}: {at}rope.scaling.type is {kind!r:.60}; built are none, linear and yarn"
+        )
     plain = RopeScaling(
         base,
         known[kind],
