@@ -1,8 +1,8 @@
 """Makes what transformers computes from small decoders of every kind that is built, with drawn weights.
 
-The weights are not stored but drawn from their names; see packages/lattice-inference/tests/models/drawn_checkpoints.py. Writes
-tests/data/decoders: configurations and token ids (cases.json), and the logits of some rows (outputs.npz). ``--check`` makes
-them again and compares. Needs torch and transformers.
+The weights and token ids are not stored but drawn from names; see packages/lattice-inference/tests/models/drawn_checkpoints.py.
+Writes tests/data/decoders: configurations (cases.json), and the logits of some rows (outputs.npz). ``--check`` makes them
+again and compares. Needs torch and transformers.
 """
 
 from __future__ import annotations

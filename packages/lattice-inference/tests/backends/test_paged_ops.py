@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -224,7 +225,7 @@ def test_paged_attention_over_several_segments_of_keys(isa, window, page_tokens)
     sequences.inputs["k"][:512] *= 2  # the running maximum moves between segments
     sequences.ready = sequences.backend.compile(sequences.program, Tensors(sequences.inputs))
     bounds = [0, 500, 511, 512, 513, 1020, 1028, 1299, 1300]
-    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for begin, end in itertools.pairwise(bounds):
         got, want = sequences.run(sequences.batch([0], [begin], [end]))
         assert np.abs(got - want).max() <= 1e-5, (begin, end)
 

@@ -1,7 +1,7 @@
 """Llama, Mistral and Qwen2 in GGUF files: llama.cpp's keys for what :mod:`lattice_inference.models.llama` builds.
 
-Mistral is there as ``llama`` with a window. Files of architecture ``llama`` have the rows of queries and keys in another order
-than transformers: pairs that turn together are neighbours. Those of ``qwen2`` are as they were.
+Mistral is there as ``llama`` with a window. Files of architecture ``llama`` have the rows of queries and keys in another
+order than transformers: pairs that turn together are neighbours. Those of ``qwen2`` are as they were.
 """
 
 from __future__ import annotations
