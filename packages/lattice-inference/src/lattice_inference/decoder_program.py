@@ -136,8 +136,8 @@ class DecoderProgram:
         except NonFiniteError as error:
             bad = tuple(int(result_rows[row]) for row in error.rows)
             raise NonFiniteError(
-                f"the logits of row {bad[0]} hold NaN or infinity: the weights are damaged, or a float16 cache overflowed (open "
-                "one with dtype='bfloat16')",
+                f"the logits of row {bad[0]} hold NaN or infinity: the weights are damaged, or a float16 cache overflowed "
+                "(open one with dtype='bfloat16')",
                 bad,
             ) from error
 

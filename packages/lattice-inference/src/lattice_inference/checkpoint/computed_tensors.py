@@ -14,7 +14,7 @@ __all__ = ["ComputedTensors"]
 
 
 class ComputedTensors:
-    """The tensors of ``checkpoint``, and those of ``computed`` by their names. Closing the checkpoint is its opener's business.
+    """The tensors of ``checkpoint``, and those of ``computed``. Closing the checkpoint is its opener's business.
 
     Args:
         checkpoint: the open checkpoint.

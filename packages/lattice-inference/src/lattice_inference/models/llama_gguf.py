@@ -1,7 +1,7 @@
 """Llama, Mistral and Qwen2 in GGUF files: llama.cpp's keys for what :mod:`lattice_inference.models.llama` builds.
 
-Mistral is there as ``llama`` with a window. Files of architecture ``llama`` have the rows of queries and keys in another order
-than transformers: pairs that turn together are neighbours. Those of ``qwen2`` are as they were.
+Mistral is there as ``llama`` with a window. Files of architecture ``llama`` have the rows of queries and keys in another
+order than transformers: pairs that turn together are neighbours. Those of ``qwen2`` are as they were.
 """
 
 from __future__ import annotations
@@ -147,7 +147,9 @@ def _rope(fields: ConfigFields, at: str, context: int) -> RopeScaling:
         return RopeScaling(base)
     known: dict[str, Literal["linear", "yarn"]] = {"linear": "linear", "yarn": "yarn"}
     if kind not in known:
-        raise UnsupportedError(f"{fields.source}: {at}rope.scaling.type is {kind!r:.60}; built are none, linear and yarn")
+        raise UnsupportedError(
+            f"{fields.source}: {at}rope.scaling.type is {kind!r:.60}; built are none, linear and yarn"
+        )
     plain = RopeScaling(
         base,
         known[kind],

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.checkpoint.model_file import open_model_file
 from lattice_inference.errors import CheckpointError
 from lattice_inference.state.page_storage import PageStorage
@@ -54,28 +55,13 @@ def write_prefix(
     """Write ``token_ids`` and the pages that hold them; the file appears whole or not at all."""
     used = -(-len(token_ids) // storage.page_tokens)
     header = json.dumps({**_form(storage, identity), "tokens": len(token_ids)}).encode()
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            digest = hashlib.sha256()
-            parts: Iterator[bytes] = iter(
-                (_MAGIC, len(header).to_bytes(8, "little"), header, np.asarray(token_ids, "<i4").tobytes())
-            )
-            for part in parts:
-                digest.update(part)
-                file.write(part)
-            for page in pages[:used]:
-                content = storage.export(page)
-                digest.update(content)
-                file.write(content)
-            file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    start = (_MAGIC, len(header).to_bytes(8, "little"), header, np.asarray(token_ids, "<i4").tobytes())
+    digest = hashlib.sha256()
+    with atomic_file(path) as file:
+        for part in itertools.chain(start, map(storage.export, pages[:used])):
+            digest.update(part)
+            file.write(part)
+        file.write(digest.digest())
 
 
 @contextlib.contextmanager
@@ -135,8 +121,8 @@ def _tokens(header: bytes, path: Path, storage: PageStorage, identity: str) -> i
     for name, here in _form(storage, identity).items():
         if stated.get(name) != here:
             raise CheckpointError(
-                f"{path}: it was saved with {name} {stated.get(name)!r:.200}, and this cache has {here!r:.200}: open a cache "
-                "of the same form, or run the prompt again"
+                f"{path}: it was saved with {name} {stated.get(name)!r:.200}, and here it is {here!r:.200}: open a cache of "
+                "the same form, or run the prompt again"
             )
     if type(tokens) is not int or not 0 <= tokens <= storage.pages * storage.page_tokens:
         raise CheckpointError(

@@ -96,7 +96,8 @@ class PrefixTree:
             self._remove(next(iter(self._order.values())))
 
     def _remove(self, node: _Node) -> None:
-        assert node.parent is not None and not node.children
+        assert node.parent is not None
+        assert not node.children
         del node.parent.children[node.tokens]
         del self._order[id(node)]
         self._pool.release([node.page])
