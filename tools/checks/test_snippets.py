@@ -18,6 +18,7 @@ TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for
 SNIPPETS = {name: "".join(block.code for block in blocks_of(text) if block.runs) for name, text in TEXTS.items()}
 RUNNER = Path(__file__).with_name("snippets.py")
 MODEL = re.compile("minilm", re.IGNORECASE)
+DECODER = "models/smollm2.gguf"
 
 
 def is_local(command: str) -> bool:
@@ -30,7 +31,7 @@ COMMANDS = [(f"{name}:{line}", command) for name, text in TEXTS.items() for line
 
 def cases(table: dict[str, str]) -> list[object]:
     return [
-        pytest.param(name, id=name, marks=pytest.mark.model if MODEL.search(code) else ())
+        pytest.param(name, id=name, marks=pytest.mark.model if MODEL.search(code) or DECODER in code else ())
         for name, code in table.items()
     ]
 
@@ -41,6 +42,8 @@ def test_snippets_of_the_page_run(page, request, snippet_folder, snippet_environ
         models = snippet_folder / "models"
         models.mkdir(exist_ok=True)
         (models / "all-MiniLM-L6-v2").symlink_to(request.getfixturevalue("minilm_directory"))
+    if DECODER in SNIPPETS[page]:
+        (snippet_folder / DECODER).symlink_to(request.getfixturevalue("smollm2"))
     done = subprocess.run(
         [sys.executable, "-W", "error", str(RUNNER), str(ROOT / page)],
         cwd=snippet_folder,
