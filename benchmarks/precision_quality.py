@@ -96,7 +96,9 @@ def misses(record: Mapping[str, Any]) -> list[str]:
     for sample in record["samples"]:
         above = bound["above"].get(sample["precision"], 0.0) + bound["tolerance"]
         if sample["tokens"] == bound["tokens"] and not sample["perplexity"] <= bound["perplexity"] + above:
-            found.append(f"{sample['precision']}: perplexity {sample['perplexity']:.3f}, {bound['perplexity']} + {above:.2f}")
+            found.append(
+                f"{sample['precision']}: perplexity {sample['perplexity']:.3f}, {bound['perplexity']} + {above:.2f}"
+            )
     return found
 
 

@@ -13,7 +13,13 @@ import precision_quality
 import quality
 from harness.record import describe_run
 
-SCRIPTS = {"embed": embed, "footprint": footprint, "peak": peak, "precision_quality": precision_quality, "quality": quality}
+SCRIPTS = {
+    "embed": embed,
+    "footprint": footprint,
+    "peak": peak,
+    "precision_quality": precision_quality,
+    "quality": quality,
+}
 
 
 def embed_record(**milliseconds: float) -> dict[str, Any]:

