@@ -14,7 +14,7 @@ from lattice_inference.errors import InvalidInputError, NonFiniteError, TextTooL
 from lattice_inference.generate.config import GenerateConfig
 from lattice_inference.generate.result import FinishReason
 from lattice_inference.generate.session import Session, SessionConfig
-from tiny_decoders import BOS, END, EOS, THINK, USER, VOCAB, chain, write_drawn_model, write_told_model
+from tiny_decoders import BOS, END, EOS, SENTENCE, THINK, USER, VOCAB, chain, write_drawn_model, write_told_model
 
 GREEDY = GenerateConfig.greedy(40)
 DRAWN = GenerateConfig(max_new_tokens=24, temperature=1.0, seed=11, ignore_stop_tokens=True)
@@ -65,7 +65,10 @@ class TestText:
     def test_a_token_that_is_not_special_is_shown(self, told_model):  # D3
         assert Session(told_model("a", THINK, EOS)).generate("a", GREEDY).text == "<think>"
 
-    def test_special_tokens_and_ids_without_a_token_have_no_text(self, tmp_path):  # D5
+    def test_a_token_of_characters_that_stand_for_no_byte_is_shown(self, told_model):  # D5
+        assert Session(told_model(b"a\xf0", SENTENCE, EOS)).generate("a", GREEDY).text == "\ufffd<｜end▁of▁sentence｜>"
+
+    def test_special_tokens_have_no_text(self, tmp_path):
         with load_model(write_told_model(tmp_path, chain("ab", USER, ord("c"), EOS))) as model:
             result = Session(model).generate("a", GREEDY)
             assert (result.text, result.token_ids) == ("bc", (98, USER, 99))

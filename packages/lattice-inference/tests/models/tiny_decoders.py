@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-SPECIALS = ["<s>", "</s>", "<|user|>", "<|assistant|>", "<|end|>", "<think>"]
+SPECIALS = ["<s>", "</s>", "<|user|>", "<|assistant|>", "<|end|>", "<think>", "<｜end▁of▁sentence｜>"]
+SHOWN = {"<think>", "<｜end▁of▁sentence｜>"}  # not marked as special, and the last of no byte's characters
 BYTES = 256
 VOCAB = 272  # some rows of the logits belong to no token
-BOS, EOS, USER, ASSISTANT, END, THINK = range(BYTES, BYTES + len(SPECIALS))
+BOS, EOS, USER, ASSISTANT, END, THINK, SENTENCE = range(BYTES, BYTES + len(SPECIALS))
 
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}{{ m.content }}{% else %}"
@@ -40,7 +41,7 @@ def byte_alphabet() -> list[str]:
 def write_tokenizer(directory: Path, *, adds_bos: bool = False, template: str | None = TEMPLATE) -> None:
     added = [
         {"id": BYTES + index, "content": text, "single_word": False, "lstrip": False, "rstrip": False}
-        | {"normalized": False, "special": text != "<think>"}
+        | {"normalized": False, "special": text not in SHOWN}
         for index, text in enumerate(SPECIALS)
     ]
     single = [{"Sequence": {"id": "A", "type_id": 0}}]
