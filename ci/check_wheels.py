@@ -31,7 +31,7 @@ LIMITS = {
 }
 REQUIREMENTS = {
     "lattice-embed": {"numpy", "lattice-inference[hub]", "blake3"},
-    "lattice-inference": {"numpy", "extra:huggingface-hub", "extra:regex"},
+    "lattice-inference": {"numpy", "jinja2", "extra:huggingface-hub", "extra:regex"},
     "lattice-fann": {"numpy", "extra:matplotlib"},
     "lattice-transport": {"numpy", "extra:matplotlib"},
 }

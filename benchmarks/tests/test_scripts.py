@@ -11,6 +11,7 @@ import embed
 import footprint
 import instructions
 import peak
+import precision_quality
 import quality
 from harness.record import describe_run
 
@@ -20,6 +21,7 @@ SCRIPTS = {
     "footprint": footprint,
     "instructions": instructions,
     "peak": peak,
+    "precision_quality": precision_quality,
     "quality": quality,
 }
 
@@ -190,3 +192,21 @@ def test_help_has_examples(name: str, capsys: pytest.CaptureFixture[str]) -> Non
         SCRIPTS[name].main(["--help"])
     assert stopped.value.code == 0
     assert f"python benchmarks/{name}.py" in capsys.readouterr().out
+
+
+def precision_record(precision: str, perplexity: float, **other: Any) -> dict[str, Any]:
+    figures = {"agreement": 0.985, "mean_kl": 1e-4, "max_kl": 0.01, "weights_bytes": 12_340_000}
+    sample = {"precision": precision, "tokens": 2047, "perplexity": perplexity, **figures}
+    known = {"model": "SmolLM2-135M-Instruct.Q4_1.gguf", "data": "wiki.test.raw"}
+    return {**describe_run("precision_quality"), **known, "samples": [sample], **other}
+
+
+def test_a_precision_may_cost_so_much_perplexity() -> None:
+    assert precision_quality.misses(precision_record("float32", 25.28)) == []
+    assert precision_quality.misses(precision_record("int8", 25.38)) == []
+    assert len(precision_quality.misses(precision_record("float32", 25.3))) == 1
+    assert len(precision_quality.misses(precision_record("int8", 25.4))) == 1
+    assert len(precision_quality.misses(precision_record("int8", float("nan")))) == 1
+    assert precision_quality.misses(precision_record("int8", 99.0, model="another")) == []
+    table = precision_quality.render(precision_record("int8", 25.38))
+    assert "| int8 | 12.3 | 25.3800 | 98.50 % | 1.00e-04 | 1.00e-02 |" in table

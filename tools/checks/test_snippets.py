@@ -18,11 +18,12 @@ TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for
 SNIPPETS = {name: "".join(block.code for block in blocks_of(text) if block.runs) for name, text in TEXTS.items()}
 RUNNER = Path(__file__).with_name("snippets.py")
 MODEL = re.compile("minilm", re.IGNORECASE)
+DECODER = "models/smollm2.gguf"
 
 
 def is_local(command: str) -> bool:
     """Whether the command can run here: it names the model that the tests have, or needs none."""
-    return bool(MODEL.search(command) or re.search(r"lattice-embed (models|doctor|--version|--help)", command))
+    return bool(MODEL.search(command) or re.search(r"lattice(-embed)? (models|doctor|--version|--help)$", command))
 
 
 COMMANDS = [(f"{name}:{line}", command) for name, text in TEXTS.items() for line, command in commands_of(text)]
@@ -30,7 +31,7 @@ COMMANDS = [(f"{name}:{line}", command) for name, text in TEXTS.items() for line
 
 def cases(table: dict[str, str]) -> list[object]:
     return [
-        pytest.param(name, id=name, marks=pytest.mark.model if MODEL.search(code) else ())
+        pytest.param(name, id=name, marks=pytest.mark.model if MODEL.search(code) or DECODER in code else ())
         for name, code in table.items()
     ]
 
@@ -41,6 +42,8 @@ def test_snippets_of_the_page_run(page, request, snippet_folder, snippet_environ
         models = snippet_folder / "models"
         models.mkdir(exist_ok=True)
         (models / "all-MiniLM-L6-v2").symlink_to(request.getfixturevalue("minilm_directory"))
+    if DECODER in SNIPPETS[page]:
+        (snippet_folder / DECODER).symlink_to(request.getfixturevalue("smollm2"))
     done = subprocess.run(
         [sys.executable, "-W", "error", str(RUNNER), str(ROOT / page)],
         cwd=snippet_folder,
@@ -63,7 +66,11 @@ def test_snippets_that_are_not_run_compile(name):
 @pytest.mark.model
 @pytest.mark.parametrize("command", [pytest.param(c, id=place) for place, c in COMMANDS if is_local(c)])
 def test_command_succeeds(command, minilm_directory, snippet_folder, snippet_environment):
-    shell = f'set -eo pipefail; lattice-embed() {{ {shlex.quote(sys.executable)} -m lattice_embed "$@"; }}; {command}'
+    python = shlex.quote(sys.executable)
+    doors = (
+        f'lattice-embed() {{ {python} -m lattice_embed "$@"; }}; lattice() {{ {python} -m lattice_inference "$@"; }}'
+    )
+    shell = f"set -eo pipefail; {doors}; {command}"
     done = subprocess.run(
         ["bash", "-c", shell],
         cwd=snippet_folder,
@@ -79,11 +86,14 @@ def test_command_succeeds(command, minilm_directory, snippet_folder, snippet_env
 
 @pytest.mark.parametrize("command", [pytest.param(c, id=place) for place, c in COMMANDS])
 def test_command_has_only_options_that_exist(command):
-    from lattice_embed.cli.parser import build_parser
+    import lattice_embed.cli.parser
+    import lattice_inference.cli.parser
 
     words = shlex.split(command)
-    words = words[words.index("lattice-embed") + 1 :]
-    assert build_parser().parse_args(words[: words.index("|") if "|" in words else None]).run
+    start = next(place for place, word in enumerate(words) if word in ("lattice", "lattice-embed"))
+    parsers = {"lattice": lattice_inference.cli.parser, "lattice-embed": lattice_embed.cli.parser}
+    rest = words[start + 1 :]
+    assert parsers[words[start]].build_parser().parse_args(rest[: rest.index("|") if "|" in rest else None]).run
 
 
 def test_pages_show_snippets_and_commands():

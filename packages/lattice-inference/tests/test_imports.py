@@ -18,6 +18,7 @@ HEAVY = {
     [
         "import lattice_inference",
         "from lattice_inference import load_encoder",
+        "from lattice_inference import Session, GenerateConfig, Chat, load_model, perplexity, memory_report",
         "import lattice_inference.tokenizer, lattice_inference.backends.cpu, lattice_inference.runtime",
     ],
 )

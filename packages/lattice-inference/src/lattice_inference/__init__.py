@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lattice_inference._version import __version__
 from lattice_inference.errors import (
+    CacheFullError,
     CheckpointError,
     ChecksumError,
     DownloadError,
@@ -30,11 +31,24 @@ from lattice_inference.errors import (
 )
 
 if TYPE_CHECKING:
+    from lattice_inference.causal_language_model import CausalLanguageModel, Extension, load_model
     from lattice_inference.cross_encoder import CrossEncoder, load_cross_encoder
     from lattice_inference.encoder import EncodedTexts, Encoder, load_encoder
+    from lattice_inference.generate.chat import Chat
+    from lattice_inference.generate.compare_logits import LogitComparison, compare_logits
+    from lattice_inference.generate.config import GenerateConfig
+    from lattice_inference.generate.perplexity import Perplexity, perplexity
+    from lattice_inference.generate.result import FinishReason, GenerateResult, StreamPiece
+    from lattice_inference.generate.sampler import TokenLogprobs
+    from lattice_inference.generate.session import Session, SessionConfig
+    from lattice_inference.generate.stream import GenerationStream
     from lattice_inference.hub import ModelFiles, find_model
+    from lattice_inference.memory_report import MemoryReport, memory_report
     from lattice_inference.runtime import NUMERICS_VERSION, cpu_info, get_num_threads, set_num_threads
+    from lattice_inference.state import CachedSequence, KvCache
     from lattice_inference.tokenizer import Encoding, Tokenizer, load_tokenizer
+    from lattice_inference.tokenizer.chat_template import ChatTemplate
+    from lattice_inference.tokenizer.chat_template_file import load_chat_template
 
 __all__ = [
     "load_encoder",
@@ -42,6 +56,28 @@ __all__ = [
     "EncodedTexts",
     "load_cross_encoder",
     "CrossEncoder",
+    "load_model",
+    "CausalLanguageModel",
+    "Extension",
+    "KvCache",
+    "CachedSequence",
+    "Session",
+    "SessionConfig",
+    "GenerateConfig",
+    "GenerateResult",
+    "FinishReason",
+    "StreamPiece",
+    "GenerationStream",
+    "TokenLogprobs",
+    "Chat",
+    "ChatTemplate",
+    "load_chat_template",
+    "perplexity",
+    "Perplexity",
+    "compare_logits",
+    "LogitComparison",
+    "memory_report",
+    "MemoryReport",
     "load_tokenizer",
     "Tokenizer",
     "Encoding",
@@ -52,6 +88,7 @@ __all__ = [
     "cpu_info",
     "NUMERICS_VERSION",
     "LatticeError",
+    "CacheFullError",
     "CheckpointError",
     "ChecksumError",
     "DownloadError",
@@ -71,6 +108,28 @@ _HOMES = {
     "EncodedTexts": "encoder",
     "load_cross_encoder": "cross_encoder",
     "CrossEncoder": "cross_encoder",
+    "load_model": "causal_language_model",
+    "CausalLanguageModel": "causal_language_model",
+    "Extension": "causal_language_model",
+    "KvCache": "state",
+    "CachedSequence": "state",
+    "Session": "generate.session",
+    "SessionConfig": "generate.session",
+    "GenerateConfig": "generate.config",
+    "GenerateResult": "generate.result",
+    "FinishReason": "generate.result",
+    "StreamPiece": "generate.result",
+    "GenerationStream": "generate.stream",
+    "TokenLogprobs": "generate.sampler",
+    "Chat": "generate.chat",
+    "ChatTemplate": "tokenizer.chat_template",
+    "load_chat_template": "tokenizer.chat_template_file",
+    "perplexity": "generate.perplexity",
+    "Perplexity": "generate.perplexity",
+    "compare_logits": "generate.compare_logits",
+    "LogitComparison": "generate.compare_logits",
+    "memory_report": "memory_report",
+    "MemoryReport": "memory_report",
     "load_tokenizer": "tokenizer",
     "Tokenizer": "tokenizer",
     "Encoding": "tokenizer",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 __all__ = [
     "LatticeError",
+    "CacheFullError",
     "CheckpointError",
     "ChecksumError",
     "DownloadError",
@@ -58,6 +59,10 @@ class TokenizerError(LatticeError, ValueError):
 
 class UnsupportedError(LatticeError, ValueError):
     """The request or file is well-formed but asks for something that is not built."""
+
+
+class CacheFullError(LatticeError, MemoryError):
+    """A cache of keys and values has no pages left for what a call would add; nothing was added."""
 
 
 class NonFiniteError(LatticeError, ArithmeticError):

@@ -31,6 +31,8 @@ DOWNLOAD_PATTERNS = (
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.jinja",
+    "chat_template.json",
+    "additional_chat_templates/*.jinja",
     "modules.json",
     "sentence_bert_config.json",
     "sentence_xlm-roberta_config.json",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["draw", "small_tokenizer", "write_directory"]
+__all__ = ["draw", "draw_ids", "small_tokenizer", "write_directory"]
 
 WORDS = (
     "the a cat cats dog dogs and are not same animal they sat on mat , ? . zebra words again is was it to of in that he she "
@@ -40,6 +40,12 @@ def draw(name: str, shape: Sequence[int]) -> npt.NDArray[np.float32]:
         return np.float32(0.14) * unit
     is_scale = ("LayerNorm" in name or "norm." in name) and name.endswith("weight")
     return np.float32(0.2) * unit + np.float32(is_scale)
+
+
+def draw_ids(name: str, length: int, vocab_size: int) -> list[int]:
+    """Draw token ids."""
+    key = int.from_bytes(hashlib.sha256(f"{name}:ids".encode()).digest()[:16], "little")
+    return [int(value % vocab_size) for value in np.random.Philox(key=key).random_raw(length)]
 
 
 def small_tokenizer(family: str) -> dict[str, Any]:

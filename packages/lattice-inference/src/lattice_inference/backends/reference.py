@@ -1,19 +1,21 @@
 """Runs a program in NumPy, op by op: the readable twin of every kernel, and the oracle of the conformance tests.
 
 With ``dtype=np.float64`` it is the mathematical meaning of a program; with float32 it shows what plain NumPy would give.
-It runs programs as models write them, never fused.
+It runs programs as models write them, never fused. Programs that keep keys and values take a
+:class:`~lattice_inference.backends.reference_state.ReferenceState`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.errors import UnsupportedError
+from lattice_inference.backends.reference_state import ReferenceState
+from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import Buffer, Op, Program, View, WeightRef
 
@@ -23,7 +25,12 @@ Array = npt.NDArray[Any]
 
 
 def run(
-    program: Program, weights: Mapping[str, Array], batch: Batch, *, dtype: npt.DTypeLike = np.float64
+    program: Program,
+    weights: Mapping[str, Array],
+    batch: Batch,
+    *,
+    dtype: npt.DTypeLike = np.float64,
+    state: ReferenceState | None = None,
 ) -> dict[str, Array]:
     """Return the outputs of ``program`` for ``batch``.
 
@@ -32,8 +39,10 @@ def run(
         weights: checkpoint tensors by name.
         batch: the packed batch.
         dtype: the type that everything is computed in.
+        state: the pages that ``batch.block_table`` names; needed by programs with kv_specs.
 
     Raises:
+        InvalidInputError: the program keeps state and ``state``, ``block_table`` or ``context_lengths`` is missing.
         UnsupportedError: the program has an op that this backend lacks (a fused one, say).
     """
     values: dict[Buffer, Array] = {}
@@ -45,10 +54,16 @@ def run(
         return np.concatenate([np.asarray(weights[name], dtype=dtype) for name in ref.sources])
 
     for op in program.ops:
-        if op.kind not in _KERNELS:
+        if op.kind not in _KERNELS and op.kind not in ("kv_write", "paged_attention"):
             raise UnsupportedError(f"the reference backend has no op {op.kind!r}: it runs programs before fusion")
         inputs = [read(view) for view in op.inputs]
         tensors = {name: weight(ref) for name, ref in op.weights.items()}
+        if op.kind == "kv_write":
+            _kv_write(op, inputs, batch, _required(state))
+            continue
+        if op.kind == "paged_attention":
+            values[op.outputs[0].buffer] = _paged_attention(op, inputs[0], batch, _required(state))
+            continue
         values[op.outputs[0].buffer] = _KERNELS[op.kind](op, inputs, tensors, batch)
     return {name: read(view) for name, view in program.outputs.items()}
 
@@ -108,6 +123,87 @@ def _attention(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch:
     return output.reshape(len(output), -1)
 
 
+def _required(state: ReferenceState | None) -> ReferenceState:
+    if state is None:
+        raise InvalidInputError("the program keeps keys and values: pass the state that holds its pages")
+    return state
+
+
+def _rms_norm(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
+    (x,) = inputs
+    mean = (x * x).mean(axis=1, keepdims=True)
+    return np.asarray(x / np.sqrt(mean + op.attributes["epsilon"]) * weights["weight"])
+
+
+def _mul(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
+    return np.asarray(inputs[0] * inputs[1])
+
+
+def _rope_angles(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
+    frequencies = weights["frequencies"]
+    assert batch.positions is not None
+    # the angle is rounded to float32 whatever the rest is computed in: at position 30,000 its last bit is 0.002
+    angles = batch.positions.astype(np.float32)[:, None] * frequencies.astype(np.float32)
+    exact = angles.astype(np.float64)
+    table = np.concatenate([np.cos(exact), np.sin(exact)], axis=1) * float(op.attributes["scale"])
+    return table.astype(frequencies.dtype)
+
+
+def _rope(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
+    x, angles = inputs
+    pairs = angles.shape[1] // 2
+    cosine, sine = angles[:, None, :pairs], angles[:, None, pairs:]
+    result = x.reshape(len(x), int(op.attributes["heads"]), -1).copy()
+    half = op.attributes["pairing"] == "half"
+    first, second = (
+        (np.s_[:, :, :pairs], np.s_[:, :, pairs : 2 * pairs])
+        if half
+        else (np.s_[:, :, 0 : 2 * pairs : 2], np.s_[:, :, 1 : 2 * pairs : 2])
+    )
+    a, b = result[first].copy(), result[second].copy()
+    result[first] = a * cosine - b * sine
+    result[second] = b * cosine + a * sine
+    return np.asarray(result.reshape(len(x), -1))
+
+
+def _gather_rows(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
+    return np.asarray(inputs[0][batch.logit_rows if batch.logit_rows is not None else []])
+
+
+def _sequences(batch: Batch) -> Iterator[tuple[int, int, int, npt.NDArray[np.int32]]]:
+    """Yield first row, end row, tokens in the cache before them and pages of every sequence."""
+    if batch.context_lengths is None or batch.block_table is None:
+        raise InvalidInputError("the program keeps keys and values: the batch needs context_lengths and block_table")
+    for sequence, pages in enumerate(batch.block_table):
+        first, end = batch.cu_seqlens[sequence : sequence + 2]
+        yield int(first), int(end), int(batch.context_lengths[sequence]), pages
+
+
+def _kv_write(op: Op, inputs: list[Array], batch: Batch, state: ReferenceState) -> None:
+    layer, head_dim = int(op.attributes["layer"]), int(op.attributes["head_dim"])
+    key, value = (x.reshape(len(x), -1, head_dim) for x in inputs)
+    for first, end, context, pages in _sequences(batch):
+        state.write(layer, pages, context, key[first:end], value[first:end])
+
+
+def _paged_attention(op: Op, query: Array, batch: Batch, state: ReferenceState) -> Array:
+    heads, kv_heads, head_dim = (int(op.attributes[name]) for name in ("heads", "kv_heads", "head_dim"))
+    window = int(op.attributes["window"])
+    query = query.reshape(len(query), heads, head_dim)
+    output = np.empty_like(query)
+    for first, end, context, pages in _sequences(batch):
+        keys, values = state.read(int(op.attributes["layer"]), pages, context + end - first, query.dtype)
+        for row in range(first, end):
+            position = context + row - first
+            seen = slice(max(0, position + 1 - window) if window else 0, position + 1)
+            for head in range(heads):
+                kv_head = head // (heads // kv_heads)
+                scores = keys[seen, kv_head] @ query[row, head] * op.attributes["scale"]
+                weight = np.exp(scores - scores.max())
+                output[row, head] = weight @ values[seen, kv_head] / weight.sum()
+    return output.reshape(len(output), -1)
+
+
 def _pool(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
     (x,) = inputs
     first, end = batch.cu_seqlens[:-1], batch.cu_seqlens[1:]
@@ -133,6 +229,11 @@ _KERNELS: Mapping[str, Callable[[Op, list[Array], Mapping[str, Array], Batch], A
     "tanh": _tanh,
     "layer_norm": _layer_norm,
     "attention": _attention,
+    "mul": _mul,
+    "rms_norm": _rms_norm,
+    "rope_angles": _rope_angles,
+    "rope": _rope,
+    "gather_rows": _gather_rows,
     "pool": _pool,
     "l2_normalize": _l2_normalize,
 }

@@ -20,7 +20,8 @@ class Batch:
 
     ``token_ids[T]``, ``token_type_ids[T]`` and ``positions[T]`` hold the sequences in order; sequence ``b`` is the rows
     ``cu_seqlens[b]`` to ``cu_seqlens[b + 1]``. The fields below those are for programs that keep state: how many tokens
-    of each sequence are in the cache already, which pages and slots belong to it, and which rows' logits are wanted.
+    of each sequence are in the cache already, which pages and slots belong to it (enough for what is there and what is
+    added), and which rows' logits are wanted. Positions count on from ``context_lengths`` unless they are given.
 
     Raises:
         InvalidInputError: lengths disagree, ``cu_seqlens`` does not start at 0, does not end at T, or a sequence is empty.
@@ -49,12 +50,30 @@ class Batch:
         lengths = bounds[1:] - bounds[:-1]
         if int(lengths.min()) <= 0:
             raise InvalidInputError(f"sequence {int(np.argmax(lengths <= 0))} of the batch has no tokens")
+        if self.context_lengths is not None:
+            self._check_context(lengths)
+        if self.logit_rows is not None:
+            rows = _int32(self, "logit_rows")
+            if len(rows) and not (int(rows.min()) >= 0 and int(rows.max()) < len(tokens)):
+                raise InvalidInputError(
+                    f"logit_rows must name rows of the {len(tokens)} tokens, got {rows[:8].tolist()}"
+                )
         for name, default in (("token_type_ids", _zeros), ("positions", _positions)):
             if getattr(self, name) is None:
-                object.__setattr__(self, name, default(bounds, lengths))
+                object.__setattr__(self, name, default(bounds, lengths, self.context_lengths))
             elif len(_int32(self, name)) != len(tokens):
                 raise InvalidInputError(f"{name} has {len(getattr(self, name))} entries for {len(tokens)} tokens")
         object.__setattr__(self, "max_seqlen", int(lengths.max()))
+
+    def _check_context(self, lengths: Int32Array) -> None:
+        context = _int32(self, "context_lengths")
+        if len(context) != len(lengths) or int(context.min()) < 0:
+            raise InvalidInputError(
+                f"context_lengths must have a length of at least 0 for each of {len(lengths)} sequences, got "
+                f"{context[:8].tolist()}"
+            )
+        if self.block_table is not None and len(self.block_table) != len(lengths):
+            raise InvalidInputError(f"block_table has {len(self.block_table)} rows for {len(lengths)} sequences")
 
     @property
     def tokens(self) -> int:
@@ -72,6 +91,11 @@ class Batch:
         names = ("context_lengths", "block_table", "read_slots", "write_slots", "adapter", "logit_rows")
         return any(getattr(self, name) is not None for name in names)
 
+    @property
+    def logit_count(self) -> int:
+        """R, the number of rows whose logits are wanted."""
+        return 0 if self.logit_rows is None else len(self.logit_rows)
+
 
 def _int32(batch: Batch, name: str) -> Int32Array:
     array = np.ascontiguousarray(getattr(batch, name), dtype=np.int32)
@@ -81,11 +105,13 @@ def _int32(batch: Batch, name: str) -> Int32Array:
     return array
 
 
-def _zeros(bounds: Int32Array, lengths: Int32Array) -> Int32Array:
+def _zeros(bounds: Int32Array, lengths: Int32Array, context: Int32Array | None) -> Int32Array:
     return np.zeros(int(bounds[-1]), np.int32)
 
 
-def _positions(bounds: Int32Array, lengths: Int32Array) -> Int32Array:
-    """Positions 0, 1, 2, ... of each sequence."""
+def _positions(bounds: Int32Array, lengths: Int32Array, context: Int32Array | None) -> Int32Array:
+    """Positions of each sequence's tokens: they count up by one from what the cache holds of it, or from 0."""
     rows = np.arange(int(bounds[-1]), dtype=np.int32)
-    return rows if len(lengths) == 1 else rows - np.repeat(bounds[:-1], lengths)
+    if context is None:
+        return rows if len(lengths) == 1 else rows - np.repeat(bounds[:-1], lengths)
+    return rows + np.repeat(context - bounds[:-1], lengths)

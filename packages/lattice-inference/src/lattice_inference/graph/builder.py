@@ -12,11 +12,11 @@ gelu.2 = gelu(linear.1, form='erf')
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from lattice_inference.graph.ops import validate
-from lattice_inference.graph.program import AttributeValue, Buffer, Op, Program, View, WeightRef
+from lattice_inference.graph.program import AttributeValue, Buffer, KvSpec, Op, Program, View, WeightRef
 
 __all__ = ["GraphBuilder"]
 
@@ -48,6 +48,10 @@ class GraphBuilder:
         """Add two views of one shape."""
         return self._append("add", (a, b), {}, {})
 
+    def mul(self, a: View, b: View) -> View:
+        """Multiply two views of one shape, element by element."""
+        return self._append("mul", (a, b), {}, {})
+
     def gelu(self, x: View, *, form: Literal["erf", "tanh"] = "erf") -> View:
         """Apply GELU in its exact (erf) or approximate (tanh) form."""
         return self._append("gelu", (x,), {}, {"form": form})
@@ -67,6 +71,49 @@ class GraphBuilder:
     def layer_norm(self, x: View, weight: WeightRef, bias: WeightRef, *, epsilon: float) -> View:
         """Normalise every row to mean 0 and variance 1, then scale and shift."""
         return self._append("layer_norm", (x,), {"weight": weight, "bias": bias}, {"epsilon": float(epsilon)})
+
+    def rms_norm(self, x: View, weight: WeightRef, *, epsilon: float) -> View:
+        """Divide every row by its root mean square, then scale."""
+        return self._append("rms_norm", (x,), {"weight": weight}, {"epsilon": float(epsilon)})
+
+    def rope_angles(self, frequencies: WeightRef, *, scale: float = 1.0) -> View:
+        """Return cosines and sines of every token's position times ``frequencies``, for :meth:`rope`."""
+        return self._append("rope_angles", (), {"frequencies": frequencies}, {"scale": float(scale)})
+
+    def rope(
+        self, x: View, angles: View, *, heads: int, head_dim: int, pairing: Literal["half", "interleaved"]
+    ) -> View:
+        """Rotate pairs of each head's dimensions by the angles of the token's position."""
+        attributes: dict[str, AttributeValue] = {"heads": heads, "head_dim": head_dim, "pairing": pairing}
+        return self._append("rope", (x, angles), {}, attributes)
+
+    def kv_write(self, key: View, value: View, *, layer: int, kv_heads: int, head_dim: int) -> None:
+        """Keep the keys and values of every token in the pages of layer ``layer``."""
+        attributes: dict[str, AttributeValue] = {"layer": layer, "kv_heads": kv_heads, "head_dim": head_dim}
+        op = Op("kv_write", (key, value), {}, (), attributes)
+        validate(op)
+        self._ops.append(op)
+
+    def paged_attention(
+        self, query: View, *, layer: int, heads: int, kv_heads: int, head_dim: int, scale: float, window: int = 0
+    ) -> View:
+        """Attend to what the pages of layer ``layer`` hold of the sequence, up to the token itself.
+
+        ``window`` limits it to the last so many positions; 0 is all of them.
+        """
+        attributes: dict[str, AttributeValue] = {
+            "layer": layer,
+            "heads": heads,
+            "kv_heads": kv_heads,
+            "head_dim": head_dim,
+            "scale": float(scale),
+            "window": window,
+        }
+        return self._append("paged_attention", (query,), {}, attributes)
+
+    def gather_rows(self, x: View) -> View:
+        """Keep the rows that the batch's ``logit_rows`` name."""
+        return self._append("gather_rows", (x,), {}, {})
 
     def attention(
         self,
@@ -98,9 +145,9 @@ class GraphBuilder:
         """Scale every row to Euclidean length 1."""
         return self._append("l2_normalize", (x,), {}, {})
 
-    def build(self, outputs: Mapping[str, View]) -> Program:
-        """Return the program that yields ``outputs`` by name."""
-        return Program(tuple(self._ops), outputs)
+    def build(self, outputs: Mapping[str, View], *, kv_specs: Sequence[KvSpec] = ()) -> Program:
+        """Return the program that yields ``outputs`` by name and keeps the state ``kv_specs``, one entry a layer."""
+        return Program(tuple(self._ops), outputs, tuple(kv_specs))
 
     def _append(
         self,

@@ -8,7 +8,7 @@ output columns the consumer then reads as views.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lattice_inference.graph.program import Buffer, Op, Program, View, WeightRef
@@ -34,9 +34,9 @@ class Fusion:
 
 @dataclass(frozen=True)
 class Concat:
-    """Lays the linears that feed one op of kind ``consumer`` side by side when they read the same input."""
+    """Lays linears that read the same input side by side: those that feed one op of kind ``consumer``, or all (None)."""
 
-    consumer: str
+    consumer: str | None
 
 
 def fuse(program: Program, rules: Sequence[Fusion | Concat]) -> Program:
@@ -80,16 +80,13 @@ def _join(program: Program, rule: Fusion) -> Program:
 
 def _lay_side_by_side(program: Program, rule: Concat) -> Program:
     readers = _readers(program)
-    producers = {view.buffer: op for op in program.ops for view in op.outputs}
+    outputs = {view.buffer for view in program.outputs.values()}
     ops = list(program.ops)
     moved: dict[Buffer, View] = {}
-    for consumer in program.ops:
-        if consumer.kind != rule.consumer:
-            continue
-        group = [producers[view.buffer] for view in consumer.inputs if view.buffer in producers and view.is_whole]
+    for group in _groups(program, rule):
         alike = len({(op.kind, op.inputs, tuple(op.weights)) for op in group}) == 1
-        alone = all(readers[op.outputs[0].buffer] == 1 for op in group)
-        if len(group) != len(consumer.inputs) or len(group) < 2 or not alike or not alone or group[0].kind != "linear":
+        alone = all(readers[op.outputs[0].buffer] == 1 and op.outputs[0].buffer not in outputs for op in group)
+        if len(group) < 2 or not alike or not alone or group[0].kind != "linear":
             continue
         joined, views = _concatenated(group)
         position = min(ops.index(op) for op in group)
@@ -98,6 +95,23 @@ def _lay_side_by_side(program: Program, rule: Concat) -> Program:
         moved |= {op.outputs[0].buffer: view for op, view in zip(group, views, strict=True)}
     rewritten = [replace(op, inputs=tuple(moved.get(view.buffer, view) for view in op.inputs)) for op in ops]
     return replace(program, ops=tuple(rewritten))
+
+
+def _groups(program: Program, rule: Concat) -> Iterator[Sequence[Op]]:
+    """Yield the ops that ``rule`` would lay side by side, each in at most one group."""
+    if rule.consumer is None:
+        linears: dict[tuple[View, ...], list[Op]] = {}
+        for op in program.ops:
+            if op.kind == "linear":
+                linears.setdefault(op.inputs, []).append(op)
+        yield from linears.values()
+        return
+    producers = {view.buffer: op for op in program.ops for view in op.outputs}
+    for consumer in program.ops:
+        if consumer.kind == rule.consumer:
+            group = [producers[view.buffer] for view in consumer.inputs if view.buffer in producers and view.is_whole]
+            if len(group) == len(consumer.inputs):
+                yield group
 
 
 def _concatenated(group: Sequence[Op]) -> tuple[Op, list[View]]:

@@ -54,6 +54,9 @@ def plan_memory(program: Program, in_place: Mapping[str, int]) -> MemoryPlan:
     placement: dict[Buffer, int] = {}
     for index, op in enumerate(program.ops):
         dying = {view.buffer for view in op.inputs if last_use[view.buffer] == index}
+        if not op.outputs:  # what it writes is the program's state
+            free.extend(placement[buffer] for buffer in dying)
+            continue
         output = op.outputs[0].buffer
         donor = op.inputs[in_place[op.kind]] if op.kind in in_place else None
         if (

@@ -67,9 +67,13 @@ def _linear(op: Op) -> Shape:
     return x.rows, weight.shape[0]
 
 
-def _add(op: Op) -> Shape:
+def _alike(op: Op) -> Shape:
     a, b = op.inputs
-    _require((a.rows, a.width) == (b.rows, b.width), op, f"cannot add {b.rows} x {b.width} to {a.rows} x {a.width}")
+    _require(
+        (a.rows, a.width) == (b.rows, b.width),
+        op,
+        f"{a.rows} x {a.width} and {b.rows} x {b.width} are not of one shape",
+    )
     return a.rows, a.width
 
 
@@ -79,12 +83,66 @@ def _layer_norm(op: Op) -> Shape:
     return _same(op)
 
 
-def _attention(op: Op) -> Shape:
-    query, key, value = op.inputs
+def _rms_norm(op: Op) -> Shape:
+    width = op.inputs[0].width
+    _require(op.weights["weight"].shape == (width,), op, f"the weight must have {width} entries")
+    return _same(op)
+
+
+def _rope_angles(op: Op) -> Shape:
+    _require(len(op.weights["frequencies"].shape) == 1, op, "frequencies must be a vector")
+    return Rows.TOKENS, 2 * op.weights["frequencies"].shape[0]
+
+
+def _rope(op: Op) -> Shape:
+    x, angles = op.inputs
+    heads, head_dim = _integer(op, "heads"), _integer(op, "head_dim")
+    _require(heads > 0 and head_dim > 0, op, "heads and head_dim must be positive")
+    _require(x.width == heads * head_dim, op, f"the input has {x.width} columns, not {heads} x {head_dim}")
+    _require(angles.width <= head_dim, op, f"angles for {angles.width} dimensions, and a head has {head_dim}")
+    _require(x.rows is angles.rows is Rows.TOKENS, op, "only rows of tokens have positions")
+    _require(op.attributes["pairing"] in {"half", "interleaved"}, op, "pairing must be 'half' or 'interleaved'")
+    return _same(op)
+
+
+def _kv_write(op: Op) -> Shape:
+    key, value = op.inputs
+    kv_heads, head_dim = _integer(op, "kv_heads"), _integer(op, "head_dim")
+    _require(kv_heads > 0 and head_dim > 0, op, "kv_heads and head_dim must be positive")
+    _require(_integer(op, "layer") >= 0, op, "layer must not be negative")
+    _require(
+        key.width == value.width == kv_heads * head_dim and key.rows is value.rows is Rows.TOKENS,
+        op,
+        f"keys and values must have {kv_heads} x {head_dim} columns and a row a token",
+    )
+    return Rows.TOKENS, 0
+
+
+def _paged_attention(op: Op) -> Shape:
+    _require(_integer(op, "window") >= 0, op, "window must not be negative; 0 is the whole context")
+    _require(_integer(op, "layer") >= 0, op, "layer must not be negative")
+    query = op.inputs[0]
+    _require(query.rows is Rows.TOKENS, op, "queries must have a row a token")
+    _check_heads(op, query.width)
+    return query.rows, query.width
+
+
+def _gather_rows(op: Op) -> Shape:
+    _require(op.inputs[0].rows is Rows.TOKENS, op, "only rows of tokens can be gathered")
+    return Rows.LOGIT_ROWS, op.inputs[0].width
+
+
+def _check_heads(op: Op, query_width: int) -> tuple[int, int]:
     heads, kv_heads, head_dim = (_integer(op, name) for name in ("heads", "kv_heads", "head_dim"))
     _require(heads > 0 and kv_heads > 0 and head_dim > 0, op, "heads, kv_heads and head_dim must be positive")
     _require(heads % kv_heads == 0, op, f"{heads} query heads cannot share {kv_heads} key heads evenly")
-    _require(query.width == heads * head_dim, op, f"queries have {query.width} columns, not {heads} x {head_dim}")
+    _require(query_width == heads * head_dim, op, f"queries have {query_width} columns, not {heads} x {head_dim}")
+    return kv_heads, head_dim
+
+
+def _attention(op: Op) -> Shape:
+    query, key, value = op.inputs
+    kv_heads, head_dim = _check_heads(op, query.width)
     _require(
         key.width == value.width == kv_heads * head_dim,
         op,
@@ -126,7 +184,8 @@ OPS: Mapping[str, OpDefinition] = {
         _linear,
         "y[t, n] = c + bias[n], where c is one chain over k from 0: c = fma(x[t, k], weight[n, k], c), starting at 0.",
     ),
-    "add": OpDefinition(2, (), {}, _add, "y = a + b."),
+    "add": OpDefinition(2, (), {}, _alike, "y = a + b."),
+    "mul": OpDefinition(2, (), {}, _alike, "y = a * b."),
     "gelu": OpDefinition(
         1,
         (),
@@ -146,6 +205,52 @@ OPS: Mapping[str, OpDefinition] = {
         "mean = fold16(x) / n; d = x - mean; variance = fold16(d * d, by fma) / n; r = 1 / sqrt(variance + epsilon); "
         "y = fma(d * r, weight, bias).",
     ),
+    "rms_norm": OpDefinition(
+        1,
+        ("weight",),
+        {"epsilon": float},
+        _rms_norm,
+        "r = 1 / sqrt(fold16(x * x, by fma) / n + epsilon); y = (x * r) * weight.",
+    ),
+    "rope_angles": OpDefinition(
+        0,
+        ("frequencies",),
+        {"scale": float},
+        _rope_angles,
+        "For a token at position p and pair i: a = p * frequencies[i], rounded to float32; y[i] = scale * cos(a), "
+        "y[n + i] = scale * sin(a), n the number of frequencies. Cosine and sine are worked out in float64 and rounded.",
+    ),
+    "rope": OpDefinition(
+        2,
+        (),
+        {"heads": int, "head_dim": int, "pairing": str},
+        _rope,
+        "Inputs x and angles (rope_angles). In each head, pair i of n is (a, b) = (x[i], x[n + i]) for 'half' and "
+        "(x[2 i], x[2 i + 1]) for 'interleaved'; with c = angles[i], s = angles[n + i] it becomes "
+        "(fma(a, c, -(b * s)), fma(b, c, a * s)). Dimensions from 2 n on stay as they are.",
+    ),
+    "kv_write": OpDefinition(
+        2,
+        (),
+        {"layer": int, "kv_heads": int, "head_dim": int},
+        _kv_write,
+        "Writes the keys and values of row i of a sequence to position context_length + i of its pages, rounded to the "
+        "type of the state: to nearest even for 16-bit floats; for int8, with m = max(|x|) over a head's vector, "
+        "s = m / 127 is kept beside q = x * (127 / m) to nearest even; both are 0 where m < 1e-30. No output.",
+    ),
+    "paged_attention": OpDefinition(
+        1,
+        (),
+        {"layer": int, "heads": int, "kv_heads": int, "head_dim": int, "scale": float, "window": int},
+        _paged_attention,
+        "Attention over the pages of the sequence, after kv_write: row i, at position P = context_length + i, sees the "
+        "positions j <= P, and with a window w > 0 only j > P - w. Otherwise as attention, with key head "
+        "g = h // (heads / kv_heads) and segments of KEY_SEGMENT from position 0; keys that a row does not see have "
+        "s = -inf, p = 0 and no part in the chain of o; segments without a key that it sees have no part in merging. "
+        "Keys and values count as the float32 of what is stored; of int8 the products are taken over q, and "
+        "s[j] = scale * (c * key_scale[j]), while o chains (p[j] * value_scale[j]) * q[j, d].",
+    ),
+    "gather_rows": OpDefinition(1, (), {}, _gather_rows, "y[r] = x[logit_rows[r]]: the rows whose results are wanted."),
     "attention": OpDefinition(
         3,
         (),

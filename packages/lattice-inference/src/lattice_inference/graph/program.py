@@ -134,7 +134,8 @@ class Program:
             operands = [_view_text(view) for view in op.inputs]
             operands += [f"{name}={'+'.join(ref.sources)}" for name, ref in op.weights.items()]
             operands += [f"{name}={value!r}" for name, value in op.attributes.items()]
-            lines.append(f"{', '.join(_view_text(view) for view in op.outputs)} = {op.kind}({', '.join(operands)})")
+            target = f"{', '.join(_view_text(view) for view in op.outputs)} = " if op.outputs else ""
+            lines.append(f"{target}{op.kind}({', '.join(operands)})")
         return "\n".join(lines)
 
 

@@ -2,5 +2,6 @@
 
 from lattice_inference.backends.cpu.backend import CpuBackend, CpuProgram
 from lattice_inference.backends.cpu.sigmoid import sigmoid
+from lattice_inference.backends.cpu.state import CpuState
 
-__all__ = ["CpuBackend", "CpuProgram", "sigmoid"]
+__all__ = ["CpuBackend", "CpuProgram", "CpuState", "sigmoid"]

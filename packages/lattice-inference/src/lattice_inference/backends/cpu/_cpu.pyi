@@ -10,7 +10,9 @@ _Operand = tuple[int, int, int]
 
 PANEL: int
 MAX_SLOTS: int
+MAX_HEAD_DIM: int
 WEIGHT_TYPES: dict[str, int]
+KV_TYPES: dict[str, tuple[int, int]]
 
 def select_isa(requested: str | None = None) -> str: ...
 def available_isas() -> list[str]: ...
@@ -28,6 +30,16 @@ class Memory:
 def pack_panels(weight: _Weight, target: Memory, offset: int) -> None: ...
 def elementwise(function: str, x: _Float32, *, isa: str) -> _Float32: ...
 
+class KvPages:
+    count: int
+    page_tokens: int
+    pages: int
+    page_bytes: int
+    def __init__(self, layers: Sequence[tuple[int, int, str]], page_tokens: int, pages: int) -> None: ...
+    def copy_page(self, source: int, target: int) -> None: ...
+    def export(self, page: int) -> bytes: ...
+    def import_(self, page: int, content: bytes) -> None: ...
+
 class Plan:
     isa: str
     def __init__(self, isa: str) -> None: ...
@@ -37,7 +49,7 @@ class Plan:
         *,
         rows: int,
         inputs: Sequence[_Operand],
-        output: _Operand,
+        output: _Operand | None,
         k: int,
         n: int,
         residual: _Operand | None = None,
@@ -50,10 +62,14 @@ class Plan:
         head_dim: int = 0,
         scale: float = 1.0,
         epsilon: float = 0.0,
+        layer: int = 0,
+        window: int = 0,
+        packed: bool = False,
         weight_type: str = "float32",
     ) -> None: ...
     def check_ids(self, which: int, table_rows: int) -> None: ...
     def scratch_bytes(self, max_seqlen: int) -> int: ...
+    def partial_bytes(self, cu_seqlens: _Int32, context: _Int32) -> int: ...
     def run(
         self,
         token_ids: _Int32,
@@ -66,4 +82,10 @@ class Plan:
         scratch_offset: int,
         scratch_bytes: int,
         threads: int,
+        logit_rows: _Int32 | None = None,
+        kv: KvPages | None = None,
+        context: _Int32 | None = None,
+        pages: _Int32 | None = None,
+        cu_pages: _Int32 | None = None,
+        partial_offset: int = 0,
     ) -> tuple[int, int] | None: ...

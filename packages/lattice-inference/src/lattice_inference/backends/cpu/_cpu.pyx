@@ -3,7 +3,7 @@
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 cimport numpy as cnp
 
 import os
@@ -57,14 +57,15 @@ cdef extern from "lattice/pool_capsule.h":
 
 cdef extern from "step.h" nogil:
     int LATTICE_MAX_SLOTS
+    int LATTICE_MAX_HEAD_DIM
     int LATTICE_PANEL
-    int LATTICE_KERNEL_COUNT, LATTICE_KERNEL_LINEAR, LATTICE_ACTIVATION_NONE
+    int LATTICE_KERNEL_COUNT, LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_PAGED_ATTENTION, LATTICE_ACTIVATION_NONE
     ctypedef struct lattice_view:
         int32_t slot
         int32_t stride
         int64_t column
     ctypedef struct lattice_op:
-        int32_t kernel, rows, activation, mode, heads, kv_heads, head_dim
+        int32_t kernel, rows, activation, mode, heads, kv_heads, head_dim, layer, window, packed
         float scale, epsilon
         lattice_view input[3]
         lattice_view residual
@@ -73,11 +74,25 @@ cdef extern from "step.h" nogil:
         const void *weight
         const float *bias
         int64_t k, n
+    ctypedef struct lattice_kv_layer:
+        char *keys
+        char *values
+        float *key_scales
+        float *value_scales
+        int32_t type, kv_heads, head_dim, width
     ctypedef struct lattice_step:
-        int64_t tokens, sequences, max_seqlen
+        int64_t tokens, sequences, max_seqlen, logit_count
         const int32_t *ids[3]
         const int32_t *cu_seqlens
         const int32_t *cu_query_blocks
+        const int32_t *logit_rows
+        const lattice_kv_layer *kv
+        int64_t page_tokens
+        const int32_t *context
+        const int32_t *pages
+        const int32_t *cu_pages
+        int64_t *attention_units
+        float *partials
         float *slots[32]
         char *scratch
         int64_t scratch_bytes
@@ -86,6 +101,7 @@ cdef extern from "step.h" nogil:
         void (*elementwise)(int function, const float *x, float *y, int64_t count)
     void lattice_count_query_blocks(lattice_step *step, int32_t *blocks)
     int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)
+    int64_t lattice_partials(const lattice_op *op, int64_t sequences, const int32_t *cu_seqlens, const int32_t *context)
 
 cdef extern from "run_step.h" nogil:
     const lattice_kernel_table *lattice_kernels(int isa)
@@ -98,6 +114,7 @@ cdef lattice_pool *pool = lattice_pool_shared()
 
 PANEL = LATTICE_PANEL
 MAX_SLOTS = LATTICE_MAX_SLOTS
+MAX_HEAD_DIM = LATTICE_MAX_HEAD_DIM
 
 
 def select_isa(requested=None):
@@ -257,6 +274,105 @@ cdef lattice_view view_of(object operand):
     return view
 
 
+KV_TYPES = {"float32": (0, 4), "bfloat16": (1, 2), "float16": (2, 2), "int8": (3, 1)}
+
+
+cdef class KvPages:
+    """Pages of keys and values: for every layer (kv_heads, head_dim, type), ``pages`` pages of ``page_tokens`` tokens.
+
+    The layout is that of kernels/step.h. Address space is reserved, memory is taken when a page is first written.
+    """
+
+    cdef lattice_kv_layer *layers
+    cdef Memory memory
+    cdef list regions
+    cdef readonly Py_ssize_t count, page_tokens, pages, page_bytes
+
+    def __cinit__(self, layers, Py_ssize_t page_tokens, Py_ssize_t pages):
+        cdef Py_ssize_t i, offset = 0, size
+        cdef char *base
+        if page_tokens not in (16, 32, 64) or pages < 1:
+            raise ValueError(f"there are no pages of {page_tokens} tokens, or {pages} of them")
+        self.count, self.page_tokens, self.pages = len(layers), page_tokens, pages
+        self.layers = <lattice_kv_layer *>malloc(max(1, self.count) * sizeof(lattice_kv_layer))
+        if self.layers == NULL:
+            raise MemoryError
+        self.regions = []  # (offset, bytes a page)
+        for kv_heads, head_dim, kind in layers:
+            number, element = KV_TYPES[kind]
+            width = (head_dim + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL
+            if not 1 <= head_dim <= LATTICE_MAX_HEAD_DIM or kv_heads < 1:
+                raise ValueError(f"{kv_heads} heads of {head_dim} dimensions cannot be kept")
+            scales = kv_heads * page_tokens * 4 if kind == "int8" else 0
+            for size in (kv_heads * head_dim * page_tokens * element, kv_heads * width * page_tokens * element, scales, scales):
+                self.regions.append((offset, size))
+                offset += (size * pages + 63) // 64 * 64
+        self.page_bytes = sum(size for _, size in self.regions)
+        self.memory = Memory(offset)
+        base = self.memory.data
+        for i, (kv_heads, head_dim, kind) in enumerate(layers):
+            self.layers[i].keys = base + <Py_ssize_t>self.regions[4 * i][0]
+            self.layers[i].values = base + <Py_ssize_t>self.regions[4 * i + 1][0]
+            self.layers[i].key_scales = <float *>(base + <Py_ssize_t>self.regions[4 * i + 2][0])
+            self.layers[i].value_scales = <float *>(base + <Py_ssize_t>self.regions[4 * i + 3][0])
+            self.layers[i].type = KV_TYPES[kind][0]
+            self.layers[i].kv_heads, self.layers[i].head_dim = kv_heads, head_dim
+            self.layers[i].width = (head_dim + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL
+
+    def __dealloc__(self):
+        free(self.layers)
+
+    cdef int check(
+        self, const int32_t *cu_seqlens, Py_ssize_t sequences, cnp.ndarray context, cnp.ndarray pages, cnp.ndarray cu_pages
+    ) except -1:
+        """Raise ValueError unless every sequence has pages, of those that exist, for what it has and what is added."""
+        cdef const int32_t *before = int32_data(context, sequences, "context")
+        cdef const int32_t *numbers = int32_data(pages, pages.size, "pages")
+        cdef const int32_t *bounds = int32_data(cu_pages, sequences + 1, "cu_pages")
+        cdef Py_ssize_t i
+        cdef int64_t length
+        if bounds[0] != 0 or bounds[sequences] != pages.size:
+            raise ValueError("cu_pages does not span pages")
+        for i in range(sequences):
+            length = <int64_t>before[i] + cu_seqlens[i + 1] - cu_seqlens[i]
+            if before[i] < 0 or (bounds[i + 1] - <int64_t>bounds[i]) * self.page_tokens < length:
+                raise ValueError(f"sequence {i} needs room for {length} tokens and has {bounds[i + 1] - bounds[i]} pages")
+        for i in range(pages.size):
+            if not 0 <= numbers[i] < self.pages:
+                raise ValueError(f"there is no page {numbers[i]} among {self.pages}")
+        return 0
+
+    cdef int check_page(self, Py_ssize_t page) except -1:
+        if not 0 <= page < self.pages:
+            raise ValueError(f"there is no page {page} among {self.pages}")
+        return 0
+
+    def copy_page(self, Py_ssize_t source, Py_ssize_t target):
+        """Copy one page of every layer over another."""
+        cdef Py_ssize_t offset, size
+        self.check_page(source)
+        self.check_page(target)
+        for offset, size in self.regions:
+            memcpy(self.memory.data + offset + target * size, self.memory.data + offset + source * size, size)
+
+    def export(self, Py_ssize_t page):
+        """Return the content of a page of every layer, one after the other."""
+        cdef Py_ssize_t offset, size
+        self.check_page(page)
+        return b"".join([self.memory.data[offset + page * size : offset + (page + 1) * size] for offset, size in self.regions])
+
+    def import_(self, Py_ssize_t page, const unsigned char[::1] content not None):
+        """Write what :meth:`export` returned into a page."""
+        cdef Py_ssize_t offset, size, done = 0
+        self.check_page(page)
+        if content.shape[0] != self.page_bytes:
+            raise ValueError(f"a page has {self.page_bytes} bytes, not {content.shape[0]}")
+        for offset, size in self.regions:
+            if size:
+                memcpy(self.memory.data + offset + page * size, &content[done], size)
+            done += size
+
+
 cdef class Plan:
     """The ops of a compiled program as C structs. Immutable once run; safe to run from several threads at once."""
 
@@ -265,6 +381,7 @@ cdef class Plan:
     cdef const lattice_kernel_table *table
     cdef list owners
     cdef list tables
+    cdef bint needs_pages
     cdef readonly str isa
 
     def __cinit__(self, str isa):
@@ -281,13 +398,13 @@ cdef class Plan:
     def append(
         self, int kernel, *, int rows, inputs, output, Py_ssize_t k, Py_ssize_t n, residual=None, weight=None, bias=None,
         int activation=0, int mode=0, int heads=0, int kv_heads=0, int head_dim=0, float scale=1.0, float epsilon=0.0,
-        str weight_type="float32",
+        int layer=0, int window=0, bint packed=False, str weight_type="float32",
     ):
         """Add an op. Operands are (slot, stride, column); ``weight`` is an array or (Memory, byte offset) of panels."""
         if not 0 <= kernel < LATTICE_KERNEL_COUNT:
             raise ValueError(f"there is no kernel {kernel}")
-        for operand in (*inputs, output, *([] if residual is None else [residual])):
-            if not 0 <= operand[0] < LATTICE_MAX_SLOTS:
+        for operand in (*inputs, output, residual):
+            if operand is not None and not 0 <= operand[0] < LATTICE_MAX_SLOTS:
                 raise ValueError(f"slot {operand[0]} is not one of the {LATTICE_MAX_SLOTS} slots of a step")
         if kernel == LATTICE_KERNEL_LINEAR and activation != LATTICE_ACTIVATION_NONE and residual is not None:
             raise ValueError("a linear takes an activation or a residual: which comes first is not said by an op with both")
@@ -299,9 +416,11 @@ cdef class Plan:
         memset(op, 0, sizeof(lattice_op))
         op.kernel, op.rows, op.k, op.n, op.activation, op.mode = kernel, rows, k, n, activation, mode
         op.heads, op.kv_heads, op.head_dim, op.scale, op.epsilon = heads, kv_heads, head_dim, scale, epsilon
+        op.layer, op.window, op.packed = layer, window, packed
         for i in range(3):
             op.input[i] = view_of(inputs[i] if i < len(inputs) else None)
         op.weight_type = WEIGHT_TYPES[weight_type]
+        self.needs_pages = self.needs_pages or kernel == LATTICE_KERNEL_PAGED_ATTENTION
         op.residual = view_of(residual)
         op.output = view_of(output)
         cdef Memory memory
@@ -326,14 +445,28 @@ cdef class Plan:
             most = max(most, lattice_scratch_bytes(&self.ops[i], max_seqlen))
         return most
 
+    def partial_bytes(self, cnp.ndarray cu_seqlens not None, cnp.ndarray context not None):
+        """Return the bytes of ``PagedInputs.partials`` for sequences of these lengths after ``context`` tokens each."""
+        cdef int64_t most = 0, sequences = context.size
+        cdef const int32_t *bounds = int32_data(cu_seqlens, sequences + 1, "cu_seqlens")
+        cdef const int32_t *lengths = int32_data(context, sequences, "context")
+        for i in range(self.count):
+            if self.ops[i].kernel == LATTICE_KERNEL_PAGED_ATTENTION:
+                most = max(most, lattice_partials(&self.ops[i], sequences, bounds, lengths))
+        return 2 * 8 * (sequences + 1) + 64 + 4 * most
+
     def run(
         self, cnp.ndarray token_ids not None, cnp.ndarray token_type_ids not None, cnp.ndarray positions not None,
         cnp.ndarray cu_seqlens not None, Py_ssize_t max_seqlen,
         Memory arena not None, slot_offsets, Py_ssize_t scratch_offset, Py_ssize_t scratch_bytes, int threads,
+        cnp.ndarray logit_rows=None, KvPages kv=None, cnp.ndarray context=None, cnp.ndarray pages=None,
+        cnp.ndarray cu_pages=None, Py_ssize_t partial_offset=0,
     ):
         """Run every op on a batch. Returns (which, row) of the first id outside its table, else None.
 
-        ``arena`` holds the slots at ``slot_offsets`` and, at ``scratch_offset``, ``threads`` stretches of scratch.
+        ``arena`` holds the slots at ``slot_offsets`` and, at ``scratch_offset``, ``threads`` stretches of scratch. For a
+        program that keeps keys and values: their pages ``kv``, the tokens of each sequence in them before, the numbers of
+        its pages, ``pages[cu_pages[b]:cu_pages[b + 1]]``, and at ``partial_offset`` of the arena ``partial_bytes``.
         """
         cdef lattice_step step
         cdef Py_ssize_t tokens = token_ids.size, i
@@ -347,6 +480,27 @@ cdef class Plan:
         step.ids[1] = int32_data(token_type_ids, tokens, "token_type_ids")
         step.ids[2] = int32_data(positions, tokens, "positions")
         step.cu_seqlens = int32_data(cu_seqlens, step.sequences + 1, "cu_seqlens")
+        if logit_rows is not None:
+            step.logit_count = logit_rows.size
+            step.logit_rows = int32_data(logit_rows, step.logit_count, "logit_rows")
+            for i in range(step.logit_count):
+                if not 0 <= step.logit_rows[i] < tokens:
+                    raise ValueError(f"logit row {step.logit_rows[i]} is not one of {tokens} rows")
+        if kv is not None:
+            if context is None or pages is None or cu_pages is None:
+                raise TypeError("pages come with context, pages and cu_pages")
+            kv.check(step.cu_seqlens, step.sequences, context, pages, cu_pages)
+            if partial_offset % 64 or partial_offset + self.partial_bytes(cu_seqlens, context) > arena.nbytes:
+                raise ValueError("the arena is too small for the partials of this step")
+            step.kv = kv.layers
+            step.page_tokens = kv.page_tokens
+            step.context = int32_data(context, step.sequences, "context")
+            step.pages = int32_data(pages, pages.size, "pages")
+            step.cu_pages = int32_data(cu_pages, step.sequences + 1, "cu_pages")
+            step.attention_units = <int64_t *>(arena.data + partial_offset)
+            step.partials = <float *>(arena.data + partial_offset + (16 * (step.sequences + 1) + 63) // 64 * 64)
+        elif self.needs_pages:
+            raise TypeError("this program keeps keys and values: pass their pages")
         if scratch_offset + scratch_bytes * threads > arena.nbytes:
             raise ValueError("the arena is too small for the scratch of this step")
         for i, offset in enumerate(slot_offsets):

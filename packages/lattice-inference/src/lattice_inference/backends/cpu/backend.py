@@ -11,16 +11,18 @@ import numpy.typing as npt
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
 from lattice_inference.backends.cpu.lowering import IN_PLACE, RULES, lower
+from lattice_inference.backends.cpu.state import CpuState
 from lattice_inference.backends.cpu.weights import ResidentWeights, TensorSource
 from lattice_inference.errors import InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.compile import CompiledProgram, compile_program
-from lattice_inference.graph.program import Program, Rows
+from lattice_inference.graph.program import KvSpec, Program, Rows
 from lattice_inference.precision import Precision, check_precision
 
 __all__ = ["CpuBackend", "CpuProgram", "TensorSource"]
 
 Float32Array = npt.NDArray[np.float32]
+Int32Array = npt.NDArray[np.int32]
 
 
 class CpuBackend:
@@ -65,6 +67,11 @@ class CpuBackend:
             )
         return CpuProgram(compiled, ResidentWeights(compiled.program, source, self.precision), self.isa, self.threads)
 
+    @staticmethod
+    def open_state(specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> CpuState:
+        """Return pages for the keys and values of a program with ``specs``; see :class:`CpuState`."""
+        return CpuState(specs, page_tokens=page_tokens, pages=pages)
+
 
 class CpuProgram:
     """A program ready to run. Thread-safe: concurrent runs take turns on the pool and have memory of their own."""
@@ -76,23 +83,36 @@ class CpuProgram:
         self._arenas = ArenaPool()
         self._plan = _cpu.Plan(isa)
         lower(compiled, weights, self._plan)
+        self.weight_sizes = weights.sizes()
 
-    def run(self, batch: Batch, *, outputs: Collection[str] | None = None) -> dict[str, Float32Array]:
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of memory that is kept for the activations of later runs."""
+        return self._arenas.idle_bytes
+
+    def run(
+        self, batch: Batch, *, outputs: Collection[str] | None = None, state: CpuState | None = None
+    ) -> dict[str, Float32Array]:
         """Return the named outputs of the program (all of them by default) for ``batch``, in new arrays.
 
+        Args:
+            batch: the packed batch; for a program that keeps keys and values with ``context_lengths`` and ``block_table``.
+            outputs: which outputs are wanted.
+            state: the pages that ``block_table`` names. The keys and values of the batch are written there.
+
         Raises:
-            InvalidInputError: an id lies outside its table, or the batch carries state that the program has not.
+            InvalidInputError: an id lies outside its table, the batch carries state that the program has not, or it names
+                pages that do not exist or do not suffice.
             NonFiniteError: an output holds NaN or infinity; its ``rows`` are rows of that output.
         """
-        if batch.carries_state:
-            raise InvalidInputError(
-                "this program keeps no state: pages, slots, adapters and logit rows have no meaning"
-            )
-        counts = {Rows.TOKENS: batch.tokens, Rows.SEQUENCES: batch.sequences}
+        paged = self._paged_inputs(batch, state)
+        counts = {Rows.TOKENS: batch.tokens, Rows.SEQUENCES: batch.sequences, Rows.LOGIT_ROWS: batch.logit_count}
         offsets, slots_bytes = self._memory.offsets(counts)
         threads = min(_cpu.get_num_threads(), self.threads or _cpu.get_num_threads())
         scratch_bytes = self._plan.scratch_bytes(batch.max_seqlen)
-        arena = self._arenas.take(slots_bytes + threads * scratch_bytes)
+        partial_offset = slots_bytes + threads * scratch_bytes
+        partial_bytes = self._plan.partial_bytes(batch.cu_seqlens, paged[0]) if paged else 0
+        arena = self._arenas.take(partial_offset + partial_bytes)
         try:
             outside = self._plan.run(
                 batch.token_ids,
@@ -105,6 +125,10 @@ class CpuProgram:
                 slots_bytes,
                 scratch_bytes,
                 threads,
+                batch.logit_rows,
+                state.kv if state is not None else None,
+                *(paged or (None, None, None)),
+                partial_offset,
             )
             if outside is not None:
                 self._refuse_id(batch, *outside)
@@ -118,6 +142,33 @@ class CpuProgram:
         """Give the memory that steps left behind back to the operating system; the next step asks for it again."""
         self._arenas.trim()
         _cpu.trim_heap()
+
+    def _paged_inputs(self, batch: Batch, state: CpuState | None) -> tuple[Int32Array, Int32Array, Int32Array] | None:
+        """Return context lengths, page numbers and where each sequence's begin; None for a program without state."""
+        if not self.program.kv_specs:
+            if batch.carries_state or state is not None:
+                raise InvalidInputError(
+                    "this program keeps no state: pages, slots, adapters and logit rows have no meaning"
+                )
+            return None
+        if state is None or batch.context_lengths is None or batch.block_table is None:
+            raise InvalidInputError(
+                "this program keeps keys and values: it needs a state, and a batch with context_lengths and block_table"
+            )
+        shapes = [(spec.kv_heads, spec.head_dim) for spec in state.specs]
+        if shapes != [(spec.kv_heads, spec.head_dim) for spec in self.program.kv_specs]:
+            raise InvalidInputError("the state was opened for another program: its layers are not of the same shape")
+        bounds = np.zeros(batch.sequences + 1, np.int32)
+        np.cumsum([len(pages) for pages in batch.block_table], out=bounds[1:])
+        pages = np.ascontiguousarray(np.concatenate(batch.block_table), np.int32)
+        needed = batch.context_lengths + np.diff(batch.cu_seqlens)
+        short = np.flatnonzero(np.diff(bounds) * state.page_tokens < needed)
+        if len(short) or (len(pages) and not (int(pages.min()) >= 0 and int(pages.max()) < state.pages)):
+            raise InvalidInputError(
+                f"block_table must name pages below {state.pages}, enough for each sequence"
+                + (f": sequence {short[0]} has {int(needed[short[0]])} tokens" if len(short) else "")
+            )
+        return batch.context_lengths, pages, bounds
 
     def _copy_outputs(
         self, wanted: Collection[str] | None, arena: _cpu.Memory, offsets: Sequence[int], counts: Mapping[Rows, int]

@@ -20,10 +20,13 @@ __all__ = ["IN_PLACE", "RULES", "lower"]
 _ACTIVATIONS = ("gelu", "relu", "silu", "tanh")
 
 RULES: tuple[Fusion | Concat, ...] = (
+    Fusion("silu_mul", ("silu", "mul")),
     *(Fusion(f"linear_{activation}", ("linear", activation)) for activation in _ACTIVATIONS),
     Fusion("linear_add", ("linear", "add")),
     Fusion("embed_rows_add", ("embed_rows", "add")),
     Concat("attention"),
+    Concat("silu_mul"),
+    Concat(None),
 )
 """The fusions of this backend. All of them keep every bit."""
 
@@ -34,6 +37,9 @@ IN_PLACE: Mapping[str, int] = {
     "silu": 0,
     "tanh": 0,
     "layer_norm": 0,
+    "rms_norm": 0,
+    "mul": 0,
+    "silu_mul": 0,
     "l2_normalize": 0,
     "linear_add": 1,
     "embed_rows_add": 0,
@@ -42,7 +48,9 @@ IN_PLACE: Mapping[str, int] = {
 
 # The numbers of kernels/step.h.
 _EMBED_ROWS, _LINEAR, _ADD, _ACTIVATION, _LAYER_NORM, _ATTENTION, _POOL, _L2_NORMALIZE = range(8)
-_ROWS = {Rows.TOKENS: 0, Rows.SEQUENCES: 1}
+_MUL, _SILU_MUL, _RMS_NORM, _ROPE_ANGLES, _ROPE, _KV_WRITE, _PAGED_ATTENTION, _PAGED_MERGE, _GATHER_ROWS = range(8, 17)
+_ROWS = {Rows.TOKENS: 0, Rows.SEQUENCES: 1, Rows.LOGIT_ROWS: 2}
+_PAIRINGS = {"half": 0, "interleaved": 1}
 _ACTIVATION_CODES = {"gelu_erf": 1, "gelu_tanh": 2, "relu": 3, "silu": 4, "tanh": 5}
 _POOL_MODES = {"cls": 0, "mean": 1, "last": 2}
 _IDS = {"token_ids": 0, "token_type_ids": 1, "positions": 2}
@@ -59,15 +67,19 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
     for op in compiled.program.ops:
         if op.kind not in _LOWERINGS:
             raise UnsupportedError(f"the CPU backend has no kernel for the op {op.kind!r}")
-        output = op.outputs[0]
         kernel, arguments = _LOWERINGS[op.kind](op, weights, compiled.memory)
-        plan.append(
-            kernel,
-            rows=_ROWS[output.rows],
-            output=_operand(output, compiled.memory),
-            n=output.width,
-            **{"inputs": [_operand(view, compiled.memory) for view in op.inputs], "k": output.width, **arguments},
-        )
+        output = op.outputs[0] if op.outputs else None
+        rows, width = (op.inputs[0].rows, 0) if output is None else (output.rows, output.width)
+        common: Arguments = {
+            "rows": _ROWS[rows],
+            "output": None if output is None else _operand(output, compiled.memory),
+            "n": width,
+            "inputs": [_operand(view, compiled.memory) for view in op.inputs],
+            "k": width,
+        }
+        plan.append(kernel, **{**common, **arguments})
+        if kernel == _PAGED_ATTENTION:
+            plan.append(_PAGED_MERGE, **{**common, **arguments})
         if kernel == _EMBED_ROWS:
             plan.check_ids(arguments["mode"], op.weights["table"].shape[0])
 
@@ -81,8 +93,10 @@ def _activation_code(kind: str, op: Op) -> int:
 
 
 def _embed_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    table = op.weights["table"]
     arguments: Arguments = {
-        "weight": weights.array(op.weights["table"]),
+        "weight": weights[table],
+        "packed": table.use == "linear",  # the table of a tied embedding is kept as the linear that it is too
         "weight_type": weights.precision,
         "mode": _IDS[str(op.attributes["ids"])],
     }
@@ -128,6 +142,40 @@ def _attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[in
     return _ATTENTION, {name: op.attributes[name] for name in ("heads", "kv_heads", "head_dim", "scale")}
 
 
+def _mul(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return (_SILU_MUL if op.kind == "silu_mul" else _MUL), {}
+
+
+def _rms_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return _RMS_NORM, {"weight": weights.array(op.weights["weight"]), "epsilon": op.attributes["epsilon"]}
+
+
+def _rope_angles(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return _ROPE_ANGLES, {"weight": weights.array(op.weights["frequencies"]), "scale": op.attributes["scale"]}
+
+
+def _rope(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return _ROPE, {
+        "k": op.inputs[1].width,
+        "heads": op.attributes["heads"],
+        "head_dim": op.attributes["head_dim"],
+        "mode": _PAIRINGS[str(op.attributes["pairing"])],
+    }
+
+
+def _kv_write(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return _KV_WRITE, {name: op.attributes[name] for name in ("layer", "kv_heads", "head_dim")}
+
+
+def _paged_attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    names = ("layer", "heads", "kv_heads", "head_dim", "scale", "window")
+    return _PAGED_ATTENTION, {name: op.attributes[name] for name in names}
+
+
+def _gather_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return _GATHER_ROWS, {}
+
+
 def _pool(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
     return _POOL, {"mode": _POOL_MODES[str(op.attributes["mode"])]}
 
@@ -146,6 +194,14 @@ _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[int, 
     "add": _add,
     "layer_norm": _layer_norm,
     "attention": _attention,
+    "mul": _mul,
+    "silu_mul": _mul,
+    "rms_norm": _rms_norm,
+    "rope_angles": _rope_angles,
+    "rope": _rope,
+    "kv_write": _kv_write,
+    "paged_attention": _paged_attention,
+    "gather_rows": _gather_rows,
     "pool": _pool,
     "l2_normalize": _l2_normalize,
 }

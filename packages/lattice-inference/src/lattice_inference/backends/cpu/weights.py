@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
+from lattice_inference.backends.weight_sizes import WeightSize
+from lattice_inference.checkpoint.dtypes import bfloat16_bits
 from lattice_inference.errors import CheckpointError
 from lattice_inference.graph.memory import ALIGNMENT
 from lattice_inference.graph.program import Program, WeightRef
@@ -76,6 +78,19 @@ class ResidentWeights:
         """Return a weight that is not packed."""
         return self._arrays[ref]
 
+    def form(self, ref: WeightRef) -> str:
+        """Return what a weight is kept in."""
+        return "float32" if ref.use == "vector" else self.precision
+
+    def sizes(self) -> tuple[WeightSize, ...]:
+        """Return what each weight takes; two that share one form count once."""
+        starts = sorted(set(self._panels.values()))
+        ends = dict(zip(starts, [*starts[1:], self.memory.nbytes], strict=True))
+        owners = {start: ref for ref, start in reversed(self._panels.items())}
+        kept = [(ref, ends[start] - start) for start, ref in sorted(owners.items())]
+        kept += [(ref, array.nbytes) for ref, array in self._arrays.items()]
+        return tuple(WeightSize(" + ".join(ref.sources), self.form(ref), nbytes) for ref, nbytes in kept)
+
 
 def narrow(weight: Float32Array, precision: Precision, name: str) -> StoredArray:
     """Return ``weight`` in ``precision``, rounded to nearest even; 16-bit types as the uint16 of their bits.
@@ -90,10 +105,7 @@ def narrow(weight: Float32Array, precision: Precision, name: str) -> StoredArray
         with np.errstate(over="ignore"):
             halves = weight.astype(np.float16).view(np.uint16)
     else:
-        bits = weight.view(np.uint32)
-        # half of what is cut off, less one where the last bit that stays is 0: ties go to even; NaN keeps a set bit
-        rounded = np.where(np.isnan(weight), bits | 0x0040_0000, bits + 0x7FFF + (bits >> 16 & 1))
-        halves = (rounded >> 16).astype(np.uint16)
+        halves = bfloat16_bits(weight)
     infinite = (halves & 0x7FFF) == (0x7C00 if precision == "float16" else 0x7F80)
     if (infinite & finite).any():
         limit = 65504.0 if precision == "float16" else 3.3895e38

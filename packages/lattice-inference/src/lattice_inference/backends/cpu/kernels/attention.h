@@ -18,6 +18,7 @@
 #include "lattice/transpose.h"
 #include "lattice/vector_math.h"
 #include "normalize.h"
+#include "softmax.h"
 
 static int64_t attention_tasks(const lattice_op *op, const lattice_step *step)
 {
@@ -62,47 +63,6 @@ LATTICE_INLINE void pack_values(const float *values, int64_t stride, int64_t cou
         for (int64_t key = 0; key < count; key++)
             f32x16_store(panel + key * LATTICE_PANEL, load_part(values + key * stride, d, head_dim));
     }
-}
-
-/* s -> exp(x - max(x)) for x = scale s, in place; returns the maximum and the sum. `padded` is `keys` rounded up to 16. */
-LATTICE_INLINE void softmax_row(float *s, int64_t keys, int64_t padded, f32x16 scale, float *maximum, float *sum)
-{
-    for (int64_t j = keys; j < padded; j++)
-        s[j] = -__builtin_inff();
-    f32x16 most = f32x16_mul(f32x16_load(s), scale);
-    for (int64_t j = 16; j < padded; j += 16)
-        most = f32x16_max(most, f32x16_mul(f32x16_load(s + j), scale));
-    *maximum = f32x16_fold_max(most);
-    const f32x16 shift = f32x16_set1(*maximum);
-    f32x16 total = f32x16_zero();
-    for (int64_t j = 0; j < padded; j += 16) {
-        const f32x16 p = f32x16_exp(f32x16_sub(f32x16_mul(f32x16_load(s + j), scale), shift));
-        f32x16_store(s + j, p);
-        total = f32x16_add(total, p);
-    }
-    *sum = f32x16_fold_add(total);
-}
-
-static float exponential(float x)
-{
-    float lanes[16];
-    f32x16_store(lanes, f32x16_exp(f32x16_set1(x)));
-    return lanes[0];
-}
-
-/* Folds a later segment's (output, maximum, sum) into those of the segments before it. */
-LATTICE_INLINE void merge_segment(float *output, float *maximum, float *sum, const float *output2, float maximum2,
-                                  float sum2, int64_t width)
-{
-    const float most = *maximum > maximum2 ? *maximum : maximum2;
-    const float factor = exponential(*maximum - most), factor2 = exponential(maximum2 - most);
-    const f32x16 f1 = f32x16_set1(factor), f2 = f32x16_set1(factor2);
-    for (int64_t d = 0; d < width; d += 16)
-        f32x16_store(output + d, f32x16_fma(f32x16_load(output2 + d), f2, f32x16_mul(f32x16_load(output + d), f1)));
-    float lanes[16];
-    f32x16_store(lanes, f32x16_fma(f32x16_set1(sum2), f2, f32x16_mul(f32x16_set1(*sum), f1)));
-    *sum = lanes[0];
-    *maximum = most;
 }
 
 /* The sequence that holds query block `block`: the last one that begins at or before it. */
@@ -153,7 +113,7 @@ static void attention_run(const lattice_op *op, const lattice_step *step, int64_
                          head_dim * LATTICE_PANEL, padded / LATTICE_PANEL, head_dim, &to_scores, 0);
             for (int64_t r = 0; r < here; r++) {
                 __builtin_prefetch(lattice_row(step, &op->output, first + row + r) + column, 1, 3);
-                softmax_row(scores + r * padded, keys, padded, scale, merging ? &maximum2[r] : &maximum[row + r],
+                softmax_part(scores + r * padded, 0, keys, scale, merging ? &maximum2[r] : &maximum[row + r],
                             merging ? &sum2[r] : &sum[row + r]);
             }
             const lattice_output to_output = {

@@ -3,6 +3,7 @@
 #define LATTICE_ELEMENTWISE_H
 
 #include "lattice/vector_math.h"
+#include "row_parts.h"
 #include "step.h"
 
 /* h + h erf(x / sqrt 2), h = x / 2 */
@@ -50,13 +51,6 @@ LATTICE_INLINE f32x16 activate(int activation, f32x16 x)
 static int64_t row_tasks(const lattice_op *op, const lattice_step *step)
 {
     return step->threads == 1 ? 1 : lattice_divide_up(lattice_rows(op, step), ROWS_A_TASK);
-}
-
-/* The rows [first, end) of a task when `total` rows are spread over `tasks`. */
-LATTICE_INLINE void task_rows(int64_t total, int64_t task, int64_t tasks, int64_t *first, int64_t *end)
-{
-    *first = total * task / tasks;
-    *end = total * (task + 1) / tasks;
 }
 
 /* y = activation(x) over `rows` rows of `n` columns. Of whole vectors of sixteen each column of them goes down all rows, which
@@ -128,6 +122,33 @@ static void add_run(const lattice_op *op, const lattice_step *step, int64_t task
     for (int64_t row = first; row < end; row++)
         add_row(lattice_row(step, &op->input[0], row), lattice_row(step, &op->input[1], row),
                 lattice_row(step, &op->output, row), op->n);
+}
+
+/* y = a * b, or silu(a) * b, over one row */
+LATTICE_INLINE void multiply_row(int activation, const float *a, const float *b, float *y, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        f32x16_store(y + i, f32x16_mul(activate(activation, f32x16_load(a + i)), f32x16_load(b + i)));
+    if (i < n) {
+        const f32x16 left = activate(activation, f32x16_load_tail(a + i, n - i));
+        f32x16_store_tail(y + i, f32x16_mul(left, f32x16_load_tail(b + i, n - i)), n - i);
+    }
+}
+
+static void multiply_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+{
+    (void)thread;
+    int64_t first, end;
+    task_rows(lattice_rows(op, step), task, tasks, &first, &end);
+    for (int64_t row = first; row < end; row++) {
+        const float *a = lattice_row(step, &op->input[0], row), *b = lattice_row(step, &op->input[1], row);
+        float *y = lattice_row(step, &op->output, row);
+        if (op->kernel == LATTICE_KERNEL_SILU_MUL)
+            multiply_row(LATTICE_ACTIVATION_SILU, a, b, y, op->n);
+        else
+            multiply_row(LATTICE_ACTIVATION_NONE, a, b, y, op->n);
+    }
 }
 
 /* The functions of vector_math.h over an array, for the tests of their accuracy. */

@@ -21,7 +21,7 @@ LATTICE_INLINE linear_grid linear_cut(const lattice_op *op, const lattice_step *
     int64_t block = BLOCK_BYTES / (op->k * (int64_t)sizeof(float));
     block = block < 4 * TILE_ROWS ? 4 * TILE_ROWS : block / TILE_ROWS * TILE_ROWS;
     linear_grid grid = {lattice_divide_up(rows, block), 1};
-    if (step->threads > 1) {
+    if (step->threads > 1 && rows > 0) {
         /* a few tasks a thread even out the ends; with few rows, longer runs of panels stream better */
         const int64_t wanted = (rows <= FEW_ROWS ? 2 : 4) * step->threads;
         grid.column_groups = lattice_divide_up(wanted, grid.row_blocks);

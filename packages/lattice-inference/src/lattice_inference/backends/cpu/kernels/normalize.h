@@ -1,4 +1,4 @@
-/* Row-wise normalisations: layer norm, and scaling to Euclidean length 1.
+/* Row-wise normalisations: layer norm, root mean square norm, and scaling to Euclidean length 1.
  *
  * A sum over a row goes through sixteen lanes in ascending order and one fixed fold; a row's tail is a copy padded with
  * zeros. Square root and division are the correctly rounded instructions, so every level gives the same bits.
@@ -7,19 +7,6 @@
 #define LATTICE_NORMALIZE_H
 
 #include "elementwise.h"
-
-LATTICE_INLINE f32x16 load_part(const float *x, int64_t i, int64_t n)
-{
-    return i + 16 <= n ? f32x16_load(x + i) : f32x16_load_tail(x + i, n - i);
-}
-
-LATTICE_INLINE void store_part(float *y, int64_t i, int64_t n, f32x16 value)
-{
-    if (i + 16 <= n)
-        f32x16_store(y + i, value);
-    else
-        f32x16_store_tail(y + i, value, n - i);
-}
 
 static float square_root(float x)
 {
@@ -56,6 +43,26 @@ static void layer_norm_run(const lattice_op *op, const lattice_step *step, int64
             const f32x16 scaled = f32x16_mul(f32x16_sub(load_part(x, i, n), mean), inverse);
             store_part(y, i, n, f32x16_fma(scaled, load_part(op->weight, i, n), load_part(op->bias, i, n)));
         }
+    }
+}
+
+static void rms_norm_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+{
+    (void)thread;
+    const int64_t n = op->n;
+    int64_t first, end;
+    task_rows(lattice_rows(op, step), task, tasks, &first, &end);
+    for (int64_t row = first; row < end; row++) {
+        const float *x = lattice_row(step, &op->input[0], row);
+        float *y = lattice_row(step, &op->output, row);
+        f32x16 squares = f32x16_zero();
+        for (int64_t i = 0; i < n; i += 16) {
+            const f32x16 value = load_part(x, i, n);
+            squares = f32x16_fma(value, value, squares);
+        }
+        const f32x16 inverse = f32x16_set1(1.0f / square_root(f32x16_fold_add(squares) / (float)n + op->epsilon));
+        for (int64_t i = 0; i < n; i += 16)
+            store_part(y, i, n, f32x16_mul(f32x16_mul(load_part(x, i, n), inverse), load_part(op->weight, i, n)));
     }
 }
 

@@ -13,9 +13,11 @@
 #define LATTICE_KEY_SEGMENT 512 /* graph/ops.py: KEY_SEGMENT */
 #define LATTICE_QUERY_BLOCK 128 /* query rows of one attention task */
 #define LATTICE_SCORE_ROWS 24   /* query rows whose scores lie in cache together: whole tiles on every level */
+#define LATTICE_PAGED_ROWS 96   /* rows times heads of a group in one task of paged attention */
+#define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
 #define LATTICE_MAX_SLOTS 32
 
-enum { LATTICE_ROWS_TOKENS = 0, LATTICE_ROWS_SEQUENCES = 1 };
+enum { LATTICE_ROWS_TOKENS = 0, LATTICE_ROWS_SEQUENCES = 1, LATTICE_ROWS_LOGITS = 2 };
 
 typedef enum {
     LATTICE_KERNEL_EMBED_ROWS = 0,
@@ -26,6 +28,15 @@ typedef enum {
     LATTICE_KERNEL_ATTENTION,
     LATTICE_KERNEL_POOL,
     LATTICE_KERNEL_L2_NORMALIZE,
+    LATTICE_KERNEL_MUL,
+    LATTICE_KERNEL_SILU_MUL,
+    LATTICE_KERNEL_RMS_NORM,
+    LATTICE_KERNEL_ROPE_ANGLES,
+    LATTICE_KERNEL_ROPE,
+    LATTICE_KERNEL_KV_WRITE,
+    LATTICE_KERNEL_PAGED_ATTENTION,
+    LATTICE_KERNEL_PAGED_MERGE,
+    LATTICE_KERNEL_GATHER_ROWS,
     LATTICE_KERNEL_COUNT
 } lattice_kernel_id;
 
@@ -41,6 +52,11 @@ typedef enum {
 /* How the elements of a linear's panels and of an embedding's table lie in memory. */
 typedef enum { LATTICE_WEIGHT_FLOAT32 = 0, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_FLOAT16 } lattice_weight_type;
 
+/* How keys and values lie in pages. */
+typedef enum { LATTICE_KV_FLOAT32 = 0, LATTICE_KV_BFLOAT16, LATTICE_KV_FLOAT16, LATTICE_KV_INT8 } lattice_kv_type;
+
+enum { LATTICE_PAIRING_HALF = 0, LATTICE_PAIRING_INTERLEAVED };
+
 enum { LATTICE_POOL_CLS = 0, LATTICE_POOL_MEAN, LATTICE_POOL_LAST };
 
 /* Rows of floats in a slot: element (row, i) lies at slot + row * stride + column + i. slot < 0: no operand. */
@@ -54,8 +70,10 @@ typedef struct {
     int32_t kernel;
     int32_t rows;       /* LATTICE_ROWS_* of the output */
     int32_t activation; /* of a linear's epilogue, or of an activation op */
-    int32_t mode;       /* LATTICE_POOL_*, or which ids an embedding reads */
+    int32_t mode;       /* LATTICE_POOL_*, LATTICE_PAIRING_*, or which ids an embedding reads */
     int32_t heads, kv_heads, head_dim;
+    int32_t layer, window; /* of keys and values in pages; window 0: no limit */
+    int32_t packed;        /* an embedding's table lies in panels, as a linear's weight */
     float scale, epsilon;
     lattice_view input[3];
     lattice_view residual; /* added in a linear's or embedding's epilogue */
@@ -67,11 +85,28 @@ typedef struct {
     int64_t n;           /* columns written */
 } lattice_op;
 
+/* Pages of one layer: keys [page][kv_head][dim][token], values [page][kv_head][token][width], width being head_dim rounded up
+ * to 16, and for int8 the scale of every vector, [page][kv_head][token]. */
 typedef struct {
-    int64_t tokens, sequences, max_seqlen;
+    char *keys, *values;
+    float *key_scales, *value_scales;
+    int32_t type; /* LATTICE_KV_* */
+    int32_t kv_heads, head_dim, width;
+} lattice_kv_layer;
+
+typedef struct {
+    int64_t tokens, sequences, max_seqlen, logit_count;
     const int32_t *ids[3]; /* token_ids, token_type_ids, positions */
     const int32_t *cu_seqlens;
     const int32_t *cu_query_blocks; /* [sequences + 1]: blocks of LATTICE_QUERY_BLOCK rows before each sequence */
+    const int32_t *logit_rows;      /* [logit_count] */
+    /* Of programs that keep keys and values: */
+    const lattice_kv_layer *kv;
+    int64_t page_tokens;    /* 16, 32 or 64 */
+    const int32_t *context; /* [sequences]: tokens in the pages before this step */
+    const int32_t *pages, *cu_pages; /* the pages of sequence b are pages[cu_pages[b]] to pages[cu_pages[b + 1] - 1] */
+    int64_t *attention_units;        /* [2][sequences + 1]: see paged_attention.h */
+    float *partials;                 /* what parts of a sequence's keys give, until they are merged */
     float *slots[LATTICE_MAX_SLOTS];
     char *scratch;         /* `threads` stretches of scratch_bytes */
     int64_t scratch_bytes; /* a multiple of 64 */
@@ -92,7 +127,9 @@ typedef struct {
 
 static inline int64_t lattice_rows(const lattice_op *op, const lattice_step *step)
 {
-    return op->rows == LATTICE_ROWS_TOKENS ? step->tokens : step->sequences;
+    return op->rows == LATTICE_ROWS_TOKENS      ? step->tokens
+           : op->rows == LATTICE_ROWS_SEQUENCES ? step->sequences
+                                                : step->logit_count;
 }
 
 static inline float *lattice_row(const lattice_step *step, const lattice_view *view, int64_t row)
@@ -119,16 +156,62 @@ static inline void lattice_count_query_blocks(lattice_step *step, int32_t *block
     step->cu_query_blocks = blocks;
 }
 
+/* Query rows that a task of paged attention takes at once, with `group` query heads to a key head. */
+static inline int64_t lattice_paged_rows(int64_t group)
+{
+    return group >= LATTICE_PAGED_ROWS ? 1 : LATTICE_PAGED_ROWS / group;
+}
+
+/* Whether a sequence with so few rows is cut by its keys and not by its rows. */
+static inline int lattice_is_cut_by_keys(int64_t rows, int64_t group)
+{
+    return rows == 1 || rows * group <= LATTICE_SCORE_ROWS;
+}
+
+/* Segments of keys that the `rows` rows after `context` see, all together: [first, end). */
+static inline void lattice_segments(int64_t context, int64_t rows, int64_t window, int64_t *first, int64_t *end)
+{
+    const int64_t first_key = window > 0 && context + 1 > window ? context + 1 - window : 0;
+    *first = first_key / LATTICE_KEY_SEGMENT;
+    *end = lattice_divide_up(context + rows, LATTICE_KEY_SEGMENT);
+}
+
+/* Floats that a row of one head leaves for a segment: the output, the maximum and the sum. */
+static inline int64_t lattice_partial_floats(int64_t head_dim)
+{
+    return lattice_round_up(head_dim, LATTICE_PANEL) + LATTICE_PANEL;
+}
+
+/* Floats of partials that a paged attention needs in this step. */
+static inline int64_t lattice_partials(const lattice_op *op, int64_t sequences, const int32_t *cu_seqlens, const int32_t *context)
+{
+    int64_t rows_times_segments = 0;
+    for (int64_t i = 0; i < sequences; i++) {
+        const int64_t rows = cu_seqlens[i + 1] - cu_seqlens[i];
+        int64_t first, end;
+        if (!lattice_is_cut_by_keys(rows, op->heads / op->kv_heads))
+            continue;
+        lattice_segments(context[i], rows, op->window, &first, &end);
+        rows_times_segments += rows * (end - first);
+    }
+    return rows_times_segments * op->heads * lattice_partial_floats(op->head_dim);
+}
+
 /* Bytes of scratch that one thread needs for an op of this step. */
 static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)
 {
-    if (op->kernel != LATTICE_KERNEL_ATTENTION)
-        return 0;
-    const int64_t keys = lattice_round_up(max_seqlen < LATTICE_KEY_SEGMENT ? max_seqlen : LATTICE_KEY_SEGMENT, LATTICE_PANEL);
     const int64_t width = lattice_round_up(op->head_dim, LATTICE_PANEL);
-    /* keys transposed, values, scores, the outputs of a segment, and those of all before it with their maxima and sums */
-    const int64_t floats =
-        keys * (op->head_dim + width) + LATTICE_SCORE_ROWS * (keys + width) + LATTICE_QUERY_BLOCK * (width + 2);
+    int64_t floats = 0;
+    if (op->kernel == LATTICE_KERNEL_ATTENTION) {
+        const int64_t keys =
+            lattice_round_up(max_seqlen < LATTICE_KEY_SEGMENT ? max_seqlen : LATTICE_KEY_SEGMENT, LATTICE_PANEL);
+        /* keys transposed, values, scores, the outputs of a segment, and those of all before it with their maxima and sums */
+        floats = keys * (op->head_dim + width) + LATTICE_SCORE_ROWS * (keys + width) + LATTICE_QUERY_BLOCK * (width + 2);
+    } else if (op->kernel == LATTICE_KERNEL_PAGED_ATTENTION) {
+        const int64_t group = op->heads / op->kv_heads, rows = lattice_paged_rows(group) * group;
+        /* queries, scores, the outputs of a segment, and those of all before it with their maxima and sums */
+        floats = rows * width + LATTICE_SCORE_ROWS * (LATTICE_KEY_SEGMENT + width) + rows * lattice_partial_floats(op->head_dim);
+    }
     return lattice_round_up(floats * (int64_t)sizeof(float), 64);
 }
 

@@ -1,13 +1,32 @@
-/* Where tokens come in and go out: rows of an embedding table, and pooling a sequence's rows into one. */
+/* Where tokens come in and go out: rows of an embedding table, pooling a sequence's rows into one, picking rows. */
 #ifndef LATTICE_TOKENS_H
 #define LATTICE_TOKENS_H
 
 #include "normalize.h"
 
+/* The same as load_table from panels [row / 16][column][16]. */
+static f32x16 load_packed(const lattice_op *op, int64_t id, int64_t i)
+{
+    const int64_t here = op->n - i < 16 ? op->n - i : 16;
+    const int64_t first = (id / LATTICE_PANEL * op->n + i) * LATTICE_PANEL + id % LATTICE_PANEL;
+    if (op->weight_type == LATTICE_WEIGHT_FLOAT32) {
+        float values[16] = {0};
+        for (int64_t j = 0; j < here; j++)
+            values[j] = ((const float *)op->weight)[first + j * LATTICE_PANEL];
+        return f32x16_load(values);
+    }
+    uint16_t halves[16] = {0};
+    for (int64_t j = 0; j < here; j++)
+        halves[j] = ((const uint16_t *)op->weight)[first + j * LATTICE_PANEL];
+    return op->weight_type == LATTICE_WEIGHT_BFLOAT16 ? f32x16_load_bfloat16(halves) : f32x16_load_float16(halves);
+}
+
 /* Sixteen columns from `i` on of row `id` of an embedding's table, widened; zeros beyond its `n` columns. */
 LATTICE_INLINE f32x16 load_table(const lattice_op *op, int64_t id, int64_t i)
 {
     const int64_t n = op->n;
+    if (op->packed)
+        return load_packed(op, id, i);
     if (op->weight_type == LATTICE_WEIGHT_FLOAT32)
         return load_part((const float *)op->weight + id * n, i, n);
     const uint16_t *halves = (const uint16_t *)op->weight + id * n + i;
@@ -33,6 +52,16 @@ static void embed_rows_run(const lattice_op *op, const lattice_step *step, int64
             store_part(y, i, op->n, has_residual ? f32x16_add(load_part(residual, i, op->n), value) : value);
         }
     }
+}
+
+static void gather_rows_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+{
+    (void)thread;
+    int64_t first, end;
+    task_rows(step->logit_count, task, tasks, &first, &end);
+    for (int64_t r = first; r < end; r++)
+        memcpy(lattice_row(step, &op->output, r), lattice_row(step, &op->input[0], step->logit_rows[r]),
+               (size_t)op->n * sizeof(float));
 }
 
 static int64_t sequence_tasks(const lattice_op *op, const lattice_step *step)

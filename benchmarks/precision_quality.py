@@ -1,0 +1,124 @@
+"""Measures what each precision of a language model's weights costs in predictions: perplexity, agreement, divergence.
+
+The text is seen through windows of 512 tokens, each begun 256 after the one before. Every precision is compared with
+float32, position by position: how often both find the same token most probable, and the Kullback-Leibler divergence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+from harness.options import Record, add_record_options, finish, limits, positive_int
+from harness.record import describe_run
+from harness.tables import markdown_table, provenance
+
+__all__ = ["default_text", "main", "misses", "render"]
+
+SCRIPT = "precision_quality"
+FILE = Path("text", "wikitext2", "wiki.test.raw")
+CHARACTERS = 12_000
+
+EXAMPLES = """
+examples:
+  python benchmarks/precision_quality.py --model SmolLM2-135M-Instruct.Q4_1.gguf --text wiki.test.raw
+  python benchmarks/precision_quality.py --model model.gguf --precision bfloat16 --max-tokens 4096
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", help="a GGUF file, a directory or a name")
+    parser.add_argument("--precision", action="append", help="compare this one only; may be repeated (default: all)")
+    parser.add_argument(
+        "--text",
+        type=Path,
+        metavar="PATH",
+        help=f"a text (default: {FILE} below the folder named by LATTICE_DATA, else below ../shared/data)",
+    )
+    parser.add_argument("--max-tokens", type=positive_int, default=2048, help="tokens of the text (default: 2048)")
+    add_record_options(parser, SCRIPT)
+    options = parser.parse_args(arguments)
+    return finish(SCRIPT, options, measure=partial(measure, options), render=render, misses=misses)
+
+
+def default_text() -> Path:
+    """Return where the text is when ``--text`` is not given."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    return Path(os.environ.get("LATTICE_DATA") or beside) / FILE
+
+
+def measure(options: argparse.Namespace) -> Record:
+    """Compare every precision with float32 and return the record."""
+    from lattice_inference import compare_logits, load_model
+    from lattice_inference.precision import Precision
+
+    if options.model is None:
+        raise ValueError("name a language model with --model")
+    path = options.text or default_text()
+    text = path.read_text(encoding="utf-8")[: CHARACTERS * max(1, options.max_tokens // 2048)]
+    precisions = options.precision or get_args(Precision)
+    record = describe_run(SCRIPT)
+    samples = []
+    with load_model(options.model) as reference:
+        for precision in precisions:
+            with load_model(options.model, precision=precision) as model:
+                compared = compare_logits(reference, model, text, max_tokens=options.max_tokens)
+                weights_bytes = sum(weight.nbytes for weight in model.weight_sizes)
+            samples.append(
+                {
+                    "precision": precision,
+                    "tokens": compared.tokens,
+                    "perplexity": compared.perplexity,
+                    "agreement": compared.agreement,
+                    "mean_kl": compared.mean_kl,
+                    "max_kl": compared.max_kl,
+                    "weights_bytes": weights_bytes,
+                }
+            )
+    return record | {"model": Path(options.model).name, "data": path.name, "samples": samples}
+
+
+def misses(record: Mapping[str, Any]) -> list[str]:
+    """Return a line for each precision whose perplexity of the known model and text is off."""
+    bound = limits(SCRIPT)["smollm2_wikitext2"]
+    if (record["model"], record["data"]) != (bound["model"], bound["data"]):
+        return []
+    found = []
+    for sample in record["samples"]:
+        above = bound["above"].get(sample["precision"], 0.0) + bound["tolerance"]
+        if sample["tokens"] == bound["tokens"] and not sample["perplexity"] <= bound["perplexity"] + above:
+            found.append(
+                f"{sample['precision']}: perplexity {sample['perplexity']:.3f}, {bound['perplexity']} + {above:.2f}"
+            )
+    return found
+
+
+def render(record: Mapping[str, Any]) -> str:
+    """Return the table of a record in Markdown."""
+    titles = ["weights", "MB", "perplexity", "same token", "mean KL", "largest KL"]
+    rows = [
+        [
+            sample["precision"],
+            f"{sample['weights_bytes'] / 1e6:,.1f}",
+            f"{sample['perplexity']:.4f}",
+            f"{100 * sample['agreement']:.2f} %",
+            f"{sample['mean_kl']:.2e}",
+            f"{sample['max_kl']:.2e}",
+        ]
+        for sample in record["samples"]
+    ]
+    what = f"{record['model']}, {record['samples'][0]['tokens']:,} tokens of {record['data']}"
+    return f"{provenance(record)}\n\n{what}\n\n{markdown_table(titles, rows)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

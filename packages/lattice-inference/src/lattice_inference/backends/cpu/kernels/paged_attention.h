@@ -1,0 +1,365 @@
+/* y = softmax over the positions j that a row sees of (scale q . k[j]) times v[j], with keys and values in pages.
+ *
+ * graph/ops.py, op "paged_attention", is the definition, down to the order of additions. Keys are [dim][token] and values
+ * [token][width] in a page, so both products are the same tile over rows of b as they lie, for one new token and for a
+ * thousand; nothing is copied or widened in memory. The rows of a tile are queries of all heads that share a key head:
+ *
+ *     page of keys   [dim][token]      scores [rows][512] = Q K       a chain over the dimensions
+ *     page of values [token][width]    output [rows][width] = p V     a chain over the keys that the row sees, page after page
+ *
+ * A task is one key head of
+ *   - one segment of 512 keys of a sequence with few new rows: what it gives is a partial, and paged_merge merges partials;
+ *   - one block of query rows of a sequence with many: it takes segment after segment and merges at once.
+ * Both merge the same values in the same order, so how a step is cut shows in no bit. Keys that a row does not see are never
+ * multiplied, whatever lies there: a page may hold what another sequence left.
+ */
+#ifndef LATTICE_PAGED_ATTENTION_H
+#define LATTICE_PAGED_ATTENTION_H
+
+#include "kv_types.h"
+#include "paged.h"
+#include "row_parts.h"
+#include "softmax.h"
+
+#if defined(__clang__)
+#define LATTICE_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define LATTICE_UNROLL _Pragma("GCC unroll 64")
+#endif
+
+#define PAGED_TILE_ROWS 3
+
+#define KV float
+#define KV_LOAD(p) vf_load(p)
+#define KV_NAME(name) name##_float32
+#include "paged_tiles.h"
+
+#define KV uint16_t
+#define KV_LOAD(p) vf_load_bfloat16(p)
+#define KV_NAME(name) name##_bfloat16
+#include "paged_tiles.h"
+
+#define KV uint16_t
+#define KV_LOAD(p) vf_load_float16(p)
+#define KV_NAME(name) name##_float16
+#include "paged_tiles.h"
+
+#define KV int8_t
+#define KV_LOAD(p) vf_load_int8(p)
+#define KV_NAME(name) name##_int8
+#include "paged_tiles.h"
+
+/* What the rows of a task have in common. Row r is query head r % group of token r / group. */
+typedef struct {
+    const lattice_step *step;
+    const lattice_kv_layer *kv;
+    const int32_t *pages; /* of the sequence */
+    int64_t kv_head, group;
+    int64_t position; /* of the first token */
+    int64_t window;
+    float scale;
+    float *scores;    /* [LATTICE_SCORE_ROWS][LATTICE_KEY_SEGMENT] */
+} paged_rows;
+
+/* Keys [first, end) of a segment that a row sees; first >= end when it sees none. */
+typedef struct {
+    int64_t first, end;
+} key_range;
+
+LATTICE_INLINE key_range keys_seen(const paged_rows *rows, int64_t row, int64_t segment)
+{
+    const int64_t position = rows->position + row / rows->group - segment * LATTICE_KEY_SEGMENT;
+    const int64_t first = rows->window > 0 ? position + 1 - rows->window : 0;
+    return (key_range){first > 0 ? first : 0, position < LATTICE_KEY_SEGMENT ? position + 1 : LATTICE_KEY_SEGMENT};
+}
+
+LATTICE_INLINE void paged_product(int type, int64_t rows, const float *a, int64_t a_stride, const char *b, int64_t b_stride,
+                                  int64_t k, float *c, int64_t c_stride, int64_t columns, int fresh)
+{
+    switch (type) {
+    case LATTICE_KV_FLOAT32:
+        paged_product_float32(rows, a, a_stride, b, b_stride, k, c, c_stride, columns, fresh);
+        return;
+    case LATTICE_KV_BFLOAT16:
+        paged_product_bfloat16(rows, a, a_stride, b, b_stride, k, c, c_stride, columns, fresh);
+        return;
+    case LATTICE_KV_FLOAT16:
+        paged_product_float16(rows, a, a_stride, b, b_stride, k, c, c_stride, columns, fresh);
+        return;
+    default:
+        paged_product_int8(rows, a, a_stride, b, b_stride, k, c, c_stride, columns, fresh);
+    }
+}
+
+LATTICE_INLINE int64_t place_of(const paged_rows *rows, int64_t segment, int64_t key)
+{
+    const int64_t page = (segment * LATTICE_KEY_SEGMENT + key) / rows->step->page_tokens;
+    return rows->pages[page] * (int64_t)rows->kv->kv_heads + rows->kv_head;
+}
+
+/* Scores of `count` rows against the pages that hold keys [first, end) of a segment. */
+static void score_rows(const paged_rows *rows, const float *queries, int64_t count, int64_t segment, int64_t first, int64_t end)
+{
+    const lattice_kv_layer *kv = rows->kv;
+    const int64_t tokens = rows->step->page_tokens, dim = kv->head_dim, page_bytes = dim * tokens * kv_element_bytes(kv->type);
+    for (int64_t key = first / tokens * tokens; key < end; key += tokens) {
+        const int64_t place = place_of(rows, segment, key);
+        const int64_t columns = end - key < tokens ? lattice_round_up(end - key, 16) : tokens;
+        for (int64_t r = 0; r < count; r += PAGED_TILE_ROWS) {
+            const int64_t here = count - r < PAGED_TILE_ROWS ? count - r : PAGED_TILE_ROWS;
+            float *scores = rows->scores + r * LATTICE_KEY_SEGMENT + key;
+            paged_product(kv->type, here, queries + r * kv->width, kv->width, kv->keys + place * page_bytes, tokens, dim, scores,
+                          LATTICE_KEY_SEGMENT, columns, 1);
+        }
+        if (kv->type != LATTICE_KV_INT8)
+            continue;
+        for (int64_t r = 0; r < count; r++)
+            for (int64_t j = 0; j < columns; j += 16) {
+                float *scores = rows->scores + r * LATTICE_KEY_SEGMENT + key + j;
+                f32x16_store(scores, f32x16_mul(f32x16_load(scores), f32x16_load(kv->key_scales + place * tokens + j)));
+            }
+    }
+}
+
+/* output[count][width] (+)= p[first, end) of each row times the values there. */
+static void weigh_values(const paged_rows *rows, const float *p, int64_t count, int64_t segment, int64_t first, int64_t end,
+                         float *output, int64_t stride, int fresh)
+{
+    const lattice_kv_layer *kv = rows->kv;
+    const int64_t tokens = rows->step->page_tokens, row_bytes = kv->width * kv_element_bytes(kv->type);
+    float scaled[PAGED_TILE_ROWS * 64];
+    for (int64_t key = first; key < end;) {
+        const int64_t slot = key % tokens, place = place_of(rows, segment, key);
+        const int64_t here = end - key < tokens - slot ? end - key : tokens - slot;
+        const float *weights = p + key;
+        int64_t weight_stride = LATTICE_KEY_SEGMENT;
+        if (kv->type == LATTICE_KV_INT8) {
+            for (int64_t r = 0; r < count; r++)
+                for (int64_t j = 0; j < here; j++)
+                    scaled[r * 64 + j] = weights[r * LATTICE_KEY_SEGMENT + j] * kv->value_scales[place * tokens + slot + j];
+            weights = scaled;
+            weight_stride = 64;
+        }
+        paged_product(kv->type, count, weights, weight_stride, kv->values + (place * tokens + slot) * row_bytes, kv->width, here,
+                      output, stride, kv->width, fresh);
+        fresh = 0;
+        key += here;
+    }
+}
+
+/* The same for a tile of rows of which each sees keys of its own: what all see is done together. */
+static void weigh_tile(const paged_rows *rows, const float *p, const key_range *seen, int64_t count, int64_t segment,
+                       float *output, int64_t stride)
+{
+    int64_t first = seen[0].first, end = seen[0].end;
+    for (int64_t r = 1; r < count; r++) {
+        first = seen[r].first > first ? seen[r].first : first;
+        end = seen[r].end < end ? seen[r].end : end;
+    }
+    if (first >= end) {
+        for (int64_t r = 0; r < count; r++)
+            weigh_values(rows, p + r * LATTICE_KEY_SEGMENT, 1, segment, seen[r].first, seen[r].end, output + r * stride, stride, 1);
+        return;
+    }
+    int fresh = 1;
+    for (int64_t r = 0; r < count; r++)
+        if (seen[r].first < first) /* then some rows of the tile have sums already, and those that have none begin at zero */
+            fresh = 0;
+    if (!fresh)
+        for (int64_t r = 0; r < count; r++) {
+            memset(output + r * stride, 0, (size_t)rows->kv->width * sizeof(float));
+            weigh_values(rows, p + r * LATTICE_KEY_SEGMENT, 1, segment, seen[r].first, first, output + r * stride, stride, 0);
+        }
+    weigh_values(rows, p, count, segment, first, end, output, stride, fresh);
+    for (int64_t r = 0; r < count; r++)
+        weigh_values(rows, p + r * LATTICE_KEY_SEGMENT, 1, segment, end, seen[r].end, output + r * stride, stride, 0);
+}
+
+/* One segment for rows `row` to `row + count`, at most LATTICE_SCORE_ROWS. Row r leaves its output at output + r * stride and its
+ * maximum and sum at maximum[r * gap] and sum[r * gap]; a sum of 0 says that it sees no key of the segment. */
+static void attend_segment(const paged_rows *rows, const float *queries, int64_t row, int64_t count, int64_t segment,
+                           float *output, int64_t stride, float *maximum, float *sum, int64_t gap)
+{
+    key_range seen[LATTICE_SCORE_ROWS];
+    int64_t first = LATTICE_KEY_SEGMENT, end = 0;
+    for (int64_t r = 0; r < count; r++) {
+        seen[r] = keys_seen(rows, row + r, segment);
+        if (seen[r].first >= seen[r].end)
+            continue;
+        first = seen[r].first < first ? seen[r].first : first;
+        end = seen[r].end > end ? seen[r].end : end;
+    }
+    if (first < end)
+        score_rows(rows, queries, count, segment, first, end);
+    const f32x16 scale = f32x16_set1(rows->scale);
+    for (int64_t r = 0; r < count; r++) {
+        sum[r * gap] = 0.0f;
+        if (seen[r].first < seen[r].end)
+            softmax_part(rows->scores + r * LATTICE_KEY_SEGMENT, seen[r].first, seen[r].end, scale, &maximum[r * gap],
+                         &sum[r * gap]);
+    }
+    for (int64_t r = 0; r < count;) {
+        int64_t here = 0; /* rows of a tile that see something */
+        while (here < PAGED_TILE_ROWS && r + here < count && seen[r + here].first < seen[r + here].end)
+            here++;
+        if (here > 0)
+            weigh_tile(rows, rows->scores + r * LATTICE_KEY_SEGMENT, seen + r, here, segment, output + r * stride, stride);
+        r += here > 0 ? here : 1;
+    }
+}
+
+/* Fills units[0 .. sequences] with how many parts, each of one task a key head, stand before every sequence, and
+ * units[sequences + 1 ..] with the number of partials before it. */
+static void count_units(const lattice_op *op, const lattice_step *step)
+{
+    int64_t *units = step->attention_units, *partials = units + step->sequences + 1;
+    const int64_t group = op->heads / op->kv_heads;
+    units[0] = partials[0] = 0;
+    for (int64_t i = 0; i < step->sequences; i++) {
+        const int64_t rows = step->cu_seqlens[i + 1] - step->cu_seqlens[i];
+        int64_t first, end, here = lattice_divide_up(rows, lattice_paged_rows(group));
+        partials[i + 1] = partials[i];
+        if (lattice_is_cut_by_keys(rows, group)) {
+            lattice_segments(step->context[i], rows, op->window, &first, &end);
+            here = end - first;
+            partials[i + 1] += here * rows * op->heads;
+        }
+        units[i + 1] = units[i] + here;
+    }
+}
+
+int64_t LATTICE_FN(paged_attention_tasks)(const lattice_op *op, const lattice_step *step)
+{
+    count_units(op, step);
+    return step->attention_units[step->sequences] * op->kv_heads;
+}
+
+/* Copies the queries of `count` rows from token `token` on to [count][width]. */
+static void gather_queries(const lattice_op *op, const lattice_step *step, int64_t token, int64_t count, int64_t kv_head,
+                           float *queries)
+{
+    const int64_t group = op->heads / op->kv_heads, dim = op->head_dim, width = lattice_round_up(dim, LATTICE_PANEL);
+    for (int64_t r = 0; r < count; r++)
+        memcpy(queries + r * width,
+               lattice_row(step, &op->input[0], token + r / group) + (kv_head * group + r % group) * dim,
+               (size_t)dim * sizeof(float));
+}
+
+void LATTICE_FN(paged_attention_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+{
+    (void)tasks;
+    const int64_t *units = step->attention_units, *partials = units + step->sequences + 1;
+    const int64_t unit = task / op->kv_heads, kv_head = task % op->kv_heads;
+    int64_t sequence = 0, first_segment, end_segment;
+    while (unit >= units[sequence + 1])
+        sequence++;
+    const int64_t part = unit - units[sequence], group = op->heads / op->kv_heads;
+    const int64_t begin = step->cu_seqlens[sequence], tokens = step->cu_seqlens[sequence + 1] - begin;
+    const int64_t dim = op->head_dim, width = lattice_round_up(dim, LATTICE_PANEL), partial = lattice_partial_floats(dim);
+    const int64_t task_rows_most = lattice_paged_rows(group) * group;
+    float *queries = (float *)(step->scratch + thread * step->scratch_bytes);
+    float *scores = queries + task_rows_most * width, *output2 = scores + LATTICE_SCORE_ROWS * LATTICE_KEY_SEGMENT;
+    float *results = output2 + LATTICE_SCORE_ROWS * width; /* [row][output, maximum, sum] */
+    paged_rows rows = {
+        .step = step,
+        .kv = &step->kv[op->layer],
+        .pages = step->pages + step->cu_pages[sequence],
+        .kv_head = kv_head,
+        .group = group,
+        .position = step->context[sequence],
+        .window = op->window,
+        .scale = op->scale,
+        .scores = scores,
+    };
+    if (lattice_is_cut_by_keys(tokens, group)) {
+        const int64_t count = tokens * group;
+        lattice_segments(step->context[sequence], tokens, op->window, &first_segment, &end_segment);
+        results = step->partials + (partials[sequence] + (part * op->kv_heads + kv_head) * count) * partial;
+        gather_queries(op, step, begin, count, kv_head, queries);
+        for (int64_t row = 0; row < count; row += LATTICE_SCORE_ROWS) {
+            const int64_t here = count - row < LATTICE_SCORE_ROWS ? count - row : LATTICE_SCORE_ROWS;
+            float *result = results + row * partial;
+            attend_segment(&rows, queries + row * width, row, here, first_segment + part, result, partial, result + width,
+                           result + width + 1, partial);
+        }
+        return;
+    }
+    const int64_t block = lattice_paged_rows(group), skipped = part * block;
+    const int64_t block_tokens = tokens - skipped < block ? tokens - skipped : block, count = block_tokens * group;
+    rows.position += skipped;
+    lattice_segments(rows.position, block_tokens, op->window, &first_segment, &end_segment);
+    gather_queries(op, step, begin + skipped, count, kv_head, queries);
+    for (int64_t row = 0; row < count; row++)
+        results[row * partial + width + 1] = 0.0f;
+    for (int64_t segment = first_segment; segment < end_segment; segment++)
+        for (int64_t row = 0; row < count; row += LATTICE_SCORE_ROWS) {
+            const int64_t here = count - row < LATTICE_SCORE_ROWS ? count - row : LATTICE_SCORE_ROWS;
+            float maximum2[LATTICE_SCORE_ROWS], sum2[LATTICE_SCORE_ROWS];
+            attend_segment(&rows, queries + row * width, row, here, segment, output2, width, maximum2, sum2, 1);
+            for (int64_t r = 0; r < here; r++) {
+                float *result = results + (row + r) * partial, *maximum = result + width, *sum = maximum + 1;
+                if (sum2[r] == 0.0f)
+                    continue;
+                if (*sum == 0.0f) {
+                    memcpy(result, output2 + r * width, (size_t)width * sizeof(float));
+                    *maximum = maximum2[r];
+                    *sum = sum2[r];
+                } else {
+                    merge_segment(result, maximum, sum, output2 + r * width, maximum2[r], sum2[r], width);
+                }
+            }
+        }
+    for (int64_t row = 0; row < count; row++) {
+        float *y = lattice_row(step, &op->output, begin + skipped + row / group) + (kv_head * group + row % group) * dim;
+        const f32x16 divisor = f32x16_set1(results[row * partial + width + 1]);
+        for (int64_t d = 0; d < dim; d += 16)
+            store_part(y, d, dim, f32x16_div(f32x16_load(results + row * partial + d), divisor));
+    }
+}
+
+int64_t LATTICE_FN(paged_merge_tasks)(const lattice_op *op, const lattice_step *step)
+{
+    if (step->attention_units[2 * step->sequences + 1] == 0)
+        return 0;
+    return step->threads == 1 ? 1 : step->sequences * op->kv_heads;
+}
+
+/* Merges the partials of the sequences that were cut by their keys. */
+static void merge_head(const lattice_op *op, const lattice_step *step, int64_t sequence, int64_t kv_head)
+{
+    const int64_t *units = step->attention_units, *partials = units + step->sequences + 1;
+    const int64_t group = op->heads / op->kv_heads, begin = step->cu_seqlens[sequence];
+    const int64_t count = (step->cu_seqlens[sequence + 1] - begin) * group;
+    const int64_t dim = op->head_dim, width = lattice_round_up(dim, LATTICE_PANEL), partial = lattice_partial_floats(dim);
+    const int64_t segments = units[sequence + 1] - units[sequence];
+    if (partials[sequence + 1] == partials[sequence])
+        return;
+    float *first = step->partials + (partials[sequence] + kv_head * count) * partial;
+    for (int64_t row = 0; row < count; row++) {
+        float *result = NULL;
+        for (int64_t segment = 0; segment < segments; segment++) {
+            float *next = first + (segment * op->kv_heads * count + row) * partial;
+            if (next[width + 1] == 0.0f)
+                continue;
+            if (result == NULL)
+                result = next;
+            else
+                merge_segment(result, result + width, result + width + 1, next, next[width], next[width + 1], width);
+        }
+        float *y = lattice_row(step, &op->output, begin + row / group) + (kv_head * group + row % group) * dim;
+        const f32x16 divisor = f32x16_set1(result[width + 1]);
+        for (int64_t d = 0; d < dim; d += 16)
+            store_part(y, d, dim, f32x16_div(f32x16_load(result + d), divisor));
+    }
+}
+
+void LATTICE_FN(paged_merge_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+{
+    (void)thread;
+    int64_t first, end;
+    task_rows(step->sequences * op->kv_heads, task, tasks, &first, &end);
+    for (int64_t i = first; i < end; i++)
+        merge_head(op, step, i / op->kv_heads, i % op->kv_heads);
+}
+
+#endif

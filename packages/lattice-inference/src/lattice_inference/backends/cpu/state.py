@@ -1,0 +1,65 @@
+"""The pages of keys and values as the CPU keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lattice_inference.backends.cpu import _cpu
+from lattice_inference.errors import InvalidInputError, UnsupportedError
+from lattice_inference.graph.program import KvSpec
+
+__all__ = ["CpuState"]
+
+
+class CpuState:
+    """``pages`` pages, each with room for ``page_tokens`` tokens of every layer of ``specs``.
+
+    Address space for all pages is reserved at once, memory is taken as they are written. A page that is free keeps its
+    memory for the next one who takes it. Several threads may work on different pages at once.
+
+    Raises:
+        UnsupportedError: a head is wider than the kernels take.
+    """
+
+    def __init__(self, specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> None:
+        self.specs = tuple(specs)
+        self.page_tokens = page_tokens
+        self.pages = pages
+        layers = [(spec.kv_heads, spec.head_dim, spec.dtype) for spec in self.specs]
+        if any(head_dim > _cpu.MAX_HEAD_DIM for _, head_dim, _ in layers):
+            raise UnsupportedError(f"heads of keys and values have at most {_cpu.MAX_HEAD_DIM} dimensions here")
+        self._kv: _cpu.KvPages | None = _cpu.KvPages(layers, page_tokens, pages)
+        self.page_bytes = self._kv.page_bytes
+
+    @property
+    def kv(self) -> _cpu.KvPages:
+        """What the kernels are given.
+
+        Raises:
+            InvalidInputError: the state is closed.
+        """
+        if self._kv is None:
+            raise InvalidInputError("these pages are closed")
+        return self._kv
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copy one page of every layer over another."""
+        self.kv.copy_page(source, target)
+
+    def export(self, page: int) -> bytes:
+        """Return the content of a page, ``page_bytes`` long."""
+        return self.kv.export(page)
+
+    def import_(self, page: int, content: bytes) -> None:
+        """Write what :meth:`export` returned into a page.
+
+        Raises:
+            InvalidInputError: ``content`` has another size than a page.
+        """
+        if len(content) != self.page_bytes:
+            raise InvalidInputError(f"a page has {self.page_bytes} bytes, not {len(content)}")
+        self.kv.import_(page, content)
+
+    def close(self) -> None:
+        """Give the memory back; a run that goes on keeps it until it ends."""
+        self._kv = None

@@ -1,0 +1,300 @@
+"""A decoder: token ids in, logits of the next token out, with keys and values of every sequence kept in a cache."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.checkpoint.computed_tensors import ComputedTensors
+from lattice_inference.checkpoint.formats import is_gguf
+from lattice_inference.checkpoint.gguf import open_gguf
+from lattice_inference.checkpoint.json_file import load_json_object
+from lattice_inference.checkpoint.safetensors import open_checkpoint
+from lattice_inference.decoder_program import DecoderProgram
+from lattice_inference.errors import InvalidInputError, TextTooLongError
+from lattice_inference.hub import ModelFiles, find_model
+from lattice_inference.model_fingerprint import digest_of_files
+from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama, find_decoder_names
+from lattice_inference.models.llama_config import LlamaConfig, token_ids_of
+from lattice_inference.models.llama_gguf import read_llama_gguf
+from lattice_inference.precision import Precision, check_precision
+from lattice_inference.runtime import NUMERICS_VERSION
+from lattice_inference.state import CachedSequence, KvCache
+
+if TYPE_CHECKING:
+    from lattice_inference.backends.weight_sizes import WeightSize
+    from lattice_inference.tokenizer import Tokenizer
+    from lattice_inference.tokenizer.chat_template import ChatTemplate
+
+__all__ = ["CacheType", "CausalLanguageModel", "Extension", "load_model"]
+
+CacheType = Literal["float16", "float32", "bfloat16", "int8"]
+"""What keys and values are kept in."""
+
+Logits = Literal["last", "all", "none"]
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Tokens to run at the end of a sequence.
+
+    Attributes:
+        sequence: what the cache holds of the sequence; it holds ``token_ids`` too afterwards.
+        token_ids: at least one id, each below the model's ``vocab_size``.
+        logits: for which of ``token_ids`` the logits of the token after it are wanted: the last one, all, or none of them.
+            Those that are not wanted are not computed.
+    """
+
+    sequence: CachedSequence
+    token_ids: Sequence[int] | npt.NDArray[np.int32]
+    logits: Logits = "last"
+
+
+class CausalLanguageModel:
+    """A language model that predicts the next token. Made by :func:`load_model`.
+
+    >>> model = load_model("model-directory")                                             # doctest: +SKIP
+    >>> with model.open_cache(tokens=4096) as cache:                                      # doctest: +SKIP
+    ...     sequence = cache.sequence()
+    ...     logits = model.forward([Extension(sequence, prompt_ids)])       # (1, vocab_size)
+    ...     while (token := int(logits[0].argmax())) not in model.eos_token_ids:
+    ...         logits = model.forward([Extension(sequence, [token])])
+
+    A sequence's logits are the same bits whatever else is in the call, in whatever chunks its tokens were given, and on any
+    number of threads. Thread-safe: calls from several threads take turns on the thread pool, but a sequence belongs to one
+    call at a time. A context manager; :meth:`close` gives the weights back. Pickling stores where the model came from, not
+    its weights, and no cache.
+
+    Attributes:
+        vocab_size: logits a token.
+        context_length: positions that the model was made for; longer sequences are refused.
+        bos_token_id: the id that begins a text, or None.
+        eos_token_ids: ids that end a text, from ``config.json`` and ``generation_config.json`` together. A tokenizer or a
+            chat template may know more.
+        generation_config: what the model's own ``generation_config.json`` says, as parsed; empty where it has none.
+        source: where the files were found; see :func:`lattice_inference.hub.find_model`.
+        directory: the files, or the GGUF file.
+        precision: what the weights are kept in.
+        config: sizes and choices of the network.
+    """
+
+    def __init__(
+        self,
+        *,
+        files: ModelFiles,
+        config: LlamaConfig,
+        program: DecoderProgram,
+        generation_config: Mapping[str, object],
+        precision: Precision,
+        reload: partial[CausalLanguageModel],
+    ) -> None:
+        self.config = config
+        self.vocab_size = config.vocab_size
+        self.context_length = config.context_length
+        self.bos_token_id = config.bos_token_id
+        more = token_ids_of(generation_config, "eos_token_id", source=str(files.directory / "generation_config.json"))
+        self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys((*config.eos_token_ids, *more)))
+        self.generation_config = generation_config
+        self.source = files.source
+        self.directory = files.directory
+        self.precision: Precision = precision
+        self._program = program
+        self._reload = reload
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer, read from its files on first use.
+
+        Raises:
+            TokenizerError, UnsupportedError: the files are malformed or of a kind that is not built.
+        """
+        from lattice_inference.tokenizer import load_tokenizer
+
+        return load_tokenizer(self.directory)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What logits depend on, as text: the files, the precision and ``NUMERICS_VERSION``. First use reads the files."""
+        return f"{digest_of_files(self.directory)}:{self.precision}:n{NUMERICS_VERSION}"
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate | None:
+        """The model's own chat template, read from its files on first use; None where it has none.
+
+        Raises:
+            TokenizerError, ModelConfigError: a file, or the template, is malformed.
+        """
+        from lattice_inference.tokenizer.chat_template_file import load_chat_template
+
+        return load_chat_template(self.directory)
+
+    @cached_property
+    def special_tokens(self) -> dict[str, str]:
+        """The texts of special tokens by their roles, ``"bos_token"``, ``"eos_token"``, ..., as the model's files name them.
+
+        Raises:
+            TokenizerError: a file is malformed.
+        """
+        from lattice_inference.tokenizer.chat_template_file import read_special_tokens
+
+        return read_special_tokens(self.directory)
+
+    @property
+    def weight_sizes(self) -> tuple[WeightSize, ...]:
+        """What each weight takes in memory."""
+        return self._program.weight_sizes
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of memory that is kept for the activations of later calls."""
+        return self._program.arena_bytes
+
+    def open_cache(
+        self,
+        *,
+        tokens: int | None = None,
+        dtype: CacheType = "float16",
+        page_tokens: Literal[16, 32, 64] = 32,
+        prefix_bytes: int = 0,
+    ) -> KvCache:
+        """Return a cache for keys and values of this model.
+
+        Address space for all of it is reserved at once; memory is taken when a page is first used.
+
+        Args:
+            tokens: how many tokens fit, all sequences together; by default one sequence of ``context_length``.
+            dtype: what keys and values are rounded to. float16 is as good as float32 for nearly every model; bfloat16
+                has the range of float32; int8 has a scale a head and token.
+            page_tokens: tokens in a page; a sequence's last page is filled in part.
+            prefix_bytes: the most that remembered beginnings may hold, within ``tokens``; see :meth:`KvCache.remember`.
+
+        Raises:
+            InvalidInputError: an argument is out of range.
+        """
+        if dtype not in get_args(CacheType):
+            raise InvalidInputError(f"dtype must be one of {', '.join(get_args(CacheType))}, not {dtype!r}")
+        if page_tokens not in (16, 32, 64):
+            raise InvalidInputError(f"page_tokens must be 16, 32 or 64, not {page_tokens!r}")
+        wanted = self.context_length if tokens is None else tokens
+        if not 1 <= wanted <= 2**40:
+            raise InvalidInputError(f"tokens must be from 1 to 2^40, not {wanted}")
+        if not prefix_bytes >= 0:
+            raise InvalidInputError(f"prefix_bytes must not be negative, got {prefix_bytes}")
+        storage = self._program.open_state(dtype=dtype, page_tokens=page_tokens, pages=-(-wanted // page_tokens))
+        return KvCache(storage, prefix_bytes=prefix_bytes, identity=lambda: self.fingerprint)
+
+    def forward(self, extensions: Sequence[Extension]) -> npt.NDArray[np.float32]:
+        """Run tokens of several sequences of one cache, each at the end of what is held of it.
+
+        Long inputs are run in steps of at most ``DecoderProgram.STEP_TOKENS`` tokens. When the call raises, every sequence
+        is what it was before.
+
+        Returns:
+            (R, vocab_size) float32: the rows wanted, in the order of ``extensions`` and of their tokens.
+
+        Raises:
+            InvalidInputError: an id is no row of the vocabulary, a list is empty, a sequence is closed, occurs twice, or
+                belongs to another cache than the first one.
+            TextTooLongError: a sequence would exceed ``context_length``.
+            CacheFullError: the cache has no room.
+            NonFiniteError: logits hold NaN or infinity; its ``rows`` are rows of the result.
+        """
+        return self._program.run([self._checked(extension) for extension in extensions])
+
+    def close(self) -> None:
+        """Give the weights back. Further use raises InvalidInputError; closing twice is harmless."""
+        self._program.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reload, ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<CausalLanguageModel {self.directory} layers={self.config.num_hidden_layers} vocab_size={self.vocab_size} "
+            f"context_length={self.context_length}>"
+        )
+
+    def _checked(self, extension: Extension) -> tuple[CachedSequence, npt.NDArray[np.int32], Logits]:
+        ids = np.asarray(extension.token_ids)
+        if ids.ndim != 1 or not ids.size or ids.dtype.kind not in "iu":
+            raise InvalidInputError("token_ids must be a sequence of at least one integer")
+        low, high = int(ids.min()), int(ids.max())
+        if not (low >= 0 and high < self.vocab_size):
+            raise InvalidInputError(
+                f"token id {low if low < 0 else high} is outside of the vocabulary of {self.vocab_size} tokens"
+            )
+        if extension.logits not in get_args(Logits):
+            raise InvalidInputError(f"logits must be 'last', 'all' or 'none', not {extension.logits!r}")
+        extension.sequence.check_open()
+        total = extension.sequence.length + ids.size
+        if total > self.context_length:
+            raise TextTooLongError(
+                f"the sequence would have {total} tokens and the model takes {self.context_length}: shorten it, or rewind"
+            )
+        return extension.sequence, np.ascontiguousarray(ids, np.int32), extension.logits
+
+
+def load_model(
+    path_or_name: str | os.PathLike[str],
+    *,
+    precision: Precision = "float32",
+    offline: bool | None = None,
+    threads: int | None = None,
+) -> CausalLanguageModel:
+    """Load a language model: Llama, Mistral or Qwen2, in Hugging Face's form or from a GGUF file.
+
+    Args:
+        path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.hub.find_model`.
+        precision: what weights are kept in: ``"float32"``, or ``"bfloat16"`` or ``"float16"``, which take half the memory.
+            Sums are always float32.
+        offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
+        threads: the most threads a call may use; by default all of the process's pool.
+
+    Raises:
+        ModelNotFoundError: no place holds the model, or a file is missing.
+        ChecksumError, CheckpointError, ModelConfigError: a file is damaged or malformed.
+        UnsupportedError: the architecture or an option does not exist here.
+    """
+    check_precision(precision)
+    files = find_model(path_or_name, offline=offline)
+    with contextlib.ExitStack() as stack:
+        if is_gguf(files.directory):
+            checkpoint = stack.enter_context(open_gguf(files.directory))
+            stored = read_llama_gguf(checkpoint)
+            config, names, frequencies = stored.config, stored.names, stored.frequencies
+        else:
+            config = LlamaConfig.from_directory(files.directory)
+            checkpoint = stack.enter_context(open_checkpoint(files.directory))
+            names, frequencies = find_decoder_names(checkpoint.names()), config.rope.frequencies(config.rotary_dim)
+        source = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: frequencies})
+        program = DecoderProgram(build_llama(config, names), source, precision=precision, threads=threads)
+    return CausalLanguageModel(
+        files=files,
+        config=config,
+        program=program,
+        generation_config=_generation_config(files.directory),
+        precision=precision,
+        reload=partial(load_model, os.fspath(path_or_name), precision=precision, offline=offline, threads=threads),
+    )
+
+
+def _generation_config(directory: Path) -> Mapping[str, object]:
+    path = directory / "generation_config.json"
+    return load_json_object(path) if path.is_file() else {}

@@ -1,0 +1,149 @@
+"""Options that every command which generates takes: the model's and the sampling's."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, get_args
+
+from lattice_inference.cli.options import add_json, add_model, add_threads
+from lattice_inference.precision import Precision
+
+if TYPE_CHECKING:
+    from lattice_inference.causal_language_model import CausalLanguageModel
+    from lattice_inference.generate.config import GenerateConfig
+    from lattice_inference.generate.result import GenerateResult
+    from lattice_inference.generate.session import SessionConfig
+
+__all__ = [
+    "add_context",
+    "add_generation",
+    "add_loading",
+    "generate_config",
+    "open_model",
+    "result_as_json",
+    "session_config",
+]
+
+CACHE_TYPES = ("float16", "float32", "bfloat16", "int8")
+
+
+def add_loading(parser: argparse.ArgumentParser) -> None:
+    """Add what says which model is loaded, and how."""
+    add_model(parser)
+    parser.add_argument(
+        "--precision",
+        choices=get_args(Precision),
+        default="float32",
+        help="what weights are kept in (default: float32)",
+    )
+    add_threads(parser)
+    add_json(parser)
+
+
+def add_context(parser: argparse.ArgumentParser) -> None:
+    """Add what says how a session keeps its context."""
+    parser.add_argument(
+        "--context", type=int, metavar="N", help="longest context, prompt and answer together (default: the model's)"
+    )
+    parser.add_argument(
+        "--cache-type",
+        choices=CACHE_TYPES,
+        default="float16",
+        help="what keys and values are kept in (default: float16)",
+    )
+
+
+def add_generation(parser: argparse.ArgumentParser) -> None:
+    """Add what says how to generate. Left out, it is what the model's own generation_config.json says, then our default."""
+    group = parser.add_argument_group(
+        "how to generate", "what is left out, the model's generation_config.json decides, then the default given here"
+    )
+    group.add_argument("--max-tokens", type=int, metavar="N", help="most tokens to generate (256)")
+    group.add_argument("--temperature", type=float, metavar="F", help="0: always the most probable token (0.7)")
+    group.add_argument("--top-k", type=int, metavar="N", help="keep the N most probable tokens; 0: all (50)")
+    group.add_argument("--top-p", type=float, metavar="F", help="keep the most probable that reach this together (0.9)")
+    group.add_argument("--min-p", type=float, metavar="F", help="drop those below this share of the most probable (0)")
+    group.add_argument(
+        "--typical-p", type=float, metavar="F", help="keep the most typical that reach this together (1)"
+    )
+    group.add_argument(
+        "--repetition-penalty", type=float, metavar="F", help="for tokens that stand in the context (1.1)"
+    )
+    group.add_argument("--presence-penalty", type=float, metavar="F", help="for tokens that were generated (0)")
+    group.add_argument("--frequency-penalty", type=float, metavar="F", help="each time a token was generated (0)")
+    group.add_argument("--seed", type=int, metavar="N", help="of the draws (default: another one each time)")
+    group.add_argument("--stop", action="append", metavar="TEXT", help="end before this text; may be repeated")
+
+
+def generate_config(options: argparse.Namespace, *, logprobs: int | None = None) -> GenerateConfig:
+    """Return the options' configuration.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+    """
+    from lattice_inference.generate.config import GenerateConfig
+
+    return GenerateConfig(
+        max_new_tokens=options.max_tokens,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        typical_p=options.typical_p,
+        repetition_penalty=options.repetition_penalty,
+        presence_penalty=options.presence_penalty,
+        frequency_penalty=options.frequency_penalty,
+        seed=options.seed,
+        stop=options.stop,
+        logprobs=logprobs,
+    )
+
+
+def session_config(options: argparse.Namespace) -> SessionConfig:
+    """Return the options' configuration of a session.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+    """
+    from lattice_inference.generate.session import SessionConfig
+
+    return SessionConfig(max_tokens=options.context, cache_dtype=options.cache_type)
+
+
+def open_model(
+    options: argparse.Namespace, name: str | None = None, precision: Precision | None = None
+) -> CausalLanguageModel:
+    """Load the options' model, or another one with the same other options.
+
+    Raises:
+        LatticeError: as :func:`lattice_inference.load_model`.
+    """
+    from lattice_inference.causal_language_model import load_model
+    from lattice_inference.runtime import set_num_threads
+
+    if options.threads is not None:
+        set_num_threads(options.threads)
+    return load_model(name or options.model, precision=precision or options.precision)
+
+
+def result_as_json(result: GenerateResult) -> dict[str, object]:
+    """Return a result as the command line tells it."""
+    entry: dict[str, object] = {
+        "text": result.text,
+        "token_ids": list(result.token_ids),
+        "finish_reason": result.finish_reason.value,
+        "prompt_tokens": result.prompt_tokens,
+        "reused_tokens": result.reused_tokens,
+        "generated_tokens": len(result.token_ids),
+        "stop": result.stop,
+        "stop_token_id": result.stop_token_id,
+        "seed": result.seed,
+        "prompt_seconds": round(result.prompt_seconds, 6),
+        "generate_seconds": round(result.generate_seconds, 6),
+    }
+    if result.logprobs is not None:
+        entry["logprobs"] = [
+            {"token_id": one.token_id, "logprob": one.logprob, "top": [list(pair) for pair in one.top]}
+            for one in result.logprobs
+        ]
+    return entry

@@ -1,0 +1,116 @@
+"""A conversation: messages, rendered by the model's own template, answered in one session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lattice_inference.errors import InvalidInputError, UnsupportedError
+from lattice_inference.generate.prompt_tokens import encode_rendered
+from lattice_inference.generate.result import FinishReason, GenerateResult
+
+if TYPE_CHECKING:
+    from lattice_inference.generate.config import GenerateConfig
+    from lattice_inference.generate.session import Cancelled, Session
+    from lattice_inference.generate.stream import GenerationStream
+    from lattice_inference.tokenizer.chat_template import ChatTemplate
+
+__all__ = ["Chat"]
+
+
+class Chat:
+    """A conversation with a model.
+
+    >>> chat = Chat(session, system="Answer in one sentence.")                            # doctest: +SKIP
+    >>> chat.send("Why is the sky blue?").text                                            # doctest: +SKIP
+
+    Every turn renders the whole conversation by the template; of its tokens, those that the session holds already are not
+    run again. For one thread at a time.
+
+    Args:
+        session: where it takes place; its context is the conversation's.
+        template: by default the model's own.
+        system: the first message, by the one who sets the model up.
+        config: how to generate, unless a turn says otherwise.
+        variables: what the template may ask for, such as ``{"enable_thinking": False}``.
+
+    Raises:
+        UnsupportedError: there is no template.
+        InvalidInputError: the template refuses the system message.
+
+    Attributes:
+        session: the session.
+        template: the template.
+        messages: the messages so far, answers included; change them to change the history.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        template: ChatTemplate | None = None,
+        system: str | None = None,
+        config: GenerateConfig | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.session = session
+        found = session.chat_template if template is None else template
+        if found is None:
+            raise UnsupportedError(
+                "the model has no chat template: pass ChatTemplate(...) of yours, or use Session.generate with a prompt"
+            )
+        self.template = found
+        self.config = config
+        self.variables = dict(variables or {})
+        self.messages: list[dict[str, Any]] = []
+        self.system = system
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all but the system message."""
+        self.messages = [] if self.system is None else [{"role": "system", "content": self.system}]
+
+    def prompt_ids(self) -> list[int]:
+        """Return the tokens of the conversation so far, with the beginning of an answer.
+
+        Raises:
+            InvalidInputError: a message is malformed, or the template refuses the conversation.
+            UnsupportedError: the template leaves out the system message.
+        """
+        return encode_rendered(self.session.tokenizer, self.template.render(self.messages, **self.variables))
+
+    def send(
+        self, text: str, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None
+    ) -> GenerateResult:
+        """Say ``text`` and return the answer. Raises as :meth:`Session.generate` and :meth:`prompt_ids` do.
+
+        When it raises, the conversation is what it was before.
+        """
+        return self.stream(text, config, cancelled=cancelled).finish()
+
+    def stream(
+        self, text: str, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None
+    ) -> GenerationStream:
+        """Say ``text`` and return the answer piece by piece; see :meth:`send`.
+
+        The answer is part of the conversation once the stream has ended, or been closed with some of it there.
+        """
+        if not isinstance(text, str):
+            raise InvalidInputError(f"a message is a {type(text).__name__}; expected a str")
+        before = list(self.messages)
+        self.messages.append({"role": "user", "content": text})
+        try:
+            ids = self.prompt_ids()
+            stream = self.session.stream(ids, config or self.config, continues=False, cancelled=cancelled)
+        except BaseException:
+            self.messages = before
+            raise
+        stream.when_ended(self._answered)
+        return stream
+
+    def _answered(self, result: GenerateResult | None) -> None:
+        """Take the answer into the conversation, or, where it failed or nothing came of it, the question out."""
+        if result is None or (result.finish_reason is FinishReason.CANCELLED and not result.text):
+            self.messages.pop()
+        else:
+            self.messages.append({"role": "assistant", "content": result.text})

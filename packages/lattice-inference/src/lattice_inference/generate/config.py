@@ -1,0 +1,196 @@
+"""What the caller of a generation may set, and where what is left out comes from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+
+from lattice_inference.errors import InvalidInputError
+from lattice_inference.generate.config_checks import (
+    MOST_TOKENS,
+    check_integer,
+    check_number,
+    checked_bias,
+    checked_ids,
+    checked_texts,
+)
+from lattice_inference.generate.sampler import SamplingConfig
+
+__all__ = ["DEFAULTS", "MOST_LOGPROBS", "GenerateConfig", "ResolvedConfig"]
+
+MOST_LOGPROBS = 20
+"""How many alternatives a token's log-probabilities may list."""
+
+MOST_SEED = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class GenerateConfig:
+    """How to generate. ``None`` leaves a field to the model's own generation_config.json, then to :data:`DEFAULTS`.
+
+    A temperature of 0 means the most probable token (of equals the one with the lowest id) in place of a draw; what is
+    left out beside it then changes no logits: ``temperature=0`` alone is greedy decoding, unless the model's own
+    file states a repetition penalty. :meth:`greedy` leaves nothing to the model's file.
+
+    A step's logits go through, in this order: ``logit_bias``; the repetition, presence and frequency penalties;
+    ``temperature``; ``top_k``; ``typical_p``; ``top_p``; ``min_p``. Each works on what the one before has left.
+
+    Attributes:
+        max_new_tokens: the most tokens to generate; 0 generates none. Default 256.
+        temperature: the logits are divided by it. 0 to 100; default 0.7.
+        top_k: keep so many of the most probable tokens; 0 keeps all. Default 50.
+        top_p: keep the most probable tokens whose probabilities together reach it. 0 to 1, 1 keeps all. Default 0.9.
+        min_p: drop tokens less probable than this share of the most probable one. 0 to 1, 0 keeps all. Default 0.
+        typical_p: keep the tokens whose surprise is nearest to the expected one (Meister et al. 2022, arXiv
+            2202.00666) until their probabilities together reach it. 0 to 1, 1 keeps all. Default 1.
+        repetition_penalty: of every token in the prompt or generated, positive logits are divided by it and others
+            multiplied, once however often the token stands there (Keskar et al. 2019, arXiv 1909.05858). Above 0, 1
+            changes nothing. Default 1.1.
+        presence_penalty: subtracted from the logit of every token generated so far. -100 to 100; default 0.
+        frequency_penalty: subtracted from it once for each time it was generated. -100 to 100; default 0.
+        logit_bias: token ids to what is added to their logits; ``-inf`` forbids a token.
+        seed: of the draws; the same seed draws the same token at the same position. 0 to 2**64 - 1. ``None`` takes a
+            new one, which the result tells.
+        stop: texts that end the generation; the text ends before the first of them. One ``str`` is one text.
+        stop_token_ids: tokens that end it, beside those that the model, its tokenizer and its chat template name.
+        ignore_stop_tokens: go on past all of them; for measuring.
+        logprobs: tell each token's log-probability and those of so many alternatives (0 to 20), from the logits as the
+            model gives them. ``None`` tells none.
+
+    Raises:
+        InvalidInputError: a value out of its range or of the wrong type.
+    """
+
+    max_new_tokens: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: Mapping[int, float] | None = None
+    seed: int | None = None
+    stop: str | Collection[str] | None = None
+    stop_token_ids: Collection[int] | None = None
+    ignore_stop_tokens: bool = False
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        check_integer("max_new_tokens", self.max_new_tokens, 0, MOST_TOKENS)
+        check_number("temperature", self.temperature, 0.0, 100.0)
+        check_integer("top_k", self.top_k, 0, MOST_TOKENS)
+        check_number("top_p", self.top_p, 0.0, 1.0)
+        check_number("min_p", self.min_p, 0.0, 1.0)
+        check_number("typical_p", self.typical_p, 0.0, 1.0)
+        check_number("repetition_penalty", self.repetition_penalty, 0.0, 100.0)
+        if self.repetition_penalty == 0:
+            raise InvalidInputError("repetition_penalty is 0; it must be above 0, and 1 changes nothing")
+        check_number("presence_penalty", self.presence_penalty, -100.0, 100.0)
+        check_number("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
+        check_integer("seed", self.seed, 0, MOST_SEED)
+        check_integer("logprobs", self.logprobs, 0, MOST_LOGPROBS)
+        if not isinstance(self.ignore_stop_tokens, bool):
+            raise InvalidInputError(f"ignore_stop_tokens is {self.ignore_stop_tokens!r}; expected True or False")
+        if self.logit_bias is not None:
+            object.__setattr__(self, "logit_bias", checked_bias(self.logit_bias))
+        if self.stop is not None:
+            object.__setattr__(self, "stop", checked_texts(self.stop))
+        if self.stop_token_ids is not None:
+            object.__setattr__(self, "stop_token_ids", checked_ids("stop_token_ids", self.stop_token_ids))
+
+    @classmethod
+    def greedy(cls, max_new_tokens: int | None = None) -> GenerateConfig:
+        """Return the configuration that always takes the most probable token, whatever the model's file says."""
+        return cls(
+            max_new_tokens=max_new_tokens,
+            temperature=0.0,
+            top_k=0,
+            top_p=1.0,
+            min_p=0.0,
+            typical_p=1.0,
+            repetition_penalty=1.0,
+            presence_penalty=0.0,
+            frequency_penalty=0.0,
+            seed=0,
+        )
+
+    def filled_from(self, other: GenerateConfig) -> GenerateConfig:
+        """Return this configuration with what it leaves out taken from ``other``; ``stop_token_ids`` are united."""
+        left_out = {item.name: getattr(other, item.name) for item in fields(self) if getattr(self, item.name) is None}
+        ids = frozenset(self.stop_token_ids or ()) | frozenset(other.stop_token_ids or ())
+        return replace(self, **{**left_out, "stop_token_ids": ids})
+
+    def resolve(self, model: GenerateConfig | None = None, *, stop_token_ids: Iterable[int] = ()) -> ResolvedConfig:
+        """Return the configuration with every value decided.
+
+        Args:
+            model: what the model's own generation_config.json states.
+            stop_token_ids: further tokens that end a generation.
+        """
+        config = self if model is None else self.filled_from(model)
+        config = config.filled_from(_GREEDY_DEFAULTS if config.temperature == 0 else DEFAULTS)
+        assert config.max_new_tokens is not None
+        stops = frozenset(config.stop_token_ids or ()) | frozenset(stop_token_ids)
+        return ResolvedConfig(
+            max_new_tokens=config.max_new_tokens,
+            sampling=SamplingConfig(
+                temperature=float(config.temperature or 0),
+                top_k=config.top_k or 0,
+                top_p=_given(config.top_p),
+                min_p=float(config.min_p or 0),
+                typical_p=_given(config.typical_p),
+                repetition_penalty=_given(config.repetition_penalty),
+                presence_penalty=float(config.presence_penalty or 0),
+                frequency_penalty=float(config.frequency_penalty or 0),
+                logit_bias=dict(config.logit_bias or {}),
+            ),
+            seed=int.from_bytes(os.urandom(8)) if config.seed is None else config.seed,
+            stop=checked_texts(config.stop or ()),
+            stop_token_ids=frozenset() if config.ignore_stop_tokens else stops,
+            logprobs=config.logprobs,
+        )
+
+
+DEFAULTS = GenerateConfig(
+    max_new_tokens=256,
+    temperature=0.7,
+    top_k=50,
+    top_p=0.9,
+    min_p=0.0,
+    typical_p=1.0,
+    repetition_penalty=1.1,
+    presence_penalty=0.0,
+    frequency_penalty=0.0,
+)
+"""What a field is that neither the caller nor the model's own generation_config.json sets."""
+
+_GREEDY_DEFAULTS = replace(DEFAULTS, top_k=0, top_p=1.0, repetition_penalty=1.0)
+
+
+@dataclass(frozen=True)
+class ResolvedConfig:
+    """A configuration with every value decided; made by :meth:`GenerateConfig.resolve`.
+
+    Attributes:
+        max_new_tokens: the most tokens to generate.
+        sampling: how a token is chosen.
+        seed: of the draws.
+        stop: texts that end the generation.
+        stop_token_ids: tokens that end it.
+        logprobs: how many alternatives to tell for each token, ``None`` for no log-probabilities at all.
+    """
+
+    max_new_tokens: int
+    sampling: SamplingConfig
+    seed: int
+    stop: tuple[str, ...] = ()
+    stop_token_ids: frozenset[int] = field(default_factory=frozenset)
+    logprobs: int | None = None
+
+
+def _given(value: float | None) -> float:
+    assert value is not None
+    return float(value)

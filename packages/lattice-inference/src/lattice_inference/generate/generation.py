@@ -1,0 +1,200 @@
+"""One generation in progress: what it has to run next, and what becomes of the logits that come back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.generate.config import ResolvedConfig
+from lattice_inference.generate.result import FinishReason, GenerateResult, StreamPiece
+from lattice_inference.generate.sampler import Sampler, TokenLogprobs, token_logprobs
+from lattice_inference.generate.stopping import StopTexts
+
+if TYPE_CHECKING:
+    from lattice_inference.causal_language_model import CausalLanguageModel
+    from lattice_inference.state import CachedSequence
+    from lattice_inference.tokenizer import Tokenizer
+    from lattice_inference.tokenizer.streaming import TokenStream
+
+__all__ = ["Generation", "advance"]
+
+
+class Generation:
+    """Generates after ``sequence`` and the ``pending`` tokens; driven by :func:`advance`.
+
+    A token that was chosen is run only when another one is wanted after it, so the last one never is; until then it is in
+    ``pending``, with a stop token behind it where one came.
+
+    Args:
+        sequence: what the cache holds; it begins the context.
+        pending: the rest of the context, at least one token unless nothing is to be generated.
+        config: how to generate.
+        tokenizer: turns tokens into text.
+        vocab_size: how many logits count; what a model has beyond them belongs to no token.
+        most_tokens: how long the context may become.
+        continues: whether the text goes on from a text, so that a leading blank of its first token is kept.
+        cancelled: asked before every step.
+    """
+
+    def __init__(
+        self,
+        sequence: CachedSequence,
+        pending: Sequence[int],
+        config: ResolvedConfig,
+        tokenizer: Tokenizer,
+        *,
+        vocab_size: int,
+        most_tokens: int,
+        continues: bool,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        self.sequence = sequence
+        self.pending = list(pending)
+        self.finish_reason: FinishReason | None = None
+        self._config = config
+        self._cancelled = cancelled
+        self._most_tokens = most_tokens
+        self._vocab_size = vocab_size
+        self._reused = sequence.length
+        self._prompt_tokens = sequence.length + len(self.pending)
+        self._position = self._prompt_tokens
+        context = (*sequence.token_ids, *self.pending) if config.sampling.repetition_penalty != 1 else ()
+        self._sampler = Sampler(config.sampling, config.seed, context, vocab_size)
+        self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
+        self._texts: list[str] = []
+        self._stop_texts = StopTexts(config.stop)
+        self._stop_token_id: int | None = None
+        self._tokenizer = tokenizer
+        self._stream = _stream_after_text(tokenizer) if continues else tokenizer.stream()
+        self._started = time.perf_counter()
+        self._prompt_ended: float | None = None
+        self._ended = self._started
+        self.check()
+
+    def check(self) -> StreamPiece | None:
+        """Finish where there is nothing left to do; the piece is then what was held back."""
+        if self.finish_reason is not None:
+            return None
+        if self._cancelled():
+            return self._finish(FinishReason.CANCELLED)
+        if len(self._token_ids) >= self._config.max_new_tokens:
+            return self._finish(FinishReason.LENGTH)
+        if self._position >= self._most_tokens:
+            return self._finish(FinishReason.CONTEXT_FULL)
+        return None
+
+    def take(self, logits: npt.NDArray[np.float32]) -> list[StreamPiece]:
+        """Choose the next token by its logits, (vocabulary,), and return what it brought.
+
+        Raises:
+            NonFiniteError: the logits allow no choice.
+        """
+        if self._prompt_ended is None:
+            self._prompt_ended = time.perf_counter()
+        logits = logits[: self._vocab_size]
+        token_id = self._sampler.sample(logits, self._position)
+        self.pending = [token_id]
+        self._position += 1
+        if token_id in self._config.stop_token_ids:
+            self._stop_token_id = token_id
+            return _given(self._finish(FinishReason.STOP_TOKEN))
+        self._sampler.accept(token_id)
+        self._token_ids.append(token_id)
+        logprobs = None
+        if self._config.logprobs is not None:
+            logprobs = token_logprobs(logits, token_id, self._config.logprobs)
+            self._logprobs.append(logprobs)
+        text = self._stop_texts.push(_pushed(self._stream, self._tokenizer, token_id))
+        self._texts.append(text)
+        piece = StreamPiece(text, token_id, logprobs)
+        if self._stop_texts.matched is not None:
+            return [piece, *_given(self._finish(FinishReason.STOP_TEXT))]
+        return [piece, *_given(self.check())]
+
+    def result(self) -> GenerateResult:
+        """Return what has been generated; what it is before the end, is as if the caller had cancelled."""
+        prompt_ended = self._ended if self._prompt_ended is None else self._prompt_ended
+        return GenerateResult(
+            text="".join(self._texts),
+            token_ids=tuple(self._token_ids),
+            finish_reason=self.finish_reason or FinishReason.CANCELLED,
+            prompt_tokens=self._prompt_tokens,
+            reused_tokens=self._reused,
+            stop=self._stop_texts.matched,
+            stop_token_id=self._stop_token_id,
+            logprobs=None if self._config.logprobs is None else tuple(self._logprobs),
+            seed=self._config.seed,
+            prompt_seconds=prompt_ended - self._started,
+            generate_seconds=self._ended - prompt_ended,
+        )
+
+    def cancel(self) -> StreamPiece | None:
+        """End it here, if it has not ended."""
+        return None if self.finish_reason is not None else self._finish(FinishReason.CANCELLED)
+
+    def _finish(self, reason: FinishReason) -> StreamPiece | None:
+        self.finish_reason = reason
+        self._ended = time.perf_counter()
+        text = self._stop_texts.push(self._stream.finish())
+        if self._stop_texts.matched is None:
+            text += self._stop_texts.finish()
+        self._texts.append(text)
+        return StreamPiece(text) if text else None
+
+
+def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_tokens: int) -> list[list[StreamPiece]]:
+    """Run one step of generations that have not ended, together, and return what it brought to each.
+
+    Each token to follow generated ones takes part; prompts share what is left of ``most_tokens``, in their order, so a step
+    is bounded however long they are.
+    """
+    from lattice_inference.causal_language_model import Extension
+
+    pieces: list[list[StreamPiece]] = [_given(generation.check()) for generation in generations]
+    alive = [(index, g) for index, g in enumerate(generations) if g.finish_reason is None]
+    left = max(1, most_tokens - sum(len(g.pending) == 1 for _, g in alive))
+    extensions, takers = [], []
+    for index, generation in alive:
+        count = len(generation.pending) if len(generation.pending) == 1 else min(len(generation.pending), left)
+        if count == 0:
+            continue
+        if len(generation.pending) > 1:
+            left -= count
+        is_last = count == len(generation.pending)
+        extensions.append(Extension(generation.sequence, generation.pending[:count], "last" if is_last else "none"))
+        takers.append((index, generation, is_last))
+    if not extensions:
+        return pieces
+    before = [generation.sequence.length for _, generation, _ in takers]
+    try:
+        logits = model.forward(extensions)
+    finally:  # an interrupt may come before or after the tokens are held, and leaves either
+        for (_, generation, _), length in zip(takers, before, strict=True):
+            del generation.pending[: generation.sequence.length - length]
+    row = 0
+    for index, generation, is_last in takers:
+        if is_last:
+            pieces[index] += generation.take(logits[row])
+            row += 1
+    return pieces
+
+
+def _given(piece: StreamPiece | None) -> list[StreamPiece]:
+    return [] if piece is None else [piece]
+
+
+def _pushed(stream: TokenStream, tokenizer: Tokenizer, token_id: int) -> str:
+    """Return a token's text; an id that no token has is none, as in a vocabulary with gaps."""
+    return "" if tokenizer.id_to_token(token_id) is None else stream.push(token_id)
+
+
+def _stream_after_text(tokenizer: Tokenizer) -> TokenStream:
+    """Return a stream whose first token is not the first of the text, so that its leading blank is one."""
+    stream = tokenizer.stream()
+    text = "".join([stream.push(token_id) for token_id in tokenizer.encode("a", add_special_tokens=False).ids.tolist()])
+    return stream if text == "a" else tokenizer.stream()

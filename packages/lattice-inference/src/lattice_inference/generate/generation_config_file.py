@@ -1,0 +1,86 @@
+"""Reads a model's own generation_config.json: what it recommends, and the tokens that end a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lattice_inference.checkpoint.json_file import load_json_object
+from lattice_inference.errors import InvalidInputError, ModelConfigError, UnsupportedError
+from lattice_inference.generate.config import GenerateConfig
+
+__all__ = ["GENERATION_CONFIG_NAME", "parse_generation_config", "read_generation_config", "token_ids_of"]
+
+GENERATION_CONFIG_NAME = "generation_config.json"
+
+_NUMBERS = ("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "max_new_tokens")
+
+_UNBUILT = {
+    "num_beams": (None, 1),
+    "num_beam_groups": (None, 1),
+    "penalty_alpha": (None, 0),
+    "no_repeat_ngram_size": (None, 0),
+    "encoder_no_repeat_ngram_size": (None, 0),
+    "encoder_repetition_penalty": (None, 1),
+    "bad_words_ids": (None, []),
+    "sequence_bias": (None, {}),
+    "suppress_tokens": (None, []),
+    "begin_suppress_tokens": (None, []),
+    "forced_bos_token_id": (None,),
+    "forced_eos_token_id": (None,),
+    "min_length": (None, 0),
+    "min_new_tokens": (None, 0),
+    "exponential_decay_length_penalty": (None,),
+    "epsilon_cutoff": (None, 0),
+    "eta_cutoff": (None, 0),
+    "guidance_scale": (None, 1),
+}
+"""Fields that would change the text and are not built, with the values under which they change nothing."""
+
+
+def read_generation_config(directory: Path) -> GenerateConfig:
+    """Return what the generation_config.json in ``directory`` states; without the file, nothing.
+
+    Raises:
+        ModelConfigError: the file is malformed or a value is out of range.
+        UnsupportedError: it asks for a way of generating that is not built.
+    """
+    path = directory / GENERATION_CONFIG_NAME
+    return parse_generation_config(load_json_object(path), str(path)) if path.is_file() else GenerateConfig()
+
+
+def parse_generation_config(values: Mapping[str, object], source: str) -> GenerateConfig:
+    """Return what ``values`` state; ``source`` names them in messages.
+
+    ``do_sample: false`` is a temperature of 0, and ``eos_token_id`` (one or a list) are stop tokens. ``max_length``,
+    which counts the prompt too, is not taken: the context's end bounds the text as well.
+    """
+    for name, neutral in _UNBUILT.items():
+        if values.get(name) not in neutral:
+            raise UnsupportedError(
+                f"{source}: {name} is {values[name]!r}, which is not built; pass a configuration of your own with "
+                "SessionConfig(use_model_config=False)"
+            )
+    given = {name: values[name] for name in _NUMBERS if values.get(name) is not None}
+    if values.get("do_sample") is False:
+        given["temperature"] = 0.0
+    if values.get("stop_strings") is not None:
+        given["stop"] = values["stop_strings"]
+    try:
+        return GenerateConfig(**given, stop_token_ids=token_ids_of(values, "eos_token_id", source))  # type: ignore[arg-type]
+    except InvalidInputError as error:
+        raise ModelConfigError(f"{source}: {error}") from None
+
+
+def token_ids_of(values: Mapping[str, object], name: str, source: str) -> frozenset[int]:
+    """Return a field that holds a token id, a list of them, or nothing.
+
+    Raises:
+        ModelConfigError: it holds something else.
+    """
+    value = values.get(name)
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    for token_id in ids:
+        if type(token_id) is not int or not 0 <= token_id < 2**31:
+            raise ModelConfigError(f"{source}: {name} holds {token_id!r}; expected token ids")
+    return frozenset(ids)

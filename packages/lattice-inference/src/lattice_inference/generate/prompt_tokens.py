@@ -1,0 +1,78 @@
+"""A prompt's tokens: exactly one beginning-of-text token where the tokenizer puts one, and the tokens that end texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lattice_inference.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from lattice_inference.tokenizer import Tokenizer
+    from lattice_inference.tokenizer.chat_template import ChatTemplate
+
+__all__ = ["answer_end_ids", "encode_rendered", "end_token_ids", "prompt_ids"]
+
+_END_ROLES = ("eos_token", "eot_token", "eom_token")
+
+
+def prompt_ids(tokenizer: Tokenizer, prompt: str | Sequence[int], *, begins: bool) -> list[int]:
+    """Return the tokens of a prompt, or the given ones.
+
+    Args:
+        tokenizer: the model's.
+        prompt: a text or token ids.
+        begins: whether the text begins a context; the tokenizer's special tokens stand around it then.
+
+    Raises:
+        InvalidInputError: it is neither a text nor token ids.
+    """
+    if isinstance(prompt, str):
+        ids: list[int] = tokenizer.encode(prompt, add_special_tokens=begins).ids.tolist()
+        return ids
+    try:
+        given = [value.__index__() for value in prompt]
+    except (TypeError, AttributeError):
+        raise InvalidInputError(f"the prompt is a {type(prompt).__name__}; expected a str or token ids") from None
+    if any(token_id < 0 or token_id >= 2**31 for token_id in given):
+        raise InvalidInputError(f"the prompt holds the token id {min(given)}; ids are from 0 on")
+    return given
+
+
+def encode_rendered(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the tokens of a conversation's text, which begins with the tokenizer's beginning token exactly once.
+
+    A chat template usually writes it itself; where it does not, the tokenizer's own beginning is put before.
+    """
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids.tolist()
+    beginning = _beginning(tokenizer)
+    return ids if ids[: len(beginning)] == beginning else beginning + ids
+
+
+def _beginning(tokenizer: Tokenizer) -> list[int]:
+    """Return the special tokens that the tokenizer puts before a text."""
+    text = "a"
+    bare = tokenizer.encode(text, add_special_tokens=False).ids.tolist()
+    whole = tokenizer.encode(text).ids.tolist()
+    for start in range(len(whole) - len(bare) + 1):
+        if whole[start : start + len(bare)] == bare:
+            return list(whole[:start])
+    return []
+
+
+def end_token_ids(tokenizer: Tokenizer, special_tokens: Mapping[str, str]) -> set[int]:
+    """Return the tokens that end a text by their roles in the tokenizer's files."""
+    ids = {tokenizer.token_to_id(special_tokens[role]) for role in _END_ROLES if role in special_tokens}
+    return {token_id for token_id in ids if token_id is not None}
+
+
+def answer_end_ids(tokenizer: Tokenizer, template: ChatTemplate) -> set[int]:
+    """Return the special token that the chat template puts behind an answer, as a set of one or none."""
+    end = template.answer_end().lstrip()
+    for token_id in tokenizer.encode(end, add_special_tokens=False).ids.tolist()[:1] if end else []:
+        if tokenizer.token_of(token_id, skip_special_tokens=True) is None or (
+            # some files do not mark it as special
+            tokenizer.id_to_token(token_id) == end.rstrip() and len(end.rstrip()) > 1 and not end.rstrip().isalnum()
+        ):
+            return {token_id}
+    return set()

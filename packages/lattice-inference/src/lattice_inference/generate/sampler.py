@@ -1,0 +1,187 @@
+"""From one row of logits to one token.
+
+Every step is a function of the logits and of counters, never of hidden state: the draw at a position depends on the
+seed and that position alone, so a fork, a rewind or a batch draws what one session by itself would have drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.errors import InvalidInputError, NonFiniteError
+from lattice_inference.generate.truncation import keep_min_p, keep_top_k, keep_top_p, keep_typical
+
+__all__ = ["Sampler", "SamplingConfig", "TokenLogprobs", "argmax", "token_logprobs", "uniform"]
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """How a token is chosen; see :class:`GenerateConfig` for each field. The values here are decided and checked."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TokenLogprobs:
+    """How probable a token was, by the logits as the model gave them.
+
+    Attributes:
+        token_id: the token.
+        logprob: the natural logarithm of its probability.
+        top: the most probable tokens and their log-probabilities, most probable first, of equals the lower id.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+class Sampler:
+    """Chooses the tokens of one generation. For one thread at a time.
+
+    Args:
+        config: how.
+        seed: of the draws, 0 to 2**64 - 1.
+        prompt_ids: what stands before; it counts for the repetition penalty.
+        vocab_size: length of a row of logits.
+
+    Raises:
+        InvalidInputError: a token id in ``prompt_ids`` or in the bias is not below ``vocab_size``.
+    """
+
+    def __init__(self, config: SamplingConfig, seed: int, prompt_ids: Iterable[int], vocab_size: int) -> None:
+        self._config = config
+        self._seed = seed
+        self._penalizes = config.repetition_penalty != 1 or bool(config.presence_penalty or config.frequency_penalty)
+        self._bias_ids = np.fromiter(config.logit_bias, np.intp, len(config.logit_bias))
+        self._bias = np.fromiter(config.logit_bias.values(), np.float32, len(config.logit_bias))
+        _check_below(self._bias_ids, vocab_size, "logit_bias")
+        if self._penalizes:
+            prompt = np.unique(np.fromiter(prompt_ids, np.intp))
+            _check_below(prompt, vocab_size, "the prompt")
+            self._seen = np.zeros(vocab_size, np.bool_)
+            self._seen[prompt] = True
+            self._generated = np.zeros(vocab_size, np.int32)
+
+    def sample(self, logits: Floats, position: int) -> int:
+        """Return the token for ``logits`` ((vocabulary,) float32, left as they are).
+
+        ``position`` is the index that the token will have in its sequence, the prompt's tokens counted.
+
+        Raises:
+            NonFiniteError: a logit is NaN or +inf, or no token is left.
+        """
+        if self._config.temperature == 0:
+            return argmax(self._adjust(logits))
+        ids, weights = self._weights(logits)
+        return int(ids[_draw(weights, uniform(self._seed, position))])
+
+    def distribution(self, logits: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+        """Return the tokens that :meth:`sample` may choose for ``logits``, in ascending order, and their probabilities."""
+        if self._config.temperature == 0:
+            return np.array([argmax(self._adjust(logits))]), np.ones(1)
+        ids, weights = self._weights(logits)
+        return ids, weights / weights.sum()
+
+    def _weights(self, logits: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+        """Return the tokens that are left, and their probabilities times one factor."""
+        config = self._config
+        adjusted = self._adjust(logits)
+        argmax(adjusted)  # refuses what no token can be drawn from
+        ids = keep_top_k(adjusted, config.top_k)
+        ids = ids[adjusted[ids] > -np.inf]  # what the bias forbids has no surprise to compare
+        scaled = adjusted[ids].astype(np.float64)
+        scaled -= scaled.max()
+        scaled /= config.temperature
+        for keep, limit in ((keep_typical, config.typical_p), (keep_top_p, config.top_p), (keep_min_p, config.min_p)):
+            kept = keep(scaled, limit)
+            if kept.size < ids.size:
+                ids, scaled = ids[kept], scaled[kept]
+        return ids, np.exp(scaled - scaled.max())
+
+    def accept(self, token_id: int) -> None:
+        """Count ``token_id`` as generated."""
+        if self._penalizes:
+            self._seen[token_id] = True
+            self._generated[token_id] += 1
+
+    def _adjust(self, logits: Floats) -> Floats:
+        if not self._penalizes and not self._bias_ids.size:
+            return logits
+        config = self._config
+        adjusted = logits.copy()
+        adjusted[self._bias_ids] += self._bias
+        if config.repetition_penalty != 1:
+            seen = np.flatnonzero(self._seen)
+            values = adjusted[seen]
+            penalty = np.float32(config.repetition_penalty)
+            adjusted[seen] = np.where(values > 0, values / penalty, values * penalty)
+        if config.presence_penalty or config.frequency_penalty:
+            generated = np.flatnonzero(self._generated)
+            counts = self._generated[generated].astype(np.float32)
+            adjusted[generated] -= np.float32(config.presence_penalty) + np.float32(config.frequency_penalty) * counts
+        return adjusted
+
+
+def argmax(logits: Floats) -> int:
+    """Return the index of the greatest logit, of equals the first.
+
+    Raises:
+        NonFiniteError: a logit is NaN or +inf, or all are -inf.
+    """
+    index = int(np.argmax(logits))  # NumPy takes the first NaN for the greatest
+    if not np.isfinite(logits[index]):
+        raise NonFiniteError(f"no token can be chosen: the greatest logit, of token {index:,}, is {logits[index]}")
+    return index
+
+
+def uniform(seed: int, position: int) -> float:
+    """Return the number in [0, 1) that belongs to ``position`` under ``seed``.
+
+    The first word of Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") with the key
+    (seed, 0) and the counter ``position`` + 1, its upper 53 bits as a binary fraction.
+    """
+    word = np.random.Philox(key=seed, counter=position).random_raw()  # NumPy counts up before it computes
+    return float((int(word) >> 11) * 2.0**-53)
+
+
+def token_logprobs(logits: Floats, token_id: int, top: int) -> TokenLogprobs:
+    """Return the log-probability of ``token_id`` and of the ``top`` most probable tokens."""
+    values = logits.astype(np.float64)
+    values -= values.max()
+    values -= np.log(np.exp(values).sum())
+    best = keep_top_k(values, top) if top else np.empty(0, np.intp)
+    best = best[np.argsort(-values[best], kind="stable")]
+    listed = tuple((int(index), float(values[index])) for index in best)
+    return TokenLogprobs(token_id, float(values[token_id]), listed)
+
+
+def _draw(weights: npt.NDArray[np.float64], fraction: float) -> int:
+    """Return an index by the inverse of the cumulative distribution, in the order of the tokens' ids."""
+    cumulative = np.cumsum(weights)
+    total = cumulative[-1]
+    index = int(np.searchsorted(cumulative, fraction * total, side="right"))
+    # A product that rounds up to the total would point past the last token that has a probability.
+    return min(index, int(np.searchsorted(cumulative, total, side="left")))
+
+
+def _check_below(ids: npt.NDArray[np.intp], vocab_size: int, where: str) -> None:
+    if ids.size and not (ids.min() >= 0 and ids.max() < vocab_size):
+        wrong = int(ids.min() if ids.min() < 0 else ids.max())
+        raise InvalidInputError(
+            f"{where} holds the token id {wrong:,}; the model's ids go from 0 to {vocab_size - 1:,}"
+        )

@@ -1,0 +1,371 @@
+"""A session: one growing context of a model, and everything that may be done with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Self
+
+from lattice_inference.errors import InvalidInputError, TextTooLongError
+from lattice_inference.generate.batch import generate_batch
+from lattice_inference.generate.config import GenerateConfig, ResolvedConfig
+from lattice_inference.generate.generation import Generation
+from lattice_inference.generate.generation_config_file import parse_generation_config
+from lattice_inference.generate.prompt_tokens import answer_end_ids, end_token_ids, prompt_ids
+from lattice_inference.generate.result import GenerateResult
+from lattice_inference.generate.stream import GenerationStream
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from lattice_inference.causal_language_model import CacheType, CausalLanguageModel
+    from lattice_inference.state import CachedSequence, KvCache
+    from lattice_inference.tokenizer import Tokenizer
+    from lattice_inference.tokenizer.chat_template import ChatTemplate
+
+__all__ = ["Cancelled", "Prompt", "Session", "SessionConfig"]
+
+Prompt = str | Sequence[int]
+"""A text, or token ids."""
+
+Cancelled = threading.Event | Callable[[], bool]
+"""What ends a generation early: an event that is set, or a function that returns true. Asked before every step."""
+
+MOST_CHUNK = 2**20
+
+
+@dataclass(frozen=True)
+class SessionConfig:
+    """What a session is made with.
+
+    Attributes:
+        max_tokens: the longest context, prompt and generated tokens together; by default the model's own.
+        chunk_tokens: how many tokens of prompts go through the model between two looks at a cancellation. 1 to 2**20.
+        cache_tokens: tokens that fit into the cache, all sequences of a batch and all forks together; by default
+            ``max_tokens``. Memory is taken as they come.
+        cache_dtype: what keys and values are kept in.
+        prefix_bytes: how much of earlier prompts is remembered, so that one that begins alike costs only its rest.
+        use_model_config: let the model's own generation_config.json fill what a :class:`GenerateConfig` leaves out.
+
+    Raises:
+        InvalidInputError: a value out of its range.
+    """
+
+    max_tokens: int | None = None
+    chunk_tokens: int = 512
+    cache_tokens: int | None = None
+    cache_dtype: CacheType = "float16"
+    page_tokens: Literal[16, 32, 64] = 32
+    prefix_bytes: int = 0
+    use_model_config: bool = True
+
+    def __post_init__(self) -> None:
+        for name, most in (("max_tokens", 2**31), ("chunk_tokens", MOST_CHUNK), ("cache_tokens", 2**40)):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or not 1 <= value <= most):
+                raise InvalidInputError(f"{name} is {value!r}; expected an integer from 1 to {most:,}")
+
+
+class Session:
+    """One context of a model: a prompt and what was generated after it, with its keys and values kept.
+
+    >>> session = Session(model)                                                          # doctest: +SKIP
+    >>> session.generate("The capital of France is", GenerateConfig.greedy(20)).text      # doctest: +SKIP
+    >>> for piece in session.stream("Once upon a time"):                                  # doctest: +SKIP
+    ...     print(piece.text, end="", flush=True)
+
+    For one thread at a time; several sessions of one model may run in several threads. A context manager; :meth:`close`
+    gives the cache's memory back. What a generation holds after its last token is run only when something follows.
+
+    Args:
+        model: made by :func:`load_model`.
+        tokenizer: by default the model's own.
+        config: see :class:`SessionConfig`.
+
+    Raises:
+        InvalidInputError: the configuration does not suit the model.
+        UnsupportedError: the model's generation_config.json asks for what is not built.
+
+    Attributes:
+        model: the model.
+        tokenizer: the tokenizer.
+        config: what the session was made with.
+        max_tokens: the longest context.
+        stop_token_ids: the tokens that end a text by the model's files, its tokenizer's and its chat template.
+        chat_template: the model's own, or ``None``.
+    """
+
+    def __init__(
+        self, model: CausalLanguageModel, tokenizer: Tokenizer | None = None, config: SessionConfig | None = None
+    ) -> None:
+        self.model = model
+        self.tokenizer = model.tokenizer if tokenizer is None else tokenizer
+        self.config = config = SessionConfig() if config is None else config
+        self.max_tokens = model.context_length if config.max_tokens is None else config.max_tokens
+        if self.max_tokens > model.context_length:
+            raise InvalidInputError(
+                f"max_tokens is {self.max_tokens:,}; the model takes {model.context_length:,} tokens"
+            )
+        self._model_config = (
+            parse_generation_config(model.generation_config, f"{model.directory}/generation_config.json")
+            if config.use_model_config
+            else GenerateConfig()
+        )
+        self.chat_template: ChatTemplate | None = model.chat_template
+        self.stop_token_ids = frozenset(model.eos_token_ids) | end_token_ids(self.tokenizer, model.special_tokens)
+        if self.chat_template is not None:
+            self.stop_token_ids |= answer_end_ids(self.tokenizer, self.chat_template)
+        self._vocab_size = _known_tokens(self.tokenizer, model.vocab_size)
+        self._cache: KvCache = model.open_cache(
+            tokens=max(config.cache_tokens or 0, self.max_tokens),
+            dtype=config.cache_dtype,
+            page_tokens=config.page_tokens,
+            prefix_bytes=config.prefix_bytes,
+        )
+        self._owns_cache = True
+        self._sequence: CachedSequence = self._cache.sequence()
+        self._pending: list[int] = []
+        self._running: GenerationStream | None = None
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The context: prompts, generated tokens and stop tokens."""
+        self._settle()
+        return (*self._sequence.token_ids, *self._pending)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of keys and values that this session's cache holds, forks included."""
+        return self._cache.used_bytes
+
+    @property
+    def cache_token_bytes(self) -> int:
+        """Bytes of keys and values that one token takes."""
+        return self._cache.storage.page_bytes // self._cache.page_tokens
+
+    def generate(
+        self, prompt: Prompt, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None
+    ) -> GenerateResult:
+        """Begin a new context with ``prompt`` and generate. What it shares with the present context is not run again.
+
+        Args:
+            prompt: a text, or token ids.
+            config: how; see :class:`GenerateConfig`.
+            cancelled: what ends it early.
+
+        Raises:
+            InvalidInputError: there is nothing to begin with, or an argument is malformed.
+            TextTooLongError: the prompt does not fit into the context.
+            NonFiniteError: the model computed NaN or infinity.
+        """
+        return self.stream(prompt, config, cancelled=cancelled).finish()
+
+    def extend(
+        self, text: Prompt, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None
+    ) -> GenerateResult:
+        """Put ``text`` behind the present context and generate; with ``max_new_tokens=0`` only put it there.
+
+        No special tokens are put around it: those that it needs are written in it. Raises as :meth:`generate` does.
+        """
+        return self.stream(text, config, extend=True, cancelled=cancelled).finish()
+
+    def stream(
+        self,
+        prompt: Prompt,
+        config: GenerateConfig | None = None,
+        *,
+        extend: bool = False,
+        cancelled: Cancelled | None = None,
+        continues: bool | None = None,
+    ) -> GenerationStream:
+        """Generate piece by piece: iterate over it, with ``for`` or ``async for``. See :meth:`generate`.
+
+        Args:
+            prompt: a text, or token ids.
+            config: how.
+            extend: put the prompt behind the present context, as :meth:`extend` does.
+            cancelled: what ends it early; so do leaving the loop and ``stream.close()``.
+            continues: whether the text goes on from the prompt's, so that a leading blank counts. By default it does
+                unless the prompt ends with a special token.
+        """
+        self._settle()
+        ids = prompt_ids(self.tokenizer, prompt, begins=not (extend and self.token_ids))
+        context = [*self.token_ids, *ids] if extend else ids
+        resolved = self._resolve(config)
+        self._check_context(context, resolved)
+        self._move_to(context)
+        generation = Generation(
+            self._sequence,
+            self._pending,
+            resolved,
+            self.tokenizer,
+            vocab_size=self._vocab_size,
+            most_tokens=self.max_tokens,
+            continues=self._ends_in_text(context) if continues is None else continues,
+            cancelled=_as_function(cancelled),
+        )
+        self._running = GenerationStream(self.model, generation, self.config.chunk_tokens)
+        return self._running
+
+    def generate_batch(
+        self,
+        prompts: Sequence[Prompt],
+        config: GenerateConfig | Sequence[GenerateConfig] | None = None,
+        *,
+        cancelled: Cancelled | None = None,
+    ) -> list[GenerateResult]:
+        """Generate for several prompts together; each result is what :meth:`generate` gives for its prompt alone.
+
+        The session's own context stays as it is. Prompts that the cache has no room for yet wait for others to end.
+
+        Args:
+            prompts: texts or token ids.
+            config: how, for all or for each.
+            cancelled: what ends all of them early.
+
+        Raises:
+            InvalidInputError, TextTooLongError, NonFiniteError: as :meth:`generate`; no result is then returned.
+        """
+        if isinstance(prompts, str):
+            raise InvalidInputError("prompts is one str; pass a list of prompts")
+        configs = list(config) if isinstance(config, Sequence) else [config] * len(prompts)
+        if len(configs) != len(prompts):
+            raise InvalidInputError(f"there are {len(prompts)} prompts and {len(configs)} configurations")
+        self._settle()
+        requests = []
+        for prompt, one in zip(prompts, configs, strict=True):
+            ids, resolved = prompt_ids(self.tokenizer, prompt, begins=True), self._resolve(one)
+            self._check_context(ids, resolved)
+            requests.append((ids, resolved))
+
+        def begin(sequence: CachedSequence, ids: list[int], resolved: ResolvedConfig) -> Generation:
+            return Generation(
+                sequence,
+                ids[sequence.length :],
+                resolved,
+                self.tokenizer,
+                vocab_size=self._vocab_size,
+                most_tokens=self.max_tokens,
+                continues=self._ends_in_text(ids),
+                cancelled=_as_function(cancelled),
+            )
+
+        return generate_batch(
+            self.model, self._cache, requests, begin, most_tokens=self.max_tokens, chunk=self.config.chunk_tokens
+        )
+
+    def reset(self) -> None:
+        """Begin anew with an empty context."""
+        self.rewind(0)
+
+    def rewind(self, length: int) -> None:
+        """Keep the first ``length`` tokens of :attr:`token_ids` and forget the others.
+
+        Raises:
+            InvalidInputError: ``length`` is not from 0 to the present length.
+        """
+        context = self.token_ids
+        if type(length) is not int or not 0 <= length <= len(context):
+            raise InvalidInputError(f"a context of {len(context):,} tokens cannot be rewound to {length!r}")
+        self._sequence.rewind(min(length, self._sequence.length))
+        self._pending = list(context[self._sequence.length : length])
+
+    def fork(self) -> Session:
+        """Return another session with the same context; what both hold is kept once. They share one cache.
+
+        The cache's room is shared too: ``SessionConfig(cache_tokens=...)`` makes it larger than one context.
+        """
+        self._settle()
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._owns_cache = False
+        other._sequence = self._sequence.fork()
+        other._pending = list(self._pending)
+        other._running = None
+        return other
+
+    def close(self) -> None:
+        """Give the memory back: of the whole cache, or, for a fork, of what it alone holds. Twice is harmless."""
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+        if self._owns_cache:
+            self._cache.close()
+        else:
+            self._sequence.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _settle(self) -> None:
+        """Take over what the last generation left; one that has not ended ends here."""
+        if self._running is not None:
+            running, self._running = self._running, None
+            running.close()
+            self._pending = running.pending
+            if self.config.prefix_bytes:
+                self._cache.remember(self._sequence)
+
+    def _resolve(self, config: GenerateConfig | None) -> ResolvedConfig:
+        if config is not None and not isinstance(config, GenerateConfig):
+            raise InvalidInputError(f"config is a {type(config).__name__}; expected a GenerateConfig")
+        return (config or GenerateConfig()).resolve(self._model_config, stop_token_ids=self.stop_token_ids)
+
+    def _check_context(self, context: list[int], config: ResolvedConfig) -> None:
+        if not context and config.max_new_tokens:
+            raise InvalidInputError("there is nothing to generate from: the prompt has no tokens; give it a text")
+        if len(context) > self.max_tokens:
+            raise TextTooLongError(
+                f"the prompt makes a context of {len(context):,} tokens; this session takes {self.max_tokens:,}"
+            )
+        if context and max(context) >= self.model.vocab_size:
+            raise InvalidInputError(
+                f"the prompt holds the token id {max(context):,}; the model's ids go to {self.model.vocab_size - 1:,}"
+            )
+
+    def _move_to(self, context: list[int]) -> None:
+        """Make ``context`` the session's, keeping what is held of it; its last token is always left to run."""
+        held = self._sequence.token_ids
+        common = 0
+        for mine, wanted in zip(held, context[:-1], strict=False):
+            if mine != wanted:
+                break
+            common += 1
+        if self.config.prefix_bytes:
+            remembered = self._cache.start(context)
+            if remembered.length > common:
+                self._sequence.close()
+                self._sequence, common = remembered, remembered.length
+            else:
+                remembered.close()
+        self._sequence.rewind(common)
+        self._pending = context[common:]
+
+    def _ends_in_text(self, context: list[int]) -> bool:
+        return (
+            bool(context)
+            and self.tokenizer.id_to_token(context[-1]) is not None
+            and (self.tokenizer.token_of(context[-1], skip_special_tokens=True) is not None)
+        )
+
+
+def _as_function(cancelled: Cancelled | None) -> Callable[[], bool]:
+    if cancelled is None:
+        return bool
+    return cancelled.is_set if isinstance(cancelled, threading.Event) else cancelled
+
+
+def _known_tokens(tokenizer: Tokenizer, vocab_size: int) -> int:
+    """Return how many of a model's logits belong to tokens: some models have rows to spare at the end."""
+    known = vocab_size
+    while known and tokenizer.id_to_token(known - 1) is None:
+        known -= 1
+    if not known:
+        raise InvalidInputError("the tokenizer has no token of the model's vocabulary")
+    return known

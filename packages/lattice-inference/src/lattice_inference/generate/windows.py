@@ -1,0 +1,97 @@
+"""A long text seen through windows: every token but the first is predicted once, with as much before it as fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from lattice_inference.causal_language_model import CausalLanguageModel
+    from lattice_inference.state import CachedSequence
+
+__all__ = ["Predictions", "Window", "check_windows", "log_probabilities", "predictions", "windows_of"]
+
+LOGITS_AT_ONCE = 1 << 22
+"""Logits that are held at once for one model (16 MiB), if that is a row or more."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens ``start`` to ``end`` of a text, of which those from ``scored`` on are predicted here."""
+
+    start: int
+    end: int
+    scored: int
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model predicts at consecutive positions.
+
+    Attributes:
+        logits: (n, vocabulary) float32.
+        targets: (n,) the tokens that stand there.
+        positions: (n,) where in the text.
+    """
+
+    logits: npt.NDArray[np.float32]
+    targets: npt.NDArray[np.intp]
+    positions: npt.NDArray[np.intp]
+
+
+def check_windows(tokens: int, window: int, stride: int, context_length: int) -> None:
+    """Refuse windows that leave tokens out or that the model does not take, and a text without a prediction.
+
+    Raises:
+        InvalidInputError: what is wrong.
+    """
+    if type(window) is not int or not 2 <= window <= context_length:
+        raise InvalidInputError(f"window is {window!r}; expected 2 to {context_length:,}, the model's context")
+    if type(stride) is not int or not 1 <= stride < window:
+        raise InvalidInputError(f"stride is {stride!r}; expected 1 to {window - 1:,}, less than the window")
+    if tokens < 2:
+        raise InvalidInputError(f"the text has {tokens} tokens; it takes 2 to predict one from another")
+
+
+def windows_of(tokens: int, window: int, stride: int) -> Iterator[Window]:
+    """Yield the windows: each begins ``stride`` tokens after the one before; the last one ends with the text."""
+    scored = 1
+    for start in range(0, tokens, stride):
+        end = min(start + window, tokens)
+        yield Window(start, end, scored)
+        scored = end
+        if end == tokens:
+            return
+
+
+def predictions(
+    model: CausalLanguageModel, sequence: CachedSequence, token_ids: Sequence[int], window: Window
+) -> Iterator[Predictions]:
+    """Yield what the model predicts for the scored tokens of a window, some rows at a time. ``sequence`` is begun anew."""
+    from lattice_inference.causal_language_model import Extension
+
+    sequence.rewind(0)
+    ids = token_ids[window.start : window.end]
+    first = window.scored - window.start - 1  # the row that predicts the first scored token
+    if first > 0:
+        model.forward([Extension(sequence, ids[:first], "none")])
+    rows = max(1, LOGITS_AT_ONCE // model.vocab_size)
+    for begin in range(first, len(ids) - 1, rows):
+        end = min(begin + rows, len(ids) - 1)
+        logits = model.forward([Extension(sequence, ids[begin:end], "all")])
+        positions = np.arange(window.start + begin + 1, window.start + end + 1)
+        yield Predictions(logits, np.array(ids[begin + 1 : end + 1], np.intp), positions)
+
+
+def log_probabilities(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Return the natural logarithms of the probabilities, (n, vocabulary) float64."""
+    values = logits.astype(np.float64)
+    values -= values.max(axis=1, keepdims=True)
+    values -= np.log(np.exp(values).sum(axis=1, keepdims=True))
+    return values

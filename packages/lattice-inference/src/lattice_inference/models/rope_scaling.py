@@ -1,0 +1,203 @@
+"""Rotary position embeddings: the frequency of each pair of dimensions, with the ways to stretch a context.
+
+Su et al. 2021 (https://arxiv.org/abs/2104.09864): pair i of n turns by position * base^(-i / n). The scalings are those of
+transformers' ``rope_parameters`` (``rope_scaling`` in older files) and of GGUF:
+
+==========  ====================================================================================================
+default     as above
+linear      every frequency divided by ``factor``
+ntk         base * factor^(2n / (2n - 2)) instead of base: high frequencies stay, low ones stretch
+dynamic     as default: it departs from it only beyond ``max_position_embeddings``, which is the limit here
+llama3      low frequencies divided by ``factor``, high ones kept, a ramp between them
+yarn        the same by number of rotations, and cosine and sine scaled (Peng et al. 2023, arXiv 2309.00071)
+==========  ====================================================================================================
+
+Frequencies are float32, worked out in the steps of transformers, whose rounding they share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.errors import UnsupportedError
+from lattice_inference.models.config_fields import ConfigFields
+
+__all__ = ["RopeKind", "RopeScaling", "read_rope_scaling"]
+
+RopeKind = Literal["default", "linear", "ntk", "dynamic", "llama3", "yarn"]
+Float32Array = npt.NDArray[np.float32]
+
+_LARGEST_FACTOR = 1e6
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """How positions become angles.
+
+    Attributes:
+        base: of the geometric sequence of frequencies, ``rope_theta``.
+        kind: see the module.
+        factor: by how much the context is stretched.
+        original_context: positions that the model was trained on before stretching (llama3 and yarn).
+        low_frequency_factor, high_frequency_factor: llama3's ramp.
+        beta_fast, beta_slow: yarn's ramp, in rotations over the original context.
+        truncate: whether yarn's ramp begins and ends at whole pairs.
+        attention_factor: what cosine and sine are multiplied by; None for yarn's own rule.
+    """
+
+    base: float
+    kind: RopeKind = "default"
+    factor: float = 1.0
+    original_context: int = 0
+    low_frequency_factor: float = 1.0
+    high_frequency_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    attention_factor: float | None = None
+
+    @property
+    def scale(self) -> float:
+        """What cosines and sines are multiplied by."""
+        if self.attention_factor is not None:
+            return self.attention_factor
+        return 0.1 * math.log(self.factor) + 1.0 if self.kind == "yarn" and self.factor > 1 else 1.0
+
+    def frequencies(self, dimensions: int) -> Float32Array:
+        """Return the angle a position of each of ``dimensions / 2`` pairs."""
+        base = self.base
+        if self.kind == "ntk" and dimensions > 2:
+            base *= self.factor ** (dimensions / (dimensions - 2))
+        exponents = np.arange(0, dimensions, 2).astype(np.float32) / np.float32(dimensions)
+        wavelengths = np.power(np.float64(base), exponents.astype(np.float64)).astype(np.float32)
+        plain = np.float32(1) / wavelengths
+        if self.kind == "linear":
+            return np.asarray(plain / np.float32(self.factor))
+        if self.kind == "llama3":
+            return self._llama3(plain)
+        if self.kind == "yarn":
+            return self._yarn(wavelengths, dimensions)
+        return plain
+
+    def _llama3(self, plain: Float32Array) -> Float32Array:
+        wavelength = np.float32(2 * math.pi) / plain
+        longest_kept = self.original_context / self.high_frequency_factor
+        shortest_stretched = self.original_context / self.low_frequency_factor
+        stretched = plain / np.float32(self.factor)
+        smooth = (np.float32(self.original_context) / wavelength - np.float32(self.low_frequency_factor)) / np.float32(
+            self.high_frequency_factor - self.low_frequency_factor
+        )
+        between = (np.float32(1) - smooth) * stretched + smooth * plain
+        return np.where(
+            wavelength > shortest_stretched, stretched, np.where(wavelength < longest_kept, plain, between)
+        ).astype(np.float32)
+
+    def _yarn(self, wavelengths: Float32Array, dimensions: int) -> Float32Array:
+        def pair_with(rotations: float) -> float:
+            """The (fractional) pair that turns ``rotations`` times over the original context."""
+            return dimensions * math.log(self.original_context / (rotations * 2 * math.pi)) / (2 * math.log(self.base))
+
+        low, high = pair_with(self.beta_fast), pair_with(self.beta_slow)
+        if self.truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, dimensions - 1)
+        if low == high:
+            high += 0.001
+        ramp = (np.arange(dimensions // 2, dtype=np.float32) - np.float32(low)) / np.float32(high - low)
+        kept = np.float32(1) - np.clip(ramp, np.float32(0), np.float32(1))
+        stretched = np.float32(1) / (np.float32(self.factor) * wavelengths)
+        return np.asarray(stretched * (np.float32(1) - kept) + np.float32(1) / wavelengths * kept, np.float32)
+
+
+def read_rope_scaling(fields: ConfigFields, mapping: Mapping[str, object]) -> tuple[RopeScaling, float]:
+    """Return the scaling that a ``config.json`` states, and the share of a head's dimensions that turn.
+
+    The values may lie in ``rope_parameters``, in ``rope_scaling`` or beside them, as versions of transformers have written
+    them; the kind is ``rope_type`` or ``type``.
+
+    Raises:
+        ModelConfigError: a value is missing, of the wrong type or out of range.
+        UnsupportedError: the kind is not built.
+    """
+    nested: dict[str, object] = {}
+    for name in ("rope_scaling", "rope_parameters"):
+        value = mapping.get(name)
+        if value is not None and not isinstance(value, dict):
+            raise fields.error(name, "is not an object")
+        nested |= value or {}
+    outer = {name: mapping[name] for name in ("rope_theta", "partial_rotary_factor") if name in mapping}
+    values = {**outer, **nested}
+    inner = ConfigFields({name: value for name, value in values.items() if value is not None}, fields.source)
+    kind = inner.text("rope_type", default=inner.text("type", default="default"))
+    share = inner.real("partial_rotary_factor", above=0, at_most=1) if inner.has("partial_rotary_factor") else 1.0
+    base = inner.real("rope_theta", above=1, at_most=1e12) if inner.has("rope_theta") else 10_000.0
+    context = fields.integer("max_position_embeddings", 1, 2**31 - 1)
+
+    def number(name: str, default: float | None = None) -> float:
+        if default is not None and not inner.has(name):
+            return default
+        return inner.real(name, above=0, at_most=_LARGEST_FACTOR)
+
+    def original() -> int:
+        # Phi and DeepSeek write it beside the others
+        home = inner if inner.has("original_max_position_embeddings") else fields
+        return home.integer("original_max_position_embeddings", 1, 2**31 - 1)
+
+    match kind:
+        case "default":
+            return RopeScaling(base), share
+        case "linear" | "ntk" | "dynamic":
+            return RopeScaling(base, kind, number("factor")), share
+        case "llama3":
+            low, high = number("low_freq_factor"), number("high_freq_factor")
+            if not high > low:
+                raise fields.error("high_freq_factor", f"{high} is not above low_freq_factor {low}")
+            return (
+                RopeScaling(
+                    base,
+                    kind,
+                    number("factor"),
+                    original(),
+                    low_frequency_factor=low,
+                    high_frequency_factor=high,
+                ),
+                share,
+            )
+        case "yarn":
+            trained = original()
+            factor = number("factor", context / trained)
+            return (
+                RopeScaling(
+                    base,
+                    kind,
+                    factor,
+                    trained,
+                    beta_fast=number("beta_fast", 32.0),
+                    beta_slow=number("beta_slow", 1.0),
+                    truncate=inner.flag("truncate", default=True),
+                    attention_factor=_yarn_attention_factor(inner, factor),
+                ),
+                share,
+            )
+    raise UnsupportedError(
+        f"{fields.source}: the rope_type is {kind!r:.100}; built are default, linear, ntk, dynamic, llama3 and yarn"
+    )
+
+
+def _yarn_attention_factor(inner: ConfigFields, factor: float) -> float | None:
+    if inner.has("attention_factor"):
+        return inner.real("attention_factor", above=0, at_most=_LARGEST_FACTOR)
+    if not (inner.has("mscale") and inner.has("mscale_all_dim")):
+        return None
+    stretch = math.log(factor) if factor > 1 else 0.0
+    over, under = (
+        0.1 * inner.real(name, above=0, at_most=_LARGEST_FACTOR) * stretch + 1.0
+        for name in ("mscale", "mscale_all_dim")
+    )
+    return over / under

@@ -1,0 +1,283 @@
+"""One pool of pages for everything that keeps keys and values: sessions, remembered prompts, batches."""
+
+from __future__ import annotations
+
+import os
+import threading
+from array import array
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.errors import CacheFullError, InvalidInputError
+from lattice_inference.state.page_pool import PagePool
+from lattice_inference.state.page_storage import PageStorage
+from lattice_inference.state.prefix_file import read_prefix, write_prefix
+from lattice_inference.state.prefix_tree import PrefixTree
+
+__all__ = ["CachedSequence", "KvCache"]
+
+Int32Array = npt.NDArray[np.int32]
+
+
+class KvCache:
+    """Keys and values of any number of sequences, in pages of one store. Made by ``CausalLanguageModel.open_cache``.
+
+    Memory is taken page by page as sequences grow, and pages are shared: a fork costs nothing until one side is extended,
+    and a remembered beginning (:meth:`remember`) is used again by every sequence that starts with it.
+
+    Sequences of one cache may be used from several threads, each sequence by one thread at a time. A context manager;
+    :meth:`close` ends all of its sequences.
+
+    Args:
+        storage: the backend's pages.
+        prefix_bytes: the most that remembered beginnings may hold by themselves; 0 remembers nothing. What is in use always
+            comes first: a full cache forgets remembered pages before it refuses.
+        identity: text that says what model computed the pages; a saved prefix is restored only under the same one.
+            Called when it is first needed.
+    """
+
+    def __init__(self, storage: PageStorage, *, prefix_bytes: int = 0, identity: Callable[[], str] = str) -> None:
+        self.storage = storage
+        self._identity = identity
+        self._pool = PagePool(storage.pages)
+        pages = min(storage.pages, prefix_bytes // storage.page_bytes)
+        self._prefixes = PrefixTree(self._pool, page_tokens=storage.page_tokens, max_pages=pages)
+        self._lock = threading.RLock()
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the memory back. Sequences of this cache cannot be used any more; closing twice is harmless."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self.storage.close()
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens in a page."""
+        return self.storage.page_tokens
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that fit, all sequences together."""
+        return self.storage.pages * self.storage.page_tokens
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the pages that sequences or remembered beginnings hold."""
+        return (self.storage.pages - self._pool.free) * self.storage.page_bytes
+
+    @property
+    def remembered_bytes(self) -> int:
+        """Bytes of the pages that remembered beginnings hold, shared or not."""
+        return len(self._prefixes) * self.storage.page_bytes
+
+    def sequence(self) -> CachedSequence:
+        """Return an empty sequence."""
+        self._check_open()
+        return CachedSequence(self)
+
+    def start(self, token_ids: Sequence[int]) -> CachedSequence:
+        """Return a sequence that already holds the longest remembered beginning of ``token_ids``.
+
+        ``sequence.length`` says how much that is; it is at least one token less than ``token_ids``, so that there is
+        something left to run for the logits of the last one.
+        """
+        with self._lock:
+            self._check_open()
+            pages, length = self._prefixes.find(token_ids[: max(0, len(token_ids) - 1)])
+            return CachedSequence(self, [self._pool.share(page) for page in pages], token_ids[:length])
+
+    def remember(self, sequence: CachedSequence) -> None:
+        """Keep what ``sequence`` holds now for later sequences that begin alike, within ``prefix_bytes``."""
+        with self._lock:
+            sequence.check_open()
+            if self._prefixes.max_pages:
+                self._prefixes.insert(sequence.token_ids, sequence.pages)
+
+    def forget(self) -> None:
+        """Drop every remembered beginning; sequences that use one keep it."""
+        with self._lock:
+            self._prefixes.clear()
+
+    def save(self, path: str | os.PathLike[str], sequence: CachedSequence) -> None:
+        """Write what ``sequence`` holds to a file, so that another process can go on from it.
+
+        The file appears whole or not at all. Its size is that of the pages: ``storage.page_bytes`` a page.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        sequence.check_open()
+        write_prefix(Path(path), self.storage, sequence.token_ids, sequence.pages, identity=self._identity())
+
+    def restore(self, path: str | os.PathLike[str]) -> CachedSequence:
+        """Return a sequence with what :meth:`save` wrote.
+
+        Raises:
+            ModelNotFoundError: there is no such file.
+            CheckpointError: it is damaged, or was written by another model, precision or kind of cache.
+            CacheFullError: it does not fit.
+        """
+        self._check_open()
+        with read_prefix(Path(path), self.storage, identity=self._identity()) as prefix:
+            sequence = self.sequence()
+            try:
+                sequence.reserve(len(prefix.token_ids))
+                for page, content in zip(sequence.pages, prefix.pages(), strict=True):
+                    self.storage.import_(page, content)
+            except BaseException:
+                sequence.close()
+                raise
+            sequence.commit(prefix.token_ids)
+            return sequence
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidInputError("this cache is closed: open another one")
+
+    def _take(self, count: int) -> list[int]:
+        """Return ``count`` pages, forgetting remembered ones where none are free."""
+        with self._lock:
+            while self._pool.free < count and self._prefixes.evict():
+                pass
+            if self._pool.free < count:
+                raise CacheFullError(
+                    f"the cache has {self._pool.free} free pages of {self.page_tokens} tokens and {count} are needed: "
+                    f"close sequences, or open a cache for more than {self.capacity} tokens"
+                )
+            return [self._pool.take() for _ in range(count)]
+
+
+class CachedSequence:
+    """What a cache holds of one sequence of tokens. Made by :meth:`KvCache.sequence`, :meth:`KvCache.start` or :meth:`fork`.
+
+    It is extended by ``CausalLanguageModel.forward``. A context manager; :meth:`close` gives its pages back.
+    """
+
+    def __init__(self, cache: KvCache, pages: Sequence[int] = (), token_ids: Sequence[int] = ()) -> None:
+        self.cache = cache
+        self._pages = list(pages)
+        self._token_ids = array("i", token_ids)
+        self._table: Int32Array | None = None
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<CachedSequence length={self.length} pages={len(self._pages)}>"
+
+    @property
+    def length(self) -> int:
+        """Tokens whose keys and values are held."""
+        return len(self._token_ids)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The tokens."""
+        return tuple(self._token_ids)
+
+    @property
+    def pages(self) -> tuple[int, ...]:
+        """The pages that hold them, in order; the last ones may be empty still."""
+        return tuple(self._pages)
+
+    @property
+    def block_table(self) -> Int32Array:
+        """:attr:`pages` as an array that must not be changed."""
+        if self._table is None:
+            self._table = np.array(self._pages, np.int32)
+        return self._table
+
+    def fork(self) -> CachedSequence:
+        """Return another sequence with the same content. Pages are shared until one of the two is extended."""
+        with self.cache._lock:
+            self.check_open()
+            pages = self._pages[: self._pages_for(self.length)]
+            return CachedSequence(self.cache, [self.cache._pool.share(page) for page in pages], self._token_ids)
+
+    def rewind(self, length: int) -> None:
+        """Forget all tokens from position ``length`` on.
+
+        Raises:
+            InvalidInputError: ``length`` is not from 0 to the present length.
+        """
+        self.check_open()
+        if not 0 <= length <= self.length:
+            raise InvalidInputError(f"a sequence of {self.length} tokens cannot be rewound to {length}")
+        del self._token_ids[length:]
+        self._drop_pages(self._pages_for(length))
+
+    def close(self) -> None:
+        """Give the pages back; closing twice is harmless."""
+        if not self._closed:
+            self._closed = True
+            self._drop_pages(0)
+
+    def check_open(self) -> None:
+        """Raise InvalidInputError when the sequence or its cache was closed."""
+        self.cache._check_open()
+        if self._closed:
+            raise InvalidInputError("this sequence is closed: start another one")
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for ``tokens`` more, in pages that nobody else holds from :attr:`length` on. For backends' callers.
+
+        Raises:
+            CacheFullError: there is no room; nothing has changed.
+        """
+        self.check_open()
+        first = self.length // self.page_tokens  # the page of the next token
+        shared = first < len(self._pages) and self.cache._pool.holders(self._pages[first]) > 1
+        missing = max(0, self._pages_for(self.length + tokens) - len(self._pages))
+        if missing == 0 and not shared:
+            return
+        with self.cache._lock:
+            fresh = self.cache._take(missing + shared)
+            if shared:
+                # its tokens before `length` are this sequence's too, and what others hold must stay as it is
+                own = fresh.pop()
+                self.cache.storage.copy_page(self._pages[first], own)
+                self.cache._pool.release([self._pages[first]])
+                self._pages[first] = own
+            self._pages += fresh
+            self._table = None
+
+    def commit(self, token_ids: Sequence[int]) -> None:
+        """Count ``token_ids``, whose keys and values have been written to reserved room, as held. For backends' callers."""
+        self._token_ids.extend(token_ids)
+        assert self._pages_for(self.length) <= len(self._pages), "only reserved room can be committed"
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens in a page."""
+        return self.cache.page_tokens
+
+    def _pages_for(self, tokens: int) -> int:
+        return -(-tokens // self.page_tokens)
+
+    def _drop_pages(self, keep: int) -> None:
+        if keep < len(self._pages):
+            with self.cache._lock:
+                self.cache._pool.release(self._pages[keep:])
+            del self._pages[keep:]
+            self._table = None

@@ -1,0 +1,131 @@
+"""Pages of a sequence in a file.
+
+Layout, little-endian: the eight bytes ``LATTICKV``, the length of the header as uint64, the header (JSON: what computed
+the pages, their form, the number of tokens), token ids as int32, the pages one after the other, and the SHA-256 of
+everything before it. The size follows from the header and is checked before anything is believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.checkpoint.atomic_file import atomic_file
+from lattice_inference.checkpoint.model_file import open_model_file
+from lattice_inference.errors import CheckpointError
+from lattice_inference.state.page_storage import PageStorage
+
+__all__ = ["SavedPrefix", "read_prefix", "write_prefix"]
+
+_MAGIC = b"LATTICKV"
+_VERSION = 1
+_DIGEST_BYTES = 32
+_MAX_HEADER_BYTES = 1 << 20
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class SavedPrefix:
+    """An open, checked file; see :func:`read_prefix`."""
+
+    token_ids: npt.NDArray[np.int32]
+    file: BinaryIO
+    page_bytes: int
+    page_count: int
+
+    def pages(self) -> Iterator[bytes]:
+        """Yield the content of each page."""
+        for _ in range(self.page_count):
+            yield self.file.read(self.page_bytes)
+
+
+def write_prefix(
+    path: Path, storage: PageStorage, token_ids: Sequence[int], pages: Sequence[int], *, identity: str
+) -> None:
+    """Write ``token_ids`` and the pages that hold them; the file appears whole or not at all."""
+    used = -(-len(token_ids) // storage.page_tokens)
+    header = json.dumps({**_form(storage, identity), "tokens": len(token_ids)}).encode()
+    start = (_MAGIC, len(header).to_bytes(8, "little"), header, np.asarray(token_ids, "<i4").tobytes())
+    digest = hashlib.sha256()
+    with atomic_file(path) as file:
+        for part in itertools.chain(start, map(storage.export, pages[:used])):
+            digest.update(part)
+            file.write(part)
+        file.write(digest.digest())
+
+
+@contextlib.contextmanager
+def read_prefix(path: Path, storage: PageStorage, *, identity: str) -> Iterator[SavedPrefix]:
+    """Open a file of :func:`write_prefix` and check it whole: form, size and digest.
+
+    Raises:
+        ModelNotFoundError: there is no such file.
+        CheckpointError: it is damaged, or holds pages of another model or form.
+    """
+    descriptor, size = open_model_file(path, error=CheckpointError)
+    with os.fdopen(descriptor, "rb") as file:
+        start = file.read(16)
+        length = int.from_bytes(start[8:], "little")
+        if start[:8] != _MAGIC or not 0 < length <= min(_MAX_HEADER_BYTES, size):
+            raise CheckpointError(f"{path}: not a saved prefix")
+        tokens = _tokens(file.read(length), path, storage, identity)
+        pages = -(-tokens // storage.page_tokens)
+        body = 16 + length + 4 * tokens + pages * storage.page_bytes
+        if size != body + _DIGEST_BYTES:
+            raise CheckpointError(
+                f"{path}: {size:,} bytes, and {tokens} tokens take {body + _DIGEST_BYTES:,}: the file is damaged"
+            )
+        file.seek(0)
+        digest, left = hashlib.sha256(), body
+        while left > 0:
+            block = file.read(min(_BLOCK, left))
+            if not block:
+                raise CheckpointError(f"{path}: it became shorter while it was read")
+            digest.update(block)
+            left -= len(block)
+        if file.read() != digest.digest():
+            raise CheckpointError(f"{path}: the content does not have the digest at its end: the file is damaged")
+        file.seek(16 + length)
+        token_ids = np.frombuffer(file.read(4 * tokens), "<i4").astype(np.int32)
+        yield SavedPrefix(token_ids, file, storage.page_bytes, pages)
+
+
+def _form(storage: PageStorage, identity: str) -> dict[str, object]:
+    """What must be equal in the cache that a prefix is restored to."""
+    return {
+        "version": _VERSION,
+        "identity": identity,
+        "page_tokens": storage.page_tokens,
+        "page_bytes": storage.page_bytes,
+        "layers": [asdict(spec) for spec in storage.specs],
+    }
+
+
+def _tokens(header: bytes, path: Path, storage: PageStorage, identity: str) -> int:
+    """Return the number of tokens that a header states, having compared the rest of it."""
+    try:
+        stated = json.loads(header)
+        tokens = stated.pop("tokens")
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as cause:
+        raise CheckpointError(f"{path}: the header is not the one of a saved prefix") from cause
+    for name, here in _form(storage, identity).items():
+        if stated.get(name) != here:
+            raise CheckpointError(
+                f"{path}: it was saved with {name} {stated.get(name)!r:.200}, and here it is {here!r:.200}: open a cache of "
+                "the same form, or run the prompt again"
+            )
+    if type(tokens) is not int or not 0 <= tokens <= storage.pages * storage.page_tokens:
+        raise CheckpointError(
+            f"{path}: it states {tokens!r:.50} tokens, and the cache holds {storage.pages * storage.page_tokens}"
+        )
+    return tokens

@@ -1,0 +1,345 @@
+"""The commands that generate and measure, as a user calls them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from lattice_inference import load_model
+from lattice_inference.cli import main
+from lattice_inference.generate.compare_logits import compare_logits
+from lattice_inference.generate.config import GenerateConfig
+from lattice_inference.generate.perplexity import perplexity
+from lattice_inference.generate.session import Session
+from tiny_decoders import BOS, END, EOS, VOCAB, chain, write_drawn_model, write_told_model
+
+WINDOWS = ["--window", "32", "--stride", "16"]
+TEXT = "It was the best of times, it was the worst of times. 日本 😀"
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    return str(write_drawn_model(tmp_path_factory.mktemp("cli") / "drawn", context=128))
+
+
+@pytest.fixture(scope="module")
+def chatting(tmp_path_factory):
+    table = chain("Yes, 😀.", END) | {259: ord("Y"), END: EOS, BOS: ord("Y")}
+    return str(write_told_model(tmp_path_factory.mktemp("cli") / "chatting", table))
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith("LATTICE_") and name not in {"LATTICE_ISA", "LATTICE_REQUIRE_MODELS", "LATTICE_OFFLINE"}:
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def lattice(capsys):
+    """Call the command line; return the exit status, standard output and standard error."""
+
+    def call(*arguments):
+        try:
+            status = main(list(arguments))
+        except SystemExit as ended:
+            status = ended.code
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return call
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """Give the next call this standard input."""
+
+    def give(text):
+        content = text if isinstance(text, bytes) else text.encode()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    return give
+
+
+class TestGenerate:
+    def test_it_prints_the_text(self, lattice, chatting):
+        assert lattice("generate", "--model", chatting, "--temperature", "0", "Y") == (0, "es, 😀.\n", "")
+
+    def test_json_is_one_object(self, lattice, chatting):
+        status, out, err = lattice(
+            "generate", "--model", chatting, "--temperature", "0", "--json", "--logprobs", "2", "Y"
+        )
+        result = json.loads(out)
+        assert (status, err, out.count("\n")) == (0, "", 1)
+        assert (result["text"], result["finish_reason"], result["stop_token_id"]) == ("es, 😀.", "stop_token", END)
+        assert bytes(result["token_ids"]).decode() == "es, 😀."
+        assert len(result["logprobs"]) == result["generated_tokens"] == 9
+
+    def test_streamed_json_is_one_object_a_line(self, lattice, chatting):
+        _, out, _ = lattice("generate", "--model", chatting, "--temperature", "0", "--json", "--stream", "Y")
+        *pieces, result = [json.loads(line) for line in out.splitlines()]
+        assert "".join(piece["text"] for piece in pieces) == result["text"] == "es, 😀."
+        assert [piece["token_id"] for piece in pieces] == result["token_ids"]
+
+    def test_every_option_reaches_the_sampler(self, lattice, drawn):
+        arguments = [
+            *["--max-tokens", "9", "--temperature", "1.5", "--top-k", "40", "--top-p", "0.95", "--min-p", "0.01"],
+            *["--typical-p", "0.98", "--repetition-penalty", "1.2", "--presence-penalty", "0.5"],
+            *["--frequency-penalty", "0.25", "--seed", "7", "--stop", "QQ", "--stop", "ZZ", "--cache-type", "float32"],
+        ]
+        config = GenerateConfig(9, 1.5, 40, 0.95, 0.01, 0.98, 1.2, 0.5, 0.25, seed=7, stop=["QQ", "ZZ"])
+        _, out, _ = lattice("generate", "--model", drawn, *arguments, "--json", "hello")
+        from lattice_inference.generate.session import SessionConfig
+
+        with load_model(drawn) as model, Session(model, config=SessionConfig(cache_dtype="float32")) as session:
+            assert json.loads(out)["token_ids"] == list(session.generate("hello", config).token_ids)
+
+    def test_the_prompt_may_be_a_file_or_standard_input(self, lattice, drawn, tmp_path, typed):
+        (tmp_path / "prompt").write_text("line\nline\n")
+        arguments = ["generate", "--model", drawn, "--max-tokens", "3", "--temperature", "0", "--json"]
+        _, from_file, _ = lattice(*arguments, "--input", str(tmp_path / "prompt"))
+        typed("line\nline\n")
+        _, from_input, _ = lattice(*arguments, "-")
+        assert json.loads(from_file)["prompt_tokens"] == json.loads(from_input)["prompt_tokens"] == 10
+        assert json.loads(from_file)["token_ids"] == json.loads(from_input)["token_ids"]
+
+    def test_options_come_from_the_flag_the_environment_the_file_then_the_default(
+        self, lattice, drawn, tmp_path, monkeypatch
+    ):
+        file = tmp_path / "lattice.toml"
+        file.write_text(f'model = "{drawn}"\nseed = 1\n[generate]\nmax-tokens = 5\ntemperature = 1.0\n')
+
+        def tokens(*arguments):
+            _, out, err = lattice("generate", "--config", str(file), "--json", *arguments, "hello")
+            assert err == ""
+            return len(json.loads(out)["token_ids"])
+
+        assert tokens() == 5
+        monkeypatch.setenv("LATTICE_MAX_TOKENS", "4")
+        assert tokens() == 4
+        assert tokens("--max-tokens", "3") == 3
+
+    def test_verbose_tells_the_speed_on_standard_error(self, lattice, drawn):
+        _, out, err = lattice("generate", "--model", drawn, "--max-tokens", "4", "--seed", "3", "--verbose", "hello")
+        assert out
+        assert "prompt: 5 tokens" in err
+        assert "seed 3" in err
+
+    @pytest.mark.parametrize(
+        ("arguments", "status", "message"),
+        [
+            (["--temperature", "nan", "x"], 2, "temperature is nan"),
+            (["--top-p", "2", "x"], 2, "top_p is 2"),
+            (["--max-tokens", "many", "x"], 2, "invalid int value"),
+            (["--context", "129", "x"], 2, "129"),
+            (["--precision", "int3", "x"], 2, "invalid choice"),
+            (["x" * 129], 2, "129"),
+            ([""], 2, "no tokens"),
+            ([], 2, "no text"),
+            (["x", "--input", "y"], 2, "both given"),
+            (["--input", "/nowhere/at/all"], 1, "No such file"),
+        ],
+    )
+    def test_a_mistake_is_told_without_a_traceback(self, lattice, drawn, arguments, status, message):
+        got, out, err = lattice("generate", "--model", drawn, *arguments)
+        assert (got, out) == (status, "")
+        assert message in err
+        assert "Traceback" not in err
+
+    def test_a_model_that_is_not_there(self, lattice, monkeypatch):
+        monkeypatch.setenv("LATTICE_OFFLINE", "1")
+        status, out, err = lattice("generate", "--model", "no/such-model", "x")
+        assert (status, out) == (1, "")
+        assert "no/such-model" in err
+
+
+class TestChat:
+    def test_one_message_is_answered(self, lattice, chatting):
+        arguments = ["chat", "--model", chatting, "--temperature", "0", "--system", "Be brief."]
+        assert lattice(*arguments, "Hello? 😀") == (0, "Yes, 😀.\n", "")
+
+    def test_lines_are_turns_of_one_conversation(self, lattice, chatting, typed):
+        typed("One?\n\nTwo?\n")
+        status, out, _ = lattice("chat", "--model", chatting, "--temperature", "0", "--json")
+        first, second = [json.loads(line) for line in out.splitlines()]
+        assert status == 0
+        assert first["text"] == second["text"] == "Yes, 😀."
+        assert second["reused_tokens"] == first["prompt_tokens"] + first["generated_tokens"]
+
+    def test_streamed_json_has_a_line_a_token(self, lattice, chatting):
+        _, out, _ = lattice("chat", "--model", chatting, "--temperature", "0", "--json", "--stream", "One?")
+        *pieces, answer = [json.loads(line) for line in out.splitlines()]
+        assert "".join(piece["text"] for piece in pieces) == answer["text"]
+
+    def test_commands_work_in_lines_too(self, lattice, chatting, typed, tmp_path):
+        saved = tmp_path / "saved.json"
+        typed(
+            f"One?\n/system Brief.\nTwo?\n//three\n/undo\n/save {saved}\n/set max_new_tokens 2\nFour?\n/retry\n"
+            f"/load {saved}\n/history\n/stats\n/help\n/quit\nnever\n"
+        )
+        status, out, err = lattice("chat", "--model", chatting, "--temperature", "0")
+        assert (status, out) == (0, "Yes, 😀.\nYes, 😀.\nYes, 😀.\nYe\nYe\n")
+        messages = [
+            {"role": "system", "content": "Brief."},
+            {"role": "user", "content": "Two?"},
+            {"role": "assistant", "content": "Yes, 😀."},
+        ]
+        assert json.loads(saved.read_text()) == {"messages": messages}
+        assert "system: Brief.\nuser: Two?\nassistant: Yes, 😀.\n" in err
+        assert "of 256 tokens" in err
+        assert "/retry" in err
+        assert [path.name for path in tmp_path.iterdir()] == ["saved.json"]
+
+    @pytest.mark.parametrize(
+        "line",
+        ["/nothing", "/set heat 1", "/set temperature -1", "/undo", "/save", "/load /nowhere", "/save /no/where"],
+    )
+    def test_a_command_that_cannot_be_is_told(self, lattice, chatting, typed, line):
+        typed(line + "\n")
+        status, out, err = lattice("chat", "--model", chatting)
+        assert (status, out) == (2, "")
+        assert err.startswith("lattice: error: ")
+
+    def test_variables_are_json_or_text(self, lattice, tmp_path):
+        template = "{{ messages[-1].content }}{% if long is true %}L{% endif %}{{ style }}"
+        model = str(write_told_model(tmp_path, chain("Lab", EOS), template=template))
+        arguments = ["chat", "--model", model, "--temperature", "0", "--json"]
+        _, out, _ = lattice(*arguments, "--variable", "long=true", "--variable", "style=L", "x")
+        assert (json.loads(out)["prompt_tokens"], json.loads(out)["text"]) == (3, "ab")
+        assert lattice(*arguments, "--variable", "long", "x")[0] == 2
+
+    def test_input_that_is_not_utf8_is_refused(self, lattice, chatting, typed):
+        typed(b"\xff\n")
+        status, _, err = lattice("chat", "--model", chatting)
+        assert status == 2
+        assert "not UTF-8 (byte 0xff)" in err
+
+    def test_a_model_without_a_template(self, lattice, tmp_path):
+        model = str(write_drawn_model(tmp_path, template=None))
+        status, out, err = lattice("chat", "--model", model, "hello")
+        assert (status, out) == (1, "")
+        assert "no chat template" in err
+
+    def test_at_a_terminal_an_interrupt_ends_the_answer_only(self, tmp_path):
+        """The model goes on for ever; the user interrupts it, asks for the history, and ends the conversation."""
+        table = np.zeros((VOCAB, VOCAB), np.float32)
+        table[:, ord("z")] = 20
+        model = write_told_model(tmp_path, table, context=100_000)
+        master, slave = pty.openpty()
+        command = [sys.executable, "-m", "lattice_inference", "chat", "--model", str(model), "--max-tokens", "99999"]
+        process = subprocess.Popen(
+            [*command, "--temperature", "0"], stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        )
+        os.close(slave)
+        seen = b""
+
+        def wait_for(what):
+            nonlocal seen
+            end = time.monotonic() + 60
+            while what not in seen:
+                assert time.monotonic() < end, seen
+                if select.select([master], [], [], 0.1)[0]:
+                    seen += os.read(master, 65536)
+
+        try:
+            wait_for(b"> ")
+            os.write(master, b"Hello?\n")
+            wait_for(b"zzzz")
+            process.send_signal(signal.SIGINT)
+            wait_for(b"(interrupted)")
+            os.write(master, b"/history\n")
+            wait_for(b"assistant: zzzz")
+            os.write(master, b"\x04")
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.wait()
+            os.close(master)
+
+
+class TestEvaluation:
+    @pytest.fixture
+    def file(self, tmp_path):
+        path = tmp_path / "text"
+        path.write_text(TEXT)
+        return str(path)
+
+    def test_perplexity_is_that_of_the_api(self, lattice, drawn, file):
+        arguments = [*WINDOWS, "--max-tokens", "50", file]
+        status, out, err = lattice("perplexity", "--model", drawn, "--json", *arguments)
+        with load_model(drawn) as model:
+            expected = perplexity(model, TEXT, window=32, stride=16, max_tokens=50)
+        told = json.loads(out)
+        assert (status, err) == (0, "")
+        assert (told["perplexity"], told["nll"], told["tokens"]) == (expected.perplexity, expected.nll, 49)
+        _, out, _ = lattice("perplexity", "--model", drawn, *arguments)
+        assert out == f"perplexity {expected.perplexity:.4f} ({expected.nll:.6f} nats a token) over 49 tokens\n"
+
+    def test_a_text_can_be_cut_by_characters(self, lattice, drawn, file):
+        _, out, _ = lattice("perplexity", "--model", drawn, "--json", *WINDOWS, "--max-characters", "20", file)
+        assert json.loads(out)["tokens"] == 19
+
+    def test_a_comparison_is_that_of_the_api(self, lattice, drawn, file, tmp_path):
+        other = str(write_drawn_model(tmp_path / "other", seed=1))
+        arguments = ["compare-logits", "--model", drawn, "--other", other, *WINDOWS]
+        _, out, _ = lattice(*arguments, "--json", file)
+        with load_model(drawn) as reference, load_model(other) as model:
+            expected = compare_logits(reference, model, TEXT, window=32, stride=16)
+        told = json.loads(out)
+        assert (told["agreement"], told["mean_kl"]) == (expected.agreement, expected.mean_kl)
+        assert (told["reference_perplexity"], told["perplexity"]) == (
+            expected.reference_perplexity,
+            expected.perplexity,
+        )
+        assert "% of positions" in lattice(*arguments, file)[1]
+
+    def test_precisions_of_one_model_compare(self, lattice, drawn, file):
+        arguments = ["--model", drawn, "--other-precision", "bfloat16", *WINDOWS, "--json"]
+        _, out, _ = lattice("compare-logits", *arguments, file)
+        assert 0 < json.loads(out)["mean_kl"] < 0.05
+        status, _, err = lattice("compare-logits", "--model", drawn, file)
+        assert status == 2
+        assert "nothing to compare" in err
+
+
+class TestBench:
+    def test_it_tells_speed_and_memory(self, lattice, drawn):
+        arguments = ["bench", "--model", drawn, "--prompt-tokens", "64", "--generate-tokens", "16", "--repeat", "1"]
+        status, out, err = lattice(*arguments, "--json")
+        told = json.loads(out)
+        assert (status, err) == (0, "")
+        assert told["speed"]["prompt_speed"] > 0
+        assert told["speed"]["generate_speed"] > 0
+        memory = told["memory"]
+        assert memory["weights_packed"] + memory["weights_mapped"] >= 4 * 2 * VOCAB * 32
+        assert [entry["layer"] for entry in memory["layers"]] == [None, 0, 1]
+        assert sum(sum(v for k, v in entry.items() if k != "layer") for entry in memory["layers"]) == (
+            memory["weights_packed"] + memory["weights_mapped"]
+        )
+        # two layers, keys and values of one head of 16 numbers in two bytes
+        assert memory["cache_per_token"] == 2 * 2 * 16 * 2
+        _, out, _ = lattice(*arguments, "--layers")
+        assert "tokens/s" in out
+        assert "outside of layers" in out
+
+    def test_what_does_not_fit_is_refused(self, lattice, drawn):
+        status, _, err = lattice("bench", "--model", drawn, "--prompt-tokens", "120")
+        assert status == 2
+        assert "do not fit" in err
+
+
+@pytest.mark.parametrize("command", ["generate", "chat", "perplexity", "compare-logits", "bench"])
+def test_help_teaches_with_examples(lattice, command):
+    status, out, _ = lattice(command, "--help")
+    assert status == 0
+    assert f"lattice {command} --model" in out

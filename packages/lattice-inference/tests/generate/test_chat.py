@@ -1,0 +1,115 @@
+"""Conversations: the model's template, one beginning token, and turns that run only what is new."""
+
+from __future__ import annotations
+
+import pytest
+
+from lattice_inference import load_model
+from lattice_inference.errors import InvalidInputError, UnsupportedError
+from lattice_inference.generate.chat import Chat
+from lattice_inference.generate.config import GenerateConfig
+from lattice_inference.generate.session import Session
+from lattice_inference.tokenizer.chat_template import ChatTemplate
+from tiny_decoders import ASSISTANT, BOS, END, USER, write_drawn_model
+
+GREEDY = GenerateConfig.greedy(40)
+
+
+@pytest.fixture
+def session(chatting_model):
+    with Session(chatting_model) as made:
+        yield made
+
+
+def test_a_turn_ends_where_the_template_ends_an_answer(session):
+    result = Chat(session, config=GREEDY).send("Are you there?")
+    assert (result.text, result.finish_reason, result.stop_token_id) == ("Yes, 😀.", "stop_token", END)
+
+
+def test_a_conversation_has_its_turns_and_one_beginning_token(session):
+    chat = Chat(session, system="Be brief.", config=GREEDY)
+    chat.send("One?")
+    result = chat.send("Two? 😀")
+    answer = "Yes, 😀.".encode()
+    assert list(session.token_ids) == [
+        *[BOS, *b"Be brief.", USER, *b"One?", END, ASSISTANT, *answer, END],
+        *[USER, *"Two? 😀".encode(), END, ASSISTANT, *answer, END],
+    ]
+    assert [message["role"] for message in chat.messages] == ["system", "user", "assistant", "user", "assistant"]
+    # all of the first turn is there but its last token, which was chosen and not run
+    assert result.reused_tokens == session.token_ids.index(END, session.token_ids.index(END) + 1)
+
+
+@pytest.mark.parametrize("adds_bos", [False, True])
+@pytest.mark.parametrize("writes_bos", [False, True])
+def test_the_beginning_token_comes_exactly_once(tmp_path, adds_bos, writes_bos):
+    template = ("{{ bos_token }}" if writes_bos else "") + "{% for m in messages %}{{ m.content }}{% endfor %}"
+    with load_model(write_drawn_model(tmp_path, adds_bos=adds_bos, template=template)) as model:
+        chat = Chat(Session(model))
+        chat.messages = [{"role": "user", "content": "hi"}]
+        assert chat.prompt_ids() == ([BOS] if adds_bos or writes_bos else []) + list(b"hi")
+
+
+def test_the_stream_is_the_answer(session):
+    chat = Chat(session, config=GREEDY)
+    assert "".join(piece.text for piece in chat.stream("Hello?")) == "Yes, 😀."
+    assert chat.messages[-1] == {"role": "assistant", "content": "Yes, 😀."}
+
+
+def test_an_answer_cut_short_is_part_of_the_conversation(session):
+    chat = Chat(session, config=GREEDY)
+    stream = chat.stream("Hello?")
+    for _ in range(3):
+        next(stream)
+    stream.close()
+    assert chat.messages == [{"role": "user", "content": "Hello?"}, {"role": "assistant", "content": "Yes"}]
+    assert chat.send("Again?").text == "Yes, 😀."
+
+
+def test_an_answer_cut_before_it_began_is_not(session):
+    chat = Chat(session, config=GREEDY)
+    assert chat.send("Hello?", cancelled=lambda: True).text == ""
+    assert chat.messages == []
+
+
+def test_history_can_be_changed_and_forgotten(session):
+    chat = Chat(session, system="S", config=GREEDY)
+    chat.send("One?")
+    chat.messages = [*chat.messages[:1], {"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    chat.send("Two?")
+    assert bytes(token for token in session.token_ids if token < 256).startswith(b"SxyTwo?")
+    chat.reset()
+    assert chat.messages == [{"role": "system", "content": "S"}]
+
+
+def test_variables_reach_the_template(session):
+    template = ChatTemplate("{{ messages[-1].content }}{% if enable_thinking %}<think>{% endif %}")
+    chat = Chat(session, template=template, variables={"enable_thinking": True})
+    chat.messages = [{"role": "user", "content": "hm"}]
+    assert session.tokenizer.decode(chat.prompt_ids()) == "hm<think>"
+
+
+def test_a_turn_that_is_refused_changes_nothing(session):
+    template = ChatTemplate("{% if messages | length > 1 %}{{ raise_exception('one is enough') }}{% endif %}hi")
+    chat = Chat(session, template=template, config=GREEDY)
+    chat.send("1")
+    before = list(chat.messages)
+    with pytest.raises(InvalidInputError, match="one is enough"):
+        chat.send("2")
+    with pytest.raises(InvalidInputError):
+        chat.send(5)
+    assert chat.messages == before
+
+
+def test_a_system_message_that_the_template_leaves_out_is_refused(session):
+    chat = Chat(session, template=ChatTemplate("{{ messages[-1].content }}"), system="Obey.")
+    with pytest.raises(UnsupportedError, match="leaves out the system message"):
+        chat.send("hello")
+
+
+def test_a_model_without_a_template_does_not_chat(tmp_path):
+    with (
+        load_model(write_drawn_model(tmp_path, template=None)) as model,
+        pytest.raises(UnsupportedError, match="template"),
+    ):
+        Chat(Session(model))

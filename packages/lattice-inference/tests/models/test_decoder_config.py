@@ -1,0 +1,159 @@
+"""Configurations of decoders: what transformers writes, in its old and new forms, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lattice_inference.errors import CheckpointError, ModelConfigError, UnsupportedError
+from lattice_inference.models.llama import build_llama, find_decoder_names
+from lattice_inference.models.llama_config import LlamaConfig
+from lattice_inference.models.rope_scaling import RopeScaling
+
+CASES = json.loads((Path(__file__).parents[1] / "data" / "decoders" / "cases.json").read_text())["cases"]
+LLAMA = CASES["llama"]["files"]["config.json"]
+FREQUENCY_RATIOS = {
+    # (base, dimensions, factor): how much slower each pair turns, as llama.cpp and transformers have it
+    (500_000.0, 64, 32.0): [1.0] * 15 + [0.605573, 0.303743, 0.103448] + [0.03125] * 14,
+    (500_000.0, 128, 8.0): [1.0] * 29 + [0.828168, 0.643743, 0.493507, 0.371122, 0.271425, 0.190211] + [0.125] * 29,
+}
+
+
+def read(**changes):
+    settings = {**LLAMA, **changes}
+    return LlamaConfig.from_mapping({name: value for name, value in settings.items() if value != "absent"})
+
+
+@pytest.mark.parametrize(("base", "dimensions", "factor"), FREQUENCY_RATIOS)
+def test_llama3_scaling_has_the_published_ratios(base, dimensions, factor):
+    scaled = RopeScaling(base, "llama3", factor, 8192).frequencies(dimensions)
+    ratios = scaled / RopeScaling(base).frequencies(dimensions)
+    assert np.abs(ratios - FREQUENCY_RATIOS[base, dimensions, factor]).max() <= 1e-6
+
+
+def test_ntk_keeps_high_frequencies_and_stretches_the_lowest_by_the_factor():
+    plain = RopeScaling(10_000.0).frequencies(128)
+    stretched = RopeScaling(10_000.0, "ntk", 4.0).frequencies(128)
+    ratios = plain / stretched
+    assert ratios[0] == 1
+    assert ratios[-1] == pytest.approx(4, rel=1e-5)
+    assert (np.diff(ratios) > 0).all()
+    assert np.allclose(RopeScaling(10_000.0, "linear", 4.0).frequencies(128) * 4, plain, rtol=1e-6)
+
+
+NEW = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0, "partial_rotary_factor": 0.5}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"rope_parameters": NEW},
+        {"rope_parameters": {**NEW, "type": "linear"}},
+        {"rope_scaling": NEW},
+        {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 5000, "partial_rotary_factor": 0.5},
+        {
+            "rope_scaling": {"rope_type": "linear", "factor": 2},
+            "rope_parameters": {"partial_rotary_factor": 0.5},
+            "rope_theta": 5000.0,
+        },
+    ],
+)
+def test_rope_is_read_from_every_place_that_versions_of_transformers_write_it(form):
+    config = read(**{"rope_parameters": "absent", **form})
+    assert config.rope == RopeScaling(5000.0, "linear", 2.0)
+    assert config.rotary_dim == 8
+
+
+def test_what_transformers_leaves_out_has_its_default():
+    config = read(
+        rope_parameters="absent", num_key_value_heads="absent", tie_word_embeddings="absent", eos_token_id="absent"
+    )
+    assert (config.rope, config.num_key_value_heads, config.tied, config.eos_token_ids) == (
+        RopeScaling(10_000.0),
+        4,
+        False,
+        (),
+    )
+    assert read(head_dim=None).head_dim == 16
+    assert read(eos_token_id=[5, 6, 5]).eos_token_ids == (5, 6)
+    mistral = {**CASES["mistral"]["files"]["config.json"]}
+    del mistral["sliding_window"]
+    assert LlamaConfig.from_mapping(mistral).windows == (4096,) * 3
+
+
+def test_layer_types_say_which_layers_look_back_how_far():
+    base = CASES["qwen2-with-windows"]["files"]["config.json"]
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    assert LlamaConfig.from_mapping(base).windows == (0, 16, 16)
+    assert LlamaConfig.from_mapping({**base, "layer_types": kinds}).windows == (16, 0, 16)
+    assert LlamaConfig.from_mapping({**base, "use_sliding_window": False}).windows == (0, 0, 0)
+    with pytest.raises(ModelConfigError, match="layer_types"):
+        LlamaConfig.from_mapping({**base, "layer_types": ["chunked_attention"] * 3})
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "field"),
+    [
+        ({"vocab_size": 0}, ModelConfigError, "vocab_size"),
+        ({"hidden_size": 2**31}, ModelConfigError, "hidden_size"),
+        ({"hidden_size": "64"}, ModelConfigError, "hidden_size"),
+        ({"num_attention_heads": 0}, ModelConfigError, "num_attention_heads"),
+        ({"num_attention_heads": 5}, ModelConfigError, "num_key_value_heads"),
+        ({"num_key_value_heads": 3}, ModelConfigError, "num_key_value_heads"),
+        ({"num_key_value_heads": 8}, ModelConfigError, "num_key_value_heads"),
+        ({"hidden_size": 66}, ModelConfigError, "hidden_size"),
+        ({"head_dim": 0}, ModelConfigError, "head_dim"),
+        ({"head_dim": 4096}, ModelConfigError, "head_dim"),
+        ({"head_dim": 10, "partial_rotary_factor": 0.3}, ModelConfigError, "head_dim"),
+        ({"partial_rotary_factor": 0.01}, ModelConfigError, "head_dim"),
+        ({"num_hidden_layers": 10_000}, ModelConfigError, "num_hidden_layers"),
+        ({"max_position_embeddings": 2**40}, ModelConfigError, "max_position_embeddings"),
+        ({"rms_norm_eps": float("nan")}, ModelConfigError, "rms_norm_eps"),
+        ({"rms_norm_eps": 0}, ModelConfigError, "rms_norm_eps"),
+        ({"intermediate_size": "absent"}, ModelConfigError, "intermediate_size"),
+        ({"eos_token_id": "2"}, ModelConfigError, "eos_token_id"),
+        ({"eos_token_id": [True]}, ModelConfigError, "eos_token_id"),
+        ({"tie_word_embeddings": 1}, ModelConfigError, "tie_word_embeddings"),
+        ({"rope_parameters": []}, ModelConfigError, "rope_parameters"),
+        ({"rope_parameters": {"rope_theta": 0.5}}, ModelConfigError, "rope_theta"),
+        ({"rope_parameters": {"rope_type": "linear"}}, ModelConfigError, "factor"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": float("inf")}}, ModelConfigError, "factor"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, ModelConfigError, "original_max_position"),
+        (
+            {
+                "rope_parameters": {
+                    "rope_type": "llama3",
+                    "factor": 8.0,
+                    "low_freq_factor": 4.0,
+                    "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 64,
+                }
+            },
+            ModelConfigError,
+            "high_freq_factor",
+        ),
+        ({"rope_parameters": {"rope_type": "longrope"}}, UnsupportedError, "longrope"),
+        ({"model_type": "gemma"}, UnsupportedError, "model_type"),
+        ({"architectures": ["LlamaForSequenceClassification"]}, UnsupportedError, "architectures"),
+        ({"quantization_config": {"bits": 4}}, UnsupportedError, "quantization_config"),
+        ({"hidden_act": "gelu"}, UnsupportedError, "hidden_act"),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_refused_and_the_field_named(changes, error, field):
+    with pytest.raises(error, match=field):
+        read(**changes)
+
+
+def test_a_program_keeps_one_spec_of_keys_and_values_a_layer():
+    program = build_llama(LlamaConfig.from_mapping(CASES["qwen2-with-windows"]["files"]["config.json"]))
+    assert [spec.window for spec in program.kv_specs] == [None, 16, 16]
+    assert {(spec.kv_heads, spec.head_dim) for spec in program.kv_specs} == {(2, 16)}
+
+
+def test_checkpoints_without_the_prefix_of_transformers_are_read():
+    assert find_decoder_names({"embed_tokens.weight"}).norm == "norm"
+    with pytest.raises(CheckpointError, match="embed_tokens"):
+        find_decoder_names({"token_embd.weight"})
