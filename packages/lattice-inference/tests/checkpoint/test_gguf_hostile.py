@@ -32,11 +32,11 @@ SMALL = build(
 def refuse(path: Path, message: str) -> None:
     """Assert that a file is refused with a message that names it, within a second and 100 MB."""
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.thread_time()
     try:
         with pytest.raises(CheckpointError, match=message) as caught:
             open_gguf(path)
-        assert time.perf_counter() - start < 1
+        assert time.thread_time() - start < 1
         assert tracemalloc.get_traced_memory()[1] < 100e6
     finally:
         tracemalloc.stop()
@@ -56,6 +56,10 @@ def test_verdict_on_each_kind_of_file(tmp_path, case):
             assert list(checkpoint.metadata) == [entry[0] for entry in case.get("entries", [])]
 
 
+def test_what_users_of_the_peers_hit_is_among_them():
+    assert {case["case"] for case in CASES if "case" in case} == {"G1", "G3", "G4", "G7", "G9", "G10"}
+
+
 def test_a_file_cut_anywhere_is_refused(tmp_path):
     path = tmp_path / "model.gguf"
     for length in range(len(SMALL)):
@@ -73,7 +77,7 @@ def test_absurd_counts_in_any_place_cost_nothing(tmp_path, count):
         content = bytearray(SMALL)
         content[position : position + 8] = struct.pack("<Q", count)
         path.write_bytes(content)
-        start = time.perf_counter()
+        start = time.thread_time()
         try:
             with open_gguf(path) as checkpoint:
                 for name in checkpoint.names():
@@ -82,7 +86,7 @@ def test_absurd_counts_in_any_place_cost_nothing(tmp_path, count):
                     repr(value), str(value)
         except CheckpointError:
             pass
-        assert time.perf_counter() - start < 1
+        assert time.thread_time() - start < 1
 
 
 @pytest.mark.parametrize(
@@ -108,10 +112,10 @@ def test_a_large_array_of_empty_strings_is_walked_over_in_time(tmp_path):
     with open(path, "wb") as file:
         file.write(head)
         file.truncate(len(head) + 8 * count)
-    start = time.perf_counter()
+    start = time.thread_time()
     with open_gguf(path) as checkpoint:
         assert len(checkpoint.metadata["a"]) == count  # type: ignore[arg-type]
-    assert time.perf_counter() - start < 5  # a machine with many tests at once; alone it is half a second
+    assert time.thread_time() - start < 2  # alone it is a quarter of a second
 
 
 @pytest.mark.parametrize(
