@@ -190,6 +190,11 @@ cdef const int32_t *int32_data(cnp.ndarray array, Py_ssize_t size, str name) exc
     return <const int32_t *>cnp.PyArray_DATA(array)
 
 
+cdef int64_t round_up(int64_t nbytes) noexcept:
+    """The next multiple of a cache line."""
+    return (nbytes + 63) // 64 * 64
+
+
 cdef class Memory:
     """Zeroed memory from the operating system, aligned to a page, given back when the object goes.
 
@@ -445,28 +450,37 @@ cdef class Plan:
             most = max(most, lattice_scratch_bytes(&self.ops[i], max_seqlen))
         return most
 
-    def partial_bytes(self, cnp.ndarray cu_seqlens not None, cnp.ndarray context not None):
-        """Return the bytes of ``PagedInputs.partials`` for sequences of these lengths after ``context`` tokens each."""
-        cdef int64_t most = 0, sequences = context.size
+    def bookkeeping_bytes(self, cu_seqlens, context=None):
+        """Return the bytes that a run needs to cut its work into tasks.
+
+        They hold the number of query blocks before each sequence and, where ``context`` says how many tokens the pages of
+        each have already, the number of parts before each and what the parts of a sequence give until they are merged.
+        """
+        cdef int64_t most = 0, sequences = cu_seqlens.size - 1
         cdef const int32_t *bounds = int32_data(cu_seqlens, sequences + 1, "cu_seqlens")
-        cdef const int32_t *lengths = int32_data(context, sequences, "context")
+        cdef const int32_t *lengths
+        if context is None:
+            return round_up(4 * (sequences + 1))
+        lengths = int32_data(context, sequences, "context")
         for i in range(self.count):
             if self.ops[i].kernel == LATTICE_KERNEL_PAGED_ATTENTION:
                 most = max(most, lattice_partials(&self.ops[i], sequences, bounds, lengths))
-        return 2 * 8 * (sequences + 1) + 64 + 4 * most
+        return round_up(4 * (sequences + 1)) + round_up(16 * (sequences + 1)) + 4 * most
 
     def run(
         self, cnp.ndarray token_ids not None, cnp.ndarray token_type_ids not None, cnp.ndarray positions not None,
         cnp.ndarray cu_seqlens not None, Py_ssize_t max_seqlen,
         Memory arena not None, slot_offsets, Py_ssize_t scratch_offset, Py_ssize_t scratch_bytes, int threads,
+        Py_ssize_t bookkeeping_offset,
         cnp.ndarray logit_rows=None, KvPages kv=None, cnp.ndarray context=None, cnp.ndarray pages=None,
-        cnp.ndarray cu_pages=None, Py_ssize_t partial_offset=0,
+        cnp.ndarray cu_pages=None,
     ):
         """Run every op on a batch. Returns (which, row) of the first id outside its table, else None.
 
-        ``arena`` holds the slots at ``slot_offsets`` and, at ``scratch_offset``, ``threads`` stretches of scratch. For a
-        program that keeps keys and values: their pages ``kv``, the tokens of each sequence in them before, the numbers of
-        its pages, ``pages[cu_pages[b]:cu_pages[b + 1]]``, and at ``partial_offset`` of the arena ``partial_bytes``.
+        ``arena`` holds the slots at ``slot_offsets``, at ``scratch_offset`` ``threads`` stretches of scratch, and at
+        ``bookkeeping_offset``, a multiple of 64, ``bookkeeping_bytes``. A program that keeps keys and values is given their
+        pages ``kv``, the tokens of each sequence in them before, and the numbers of its pages,
+        ``pages[cu_pages[b]:cu_pages[b + 1]]``.
         """
         cdef lattice_step step
         cdef Py_ssize_t tokens = token_ids.size, i
@@ -480,6 +494,9 @@ cdef class Plan:
         step.ids[1] = int32_data(token_type_ids, tokens, "token_type_ids")
         step.ids[2] = int32_data(positions, tokens, "positions")
         step.cu_seqlens = int32_data(cu_seqlens, step.sequences + 1, "cu_seqlens")
+        cdef char *bookkeeping = arena.data + bookkeeping_offset
+        if bookkeeping_offset % 64 or bookkeeping_offset + self.bookkeeping_bytes(cu_seqlens, context) > arena.nbytes:
+            raise ValueError("the arena is too small to cut this step into tasks")
         if logit_rows is not None:
             step.logit_count = logit_rows.size
             step.logit_rows = int32_data(logit_rows, step.logit_count, "logit_rows")
@@ -490,15 +507,13 @@ cdef class Plan:
             if context is None or pages is None or cu_pages is None:
                 raise TypeError("pages come with context, pages and cu_pages")
             kv.check(step.cu_seqlens, step.sequences, context, pages, cu_pages)
-            if partial_offset % 64 or partial_offset + self.partial_bytes(cu_seqlens, context) > arena.nbytes:
-                raise ValueError("the arena is too small for the partials of this step")
             step.kv = kv.layers
             step.page_tokens = kv.page_tokens
             step.context = int32_data(context, step.sequences, "context")
             step.pages = int32_data(pages, pages.size, "pages")
             step.cu_pages = int32_data(cu_pages, step.sequences + 1, "cu_pages")
-            step.attention_units = <int64_t *>(arena.data + partial_offset)
-            step.partials = <float *>(arena.data + partial_offset + (16 * (step.sequences + 1) + 63) // 64 * 64)
+            step.attention_units = <int64_t *>(bookkeeping + round_up(4 * (step.sequences + 1)))
+            step.partials = <float *>(<char *>step.attention_units + round_up(16 * (step.sequences + 1)))
         elif self.needs_pages:
             raise TypeError("this program keeps keys and values: pass their pages")
         if scratch_offset + scratch_bytes * threads > arena.nbytes:
@@ -512,11 +527,7 @@ cdef class Plan:
             for i in range(tokens):
                 if not 0 <= step.ids[which][i] < limit:
                     return which, i
-        cdef int32_t *blocks = <int32_t *>malloc((step.sequences + 1) * sizeof(int32_t))
-        if blocks == NULL:
-            raise MemoryError
         with nogil:
-            lattice_count_query_blocks(&step, blocks)
+            lattice_count_query_blocks(&step, <int32_t *>bookkeeping)
             lattice_step_run(self.ops, self.count, &step, self.table, pool)
-        free(blocks)
         return None
