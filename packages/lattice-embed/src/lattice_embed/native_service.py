@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-import blake3
 import numpy as np
 import numpy.typing as npt
 
@@ -24,6 +23,7 @@ from lattice_embed.errors import (
 from lattice_embed.lazy_model import LazyModel
 from lattice_embed.model_config import ModelConfig
 from lattice_embed.model_source import default_model, resolve_model
+from lattice_embed.provenance import VectorProvenance
 from lattice_embed.result import EmbeddingResult
 from lattice_embed.service import EmbeddingService, ModelName, in_thread
 from lattice_embed.validation import (
@@ -75,19 +75,31 @@ class _LoadedModel:
     encoder: Encoder
     config: ModelConfig
     prompts: Mapping[Role, str]
+    precision: Precision
+    _provenances: dict[tuple[str, bool], VectorProvenance] = field(default_factory=dict)
 
     def close(self) -> None:
         """Release the encoder's memory."""
         self.encoder.close()
 
-    def fingerprint(self, prompt: str, normalize: bool) -> str:
-        """Digest of everything but the text that the bits of a vector depend on."""
-        digest = blake3.blake3()
-        for field in (self.encoder.fingerprint, prompt, str(normalize), str(self.config.output_dim)):
-            encoded = field.encode()
-            digest.update(len(encoded).to_bytes(8, "little"))  # length first: no two lists of fields run together
-            digest.update(encoded)
-        return digest.hexdigest(16)
+    def provenance(self, prompt: str, normalize: bool) -> VectorProvenance:
+        """Return everything but the text that the bits of a vector depend on; the first call reads the model's files."""
+        from lattice_inference.runtime import NUMERICS_VERSION
+
+        key = (prompt, normalize)
+        known = self._provenances.get(key)
+        if known is None:
+            known = self._provenances[key] = VectorProvenance(
+                model=self.config.description.slug,
+                weights=self.encoder.fingerprint,
+                pooling=self.encoder.pooling,
+                prompt=prompt,
+                dimensions=self.config.dimensions,
+                precision=self.precision,
+                normalized=normalize,
+                numerics_version=NUMERICS_VERSION,
+            )
+        return known
 
 
 class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
@@ -237,18 +249,20 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
                     f"{member.native_dimensions}: these are another model's files"
                 )
             config = ModelConfig(member, self._output_dim)
-            return _LoadedModel(encoder, config, {role: member.description.prompt(role) for role in Role})
-        prompts = encoder.prompts
+            prompts = {role: member.description.prompt(role) for role in Role}
+            return _LoadedModel(encoder, config, prompts, self._precision)
+        own = encoder.prompts
         description = ModelDescription(
             slug=self._source.name,
             model_id=self._source.location,
             native_dimensions=encoder.dimension,
             max_tokens=encoder.max_tokens,
             pooling=encoder.pooling,
-            query_prompt=prompts.get("query", ""),
-            passage_prompt=prompts.get("passage", prompts.get("document", "")),
+            query_prompt=own.get("query", ""),
+            passage_prompt=own.get("passage", own.get("document", "")),
         )
-        return _LoadedModel(encoder, ModelConfig(description), {role: description.prompt(role) for role in Role})
+        prompts = {role: description.prompt(role) for role in Role}
+        return _LoadedModel(encoder, ModelConfig(description), prompts, self._precision)
 
     # Embedding
 
@@ -300,11 +314,24 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             vectors,
             token_counts=encoded.token_counts,
             truncated=encoded.truncated,
-            fingerprint=partial(loaded.fingerprint, prompt, normalize),
+            provenance=partial(loaded.provenance, prompt, normalize),
             model=self._source.name,
             role=role,
             prompt=prompt,
         )
+
+    def provenance(
+        self, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True
+    ) -> VectorProvenance:
+        """Return what the bits of a vector from such a call depend on besides the text. Loads the model.
+
+        Raises:
+            WrongModelError: ``model`` is not the service's.
+            ModelNotFoundError, CheckpointError, UnsupportedModelError: the model cannot be loaded.
+        """
+        self._check_model(model)
+        loaded = self._load()
+        return loaded.provenance(loaded.prompts[check_role(role)], normalize)
 
     def count_tokens(self, texts: Sequence[str], *, role: Role = Role.GENERIC) -> npt.NDArray[np.int32]:
         """Count the tokens of each text, prompt and special tokens included, before truncation.
