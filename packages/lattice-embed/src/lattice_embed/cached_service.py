@@ -93,7 +93,7 @@ class CachedEmbeddingService(EmbeddingService):
         self._inner = inner
         self._cache = EmbeddingCache(capacity, max_bytes=max_bytes) if cache is None else cache
         self._owner = secrets.token_bytes(16)
-        self._spaces: dict[tuple[str, Role, bool], _Space] = {}
+        self._spaces: dict[tuple[str, str, bool], _Space] = {}
         self._flights: SingleFlight[CachedEmbedding] = SingleFlight()
 
     # What the service is
@@ -229,10 +229,10 @@ class CachedEmbeddingService(EmbeddingService):
         provenance = self._inner.provenance(model, role=role, normalize=normalize)
         if provenance is None:
             return _Space(self._inner.model_config(model), None, role, normalize, self._owner)
-        known = self._spaces.get((provenance.fingerprint, role, normalize))
+        known = self._spaces.get((provenance.fingerprint, role.value, normalize))
         if known is None:
             known = _Space(self._inner.model_config(model), provenance, role, normalize, self._owner)
-            self._spaces[provenance.fingerprint, role, normalize] = known
+            self._spaces[provenance.fingerprint, role.value, normalize] = known
         return known
 
     def _fetch(

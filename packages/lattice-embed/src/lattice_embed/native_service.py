@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
 from lattice_embed.errors import (
+    InvalidInputError,
     LatticeEmbedError,
     ModelConfigError,
     NonFiniteVectorError,
@@ -39,7 +40,7 @@ from lattice_inference import errors as inference_errors
 from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
-    from lattice_inference import Encoder
+    from lattice_inference import Encoder, VectorCache
 
 __all__ = ["NativeEmbeddingService", "missing_feature"]
 
@@ -84,12 +85,11 @@ class _LoadedModel:
 
     def provenance(self, prompt: str, normalize: bool) -> VectorProvenance:
         """Return everything but the text that the bits of a vector depend on; the first call reads the model's files."""
-        from lattice_inference.runtime import NUMERICS_VERSION
-
-        key = (prompt, normalize)
-        known = self._provenances.get(key)
+        known = self._provenances.get((prompt, normalize))
         if known is None:
-            known = self._provenances[key] = VectorProvenance(
+            from lattice_inference.runtime import NUMERICS_VERSION
+
+            known = VectorProvenance(
                 model=self.config.description.slug,
                 weights=self.encoder.fingerprint,
                 pooling=self.encoder.pooling,
@@ -99,6 +99,7 @@ class _LoadedModel:
                 normalized=normalize,
                 numerics_version=NUMERICS_VERSION,
             )
+            self._provenances[prompt, normalize] = known
         return known
 
 
@@ -121,6 +122,8 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             result, ``"error"`` raises :class:`TextTooLongError`.
         max_batch_size: most texts in one call of :meth:`embed`.
         max_text_chars: most characters (code points) in one text, its prompt not counted.
+        cache: keep vectors on disk, for this and later processes: a ``lattice_inference.VectorCache``, a folder, or True
+            for the default folder. (:class:`CachedEmbeddingService` keeps them in memory; it may be put around this.)
 
     Raises:
         UnknownModelError: no model of that name.
@@ -141,6 +144,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         truncate: Truncate = "right",
         max_batch_size: int = DEFAULT_MAX_BATCH_SIZE,
         max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
+        cache: VectorCache | str | os.PathLike[str] | bool | None = None,
     ) -> None:
         check_choice("precision", precision, get_args(Precision))
         check_choice("truncate", truncate, get_args(Truncate))
@@ -151,6 +155,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         self._truncate: Truncate = truncate
         self._max_batch_size = check_limit("max_batch_size", max_batch_size)
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)
+        self._cache = check_cache(cache)
         super().__init__()
 
     def _check_output_dim(self, output_dim: int | None) -> int | None:
@@ -221,6 +226,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             "truncate": self._truncate,
             "max_batch_size": self._max_batch_size,
             "max_text_chars": self._max_text_chars,
+            "cache": self._cache,
         }
         return self._source.model or self._source.location, options
 
@@ -238,6 +244,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
                 normalize=None if member is None else True,
                 max_tokens=None if member is None else member.max_tokens,
                 threads=self._threads,
+                **({} if self._cache is None else {"cache": self._cache}),
             )
         except inference_errors.UnsupportedError as error:
             raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error
@@ -360,6 +367,26 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         asked = resolve_model(model)
         if asked.location != self._source.location:
             raise WrongModelError(expected=self._source.name, actual=asked.name)
+
+
+def check_cache(
+    cache: VectorCache | str | os.PathLike[str] | bool | None,
+) -> VectorCache | str | Literal[True] | None:
+    """Return a cache on disk as it is given to an encoder: nothing, a folder as an absolute path, True, or the object.
+
+    Raises:
+        InvalidInputError: it is none of these.
+    """
+    if cache is None or cache is False:
+        return None
+    if isinstance(cache, (str, os.PathLike)) and os.fspath(cache):
+        return os.path.abspath(os.path.expanduser(os.fspath(cache)))
+    if cache is not True:
+        from lattice_inference import VectorCache
+
+        if not isinstance(cache, VectorCache):
+            raise InvalidInputError(f"cache is {cache!r}; pass a VectorCache, a folder, or True for the default folder")
+    return cache
 
 
 def _dimension_from_environment() -> int | None:

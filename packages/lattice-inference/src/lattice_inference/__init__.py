@@ -27,6 +27,7 @@ from lattice_inference.errors import (
     TextTooLongError,
     TokenizerError,
     UnsupportedError,
+    VectorCacheError,
 )
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from lattice_inference.hub import ModelFiles, find_model
     from lattice_inference.runtime import NUMERICS_VERSION, cpu_info, get_num_threads, set_num_threads
     from lattice_inference.tokenizer import Encoding, Tokenizer, load_tokenizer
+    from lattice_inference.vector_cache import VectorCache
 
 __all__ = [
     "load_encoder",
@@ -51,6 +53,7 @@ __all__ = [
     "get_num_threads",
     "cpu_info",
     "NUMERICS_VERSION",
+    "VectorCache",
     "LatticeError",
     "CheckpointError",
     "ChecksumError",
@@ -62,6 +65,7 @@ __all__ = [
     "TextTooLongError",
     "TokenizerError",
     "UnsupportedError",
+    "VectorCacheError",
     "__version__",
 ]
 
@@ -80,6 +84,7 @@ _HOMES = {
     "get_num_threads": "runtime",
     "cpu_info": "runtime",
     "NUMERICS_VERSION": "runtime",
+    "VectorCache": "vector_cache",
 }
 
 

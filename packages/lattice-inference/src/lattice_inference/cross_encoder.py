@@ -14,7 +14,7 @@ from lattice_inference.backends.cpu import CpuBackend, sigmoid
 from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.errors import InvalidInputError, TextTooLongError
 from lattice_inference.hub import ModelFiles, find_model
-from lattice_inference.model_fingerprint import digest_of_files
+from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.models.bert import build_bert_classifier, find_names
 from lattice_inference.models.bert_config import BertConfig
 from lattice_inference.models.cross_encoder_config import (
@@ -51,6 +51,7 @@ class CrossEncoder(TextModel):
         self,
         *,
         files: ModelFiles,
+        snapshot: ModelSnapshot,
         tokenizer: Tokenizer,
         program: TextProgram,
         config: CrossEncoderConfig,
@@ -59,7 +60,9 @@ class CrossEncoder(TextModel):
         isa: str,
         reload: partial[CrossEncoder],
     ) -> None:
-        super().__init__(files=files, tokenizer=tokenizer, program=program, precision=precision, reload=reload)
+        super().__init__(
+            files=files, snapshot=snapshot, tokenizer=tokenizer, program=program, precision=precision, reload=reload
+        )
         self.label_count = label_count
         self.activation: ScoreActivation = config.activation
         self.max_tokens = config.max_tokens
@@ -136,7 +139,7 @@ class CrossEncoder(TextModel):
     def fingerprint(self) -> str:
         """What a score depends on, as text; see :attr:`Encoder.fingerprint <lattice_inference.Encoder.fingerprint>`."""
         if self._fingerprint is None:
-            digest = digest_of_files(self.directory)
+            digest = self._snapshot.digest()
             self._fingerprint = f"{digest}:{self.activation}:{self.max_tokens}:{self.precision}:n{NUMERICS_VERSION}"
         return self._fingerprint
 
@@ -175,6 +178,7 @@ def load_cross_encoder(
     """
     check_precision(precision)
     files = find_model(path_or_name, offline=offline)
+    snapshot = ModelSnapshot.take(files.directory)
     bert = BertConfig.from_directory(files.directory)
     config = read_cross_encoder_config(files.directory, bert)
     tokenizer = load_tokenizer(files.directory)
@@ -191,6 +195,7 @@ def load_cross_encoder(
         program = backend.compile(build_bert_classifier(bert, names=find_names(checkpoint.names())), checkpoint)
     return CrossEncoder(
         files=files,
+        snapshot=snapshot,
         tokenizer=tokenizer,
         program=TextProgram(program, bert, files.directory),
         config=config,

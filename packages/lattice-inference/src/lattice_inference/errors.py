@@ -17,6 +17,7 @@ __all__ = [
     "TextTooLongError",
     "TokenizerError",
     "UnsupportedError",
+    "VectorCacheError",
 ]
 
 
@@ -58,6 +59,10 @@ class TokenizerError(LatticeError, ValueError):
 
 class UnsupportedError(LatticeError, ValueError):
     """The request or file is well-formed but asks for something that is not built."""
+
+
+class VectorCacheError(LatticeError, ValueError):
+    """A file of cached vectors is damaged, malformed or not one of ours."""
 
 
 class NonFiniteError(LatticeError, ArithmeticError):
