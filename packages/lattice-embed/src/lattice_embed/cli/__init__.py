@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 __all__ = ["main"]
@@ -24,7 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from lattice_inference.errors import InvalidInputError, LatticeError
 
     try:
-        status: int = options.run(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            status: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
         _give_up_output()
@@ -37,6 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"lattice-embed: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, InvalidInputError) else 1
     return status
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Say what a user should know without the line of our source that said it."""
+    print(f"lattice-embed: warning: {message}", file=sys.stderr)
 
 
 def _give_up_output() -> None:

@@ -146,6 +146,7 @@ class VectorCache:
         self.max_bytes = max_bytes
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
         self._mode: Mode = "closed"
         self._forget_connection()
         self._warned: set[str] = set()
@@ -171,7 +172,11 @@ class VectorCache:
             entries: keys of 32 bytes, and the vectors' bytes.
             space: what made them, for :meth:`stats` and :meth:`clear`.
         """
-        if entries:
+        if not entries:
+            return
+        with self._lock:
+            if self._connection is not None and self._file_now() != self._file:
+                self._close_quietly()  # it was taken away, as another process does with a damaged one
             self._guarded(lambda connection: self._store(connection, entries, space))
 
     def clear(self, space: str | None = None) -> int:
@@ -360,19 +365,30 @@ class VectorCache:
             self._turn_off(error.strerror or str(error))
             return None
         with _folder_lock(self.folder):
-            try:
-                self._connection = self._connect()
-                self._mode = "read-write"
-            except sqlite3.Error as error:
-                if _code(error) not in (_PERM, _READONLY, _CANTOPEN):
-                    raise
-                self._connection = self._connect_read_only(error)
+            if self.path.exists() and not os.access(self.path, os.W_OK):  # SQLite would only say so at the first store
+                self._connection = self._connect_read_only("its file cannot be written")
+            else:
+                try:
+                    self._connection = self._connect()
+                    self._mode = "read-write"
+                except sqlite3.Error as error:
+                    if _code(error) not in (_PERM, _READONLY, _CANTOPEN):
+                        raise
+                    self._connection = self._connect_read_only(str(error))
         if self._connection is not None:
             self._forget_rows()
+            self._file = self._file_now()
             newest, oldest = self._connection.execute("SELECT max(row), min(row) FROM vectors").fetchone()
             self._oldest = oldest or 0
             self._set_newest(newest or 0)
         return self._connection
+
+    def _file_now(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -391,7 +407,7 @@ class VectorCache:
             raise
         return connection
 
-    def _connect_read_only(self, reason: Exception) -> sqlite3.Connection | None:
+    def _connect_read_only(self, reason: str) -> sqlite3.Connection | None:
         """Open what is there for reading. Where not even the log's index can be made, only a database without a log."""
         for option in ("mode=ro", "immutable=1"):
             log = self.path.with_name(f"{FILE_NAME}-wal")
@@ -419,7 +435,7 @@ class VectorCache:
                     self._turn_off(f"{error}, and it cannot be replaced")
                     return None
             connection.close()
-        self._turn_off(str(reason))
+        self._turn_off(reason)
         return None
 
     def _replace_damaged(self, error: Exception) -> None:
