@@ -53,19 +53,24 @@ class ModelSnapshot:
             CheckpointError: a file was changed or taken away since the snapshot.
         """
         digest = hashlib.sha256()
-        for name, identity in self.files:
+        for name, _ in self.files:
             try:
-                content = remembered_sha256(self.directory / name)
+                content = bytes.fromhex(remembered_sha256(self.directory / name))
             except ModelNotFoundError:
-                content = ""
-            if not content or file_identity(self.directory / name) != identity:
+                break  # taken away: the comparison below says so
+            encoded = os.fsencode(name)
+            digest.update(len(encoded).to_bytes(8, "little") + encoded + content)
+        self._check_unchanged()
+        return digest.hexdigest()[:32]
+
+    def _check_unchanged(self) -> None:
+        before, now = dict(self.files), dict(ModelSnapshot.take(self.directory).files)
+        for name in sorted(before.keys() | now.keys()):
+            if before.get(name) != now.get(name):
                 raise CheckpointError(
                     f"{self.directory / name} was changed after the model was loaded, so nothing can say any more what its "
                     "vectors come from: load the model again"
                 )
-            encoded = os.fsencode(name)
-            digest.update(len(encoded).to_bytes(8, "little") + encoded + bytes.fromhex(content))
-        return digest.hexdigest()[:32]
 
 
 def _names(directory: Path) -> Iterator[str]:
