@@ -36,7 +36,6 @@ from lattice_embed import (
     TooManyTextsError,
     UnsupportedModelError,
     VectorProvenance,
-    WrongModelError,
 )
 from lattice_inference import VectorCache
 

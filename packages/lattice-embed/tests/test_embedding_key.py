@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lattice_embed import (
@@ -45,6 +45,7 @@ def test_numbers_are_those_of_the_reference() -> None:
     assert (key.metric, key.dtype, key.norm) == (DistanceMetric.COSINE, VectorDType.FLOAT32, VectorNorm.NONE)
 
 
+@settings(deadline=None, max_examples=50)
 @given(keys, keys)
 def test_keys_are_equal_where_their_bytes_are(first: EmbeddingKey, second: EmbeddingKey) -> None:
     assert (first == second) == (first.canonical_bytes == second.canonical_bytes)

@@ -41,14 +41,6 @@ def bge(loader: Any) -> NativeEmbeddingService:
     return NativeEmbeddingService(EmbeddingModel.BGE_SMALL_EN_V1_5)
 
 
-@pytest.fixture
-def qwen_runs(monkeypatch: pytest.MonkeyPatch, loader: Any) -> None:
-    """As if the decoder were built, for the logic of shorter vectors."""
-    monkeypatch.setattr("lattice_inference.capabilities.runs_model_type", lambda kind: True)
-    monkeypatch.setattr("lattice_inference.capabilities.runs_tokenizer_model", lambda kind: True)
-    loader.sizes[QWEN.model_id] = 1024
-
-
 # Loading
 
 
