@@ -81,7 +81,9 @@ def test_the_hub_client_comes_with_lattice_embed_only() -> None:
     for package in LEAVES:
         extras = declared(package).get("optional-dependencies", {})
         assert isinstance(extras, dict)
-        with_hub = {name for name, lines in extras.items() if any("huggingface" in line or "hf" in line for line in lines)}
+        with_hub = {
+            name for name, lines in extras.items() if any("huggingface" in line or "hf" in line for line in lines)
+        }
         assert with_hub == ({"hub"} if package == "lattice-inference" else set())
     assert "lattice-inference[hub]" in names(declared("lattice-embed")["dependencies"])
 

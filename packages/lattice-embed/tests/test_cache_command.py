@@ -103,9 +103,7 @@ def test_stats_for_people_name_the_models(folder: Path, capsys: Capture) -> None
     assert second.split() == ["1", str(DATA)]
 
 
-@pytest.mark.parametrize(
-    "arguments", [["inspect"], ["stats", "file"], ["path", "--of", "m"], ["stats", "--of", "m"]]
-)
+@pytest.mark.parametrize("arguments", [["inspect"], ["stats", "file"], ["path", "--of", "m"], ["stats", "--of", "m"]])
 def test_a_request_that_makes_no_sense_has_status_2(arguments: list[str], folder: Path, capsys: Capture) -> None:
     assert main(["cache", *arguments]) == 2
     assert capsys.readouterr().err.startswith("lattice-embed: error: ")

@@ -76,7 +76,9 @@ class DrawnService(EmbeddingService):
     ) -> VectorProvenance | None:
         if self.revision is None:
             return None
-        return VectorProvenance(model="drawn", weights=self.revision, prompt=role.value, dimensions=4, normalized=normalize)
+        return VectorProvenance(
+            model="drawn", weights=self.revision, prompt=role.value, dimensions=4, normalized=normalize
+        )
 
     def model_config(self, model: EmbeddingModel | str | None = None) -> ModelConfig:
         return ModelConfig(MINE)
@@ -111,7 +113,9 @@ def same(first: EmbeddingResult, second: EmbeddingResult) -> bool:
 
 
 @pytest.mark.parametrize("texts", [["a"], ["a", "bb", ""], ["bb", "a", "bb", "a"], ["é", "é", "e\u0301"]])
-def test_a_result_from_the_cache_is_that_of_the_inner_service(texts: list[str], service: NativeEmbeddingService) -> None:
+def test_a_result_from_the_cache_is_that_of_the_inner_service(
+    texts: list[str], service: NativeEmbeddingService
+) -> None:
     cached = CachedEmbeddingService(service)
     want = service.embed(texts)
     assert same(cached.embed(texts), want)
@@ -126,7 +130,9 @@ def test_only_what_is_not_known_is_computed(cached: CachedEmbeddingService, inne
     assert [chr(int(vector[1])) for vector in result] == ["c", "a", "d", "b", "c"]
 
 
-def test_a_text_that_stands_twice_in_a_call_is_computed_once(cached: CachedEmbeddingService, inner: DrawnService) -> None:
+def test_a_text_that_stands_twice_in_a_call_is_computed_once(
+    cached: CachedEmbeddingService, inner: DrawnService
+) -> None:
     assert len(cached.embed(["a"] * 500)) == 500
     assert inner.seen == ["a"]
 
@@ -279,7 +285,9 @@ def test_every_field_that_changes_a_vector_changes_the_key(loader: Any) -> None:
     assert cache.stats().hits == len(calls)
 
 
-def test_new_weights_under_an_old_name_have_keys_of_their_own(cached: CachedEmbeddingService, inner: DrawnService) -> None:
+def test_new_weights_under_an_old_name_have_keys_of_their_own(
+    cached: CachedEmbeddingService, inner: DrawnService
+) -> None:
     cached.embed(["a"])
     inner.revision = "two"
     assert cached.embed(["a"]).fingerprint == inner.provenance().fingerprint  # type: ignore[union-attr]

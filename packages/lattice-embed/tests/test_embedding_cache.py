@@ -123,7 +123,9 @@ def test_a_key_that_is_no_digest_is_refused() -> None:
         EmbeddingCache().put(b"short", entry(1))
 
 
-@pytest.mark.parametrize("limits", [{"capacity": -1}, {"capacity": 1.5}, {"max_bytes": -1}, {"capacity": 1, "max_bytes": 1}])
+@pytest.mark.parametrize(
+    "limits", [{"capacity": -1}, {"capacity": 1.5}, {"max_bytes": -1}, {"capacity": 1, "max_bytes": 1}]
+)
 def test_limits_that_make_no_sense_are_refused(limits: dict[str, int]) -> None:
     with pytest.raises(InvalidInputError):
         EmbeddingCache(**limits)

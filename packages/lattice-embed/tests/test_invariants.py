@@ -103,7 +103,9 @@ def test_inv_5_the_cache_key_holds_the_embedding_key(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("returned", [0, 1, 2, 4])
-def test_inv_6_another_number_of_vectors_than_of_texts_is_an_error(returned: int, service: NativeEmbeddingService) -> None:
+def test_inv_6_another_number_of_vectors_than_of_texts_is_an_error(
+    returned: int, service: NativeEmbeddingService
+) -> None:
     class Careless(NativeEmbeddingService):
         def embed(self, texts: Sequence[str], *arguments: Any, **options: Any) -> EmbeddingResult:
             result = super().embed(texts, *arguments, **options)

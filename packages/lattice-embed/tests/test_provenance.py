@@ -44,7 +44,9 @@ def test_every_field_but_the_label_changes_the_fingerprint() -> None:
 def test_without_a_digest_of_the_weights_the_name_tells_models_apart() -> None:
     first, second = (Provenance(model=name, dimensions=3) for name in ("a", "b"))
     assert first.fingerprint != second.fingerprint
-    assert Provenance(model="b", dimensions=3, weights="a").fingerprint != Provenance(model="a", dimensions=3).fingerprint
+    assert (
+        Provenance(model="b", dimensions=3, weights="a").fingerprint != Provenance(model="a", dimensions=3).fingerprint
+    )
 
 
 def test_a_query_may_be_compared_with_a_passage_and_with_nothing_of_another_space() -> None:

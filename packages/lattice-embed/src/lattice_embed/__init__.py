@@ -17,8 +17,8 @@ from lattice_embed._version import __version__
 
 if TYPE_CHECKING:
     from lattice_embed import utils, vectors
-    from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
     from lattice_embed.cached_service import CachedEmbeddingService
+    from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
     from lattice_embed.cross_encoder import CrossEncoder, RankedDocument
     from lattice_embed.embedding_cache import DEFAULT_CACHE_CAPACITY, CacheStats, EmbeddingCache, ShardStats
     from lattice_embed.embedding_key import DistanceMetric, EmbeddingKey, VectorDType, VectorNorm

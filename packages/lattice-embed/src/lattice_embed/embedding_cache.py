@@ -189,7 +189,7 @@ class EmbeddingCache:
             raise InvalidInputError("a cache has one limit: pass capacity or max_bytes, not both")
         if max_bytes is None:
             capacity = DEFAULT_CACHE_CAPACITY if capacity is None else check_limit("capacity", capacity, lowest=0)
-            self._limits = (capacity, None)
+            self._limits: tuple[int | None, int | None] = (capacity, None)
             count = _shard_count(capacity, _LEAST_SHARD_ENTRIES)
             self._shards = [_Shard(part, None) for part in _parts(capacity, count)]
         else:

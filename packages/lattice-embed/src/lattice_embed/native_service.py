@@ -244,7 +244,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
                 normalize=None if member is None else True,
                 max_tokens=None if member is None else member.max_tokens,
                 threads=self._threads,
-                **({} if self._cache is None else {"cache": self._cache}),
+                cache=self._cache,
             )
         except inference_errors.UnsupportedError as error:
             raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error

@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 __all__ = ["Flight", "SingleFlight"]
 
@@ -34,7 +34,7 @@ class Flight(Generic[Value]):
 
 
 # The leaders of a process are not in its forked child, where nobody may wait for them.
-_live: weakref.WeakSet[SingleFlight[object]] = weakref.WeakSet()
+_live: weakref.WeakSet[SingleFlight[Any]] = weakref.WeakSet()
 
 
 class SingleFlight(Generic[Value]):

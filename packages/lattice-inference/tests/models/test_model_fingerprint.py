@@ -123,7 +123,9 @@ def test_every_file_that_loading_reads_is_covered(layout: str, data_directory: P
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_change_of_any_covered_file_changes_the_fingerprint(layout: str, data_directory: Path, tmp_path: Path) -> None:
+def test_a_change_of_any_covered_file_changes_the_fingerprint(
+    layout: str, data_directory: Path, tmp_path: Path
+) -> None:
     directory = _tiny(data_directory, tmp_path / "model")
     LAYOUTS[layout](directory)
     snapshot = ModelSnapshot.take(directory)

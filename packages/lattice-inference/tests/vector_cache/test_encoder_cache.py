@@ -156,7 +156,9 @@ def test_changed_options_find_no_stale_vector(change: str, directory: Path, tmp_
         assert result.vectors.tobytes() == plain.encode(["the cat"], **call).vectors.tobytes()
 
 
-def test_weights_that_are_replaced_under_a_loaded_model_are_not_taken_for_its_own(directory: Path, tmp_path: Path) -> None:
+def test_weights_that_are_replaced_under_a_loaded_model_are_not_taken_for_its_own(
+    directory: Path, tmp_path: Path
+) -> None:
     """The model in memory has the old weights; filed under the new ones' digest its vectors would be stale for ever."""
     with load_encoder(directory, cache=tmp_path / "cache") as encoder:
         _change_weights(directory)
@@ -169,7 +171,10 @@ def test_weights_that_are_replaced_under_a_loaded_model_are_not_taken_for_its_ow
 def test_one_cache_serves_several_models(directory: Path, tmp_path: Path, data_directory: Path) -> None:
     with VectorCache(tmp_path / "cache") as cache:
         _change_weights(directory)
-        with load_encoder(directory, cache=cache) as first, load_encoder(data_directory / "tiny_bert", cache=cache) as other:
+        with (
+            load_encoder(directory, cache=cache) as first,
+            load_encoder(data_directory / "tiny_bert", cache=cache) as other,
+        ):
             first.encode(TEXTS)
             assert Counted(other)(TEXTS)[1] == len(TEXTS)
         assert sorted(cache.stats().models.values()) == [len(TEXTS), len(TEXTS)]  # it was lent, and is still open

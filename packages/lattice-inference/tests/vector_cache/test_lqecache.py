@@ -89,9 +89,7 @@ def test_revisions_that_are_asked_for_must_agree(tmp_path: Path) -> None:
         ({"entry_count": -1}, "more than is read"),
     ],
 )
-def test_a_manifest_that_contradicts_the_file_is_refused(
-    changes: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_a_manifest_that_contradicts_the_file_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(VectorCacheError, match=message):
         read_lqecache(make_file(tmp_path / "c.bin", **changes))
 

@@ -114,7 +114,9 @@ def build_parser() -> argparse.ArgumentParser:
     embed.add_argument("--no-normalize", action="store_true", help="do not scale the vectors to length 1")
     embed.add_argument("--output", metavar="FILE.npy", help="write the vectors to a NumPy file, float32 (texts, dim)")
     embed.add_argument(
-        "--cache", action="store_true", help="keep vectors on disk, and take those that are there (see: lattice-embed cache)"
+        "--cache",
+        action="store_true",
+        help="keep vectors on disk, and take those that are there (see: lattice-embed cache)",
     )
     _add_cache_folder(embed, "the same, in this folder")
     _add_json(embed)

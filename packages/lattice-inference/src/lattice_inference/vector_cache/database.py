@@ -21,13 +21,14 @@ import time
 import warnings
 import weakref
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from lattice_inference.errors import InvalidInputError, VectorCacheError
+from lattice_inference.vector_cache.schema import SCHEMA, bytes_in_use, folder_lock, is_ours, transaction
 
 __all__ = [
     "CACHE_VARIABLE",
@@ -47,23 +48,6 @@ DEFAULT_MAX_BYTES = 2**30
 LEAST_MAX_BYTES = 2**18
 
 FILE_NAME = "vectors.sqlite3"
-LOCK_NAME = "vectors.lock"
-
-APPLICATION_ID = 0x4C564543  # "LVEC", in the file's header: tells our databases from anybody else's
-SCHEMA_VERSION = 1
-
-_SCHEMA = (
-    """CREATE TABLE vectors (
-        row INTEGER PRIMARY KEY,  -- rises with every use: the lowest is the least recently used
-        key BLOB NOT NULL UNIQUE,
-        space INTEGER NOT NULL,
-        checksum INTEGER NOT NULL,  -- CRC-32 over key and vector: SQLite itself does not notice a flipped bit
-        vector BLOB NOT NULL
-    )""",
-    "CREATE TABLE spaces (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
-    f"PRAGMA application_id = {APPLICATION_ID}",
-    f"PRAGMA user_version = {SCHEMA_VERSION}",
-)
 
 _SELECT = "SELECT row, key, checksum, vector FROM vectors WHERE key IN ({})"
 _SELECT_ONE = _SELECT.format("?")
@@ -79,6 +63,7 @@ _CHECKPOINT_PAGES = 4_000  # a checkpoint waits for the disk: one in a thousand 
 # SQLite's primary result codes.
 _PERM, _BUSY, _LOCKED, _READONLY, _CORRUPT, _CANTOPEN, _NOTADB = 3, 5, 6, 8, 11, 14, 26
 
+Returned = TypeVar("Returned")
 Mode = Literal["closed", "read-write", "read-only", "off"]
 
 
@@ -141,12 +126,13 @@ class VectorCache:
         if folder is not None and not isinstance(folder, (str, os.PathLike)):
             raise InvalidInputError(f"folder is a {type(folder).__name__}; pass a path")
         chosen = default_cache_folder() if folder is None else Path(folder).expanduser()
-        self.folder = Path(os.path.abspath(chosen))  # noqa: PTH100 - a later chdir must not move it
+        self.folder = Path(os.path.abspath(chosen))  # a later chdir must not move it
         self.path = self.folder / FILE_NAME
         self.max_bytes = max_bytes
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
+        self._grown: int = 0
         self._mode: Mode = "closed"
         self._forget_connection()
         self._warned: set[str] = set()
@@ -210,7 +196,7 @@ class VectorCache:
             connection = self._connection
             if connection is not None:
                 if self._mode == "read-write" and self._used:
-                    with contextlib.suppress(sqlite3.Error), _transaction(connection):
+                    with contextlib.suppress(sqlite3.Error), transaction(connection):
                         self._move_used(connection)
                 with contextlib.suppress(sqlite3.Error):
                     connection.close()
@@ -249,14 +235,14 @@ class VectorCache:
                 if row < self._newest_quarter:
                     self._used.add(row)
         if len(self._used) >= _PENDING_USES and self._mode == "read-write":
-            with _transaction(connection):
+            with transaction(connection):
                 self._move_used(connection)
         return found
 
     def _store(self, connection: sqlite3.Connection, entries: Sequence[tuple[bytes, bytes]], space: str) -> None:
         if self._mode != "read-write":
             return
-        with _transaction(connection):
+        with transaction(connection):
             if self._used or self._damaged:
                 self._move_used(connection)
             space_id = self._space_id(connection, space)
@@ -301,7 +287,7 @@ class VectorCache:
 
     def _make_room(self, connection: sqlite3.Connection) -> None:
         """Drop the oldest vectors until the pages in use are below the limit. In a transaction."""
-        while (used := _bytes_in_use(connection)) > self.max_bytes:
+        while (used := bytes_in_use(connection)) > self.max_bytes:
             (count,) = connection.execute("SELECT count(*) FROM vectors").fetchone()
             if not count:
                 break
@@ -317,11 +303,13 @@ class VectorCache:
     def _drop(self, connection: sqlite3.Connection, space: str | None) -> int | None:
         if self._mode != "read-write":
             return None
-        with _transaction(connection):
-            where, values = ("", ()) if space is None else (" WHERE space IN (SELECT id FROM spaces WHERE name = ?)", (space,))
-            removed = connection.execute(f"DELETE FROM vectors{where}", values).rowcount
+        with transaction(connection):
             if space is None:
+                removed = connection.execute("DELETE FROM vectors").rowcount
                 connection.execute("DELETE FROM spaces")
+            else:
+                of_space = "DELETE FROM vectors WHERE space IN (SELECT id FROM spaces WHERE name = ?)"
+                removed = connection.execute(of_space, (space,)).rowcount
         self._forget_rows()
         with contextlib.suppress(sqlite3.Error):  # others may be at work: then the pages are used again instead
             connection.execute("VACUUM")
@@ -333,11 +321,11 @@ class VectorCache:
             "SELECT name, count(*) FROM vectors JOIN spaces ON spaces.id = vectors.space GROUP BY name ORDER BY name"
         ).fetchall()
         models = {str(name): int(count) for name, count in rows}
-        return sum(models.values()), _bytes_in_use(connection), models
+        return sum(models.values()), bytes_in_use(connection), models
 
     # Connecting, and what goes wrong
 
-    def _guarded(self, work: Any) -> Any:
+    def _guarded(self, work: Callable[[sqlite3.Connection], Returned]) -> Returned | None:
         """Do ``work`` with the open database and return what it returns; None where the database cannot be used."""
         with self._lock:
             for attempt in (1, 2):
@@ -364,7 +352,7 @@ class VectorCache:
         except OSError as error:
             self._turn_off(error.strerror or str(error))
             return None
-        with _folder_lock(self.folder):
+        with folder_lock(self.folder):
             if self.path.exists() and not os.access(self.path, os.W_OK):  # SQLite would only say so at the first store
                 self._connection = self._connect_read_only("its file cannot be written")
             else:
@@ -398,9 +386,9 @@ class VectorCache:
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}").fetchone()
             connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT_BYTES}").fetchone()
-            with _transaction(connection):
-                if not _is_ours(connection, self.path):
-                    for statement in _SCHEMA:
+            with transaction(connection):
+                if not is_ours(connection, self.path):
+                    for statement in SCHEMA:
                         connection.execute(statement)
         except BaseException:
             connection.close()
@@ -425,7 +413,7 @@ class VectorCache:
             except sqlite3.Error:
                 continue
             try:
-                if _is_ours(connection, self.path):
+                if is_ours(connection, self.path):
                     self._mode = "read-only"
                     self._warn(f"{self.path} can only be read: new vectors are not kept")
                     return connection
@@ -441,7 +429,7 @@ class VectorCache:
     def _replace_damaged(self, error: Exception) -> None:
         """Move a damaged database aside and start anew, unless another process has done so already."""
         self._close_quietly()
-        with _folder_lock(self.folder):
+        with folder_lock(self.folder):
             if not self._is_damaged():
                 return
             aside = self.path.with_name(f"{FILE_NAME}.damaged-{time.time_ns()}")
@@ -499,64 +487,6 @@ class VectorCache:
         self._space_ids: dict[str, int] = {}
         self._newest = self._oldest = self._newest_quarter = 0
         self._grown = self.max_bytes  # the first store looks at the size
-
-
-def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the database has our tables; False for an empty one.
-
-    Raises:
-        VectorCacheError: it is somebody else's, or of a newer version.
-    """
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if application == 0 and version == 0 and tables == 0:
-        return False
-    if application != APPLICATION_ID:
-        raise VectorCacheError(f"{path} is a database of another program: name another folder for the cache")
-    if version != SCHEMA_VERSION:
-        raise VectorCacheError(
-            f"{path} has version {version} of the cache's format, and this release knows {SCHEMA_VERSION}: "
-            "name another folder, or remove the file"
-        )
-    return True
-
-
-def _bytes_in_use(connection: sqlite3.Connection) -> int:
-    pages, free, size = (
-        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-    )
-    return int((pages - free) * size)
-
-
-@contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Begin to write, and commit, or roll back on an error."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-@contextlib.contextmanager
-def _folder_lock(folder: Path) -> Iterator[None]:
-    """Keep other processes from opening or replacing the database meanwhile, where the folder can be written."""
-    try:
-        import fcntl
-
-        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except (ImportError, OSError):
-        yield
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _code(error: Exception) -> int:

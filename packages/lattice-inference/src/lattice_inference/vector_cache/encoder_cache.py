@@ -88,10 +88,10 @@ class EncoderCache:
             except NonFiniteError as error:
                 bad = tuple(rows[row] for row in error.rows)
                 raise NonFiniteError(str(error).replace(f"text {error.rows[0]} ", f"text {bad[0]} ", 1), bad) from error
-            made = [(key, vector.tobytes()) for key, vector in zip(places, computed, strict=True)]
-            self._cache.put_many(made, space=self._name)
-            if len(made) == len(keys):
+            entries = [(key, vector.tobytes()) for key, vector in zip(places, computed, strict=True)]
+            self._cache.put_many(entries, space=self._name)
+            if len(entries) == len(keys):
                 return computed
-            found.update(made)
+            found.update(entries)
         data = bytearray().join([found[key] for key in keys])
         return np.frombuffer(data, np.float32).reshape(len(keys), self._dimension)

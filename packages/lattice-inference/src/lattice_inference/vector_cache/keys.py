@@ -11,7 +11,9 @@ __all__ = ["KEY_BYTES", "TokenKeys"]
 KEY_BYTES = 32
 """Length of a key: 256 bits, so that no two texts share one."""
 
-_DOMAIN = b"lattice-inference token cache 1"  # no other digest of the house begins so: keys of the two layers stay apart
+_DOMAIN = (
+    b"lattice-inference token cache 1"  # no other digest of the house begins so: keys of the two layers stay apart
+)
 
 
 class TokenKeys:
