@@ -209,7 +209,9 @@ class CachedEmbeddingService(EmbeddingService):
         check_text(text, 0, max_chars=self._inner.max_text_chars)
         space = self._space(model, check_role(role), normalize)
         key = space.key(text)
-        entry = self._fetch([text], [key], space, model, normalize)[key]
+        entry = self._cache.get(key)
+        if entry is None or not self._is_ours(entry):
+            entry = self._work_out([text], [key], [key], {}, space, model, normalize)[key]
         return np.frombuffer(bytearray(entry.data), np.float32)
 
     def count_tokens(self, texts: Sequence[str], *, role: Role = Role.GENERIC) -> npt.NDArray[np.int32]:
@@ -238,19 +240,26 @@ class CachedEmbeddingService(EmbeddingService):
     def _fetch(
         self, texts: Sequence[str], keys: Sequence[bytes], space: _Space, model: ModelName | None, normalize: bool
     ) -> dict[bytes, CachedEmbedding]:
-        """Return the entry of every key, from the cache, from another call that works on it, or computed here."""
-        if len(keys) == 1:
-            entry = self._cache.get(keys[0])
-            if entry is not None and self._is_ours(entry):
-                return {keys[0]: entry}
-            entries, wanted = {}, list(keys)
-        else:
-            wanted = list(dict.fromkeys(keys))
-            looked_up = zip(wanted, self._cache.get_many(wanted), strict=True)
-            entries = {key: entry for key, entry in looked_up if entry is not None and self._is_ours(entry)}
-            if len(entries) == len(wanted):
-                return entries
-            wanted = [key for key in wanted if key not in entries]
+        """Return the entry of every key: from the cache, from another call that works on it, or computed here."""
+        wanted = list(dict.fromkeys(keys))
+        looked_up = zip(wanted, self._cache.get_many(wanted), strict=True)
+        entries = {key: entry for key, entry in looked_up if entry is not None and self._is_ours(entry)}
+        if len(entries) == len(wanted):
+            return entries
+        wanted = [key for key in wanted if key not in entries]
+        return self._work_out(texts, keys, wanted, entries, space, model, normalize)
+
+    def _work_out(
+        self,
+        texts: Sequence[str],
+        keys: Sequence[bytes],
+        wanted: list[bytes],
+        entries: dict[bytes, CachedEmbedding],
+        space: _Space,
+        model: ModelName | None,
+        normalize: bool,
+    ) -> dict[bytes, CachedEmbedding]:
+        """Add the entries of the ``wanted`` keys to ``entries``; nobody computes what another call is working on."""
         places: dict[bytes, int] = {}
         for place, key in enumerate(keys):
             places.setdefault(key, place)
