@@ -147,7 +147,7 @@ def _miss_cases(size: int, plain: Any, disk: Any) -> dict[str, Case]:
     tokenizer = plain.load()._load().encoder.tokenizer
     ready = _ready_service(plain, size)
     cached = CachedEmbeddingService(ready)
-    encoder_cache = EncoderCache(disk, lambda: "print", name="m", dimension=384)
+    encoder_cache = EncoderCache(disk, "print", name="m", dimension=384)
     vectors = plain.embed([f"text {number}" for number in range(size)]).vectors
     number = 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -92,7 +92,7 @@ class CachedEmbeddingService(EmbeddingService):
             raise InvalidInputError("pass limits or a cache, which has limits of its own, not both")
         self._inner = inner
         self._cache = EmbeddingCache(capacity, max_bytes=max_bytes) if cache is None else cache
-        self._owner = secrets.token_bytes(16)
+        self._owner = os.urandom(16)
         self._spaces: dict[tuple[str, str, bool], _Space] = {}
         self._flights: SingleFlight[CachedEmbedding] = SingleFlight()
 
@@ -142,7 +142,7 @@ class CachedEmbeddingService(EmbeddingService):
         return self._cache.stats()
 
     def close(self) -> None:
-        """Forget the vectors of a cache of its own, and close the inner service where it can be closed."""
+        """Close the inner service, where it can be closed. A closed service gives no vector, known or not."""
         close = getattr(self._inner, "close", None)
         if close is not None:
             close()

@@ -114,10 +114,10 @@ class Encoder(TextModel):
         """Look vectors up in a cache from now on; one that is opened here is closed with the encoder."""
         from lattice_inference.vector_cache.encoder_cache import EncoderCache, open_cache
 
+        # The fingerprint now, at the price of reading the files: later they may be others, and nobody could tell.
         opened = open_cache(cache)
         self._owned_cache = None if opened is cache else opened
-        name = self._name
-        self._cache = EncoderCache(opened, lambda: self.fingerprint, name=name, dimension=self.dimension)
+        self._cache = EncoderCache(opened, self.fingerprint, name=self._name, dimension=self.dimension)
 
     def close(self) -> None:
         """Give the weights back. Further use raises InvalidInputError; closing twice is harmless."""

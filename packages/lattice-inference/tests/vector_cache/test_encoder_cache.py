@@ -161,9 +161,10 @@ def test_weights_that_are_replaced_under_a_loaded_model_are_not_taken_for_its_ow
 ) -> None:
     """The model in memory has the old weights; filed under the new ones' digest its vectors would be stale for ever."""
     with load_encoder(directory, cache=tmp_path / "cache") as encoder:
+        with load_encoder(directory) as plain:
+            want = plain.encode(["the cat"]).vectors
         _change_weights(directory)
-        with pytest.raises(ValueError, match="changed after the model was loaded"):
-            encoder.encode(["the cat"])
+        assert encoder.encode(["the cat"]).vectors.tobytes() == want.tobytes()
     with load_encoder(directory, cache=tmp_path / "cache") as encoder:
         assert Counted(encoder)(["the cat"])[1] == 1
 

@@ -40,12 +40,12 @@ class EncoderCache:
 
     Args:
         cache: where the vectors are.
-        fingerprint: what they depend on besides the tokens; called at the first use, because it may read files.
+        fingerprint: what they depend on besides the tokens.
         name: what the vectors are filed under, for people.
         dimension: length of a vector.
     """
 
-    def __init__(self, cache: VectorCache, fingerprint: Callable[[], str], *, name: str, dimension: int) -> None:
+    def __init__(self, cache: VectorCache, fingerprint: str, *, name: str, dimension: int) -> None:
         self._cache = cache
         self._fingerprint = fingerprint
         self._name = name
@@ -64,7 +64,7 @@ class EncoderCache:
         """
         make_keys = self._keys.get(output)
         if make_keys is None:
-            make_keys = self._keys[output] = TokenKeys(self._fingerprint(), output, self._dimension)
+            make_keys = self._keys[output] = TokenKeys(self._fingerprint, output, self._dimension)
         keys = make_keys(packed)
         size = 4 * self._dimension
         if len(keys) == 1:
