@@ -307,6 +307,16 @@ def test_services_that_cannot_say_which_weights_they_have_share_nothing() -> Non
     assert first.inner.seen == second.inner.seen == ["a"]  # type: ignore[attr-defined]
 
 
+def test_role_and_normalisation_are_in_the_key_of_a_service_that_says_nothing() -> None:
+    inner = DrawnService(None)
+    cached = CachedEmbeddingService(inner)
+    for _ in range(2):
+        for role in Role:
+            for normalize in (True, False):
+                assert cached.embed(["a"], role=role, normalize=normalize)[0].tolist()[2:] == [len(role.value), normalize]
+    assert len(inner.seen) == 6
+
+
 def test_texts_and_fields_do_not_run_together(cached: CachedEmbeddingService, inner: DrawnService) -> None:
     texts = ["", "a", "aa", "a\0", "\0a", "a" * 255, "a" * 256, "a" * 257]
     cached.embed(texts)
