@@ -81,7 +81,9 @@ def test_the_least_recently_used_leaves_first() -> None:
     cache.get_many([key(1)])
     cache.peek(key(2))
     cache.put(key(3), entry(3))
-    fill(cache, range(10, 13))
+    fill(cache, range(10, 11))
+    assert held(cache, range(20)) == [0, 1, 3, 10]
+    fill(cache, range(11, 13))
     assert held(cache, range(20)) == [3, 10, 11, 12]
 
 
