@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import caches
 import compare
 import embed
 import footprint
@@ -16,6 +17,7 @@ import quality
 from harness.record import describe_run
 
 SCRIPTS = {
+    "caches": caches,
     "compare": compare,
     "embed": embed,
     "footprint": footprint,
@@ -112,6 +114,43 @@ def test_head_is_slower_only_beyond_doubt() -> None:
 def test_a_commit_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="'no-such-commit' is no commit here"):
         compare.resolve("no-such-commit")
+
+
+def caches_record(**changes: float) -> dict[str, Any]:
+    """Seconds that keep every limit, except what is changed; a call of the model takes 2 ms, of 32 texts 32 ms."""
+    seconds: dict[str, list[float]] = {}
+    for size, model in ((1, 2e-3), (32, 32e-3)):
+        cases = {"memory": 4e-6 * size, "sqlite": 40e-6 * size, "model": model, "below": 1e-6}
+        cases |= {"memory-miss": 1e-6 + 0.01 * model, "sqlite-miss": 0.015 * model}
+        seconds |= {f"{name} {size}": [value, value, 9.0] for name, value in cases.items()}
+    seconds |= {name.replace("_", " "): [value] for name, value in changes.items() if name != "threads"}
+    rates = {"1": [1e5, 2e5, 1.0], "8": [changes.get("threads", 9e4)]}
+    return {**describe_run("caches"), "seconds": seconds, "threads": rates}
+
+
+def test_caches_within_their_limits_miss_nothing() -> None:
+    assert caches.misses(caches_record()) == []
+    lines = caches.render(caches_record()).splitlines()
+    assert "| memory, 32 texts a call | 4.00 (4.00) | 10.0 (10.0) | 1000 (1000) | 1.00 % |" in lines
+    assert "Known texts a second: 100,000 with 1 thread, 90,000 with 8 (0.90 times)." in lines
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"memory_1": 6e-6}, "memory, 1 a call: a known text takes 6.00 us, 5 is the limit"),
+        ({"sqlite_32": 51e-6 * 32}, "sqlite, 32 a call: a known text takes 51.00 us, 50 is the limit"),
+        ({"threads": 6e4}, "8 threads do 0.60 times the work of 1, 0.7 is the limit"),
+    ],
+)
+def test_a_cache_over_its_limit_is_a_miss(changes: dict[str, float], line: str) -> None:
+    assert caches.misses(caches_record(**changes)) == [line]
+
+
+def test_a_cache_that_slows_new_texts_down_is_a_miss() -> None:
+    record = caches_record()
+    record["seconds"]["sqlite-miss 1"] = [50e-6]
+    assert caches.misses(record) == ["sqlite, 1 a call: a miss costs 2.50 % more, 2 is the limit"]
 
 
 def test_quality_is_checked_for_the_model_that_it_is_known_of() -> None:

@@ -101,6 +101,14 @@ def service(loader: FakeLoader) -> Iterator[NativeEmbeddingService]:
         yield made
 
 
+@pytest.fixture
+def qwen_runs(monkeypatch: pytest.MonkeyPatch, loader: FakeLoader) -> None:
+    """As if the decoder were built, for the logic of shorter vectors."""
+    monkeypatch.setattr("lattice_inference.capabilities.runs_model_type", lambda kind: True)
+    monkeypatch.setattr("lattice_inference.capabilities.runs_tokenizer_model", lambda kind: True)
+    loader.sizes[EmbeddingModel.QWEN3_EMBEDDING_0_6B.model_id] = 1024
+
+
 @pytest.fixture(scope="session")
 def minilm() -> Iterator[NativeEmbeddingService]:
     """The real all-MiniLM-L6-v2, found without a network."""

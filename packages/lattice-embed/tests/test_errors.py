@@ -13,6 +13,7 @@ INSTANCES = [
     errors.EmptyInputError("nothing"),
     errors.InvalidTextError(index=2, reason="is an int, not a str"),
     errors.NonFiniteVectorError(index=1, model="m"),
+    errors.ProvenanceMismatchError(fields={"dimensions": (3, 4)}),
     errors.TextTooLongError(index=7, length=33_000, limit=32_768, unit="characters"),
     errors.TextTooLongError(index=7, length=300, limit=256, unit="tokens"),
     errors.TooManyTextsError(limit=1_000),

@@ -41,14 +41,6 @@ def bge(loader: Any) -> NativeEmbeddingService:
     return NativeEmbeddingService(EmbeddingModel.BGE_SMALL_EN_V1_5)
 
 
-@pytest.fixture
-def qwen_runs(monkeypatch: pytest.MonkeyPatch, loader: Any) -> None:
-    """As if the decoder were built, for the logic of shorter vectors."""
-    monkeypatch.setattr("lattice_inference.capabilities.runs_model_type", lambda kind: True)
-    monkeypatch.setattr("lattice_inference.capabilities.runs_tokenizer_model", lambda kind: True)
-    loader.sizes[QWEN.model_id] = 1024
-
-
 # Loading
 
 
@@ -63,7 +55,14 @@ def test_model_is_loaded_by_the_first_call_with_its_own_facts(loader: Any) -> No
     assert loader.calls == [
         (
             "sentence-transformers/all-MiniLM-L6-v2",
-            {"precision": "float32", "pooling": "mean", "normalize": True, "max_tokens": 256, "threads": None},
+            {
+                "precision": "float32",
+                "pooling": "mean",
+                "normalize": True,
+                "max_tokens": 256,
+                "threads": None,
+                "cache": None,
+            },
         )
     ]
 

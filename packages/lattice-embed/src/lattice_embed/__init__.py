@@ -17,8 +17,11 @@ from lattice_embed._version import __version__
 
 if TYPE_CHECKING:
     from lattice_embed import utils, vectors
+    from lattice_embed.cached_service import CachedEmbeddingService
     from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
     from lattice_embed.cross_encoder import CrossEncoder, RankedDocument
+    from lattice_embed.embedding_cache import DEFAULT_CACHE_CAPACITY, CacheStats, EmbeddingCache, ShardStats
+    from lattice_embed.embedding_key import DistanceMetric, EmbeddingKey, VectorDType, VectorNorm
     from lattice_embed.errors import (
         DimensionMismatchError,
         EmptyInputError,
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
         LatticeEmbedError,
         ModelConfigError,
         NonFiniteVectorError,
+        ProvenanceMismatchError,
         ServiceClosedError,
         TextTooLongError,
         TooManyTextsError,
@@ -36,12 +40,18 @@ if TYPE_CHECKING:
     )
     from lattice_embed.model_config import MIN_MRL_OUTPUT_DIM, ModelConfig
     from lattice_embed.native_service import NativeEmbeddingService
+    from lattice_embed.provenance import VectorProvenance
     from lattice_embed.result import EmbeddingResult
     from lattice_embed.service import EmbeddingService
     from lattice_embed.validation import DEFAULT_MAX_BATCH_SIZE, DEFAULT_MAX_TEXT_CHARS
 
 __all__ = [
+    "CacheStats",
+    "CachedEmbeddingService",
     "CrossEncoder",
+    "DistanceMetric",
+    "EmbeddingCache",
+    "EmbeddingKey",
     "EmbeddingModel",
     "EmbeddingResult",
     "EmbeddingService",
@@ -50,6 +60,11 @@ __all__ = [
     "NativeEmbeddingService",
     "RankedDocument",
     "Role",
+    "ShardStats",
+    "VectorDType",
+    "VectorNorm",
+    "VectorProvenance",
+    "DEFAULT_CACHE_CAPACITY",
     "DEFAULT_MAX_BATCH_SIZE",
     "DEFAULT_MAX_TEXT_CHARS",
     "MIN_MRL_OUTPUT_DIM",
@@ -60,6 +75,7 @@ __all__ = [
     "LatticeEmbedError",
     "ModelConfigError",
     "NonFiniteVectorError",
+    "ProvenanceMismatchError",
     "ServiceClosedError",
     "TextTooLongError",
     "TooManyTextsError",
@@ -72,8 +88,11 @@ __all__ = [
 ]
 
 _MODULES: dict[str, tuple[str, ...]] = {
+    "cached_service": ("CachedEmbeddingService",),
     "catalogue": ("EmbeddingModel", "ModelDescription", "Role"),
     "cross_encoder": ("CrossEncoder", "RankedDocument"),
+    "embedding_cache": ("DEFAULT_CACHE_CAPACITY", "CacheStats", "EmbeddingCache", "ShardStats"),
+    "embedding_key": ("DistanceMetric", "EmbeddingKey", "VectorDType", "VectorNorm"),
     "errors": (
         "DimensionMismatchError",
         "EmptyInputError",
@@ -82,6 +101,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "LatticeEmbedError",
         "ModelConfigError",
         "NonFiniteVectorError",
+        "ProvenanceMismatchError",
         "ServiceClosedError",
         "TextTooLongError",
         "TooManyTextsError",
@@ -91,6 +111,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "model_config": ("MIN_MRL_OUTPUT_DIM", "ModelConfig"),
     "native_service": ("NativeEmbeddingService",),
+    "provenance": ("VectorProvenance",),
     "result": ("EmbeddingResult",),
     "service": ("EmbeddingService",),
     "validation": ("DEFAULT_MAX_BATCH_SIZE", "DEFAULT_MAX_TEXT_CHARS"),

@@ -19,6 +19,7 @@ __all__ = [
     "InvalidTextError",
     "ModelConfigError",
     "NonFiniteVectorError",
+    "ProvenanceMismatchError",
     "ServiceClosedError",
     "TextTooLongError",
     "TooManyTextsError",
@@ -158,6 +159,22 @@ class NonFiniteVectorError(LatticeEmbedError, inference_errors.NonFiniteError):
     def shifted(self, offset: int) -> NonFiniteVectorError:
         """Return the same error for a text that stands ``offset`` places later."""
         return type(self)(index=self.index + offset, model=self.model)
+
+
+class ProvenanceMismatchError(InvalidInputError):
+    """Vectors of two origins were to be compared and do not lie in one space.
+
+    Attributes:
+        fields: what differs: the two values by the name of the field.
+    """
+
+    def __init__(self, *, fields: dict[str, tuple[object, object]]) -> None:
+        described = ", ".join(f"{name} {first!r} and {second!r}" for name, (first, second) in fields.items())
+        super().__init__(f"these vectors are not comparable ({described}): embed both with one model and one setting")
+        self.fields = fields
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), {"fields": self.fields}))
 
 
 class ServiceClosedError(LatticeEmbedError, RuntimeError):

@@ -6,6 +6,7 @@ import operator
 from dataclasses import dataclass
 
 from lattice_embed.catalogue import EmbeddingModel, ModelDescription
+from lattice_embed.embedding_key import DistanceMetric, EmbeddingKey, VectorDType, VectorNorm
 from lattice_embed.errors import ModelConfigError
 
 __all__ = ["MIN_MRL_OUTPUT_DIM", "ModelConfig"]
@@ -67,3 +68,20 @@ class ModelConfig:
     def dimensions(self) -> int:
         """Length of the vectors: ``output_dim``, or the model's native dimensions."""
         return self.output_dim if self.output_dim is not None else self.description.native_dimensions
+
+    def to_embedding_key(
+        self,
+        *,
+        revision: str | None = None,
+        metric: DistanceMetric = DistanceMetric.COSINE,
+        dtype: VectorDType = VectorDType.FLOAT32,
+        norm: VectorNorm = VectorNorm.UNIT,
+    ) -> EmbeddingKey:
+        """Return the key of the embedding space: different output dimensions have different keys.
+
+        Args:
+            revision: the weights' revision; by default the catalogue's version of the space.
+            metric, dtype, norm: how the vectors are compared and stored.
+        """
+        version = self.description.key_version if revision is None else revision
+        return EmbeddingKey(self.description.slug, version, self.dimensions, metric, dtype, norm)

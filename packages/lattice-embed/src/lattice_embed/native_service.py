@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-import blake3
 import numpy as np
 import numpy.typing as npt
 
 from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
 from lattice_embed.errors import (
+    InvalidInputError,
     LatticeEmbedError,
     ModelConfigError,
     NonFiniteVectorError,
@@ -24,6 +24,7 @@ from lattice_embed.errors import (
 from lattice_embed.lazy_model import LazyModel
 from lattice_embed.model_config import ModelConfig
 from lattice_embed.model_source import default_model, resolve_model
+from lattice_embed.provenance import VectorProvenance
 from lattice_embed.result import EmbeddingResult
 from lattice_embed.service import EmbeddingService, ModelName, in_thread
 from lattice_embed.validation import (
@@ -39,7 +40,7 @@ from lattice_inference import errors as inference_errors
 from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
-    from lattice_inference import Encoder
+    from lattice_inference import Encoder, VectorCache
 
 __all__ = ["NativeEmbeddingService", "missing_feature"]
 
@@ -75,6 +76,8 @@ class _LoadedModel:
     encoder: Encoder
     config: ModelConfig
     prompts: Mapping[Role, str]
+    precision: Precision
+    _provenances: dict[tuple[str, bool], VectorProvenance] = field(default_factory=dict)
 
     def close(self) -> None:
         """Release the encoder's memory."""
@@ -84,14 +87,24 @@ class _LoadedModel:
         """Give the encoder's working memory back."""
         self.encoder.trim()
 
-    def fingerprint(self, prompt: str, normalize: bool) -> str:
-        """Digest of everything but the text that the bits of a vector depend on."""
-        digest = blake3.blake3()
-        for field in (self.encoder.fingerprint, prompt, str(normalize), str(self.config.output_dim)):
-            encoded = field.encode()
-            digest.update(len(encoded).to_bytes(8, "little"))  # length first: no two lists of fields run together
-            digest.update(encoded)
-        return digest.hexdigest(16)
+    def provenance(self, prompt: str, normalize: bool) -> VectorProvenance:
+        """Return everything but the text that the bits of a vector depend on; the first call reads the model's files."""
+        known = self._provenances.get((prompt, normalize))
+        if known is None:
+            from lattice_inference.runtime import NUMERICS_VERSION
+
+            known = VectorProvenance(
+                model=self.config.description.slug,
+                weights=self.encoder.fingerprint,
+                pooling=self.encoder.pooling,
+                prompt=prompt,
+                dimensions=self.config.dimensions,
+                precision=self.precision,
+                normalized=normalize,
+                numerics_version=NUMERICS_VERSION,
+            )
+            self._provenances[prompt, normalize] = known
+        return known
 
 
 class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
@@ -113,6 +126,8 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             result, ``"error"`` raises :class:`TextTooLongError`.
         max_batch_size: most texts in one call of :meth:`embed`.
         max_text_chars: most characters (code points) in one text, its prompt not counted.
+        cache: keep vectors on disk, for this and later processes: a ``lattice_inference.VectorCache``, a folder, or True
+            for the default folder. (:class:`CachedEmbeddingService` keeps them in memory; it may be put around this.)
 
     Raises:
         UnknownModelError: no model of that name.
@@ -133,6 +148,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         truncate: Truncate = "right",
         max_batch_size: int = DEFAULT_MAX_BATCH_SIZE,
         max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
+        cache: VectorCache | str | os.PathLike[str] | bool | None = None,
     ) -> None:
         check_choice("precision", precision, get_args(Precision))
         check_choice("truncate", truncate, get_args(Truncate))
@@ -143,6 +159,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         self._truncate: Truncate = truncate
         self._max_batch_size = check_limit("max_batch_size", max_batch_size)
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)
+        self._cache = check_cache(cache)
         super().__init__()
 
     def _check_output_dim(self, output_dim: int | None) -> int | None:
@@ -213,6 +230,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             "truncate": self._truncate,
             "max_batch_size": self._max_batch_size,
             "max_text_chars": self._max_text_chars,
+            "cache": self._cache,
         }
         return self._source.model or self._source.location, options
 
@@ -230,6 +248,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
                 normalize=None if member is None else True,
                 max_tokens=None if member is None else member.max_tokens,
                 threads=self._threads,
+                cache=self._cache,
             )
         except inference_errors.UnsupportedError as error:
             raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error
@@ -241,18 +260,20 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
                     f"{member.native_dimensions}: these are another model's files"
                 )
             config = ModelConfig(member, self._output_dim)
-            return _LoadedModel(encoder, config, {role: member.description.prompt(role) for role in Role})
-        prompts = encoder.prompts
+            prompts = {role: member.description.prompt(role) for role in Role}
+            return _LoadedModel(encoder, config, prompts, self._precision)
+        own = encoder.prompts
         description = ModelDescription(
             slug=self._source.name,
             model_id=self._source.location,
             native_dimensions=encoder.dimension,
             max_tokens=encoder.max_tokens,
             pooling=encoder.pooling,
-            query_prompt=prompts.get("query", ""),
-            passage_prompt=prompts.get("passage", prompts.get("document", "")),
+            query_prompt=own.get("query", ""),
+            passage_prompt=own.get("passage", own.get("document", "")),
         )
-        return _LoadedModel(encoder, ModelConfig(description), {role: description.prompt(role) for role in Role})
+        prompts = {role: description.prompt(role) for role in Role}
+        return _LoadedModel(encoder, ModelConfig(description), prompts, self._precision)
 
     # Embedding
 
@@ -304,11 +325,24 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             vectors,
             token_counts=encoded.token_counts,
             truncated=encoded.truncated,
-            fingerprint=partial(loaded.fingerprint, prompt, normalize),
+            provenance=partial(loaded.provenance, prompt, normalize),
             model=self._source.name,
             role=role,
             prompt=prompt,
         )
+
+    def provenance(
+        self, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True
+    ) -> VectorProvenance:
+        """Return what the bits of a vector from such a call depend on besides the text. Loads the model.
+
+        Raises:
+            WrongModelError: ``model`` is not the service's.
+            ModelNotFoundError, CheckpointError, UnsupportedModelError: the model cannot be loaded.
+        """
+        self._check_model(model)
+        loaded = self._load()
+        return loaded.provenance(loaded.prompts[check_role(role)], normalize)
 
     def count_tokens(self, texts: Sequence[str], *, role: Role = Role.GENERIC) -> npt.NDArray[np.int32]:
         """Count the tokens of each text, prompt and special tokens included, before truncation.
@@ -337,6 +371,26 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         asked = resolve_model(model)
         if asked.location != self._source.location:
             raise WrongModelError(expected=self._source.name, actual=asked.name)
+
+
+def check_cache(
+    cache: VectorCache | str | os.PathLike[str] | bool | None,
+) -> VectorCache | str | Literal[True] | None:
+    """Return a cache on disk as it is given to an encoder: nothing, a folder as an absolute path, True, or the object.
+
+    Raises:
+        InvalidInputError: it is none of these.
+    """
+    if cache is None or cache is False:
+        return None
+    if isinstance(cache, (str, os.PathLike)) and os.fspath(cache):
+        return os.path.abspath(os.path.expanduser(os.fspath(cache)))
+    if cache is not True:
+        from lattice_inference import VectorCache
+
+        if not isinstance(cache, VectorCache):
+            raise InvalidInputError(f"cache is {cache!r}; pass a VectorCache, a folder, or True for the default folder")
+    return cache
 
 
 def _dimension_from_environment() -> int | None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError
+from lattice_embed.provenance import VectorProvenance
 
 __all__ = ["EmbeddingResult", "Float32Array"]
 
@@ -35,7 +36,7 @@ class EmbeddingResult:
         InvalidInputError: the arrays do not belong together.
     """
 
-    __slots__ = ("_fingerprint", "model", "prompt", "role", "token_counts", "truncated", "vectors")
+    __slots__ = ("_fingerprint", "_provenance", "model", "prompt", "role", "token_counts", "truncated", "vectors")
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class EmbeddingResult:
         token_counts: npt.ArrayLike | None = None,
         truncated: npt.ArrayLike | None = None,
         fingerprint: str | Callable[[], str] = "",
+        provenance: VectorProvenance | Callable[[], VectorProvenance] | None = None,
         model: str = "",
         role: Role = Role.GENERIC,
         prompt: str = "",
@@ -62,6 +64,7 @@ class EmbeddingResult:
             if array.shape != (count,):
                 raise InvalidInputError(f"{name} has shape {array.shape}; with {count} vectors it must be ({count},)")
         self._fingerprint = fingerprint
+        self._provenance = provenance
         self.model = model
         self.role = role
         self.prompt = prompt
@@ -70,11 +73,25 @@ class EmbeddingResult:
     def fingerprint(self) -> str:
         """Identifies what the bits of a vector depend on besides the text: weights, prompt, dimension and so on.
 
-        Empty where the service gives none. It may be worked out on first use, by reading the model's files once.
+        That of the :attr:`provenance` where there is one. Empty where the service gives none. It may be worked out on
+        first use, by reading the model's files once.
         """
+        if (provenance := self.provenance) is not None:
+            return provenance.fingerprint
         if not isinstance(self._fingerprint, str):
             self._fingerprint = self._fingerprint()
         return self._fingerprint
+
+    @property
+    def provenance(self) -> VectorProvenance | None:
+        """What the bits of a vector depend on besides the text, field by field, or None where the service gives none.
+
+        To be stored beside vectors, and checked before they are compared with others. It may be worked out on first use,
+        by reading the model's files once.
+        """
+        if callable(self._provenance):
+            self._provenance = self._provenance()
+        return self._provenance
 
     @property
     def dimensions(self) -> int:
@@ -95,7 +112,8 @@ class EmbeddingResult:
         return array
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = {name: getattr(self, name) for name in (*self.__slots__[1:-1], "fingerprint")}
+        names = ("model", "prompt", "role", "token_counts", "truncated", "fingerprint", "provenance")
+        fields = {name: getattr(self, name) for name in names}
         return (_unpickle, (self.vectors, fields))
 
     def __len__(self) -> int:

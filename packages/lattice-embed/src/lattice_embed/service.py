@@ -12,8 +12,9 @@ import numpy as np
 from lattice_embed.catalogue import EmbeddingModel, Role
 from lattice_embed.errors import InvalidInputError, InvalidTextError, LatticeEmbedError, NonFiniteVectorError
 from lattice_embed.model_config import ModelConfig
+from lattice_embed.provenance import VectorProvenance
 from lattice_embed.result import EmbeddingResult, Float32Array
-from lattice_embed.validation import DEFAULT_MAX_BATCH_SIZE, check_iterable, check_limit
+from lattice_embed.validation import DEFAULT_MAX_BATCH_SIZE, DEFAULT_MAX_TEXT_CHARS, check_iterable, check_limit
 
 __all__ = ["EmbeddingService", "ModelName", "in_thread"]
 
@@ -76,6 +77,21 @@ class EmbeddingService(ABC):
     def max_batch_size(self) -> int:
         """Texts that one call of :meth:`embed` may hold; the methods that split go by it."""
         return DEFAULT_MAX_BATCH_SIZE
+
+    @property
+    def max_text_chars(self) -> int:
+        """Characters that one text may have."""
+        return DEFAULT_MAX_TEXT_CHARS
+
+    def provenance(
+        self, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True
+    ) -> VectorProvenance | None:
+        """Return what the bits of a vector from such a call depend on besides the text; None where nobody can know.
+
+        Caches go by it: a service whose weights may change while it runs must implement it. It may load the model and
+        read its files.
+        """
+        return None
 
     # One text
 

@@ -104,6 +104,8 @@ def check_role(role: object) -> Role:
     Raises:
         InvalidInputError: there is no such role.
     """
+    if isinstance(role, Role):
+        return role
     try:
         return Role(role)
     except ValueError:

@@ -28,6 +28,7 @@ from lattice_inference.errors import (
     TextTooLongError,
     TokenizerError,
     UnsupportedError,
+    VectorCacheError,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from lattice_inference.tokenizer import Encoding, Tokenizer, load_tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate
     from lattice_inference.tokenizer.chat_template_file import load_chat_template
+    from lattice_inference.vector_cache import VectorCache
 
 __all__ = [
     "load_encoder",
@@ -87,6 +89,7 @@ __all__ = [
     "get_num_threads",
     "cpu_info",
     "NUMERICS_VERSION",
+    "VectorCache",
     "LatticeError",
     "CacheFullError",
     "CheckpointError",
@@ -99,6 +102,7 @@ __all__ = [
     "TextTooLongError",
     "TokenizerError",
     "UnsupportedError",
+    "VectorCacheError",
     "__version__",
 ]
 
@@ -139,6 +143,7 @@ _HOMES = {
     "get_num_threads": "runtime",
     "cpu_info": "runtime",
     "NUMERICS_VERSION": "runtime",
+    "VectorCache": "vector_cache",
 }
 
 

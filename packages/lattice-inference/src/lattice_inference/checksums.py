@@ -16,12 +16,52 @@ from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.model_file import SNIFF_BYTES, foreign_content, open_model_file
 from lattice_inference.errors import ChecksumError, LatticeError
 
-__all__ = ["STAMP_FOLDER", "check_digest", "sha256_of_file"]
+__all__ = ["STAMP_FOLDER", "FileIdentity", "check_digest", "file_identity", "remembered_sha256", "sha256_of_file"]
 
 #: Folder under the model cache's root that holds the stamps, one small JSON file a verified file.
 STAMP_FOLDER = ".verified"
 
 _STAMP_MAX_BYTES = 64 * 1024
+
+#: Files below this size are hashed faster than a stamp is read and written.
+_LEAST_STAMPED_BYTES = 1024 * 1024
+
+FileIdentity = tuple[int, int, int, int, int]
+"""Size, times, device and inode of a file: what changes when its content does."""
+
+
+def file_identity(path: Path) -> FileIdentity | None:
+    """Return what tells a file from a later one of the same name, or None where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    # A change of content always changes the time of the last change, even if the modification time is set back afterwards.
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino
+
+
+def remembered_sha256(path: Path) -> str:
+    """Return the SHA-256 of a regular file in hex, from a stamp where a large file has one that still agrees.
+
+    Raises:
+        ModelNotFoundError: it does not exist.
+        ChecksumError: it is not a regular file or cannot be read.
+    """
+    from lattice_inference.hub import model_cache_root  # which imports this module
+
+    identity = file_identity(path)
+    if identity is None or identity[0] < _LEAST_STAMPED_BYTES:
+        return sha256_of_file(path)
+    stamp_path = _stamp_path(path, model_cache_root())
+    stamp = _read_stamp(stamp_path)
+    known = stamp.get("sha256") if stamp is not None else None
+    if isinstance(known, str) and stamp == _identity(path, known):
+        return known
+    actual = sha256_of_file(path)
+    after = _identity(path, actual)
+    if after is not None and file_identity(path) == identity:
+        _write_stamp(stamp_path, after)
+    return actual
 
 
 def sha256_of_file(path: Path) -> str:
@@ -53,7 +93,7 @@ def check_digest(path: Path, expected: str, *, cache_root: Path, remedy: str) ->
     Raises:
         ChecksumError: it differs; the message names the file, both digests and the remedy.
     """
-    stamp_path = cache_root / STAMP_FOLDER / f"{hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()}.json"
+    stamp_path = _stamp_path(path, cache_root)
     before = _identity(path, expected)
     if before is not None and _read_stamp(stamp_path) == before:
         return
@@ -68,21 +108,16 @@ def check_digest(path: Path, expected: str, *, cache_root: Path, remedy: str) ->
         _write_stamp(stamp_path, before)
 
 
+def _stamp_path(path: Path, cache_root: Path) -> Path:
+    return cache_root / STAMP_FOLDER / f"{hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()}.json"
+
+
 def _identity(path: Path, digest: str) -> dict[str, object] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
+    identity = file_identity(path)
+    if identity is None:
         return None
-    return {
-        "path": os.path.realpath(path),
-        "size": status.st_size,
-        "mtime_ns": status.st_mtime_ns,
-        # A change of content always changes this one, even if the modification time is set back afterwards.
-        "ctime_ns": status.st_ctime_ns,
-        "device": status.st_dev,
-        "inode": status.st_ino,
-        "sha256": digest,
-    }
+    names = ("size", "mtime_ns", "ctime_ns", "device", "inode")
+    return {"path": os.path.realpath(path), **dict(zip(names, identity, strict=True)), "sha256": digest}
 
 
 def _read_stamp(path: Path) -> dict[str, object] | None:

@@ -15,7 +15,7 @@ from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.errors import InvalidInputError, TextTooLongError, UnsupportedError
 from lattice_inference.hub import ModelFiles, find_model
-from lattice_inference.model_fingerprint import digest_of_files
+from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.models.bert import build_bert_classifier, find_names
 from lattice_inference.models.bert_config import BertConfig
 from lattice_inference.models.cross_encoder_config import (
@@ -52,6 +52,7 @@ class CrossEncoder(TextModel):
         self,
         *,
         files: ModelFiles,
+        snapshot: ModelSnapshot,
         tokenizer: Tokenizer,
         program: TextProgram,
         config: CrossEncoderConfig,
@@ -60,7 +61,9 @@ class CrossEncoder(TextModel):
         isa: str,
         reload: partial[CrossEncoder],
     ) -> None:
-        super().__init__(files=files, tokenizer=tokenizer, program=program, precision=precision, reload=reload)
+        super().__init__(
+            files=files, snapshot=snapshot, tokenizer=tokenizer, program=program, precision=precision, reload=reload
+        )
         self.label_count = label_count
         self.activation: ScoreActivation = config.activation
         self.max_tokens = config.max_tokens
@@ -133,13 +136,14 @@ class CrossEncoder(TextModel):
 
     def count_tokens(self, pairs: Sequence[tuple[str, str]]) -> npt.NDArray[np.int32]:
         """Return how many tokens each pair has, special tokens included, before truncation."""
-        return self.tokenizer.encode_packed(_checked(pairs), max_tokens=None).token_counts
+        checked, threads = _checked(pairs), self._program.threads
+        return self.tokenizer.encode_packed(checked, max_tokens=None, threads=threads).token_counts
 
     @property
     def fingerprint(self) -> str:
         """What a score depends on, as text; see :attr:`Encoder.fingerprint <lattice_inference.Encoder.fingerprint>`."""
         if self._fingerprint is None:
-            digest = digest_of_files(self.directory)
+            digest = self._snapshot.digest()
             self._fingerprint = f"{digest}:{self.activation}:{self.max_tokens}:{self.precision}:n{NUMERICS_VERSION}"
         return self._fingerprint
 
@@ -182,6 +186,7 @@ def load_cross_encoder(
         raise UnsupportedError(
             f"{files.directory}: cross-encoders in GGUF files are not built: load the model's directory"
         )
+    snapshot = ModelSnapshot.take(files.directory)
     bert = BertConfig.from_directory(files.directory)
     config = read_cross_encoder_config(files.directory, bert)
     tokenizer = load_tokenizer(files.directory)
@@ -198,6 +203,7 @@ def load_cross_encoder(
         program = backend.compile(build_bert_classifier(bert, names=find_names(checkpoint.names())), checkpoint)
     return CrossEncoder(
         files=files,
+        snapshot=snapshot,
         tokenizer=tokenizer,
         program=TextProgram(program, bert, files.directory),
         config=config,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from lattice_inference.checkpoint.gguf import open_gguf
 from lattice_inference.checkpoint.renamed_tensors import RenamedTensors
 from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError
 from lattice_inference.hub import ModelFiles, find_model
-from lattice_inference.model_fingerprint import digest_of_files
+from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.models.bert import TensorNames, build_bert_encoder, find_names
 from lattice_inference.models.bert_config import BertConfig
 from lattice_inference.models.bert_gguf import gguf_names, read_bert_gguf
@@ -32,6 +32,10 @@ from lattice_inference.runtime import NUMERICS_VERSION
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from lattice_inference.vector_cache import VectorCache
+    from lattice_inference.vector_cache.encoder_cache import EncoderCache
 
 __all__ = ["EncodedTexts", "Encoder", "load_encoder"]
 
@@ -93,19 +97,39 @@ class Encoder(TextModel):
         self,
         *,
         files: ModelFiles,
+        snapshot: ModelSnapshot,
         tokenizer: Tokenizer,
         program: TextProgram,
         recipe: _Recipe,
         precision: Precision,
         reload: partial[Encoder],
     ) -> None:
-        super().__init__(files=files, tokenizer=tokenizer, program=program, precision=precision, reload=reload)
+        super().__init__(
+            files=files, snapshot=snapshot, tokenizer=tokenizer, program=program, precision=precision, reload=reload
+        )
         self.dimension = recipe.dimension
         self.max_tokens = recipe.max_tokens
         self.pooling: Literal["cls", "mean", "last"] = recipe.pooling.value
         self.normalize = recipe.normalize
         self.prompts = recipe.prompts
         self._recipe = recipe
+        self._cache: EncoderCache | None = None
+        self._owned_cache: VectorCache | None = None
+
+    def _keep_vectors(self, cache: VectorCache | str | os.PathLike[str] | bool) -> None:
+        """Look vectors up in a cache from now on; one that is opened here is closed with the encoder."""
+        from lattice_inference.vector_cache.encoder_cache import EncoderCache, open_cache
+
+        # The fingerprint now, at the price of reading the files: later they may be others, and nobody could tell.
+        opened = open_cache(cache)
+        self._owned_cache = None if opened is cache else opened
+        self._cache = EncoderCache(opened, self.fingerprint, name=self._name, dimension=self.dimension)
+
+    def close(self) -> None:
+        """Give the weights back. Further use raises InvalidInputError; closing twice is harmless."""
+        super().close()
+        if self._owned_cache is not None:
+            self._owned_cache.close()
 
     def encode(
         self,
@@ -142,11 +166,17 @@ class Encoder(TextModel):
             )
         lengths = packed.cu_seqlens[1:] - packed.cu_seqlens[:-1]
         output = "normalized" if (self.normalize if normalize is None else normalize) else "pooled"
-        return EncodedTexts(self._program.run(packed, output), lengths, packed.truncated)
+        vectors = (
+            self._program.run(packed, output)
+            if self._cache is None
+            else self._cache.run(packed, output, self._program.run)
+        )
+        return EncodedTexts(vectors, lengths, packed.truncated)
 
     def count_tokens(self, texts: Sequence[str], *, prompt: str = "") -> npt.NDArray[np.int32]:
         """Return how many tokens each text has with ``prompt`` before it, special tokens included, before truncation."""
-        return self.tokenizer.encode_packed(self._prepare(texts, prompt), max_tokens=None).token_counts
+        prepared, threads = self._prepare(texts, prompt), self._program.threads
+        return self.tokenizer.encode_packed(prepared, max_tokens=None, threads=threads).token_counts
 
     def _prepare(self, texts: Sequence[str], prompt: str) -> Sequence[str]:
         """Return the texts as the tokenizer gets them."""
@@ -168,10 +198,13 @@ class Encoder(TextModel):
 
         It covers the weights and the tokenizer (SHA-256 of their files), those of modules on top, pooling, token limit,
         precision and ``NUMERICS_VERSION``. Worked out on first use, which reads the files.
+
+        Raises:
+            CheckpointError: a file was changed after the model was loaded, before the first use.
         """
         if self._fingerprint is None:  # threads that come here together read the files each: that is right, only slower
             self._fingerprint = (
-                f"{digest_of_files(self.directory, self._recipe.folders)}:{self.pooling}:{self.max_tokens}"
+                f"{self._snapshot.digest()}:{self.pooling}:{self.max_tokens}"
                 f":{self.precision}:n{NUMERICS_VERSION}" + (":lower" if self._recipe.lower_case else "")
             )
         return self._fingerprint
@@ -191,6 +224,7 @@ def load_encoder(
     max_tokens: int | None = None,
     offline: bool | None = None,
     threads: int | None = None,
+    cache: VectorCache | str | os.PathLike[str] | bool | None = None,
 ) -> Encoder:
     """Load a text encoder.
 
@@ -205,6 +239,8 @@ def load_encoder(
             For a GGUF file, ``pooling`` counts where the file names none, and ``normalize`` is true by default.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
         threads: the most threads a call may use; by default all of the process's pool.
+        cache: keep vectors on disk, and look them up before they are computed: a
+            :class:`~lattice_inference.VectorCache`, a folder, or True for the default folder.
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
@@ -213,6 +249,7 @@ def load_encoder(
     """
     check_precision(precision)
     files = find_model(path_or_name, offline=offline)
+    snapshot = ModelSnapshot.take(files.directory)
     with contextlib.ExitStack() as stack:
         tensors: TensorSource
         if is_gguf(files.directory):
@@ -240,15 +277,20 @@ def load_encoder(
         max_tokens=max_tokens,
         offline=offline,
         threads=threads,
+        cache=cache,
     )
-    return Encoder(
+    encoder = Encoder(
         files=files,
+        snapshot=snapshot,
         tokenizer=tokenizer,
         program=TextProgram(program, config, files.directory),
         recipe=recipe,
         precision=precision,
         reload=reload,
     )
+    if cache is not None and cache is not False:
+        encoder._keep_vectors(cache)
+    return encoder
 
 
 def _recipe(

@@ -18,6 +18,7 @@ __all__ = [
     "TextTooLongError",
     "TokenizerError",
     "UnsupportedError",
+    "VectorCacheError",
 ]
 
 
@@ -63,6 +64,10 @@ class UnsupportedError(LatticeError, ValueError):
 
 class CacheFullError(LatticeError, MemoryError):
     """A cache of keys and values has no pages left for what a call would add; nothing was added."""
+
+
+class VectorCacheError(LatticeError, ValueError):
+    """A file of cached vectors is damaged, malformed or not one of ours."""
 
 
 class NonFiniteError(LatticeError, ArithmeticError):

@@ -1,38 +1,116 @@
-"""The digest of the files that a model's results depend on."""
+"""The digest of the files that a model's results depend on, as they were when the model was loaded."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from lattice_inference.checkpoint.formats import is_gguf
-from lattice_inference.checkpoint.gguf import open_gguf
+from lattice_inference.checkpoint.gguf import gguf_parts
+from lattice_inference.checkpoint.json_file import load_json
+from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, read_shard_index
+from lattice_inference.checksums import FileIdentity, file_identity, remembered_sha256
+from lattice_inference.errors import CheckpointError, LatticeError, ModelNotFoundError
 from lattice_inference.required_files import TOKENIZER_FILES
 
-__all__ = ["digest_of_files"]
+__all__ = ["ModelSnapshot"]
 
-_MODEL_FILES = ("*.safetensors", "config.json", "tokenizer_config.json", *dict.fromkeys(sum(TOKENIZER_FILES, ())))
-_MODULE_FILES = ("*.safetensors", "config.json")
+_OWN_FILES = ("config.json", "modules.json", "tokenizer_config.json", *dict.fromkeys(sum(TOKENIZER_FILES, ())))
 
 
-def digest_of_files(directory: Path, folders: Sequence[str] = ()) -> str:
-    """Return 128 bits, in hex, over the names and contents of a model's weights, configuration and tokenizer.
+@dataclass(frozen=True)
+class ModelSnapshot:
+    """Which files a model's results depend on, and which contents they had at one moment.
 
-    ``folders`` are those of modules with weights of their own. Of a GGUF file, it is the file with its parts. Every file
-    is read once.
+    Take it **before** the model is loaded: then a digest that is worked out later is that of the files that were read, or
+    an error, but never that of files that have replaced them since.
+
+    Attributes:
+        model: its directory, or its GGUF file.
+        files: the files by their names relative to the directory, each with what tells it from a later one.
     """
+
+    model: Path
+    files: tuple[tuple[str, FileIdentity], ...]
+
+    @classmethod
+    def take(cls, model: Path) -> ModelSnapshot:
+        """Look up the weights, configuration and tokenizer of a directory and those of its modules; reads no weights.
+
+        Of a GGUF file, which holds all of these, it is the file with its parts.
+        """
+        found = {}
+        for name in sorted(set(_names(model))):
+            identity = file_identity(_directory(model) / name)
+            if identity is not None:
+                found[name] = identity
+        return cls(model, tuple(found.items()))
+
+    def digest(self) -> str:
+        """Return 128 bits, in hex, over the files' names and contents. Every file is read once.
+
+        The digests of large files are remembered beside the model cache, so that the next process need not read them.
+
+        Raises:
+            CheckpointError: a file was changed or taken away since the snapshot.
+        """
+        digest = hashlib.sha256()
+        for name, _ in self.files:
+            try:
+                content = bytes.fromhex(remembered_sha256(_directory(self.model) / name))
+            except ModelNotFoundError:
+                break  # taken away: the comparison below says so
+            encoded = os.fsencode(name)
+            digest.update(len(encoded).to_bytes(8, "little") + encoded + content)
+        self._check_unchanged()
+        return digest.hexdigest()[:32]
+
+    def _check_unchanged(self) -> None:
+        before, now = dict(self.files), dict(ModelSnapshot.take(self.model).files)
+        for name in sorted(before.keys() | now.keys()):
+            if before.get(name) != now.get(name):
+                raise CheckpointError(
+                    f"{_directory(self.model) / name} was changed after the model was loaded, so nothing can say any more "
+                    "what its vectors come from: load the model again"
+                )
+
+
+def _directory(model: Path) -> Path:
+    return model.parent if is_gguf(model) else model
+
+
+def _names(directory: Path) -> Iterator[str]:
     if is_gguf(directory):
-        with open_gguf(directory) as checkpoint:
-            return _digest([file.path for file in checkpoint.files], directory.parent)
-    names = [*_MODEL_FILES, *(f"{folder}/{name}" for folder in folders for name in _MODULE_FILES)]
-    return _digest(sorted(path for name in names for path in directory.glob(name)), directory)
+        yield from (path.name for path in gguf_parts(directory))
+        return
+    yield from _OWN_FILES
+    yield from _weight_files(directory)
+    for folder in _module_folders(directory):
+        yield f"{folder}/config.json"
+        yield from (f"{folder}/{name}" for name in _weight_files(directory / folder))
 
 
-def _digest(paths: Sequence[Path], root: Path) -> str:
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.relative_to(root).as_posix().encode())
-        with open(path, "rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:32]
+def _weight_files(directory: Path) -> Iterator[str]:
+    """Yield the files that weights are read from: the single one, else the index and its shards."""
+    if (directory / SINGLE_FILE).exists():
+        yield SINGLE_FILE
+    elif (directory / INDEX_FILE).exists():
+        yield INDEX_FILE
+        try:
+            yield from sorted(set(read_shard_index(directory / INDEX_FILE).values()))
+        except LatticeError:  # whoever loads the model says what is wrong
+            return
+
+
+def _module_folders(directory: Path) -> Iterator[str]:
+    try:
+        modules = load_json(directory / "modules.json")
+    except LatticeError:
+        return
+    for module in modules if isinstance(modules, list) else ():
+        folder = module.get("path") if isinstance(module, dict) else None
+        if isinstance(folder, str) and folder and "\0" not in folder:
+            yield folder

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lattice_inference.hub import ModelFiles
+from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.precision import Precision
 from lattice_inference.text_program import TextProgram
 from lattice_inference.tokenizer import Tokenizer
@@ -21,6 +22,7 @@ class TextModel:
         self,
         *,
         files: ModelFiles,
+        snapshot: ModelSnapshot,
         tokenizer: Tokenizer,
         program: TextProgram,
         precision: Precision,
@@ -28,10 +30,12 @@ class TextModel:
     ) -> None:
         self.source = files.source
         self.directory = files.directory
+        self._name = files.repo_id or str(files.directory)
         self.tokenizer = tokenizer
         self.precision: Precision = precision
         self._program = program
         self._reload = reload
+        self._snapshot = snapshot
         self._fingerprint: str | None = None
 
     def close(self) -> None:

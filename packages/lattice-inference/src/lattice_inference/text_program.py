@@ -98,14 +98,9 @@ class TextProgram:
 
     def _batch(self, packed: PackedEncoding, rows: npt.NDArray[np.intp]) -> Batch:
         """The batch of some of the texts; all of them are the packed arrays as they are."""
+        if len(rows) < len(packed.cu_seqlens) - 1:
+            packed = packed.select(rows)
         bounds, token_ids, type_ids = packed.cu_seqlens, packed.token_ids, packed.type_ids
-        if len(rows) < len(bounds) - 1:
-            spans = [slice(bounds[row], bounds[row + 1]) for row in rows]
-            lengths = (bounds[1:] - bounds[:-1])[rows]
-            bounds = np.zeros(len(rows) + 1, np.int32)
-            np.cumsum(lengths, out=bounds[1:])
-            token_ids = np.concatenate([token_ids[span] for span in spans])
-            type_ids = np.concatenate([type_ids[span] for span in spans])
         return Batch(
             token_ids,
             bounds,

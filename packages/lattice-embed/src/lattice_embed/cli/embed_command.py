@@ -34,6 +34,7 @@ def run(options: argparse.Namespace) -> int:
         precision=options.precision,
         threads=options.threads,
         truncate=options.truncate,
+        cache=options.cache_folder or options.cache,
     ) as service:
         result = embed_all(service, texts, Role(options.role), normalize=not options.no_normalize)
     if output is not None:

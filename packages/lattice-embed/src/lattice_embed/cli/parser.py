@@ -19,6 +19,7 @@ examples:
   lattice-embed similarity --model all-minilm-l6-v2 "a cat" "a kitten"
   lattice-embed models
   lattice-embed download multilingual-e5-small
+  lattice-embed cache stats
   lattice-embed doctor
 
 Without --model, the model named by LATTICE_EMBED_MODEL is used, else bge-small-en-v1.5.
@@ -31,6 +32,7 @@ examples:
   lattice-embed embed --model ./my-model --role query --json "what is a cat?"
   lattice-embed embed --model all-minilm-l6-v2 --input corpus.txt --output corpus.npy
   cut -f2 table.tsv | lattice-embed embed --model all-minilm-l6-v2 --output column.npy -
+  lattice-embed embed --model all-minilm-l6-v2 --cache --input corpus.txt --output corpus.npy
 
 --json prints one object:
   {"model": ..., "dim": ..., "embeddings": [{"index", "tokens", "truncated", "embedding"}, ...],
@@ -64,6 +66,23 @@ A model that is already on this machine is checked, not downloaded again. A down
 (HF_HUB_CACHE, HF_HOME); tokens (HF_TOKEN, `hf auth login`), proxies and mirrors (HF_ENDPOINT) are huggingface_hub's.
 """
 
+_CACHE_EXAMPLES = """\
+examples:
+  lattice-embed embed --cache --input corpus.txt --output corpus.npy
+  lattice-embed cache stats
+  lattice-embed cache stats --json | jq .models
+  lattice-embed cache clear --of sentence-transformers/all-MiniLM-L6-v2
+  du -h "$(lattice-embed cache path)"
+  lattice-embed cache inspect embed_qwen3-embedding-0.6b_1024d.bin
+
+path     where the database is
+stats    how many vectors it holds, of which models, and its size
+clear    remove all vectors, or those of one model as stats names it
+inspect  check a cache file (LQECACHE) of the reference implementation, and say what it holds
+
+The folder is --cache-folder, else LATTICE_VECTOR_CACHE, else ~/.lattice/cache.
+"""
+
 _DOCTOR_EXAMPLES = """\
 examples:
   lattice-embed doctor
@@ -94,6 +113,12 @@ def build_parser() -> argparse.ArgumentParser:
     embed.add_argument("--output-dim", type=int, metavar="N", help="shorter vectors, for models trained for that")
     embed.add_argument("--no-normalize", action="store_true", help="do not scale the vectors to length 1")
     embed.add_argument("--output", metavar="FILE.npy", help="write the vectors to a NumPy file, float32 (texts, dim)")
+    embed.add_argument(
+        "--cache",
+        action="store_true",
+        help="keep vectors on disk, and take those that are there (see: lattice-embed cache)",
+    )
+    _add_cache_folder(embed, "the same, in this folder")
     _add_json(embed)
 
     similarity = _add_command(
@@ -118,6 +143,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     download.add_argument("--revision", metavar="REV", help="a branch, tag or commit instead of the one on record")
     _add_json(download)
+
+    cache = _add_command(commands, "cache", "look after the vectors that are kept on disk", _CACHE_EXAMPLES)
+    cache.add_argument("action", choices=("path", "stats", "clear", "inspect"), help="what to do")
+    cache.add_argument("file", nargs="?", metavar="FILE", help="for inspect: the file")
+    cache.add_argument("--of", dest="space", metavar="MODEL", help="for clear: remove this model's vectors only")
+    _add_cache_folder(cache, "the cache in this folder")
+    _add_json(cache)
 
     doctor = _add_command(commands, "doctor", "say what would be used: files, CPU, threads, versions", _DOCTOR_EXAMPLES)
     _add_json(doctor)
@@ -172,6 +204,10 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         default="right",
         help="what happens to a text over the model's token limit: cut its end, or fail (default: right)",
     )
+
+
+def _add_cache_folder(command: argparse.ArgumentParser, what: str) -> None:
+    command.add_argument("--cache-folder", metavar="DIR", help=what)
 
 
 def _add_json(command: argparse.ArgumentParser) -> None:

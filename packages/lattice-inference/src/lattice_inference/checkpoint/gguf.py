@@ -19,7 +19,7 @@ from lattice_inference.checkpoint.gguf_header import MAGIC, GgufHeader, parse_gg
 from lattice_inference.checkpoint.mapped_tensors import MappedTensors, open_mapped
 from lattice_inference.errors import CheckpointError
 
-__all__ = ["MAX_PARTS", "GgufFile", "open_gguf", "open_gguf_file"]
+__all__ = ["MAX_PARTS", "GgufFile", "gguf_parts", "open_gguf", "open_gguf_file"]
 
 #: Most files that a model may be split into.
 MAX_PARTS = 1_000
@@ -96,6 +96,15 @@ def open_gguf(path: str | os.PathLike[str]) -> Checkpoint:
         return Checkpoint(path, tuple(files), files[0].metadata)
 
 
+def gguf_parts(path: Path) -> list[Path]:
+    """Return the files that belong to the model of a GGUF file, as its name tells them: all parts, or the file itself."""
+    match = _PART_NAME.fullmatch(path.name)
+    if match is None or not 0 < int(match["count"]) <= MAX_PARTS:
+        return [path]
+    count = int(match["count"])
+    return [path.with_name(f"{match['stem']}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
+
+
 def _split_field(file: GgufFile, name: str, default: int) -> int:
     value = file.metadata.get(name, default)
     if type(value) is not int or not 0 <= value <= MAX_PARTS:
@@ -110,7 +119,7 @@ def _part_paths(file: GgufFile, count: int) -> list[Path]:
             f"{file.path}: is one of {count} parts, which are found by their names, NAME-00001-of-{count:05}.gguf and so "
             "on: give it back its name"
         )
-    return [file.path.with_name(f"{match['stem']}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
+    return gguf_parts(file.path)
 
 
 def _check_parts(files: list[GgufFile]) -> None:

@@ -6,6 +6,7 @@ import argparse
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 
 from lattice_inference.errors import InvalidInputError, LatticeError
@@ -24,8 +25,15 @@ def run_command(program: str, parser: argparse.ArgumentParser, arguments: Sequen
     options = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # texts may hold what the terminal's encoding does not
+
+    def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+        """Say what a user should know without the line of our source that said it."""
+        print(f"{program}: warning: {message}", file=sys.stderr)
+
     try:
-        status: int = options.run(options)
+        with warnings.catch_warnings():
+            warnings.showwarning = show_warning
+            status: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
         _give_up_output()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -96,3 +97,21 @@ class PackedEncoding:
     type_ids: Int32Array
     token_counts: Int32Array
     truncated: npt.NDArray[np.bool_]
+
+    def select(self, rows: Sequence[int] | npt.NDArray[np.intp]) -> PackedEncoding:
+        """Return the encoding of some of the texts, in the order of ``rows``."""
+        bounds = self.cu_seqlens
+        spans = [slice(bounds[row], bounds[row + 1]) for row in rows]
+        index = np.asarray(rows, np.intp)
+        new_bounds = np.zeros(len(index) + 1, np.int32)
+        np.cumsum((bounds[1:] - bounds[:-1])[index], out=new_bounds[1:])
+        ids = [self.token_ids[span] for span in spans]
+        types = [self.type_ids[span] for span in spans]
+        empty = np.zeros(0, np.int32)
+        return PackedEncoding(
+            np.concatenate(ids) if ids else empty,
+            new_bounds,
+            np.concatenate(types) if types else empty,
+            self.token_counts[index],
+            self.truncated[index],
+        )

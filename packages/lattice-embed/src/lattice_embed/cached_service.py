@@ -1,0 +1,339 @@
+"""A service that remembers: texts that were embedded before cost a look-up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import blake3
+import numpy as np
+import numpy.typing as npt
+
+from lattice_embed.catalogue import Role
+from lattice_embed.embedding_cache import CachedEmbedding, CachedOrigin, CacheStats, EmbeddingCache
+from lattice_embed.errors import (
+    InvalidInputError,
+    InvalidTextError,
+    LatticeEmbedError,
+    NonFiniteVectorError,
+    UnsupportedModelError,
+)
+from lattice_embed.model_config import ModelConfig
+from lattice_embed.provenance import VectorProvenance, length_prefixed
+from lattice_embed.result import EmbeddingResult, Float32Array
+from lattice_embed.service import EmbeddingService, ModelName
+from lattice_embed.single_flight import SingleFlight
+from lattice_embed.validation import check_role, check_text, check_texts
+
+__all__ = ["CachedEmbeddingService"]
+
+_KEY_DOMAIN = b"lattice-embed text cache 1"  # no other digest of the house begins so: keys of the two layers stay apart
+
+
+class _Space:
+    """What the texts of a call are embedded as: all of a key but the text.
+
+    Two calls have equal keys for a text only if every field agrees that its vector depends on: the model, its weights'
+    revision, pooling, dimension, precision, numerics version, role, prompt, and whether it is normalised.
+    """
+
+    __slots__ = ("_prefix", "provenance", "role")
+
+    def __init__(
+        self, config: ModelConfig, provenance: VectorProvenance | None, role: Role, normalize: bool, owner: bytes
+    ) -> None:
+        self.role = role
+        self.provenance = provenance
+        # Of a service that cannot say which weights it has, nobody else's vectors are taken.
+        revision = owner if provenance is None else provenance.fingerprint
+        key = config.to_embedding_key().canonical_bytes
+        self._prefix = blake3.blake3(length_prefixed(_KEY_DOMAIN, key, revision, role.value, str(normalize)))
+
+    def key(self, text: str) -> bytes:
+        """Return the digest of the space and the text, preceded by its length."""
+        encoded = text.encode()
+        hasher = self._prefix.copy()
+        hasher.update(len(encoded).to_bytes(8, "little") + encoded)
+        return hasher.digest()
+
+
+class CachedEmbeddingService(EmbeddingService):
+    """Keeps the vectors of another service in memory and hands out copies of them.
+
+    A text that stands twice in a call is embedded once, and so is one that several threads or tasks ask for at the same
+    time; where the call that works on it fails, the others try for themselves. A changed model, weights, dimension, role,
+    precision or normalisation has other keys, so that no stale vector is returned. Texts that the inner service cut at its
+    token limit are kept for this service only. Any number of threads may use one; pickling keeps the inner service and
+    the limits, not the vectors.
+
+    Args:
+        inner: the service that embeds what is not known.
+        capacity: most vectors to keep; 4,000 if no limit is given, 0 to keep none and pass every call on.
+        max_bytes: most bytes to keep instead.
+        cache: a cache that is shared with other services, instead of one of its own.
+
+    Raises:
+        InvalidInputError: ``inner`` is no service, or the limits make no sense.
+    """
+
+    def __init__(
+        self,
+        inner: EmbeddingService,
+        *,
+        capacity: int | None = None,
+        max_bytes: int | None = None,
+        cache: EmbeddingCache | None = None,
+    ) -> None:
+        if not isinstance(inner, EmbeddingService):
+            raise InvalidInputError(f"inner is a {type(inner).__name__}; pass an EmbeddingService")
+        if cache is not None and not (capacity is None and max_bytes is None):
+            raise InvalidInputError("pass limits or a cache, which has limits of its own, not both")
+        self._inner = inner
+        self._cache = EmbeddingCache(capacity, max_bytes=max_bytes) if cache is None else cache
+        self._owner = os.urandom(16)
+        self._spaces: dict[tuple[str, str, bool], _Space] = {}
+        self._flights: SingleFlight[CachedEmbedding] = SingleFlight()
+
+    # What the service is
+
+    @property
+    def inner(self) -> EmbeddingService:
+        """The service that embeds what is not known."""
+        return self._inner
+
+    @property
+    def cache(self) -> EmbeddingCache:
+        """Where the vectors are kept."""
+        return self._cache
+
+    @property
+    def name(self) -> str:
+        """``"cached:"`` and the inner service's name."""
+        return f"cached:{self._inner.name}"
+
+    @property
+    def max_batch_size(self) -> int:
+        """That of the inner service."""
+        return self._inner.max_batch_size
+
+    @property
+    def max_text_chars(self) -> int:
+        """That of the inner service."""
+        return self._inner.max_text_chars
+
+    def model_config(self, model: ModelName | None = None) -> ModelConfig:
+        """Return what the inner service returns."""
+        return self._inner.model_config(model)
+
+    def supports_model(self, model: ModelName) -> bool:
+        """Return what the inner service returns."""
+        return self._inner.supports_model(model)
+
+    def provenance(
+        self, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True
+    ) -> VectorProvenance | None:
+        """Return what the inner service returns."""
+        return self._inner.provenance(model, role=role, normalize=normalize)
+
+    def stats(self) -> CacheStats:
+        """Return the hits, misses and sizes of the cache."""
+        return self._cache.stats()
+
+    def close(self) -> None:
+        """Close the inner service, where it can be closed. A closed service gives no vector, known or not."""
+        close = getattr(self._inner, "close", None)
+        if close is not None:
+            close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remake, (type(self), self._inner, self._cache)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._inner!r}, {self._cache!r})"
+
+    # Embedding
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        model: ModelName | None = None,
+        *,
+        role: Role = Role.GENERIC,
+        normalize: bool = True,
+    ) -> EmbeddingResult:
+        """Embed the texts of one call: those that are known are copied, the others go to the inner service.
+
+        The result is the one that the inner service would give, and belongs to the caller.
+
+        Raises:
+            LatticeEmbedError: the inner service returned another number of vectors than there were texts.
+            NonFiniteVectorError: it returned NaN or infinity, which is never kept.
+            InvalidInputError, WrongModelError: as the inner service raises them.
+        """
+        if not self._cache.enabled:
+            return self._embed_inner(texts, model, role, normalize)
+        checked = check_texts(texts, max_texts=self._inner.max_batch_size, max_chars=self._inner.max_text_chars)
+        space = self._space(model, check_role(role), normalize)
+        keys = list(map(space.key, checked))
+        entries = self._fetch(checked, keys, space, model, normalize)
+        found = [entries[key] for key in keys]
+        origin = found[0].origin
+        data = bytearray().join([entry.data for entry in found])
+        return EmbeddingResult(
+            np.frombuffer(data, np.float32).reshape(len(found), -1),
+            token_counts=[entry.token_count for entry in found],
+            truncated=[entry.truncated for entry in found],
+            fingerprint=origin.fingerprint,
+            provenance=origin.provenance,
+            model=origin.model,
+            role=space.role,
+            prompt=origin.prompt,
+        )
+
+    def embed_one(
+        self, text: str, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True
+    ) -> Float32Array:
+        """Embed one text into a float32 vector of shape (dim,), a copy."""
+        if not self._cache.enabled or not isinstance(text, str):
+            return super().embed_one(text, model, role=role, normalize=normalize)
+        check_text(text, 0, max_chars=self._inner.max_text_chars)
+        space = self._space(model, check_role(role), normalize)
+        key = space.key(text)
+        entry = self._cache.get(key)
+        if entry is None or not self._is_ours(entry):
+            entry = self._work_out([text], [key], [key], {}, space, model, normalize)[key]
+        return np.frombuffer(bytearray(entry.data), np.float32)
+
+    def count_tokens(self, texts: Sequence[str], *, role: Role = Role.GENERIC) -> npt.NDArray[np.int32]:
+        """Count tokens as the inner service does.
+
+        Raises:
+            UnsupportedModelError: the inner service cannot count.
+        """
+        count = getattr(self._inner, "count_tokens", None)
+        if count is None:
+            raise UnsupportedModelError(f"{self._inner.name} has no count_tokens()")
+        counts: npt.NDArray[np.int32] = count(texts, role=role)
+        return counts
+
+    def _space(self, model: ModelName | None, role: Role, normalize: bool) -> _Space:
+        """Return the space of a call. The inner service is asked each time: it alone knows when its weights change."""
+        provenance = self._inner.provenance(model, role=role, normalize=normalize)
+        if provenance is None:
+            return _Space(self._inner.model_config(model), None, role, normalize, self._owner)
+        known = self._spaces.get((provenance.fingerprint, role.value, normalize))
+        if known is None:
+            known = _Space(self._inner.model_config(model), provenance, role, normalize, self._owner)
+            self._spaces[provenance.fingerprint, role.value, normalize] = known
+        return known
+
+    def _fetch(
+        self, texts: Sequence[str], keys: Sequence[bytes], space: _Space, model: ModelName | None, normalize: bool
+    ) -> dict[bytes, CachedEmbedding]:
+        """Return the entry of every key: from the cache, from another call that works on it, or computed here."""
+        wanted = list(dict.fromkeys(keys))
+        looked_up = zip(wanted, self._cache.get_many(wanted), strict=True)
+        entries = {key: entry for key, entry in looked_up if entry is not None and self._is_ours(entry)}
+        if len(entries) == len(wanted):
+            return entries
+        wanted = [key for key in wanted if key not in entries]
+        return self._work_out(texts, keys, wanted, entries, space, model, normalize)
+
+    def _work_out(
+        self,
+        texts: Sequence[str],
+        keys: Sequence[bytes],
+        wanted: list[bytes],
+        entries: dict[bytes, CachedEmbedding],
+        space: _Space,
+        model: ModelName | None,
+        normalize: bool,
+    ) -> dict[bytes, CachedEmbedding]:
+        """Add the entries of the ``wanted`` keys to ``entries``; nobody computes what another call is working on."""
+        places: dict[bytes, int] = {}
+        for place, key in enumerate(keys):
+            places.setdefault(key, place)
+        while wanted:
+            flight, mine, theirs = self._flights.claim(wanted)
+            results: dict[bytes, CachedEmbedding] = {}
+            try:
+                for key in mine:  # another call may have finished between the look-up and the claim
+                    entry = self._cache.peek(key)
+                    if entry is not None and self._is_ours(entry):
+                        results[key] = entry
+                missing = [key for key in mine if key not in results]
+                if missing:
+                    results |= self._compute([places[key] for key in missing], missing, texts, space, model, normalize)
+            finally:
+                self._flights.finish(flight, mine, results)
+            entries |= results
+            for key, other in theirs.items():
+                entry = other.wait(key)
+                if entry is not None:
+                    entries[key] = entry
+            wanted = [key for key in wanted if key not in entries]  # their leaders failed: now it is our turn
+        return entries
+
+    def _compute(
+        self,
+        places: list[int],
+        keys: list[bytes],
+        texts: Sequence[str],
+        space: _Space,
+        model: ModelName | None,
+        normalize: bool,
+    ) -> dict[bytes, CachedEmbedding]:
+        """Have the inner service embed the texts at some places, and keep what it gives."""
+        try:
+            result = self._embed_inner([texts[place] for place in places], model, space.role, normalize)
+        except (InvalidTextError, NonFiniteVectorError) as error:
+            _raise_shifted(error, places)
+        finite = np.isfinite(result.vectors).all(axis=1)
+        if not finite.all():
+            raise NonFiniteVectorError(index=places[int(np.argmin(finite))], model=result.model or self._inner.name)
+        provenance = space.provenance
+        fingerprint = result.fingerprint if provenance is None else provenance.fingerprint
+        origin = CachedOrigin(result.model, result.prompt, fingerprint, provenance or result.provenance)
+        counts, truncated = result.token_counts.tolist(), result.truncated.tolist()
+        entries = {}
+        for key, vector, count, cut in zip(keys, result.vectors, counts, truncated, strict=True):
+            entries[key] = CachedEmbedding(
+                vector.tobytes(), token_count=count, truncated=cut, origin=origin, owner=self._owner
+            )
+        self._cache.put_many(entries.items())
+        return entries
+
+    def _embed_inner(
+        self, texts: Sequence[str], model: ModelName | None, role: Role, normalize: bool
+    ) -> EmbeddingResult:
+        result = self._inner.embed(texts, model, role=role, normalize=normalize)
+        if len(result) != len(texts):
+            raise LatticeEmbedError(f"{self._inner.name}.embed() returned {len(result)} vectors for {len(texts)} texts")
+        return result
+
+    def _is_ours(self, entry: CachedEmbedding) -> bool:
+        """Whether an entry may be used: a service that refuses long texts must not be given another's cut one."""
+        return not entry.truncated or entry.owner == self._owner
+
+
+def _raise_shifted(error: InvalidTextError | NonFiniteVectorError, places: Sequence[int]) -> NoReturn:
+    """Raise an error of the inner service with the index that the text has in the whole call."""
+    index = error.index
+    moved = error.shifted(places[index] - index) if 0 <= index < len(places) else error
+    raise moved from (error.__cause__ if moved is not error else None)
+
+
+def _remake(
+    kind: type[CachedEmbeddingService], inner: EmbeddingService, cache: EmbeddingCache
+) -> CachedEmbeddingService:
+    return kind(inner, cache=cache)

@@ -1,0 +1,20 @@
+"""Vectors on disk, kept from one process to the next: a database keyed by what the model really read, its tokens."""
+
+from lattice_inference.vector_cache.database import (
+    DEFAULT_MAX_BYTES,
+    VectorCache,
+    VectorCacheStats,
+    VectorCacheWarning,
+    default_cache_folder,
+)
+from lattice_inference.vector_cache.lqecache import LqeCacheFile, read_lqecache
+
+__all__ = [
+    "DEFAULT_MAX_BYTES",
+    "LqeCacheFile",
+    "VectorCache",
+    "VectorCacheStats",
+    "VectorCacheWarning",
+    "default_cache_folder",
+    "read_lqecache",
+]

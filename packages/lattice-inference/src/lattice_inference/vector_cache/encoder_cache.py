@@ -1,0 +1,97 @@
+"""Puts the cache on disk between a tokenizer and a model's program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.errors import InvalidInputError, NonFiniteError
+from lattice_inference.tokenizer import PackedEncoding
+from lattice_inference.vector_cache.database import VectorCache
+from lattice_inference.vector_cache.keys import TokenKeys
+
+__all__ = ["EncoderCache", "open_cache"]
+
+Float32Array = npt.NDArray[np.float32]
+
+
+def open_cache(cache: VectorCache | str | os.PathLike[str] | bool) -> VectorCache:
+    """Return the cache that an argument names: itself, that of a folder, or with ``True`` that of the default folder.
+
+    Raises:
+        InvalidInputError: it is none of these.
+    """
+    if isinstance(cache, VectorCache):
+        return cache
+    if cache is True:
+        return VectorCache()
+    if isinstance(cache, (str, os.PathLike)) and os.fspath(cache):
+        return VectorCache(cache)
+    raise InvalidInputError(f"cache is {cache!r}; pass a VectorCache, a folder, or True for the default folder")
+
+
+class EncoderCache:
+    """Looks the vectors of one encoder up before they are computed, and keeps those that were.
+
+    Thread-safe as its parts are.
+
+    Args:
+        cache: where the vectors are.
+        fingerprint: what they depend on besides the tokens.
+        name: what the vectors are filed under, for people.
+        dimension: length of a vector.
+    """
+
+    def __init__(self, cache: VectorCache, fingerprint: str, *, name: str, dimension: int) -> None:
+        self._cache = cache
+        self._fingerprint = fingerprint
+        self._name = name
+        self._dimension = dimension
+        self._keys: dict[str, TokenKeys] = {}
+
+    def run(
+        self, packed: PackedEncoding, output: str, compute: Callable[[PackedEncoding, str], Float32Array]
+    ) -> Float32Array:
+        """Return what ``compute`` gives for the texts, asking it only for those that are not in the cache.
+
+        Texts with the same tokens are computed once.
+
+        Raises:
+            NonFiniteError: as ``compute`` raises it, with the rows of this call. No such vector is kept.
+        """
+        make_keys = self._keys.get(output)
+        if make_keys is None:
+            make_keys = self._keys[output] = TokenKeys(self._fingerprint, output, self._dimension)
+        keys = make_keys(packed)
+        size = 4 * self._dimension
+        if len(keys) == 1:
+            (vector,) = self._cache.get_many(keys)
+            if vector is not None and len(vector) == size:
+                return np.frombuffer(bytearray(vector), np.float32).reshape(1, -1)
+            made = compute(packed, output)
+            self._cache.put_many([(keys[0], made.tobytes())], space=self._name)
+            return made
+        wanted = list(dict.fromkeys(keys))
+        looked_up = zip(wanted, self._cache.get_many(wanted), strict=True)
+        found = {key: vector for key, vector in looked_up if vector is not None and len(vector) == size}
+        if len(found) < len(wanted):
+            places: dict[bytes, int] = {}
+            for place, key in enumerate(keys):
+                if key not in found:
+                    places.setdefault(key, place)
+            rows = list(places.values())
+            try:
+                computed = compute(packed if len(rows) == len(keys) else packed.select(rows), output)
+            except NonFiniteError as error:
+                bad = tuple(rows[row] for row in error.rows)
+                raise NonFiniteError(str(error).replace(f"text {error.rows[0]} ", f"text {bad[0]} ", 1), bad) from error
+            entries = [(key, vector.tobytes()) for key, vector in zip(places, computed, strict=True)]
+            self._cache.put_many(entries, space=self._name)
+            if len(entries) == len(keys):
+                return computed
+            found.update(entries)
+        data = bytearray().join([found[key] for key in keys])
+        return np.frombuffer(data, np.float32).reshape(len(keys), self._dimension)

@@ -1,0 +1,90 @@
+"""The tables of the cache's database, and how its file is shared between processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from lattice_inference.errors import VectorCacheError
+
+__all__ = ["SCHEMA", "bytes_in_use", "folder_lock", "is_ours", "transaction"]
+
+LOCK_NAME = "vectors.lock"
+
+APPLICATION_ID = 0x4C564543  # "LVEC", in the file's header: tells our databases from anybody else's
+SCHEMA_VERSION = 1
+
+SCHEMA = (
+    """CREATE TABLE vectors (
+        row INTEGER PRIMARY KEY,  -- rises with every use: the lowest is the least recently used
+        key BLOB NOT NULL UNIQUE,
+        space INTEGER NOT NULL,
+        checksum INTEGER NOT NULL,  -- CRC-32 over key and vector: SQLite itself does not notice a flipped bit
+        vector BLOB NOT NULL
+    )""",
+    "CREATE TABLE spaces (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+
+
+def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether the database has our tables; False for an empty one.
+
+    Raises:
+        VectorCacheError: it is somebody else's, or of a newer version.
+    """
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application == 0 and version == 0 and tables == 0:
+        return False
+    if application != APPLICATION_ID:
+        raise VectorCacheError(f"{path} is a database of another program: name another folder for the cache")
+    if version != SCHEMA_VERSION:
+        raise VectorCacheError(
+            f"{path} has version {version} of the cache's format, and this release knows {SCHEMA_VERSION}: "
+            "name another folder, or remove the file"
+        )
+    return True
+
+
+def bytes_in_use(connection: sqlite3.Connection) -> int:
+    """Return the size of the pages that hold something."""
+    pages, free, size = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - free) * size)
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Begin to write, and commit, or roll back on an error."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Keep other processes from opening or replacing the database meanwhile, where the folder can be written."""
+    try:
+        import fcntl
+
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,96 @@
+"""The leaf packages stay leaves: what they require, and that they work where nothing else is installed.
+
+The hub's client drags in compiled helpers of more megabytes than all of ours; it comes with lattice-embed only.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from .conftest import ROOT
+
+LEAVES = ["lattice-inference", "lattice-fann", "lattice-transport"]
+SIBLINGS = {"lattice_inference", "lattice_embed", "lattice_fann", "lattice_transport", "lattice_tune"}
+
+# Imports every module of a package where nothing but the standard library, NumPy and the package itself exists, then runs
+# some code. An import of anything else fails as it would in such an environment.
+_ALONE = """
+import importlib, importlib.abc, pkgutil, sys
+import numpy
+package, code = sys.argv[1:]
+allowed = {*sys.stdlib_module_names, "numpy", package}
+for name in list(sys.modules):
+    if name.partition(".")[0] not in allowed | {"__main__", "__mp_main__"} and not name.startswith("_"):
+        del sys.modules[name]
+class NothingElse(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] not in allowed:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, NothingElse())
+whole = importlib.import_module(package)
+for module in pkgutil.walk_packages(whole.__path__, f"{package}."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+exec(code)
+"""
+
+WORK = {
+    "lattice-inference": (
+        "from lattice_inference import VectorCache, load_encoder\n"
+        "import tempfile\n"
+        "folder = 'packages/lattice-inference/tests/data/tiny_bert'\n"
+        "with tempfile.TemporaryDirectory() as cache, load_encoder(folder, cache=cache) as encoder:\n"
+        "    print(encoder.encode(['the cat', 'the cat']).vectors.shape)\n"
+    ),
+    "lattice-fann": (
+        "from lattice_fann import Activation, NetworkBuilder\n"
+        "network = NetworkBuilder().input(3).output(2, Activation.SOFTMAX).build(seed=0)\n"
+        "print(network.forward(numpy.ones(3, 'f')).shape)\n"
+    ),
+    "lattice-transport": (
+        "from lattice_transport import solve\n"
+        "half = numpy.full(2, 0.5)\n"
+        "print(solve(half, half, numpy.ones((2, 2))).plan().shape)\n"
+    ),
+}
+
+
+def declared(package: str) -> dict[str, object]:
+    project = tomllib.loads((ROOT / "packages" / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert isinstance(project, dict)
+    return project
+
+
+def names(requirements: object) -> set[str]:
+    assert isinstance(requirements, list)
+    return {re.split(r"[<>=!~;\s]", line, maxsplit=1)[0] for line in requirements}
+
+
+@pytest.mark.parametrize("package", LEAVES)
+def test_a_leaf_requires_numpy_and_nothing_else(package: str) -> None:
+    project = declared(package)
+    assert names(project["dependencies"]) == {"numpy"}
+
+
+def test_the_hub_client_comes_with_lattice_embed_only() -> None:
+    for package in LEAVES:
+        extras = declared(package).get("optional-dependencies", {})
+        assert isinstance(extras, dict)
+        with_hub = {
+            name for name, lines in extras.items() if any("huggingface" in line or "hf" in line for line in lines)
+        }
+        assert with_hub == ({"hub"} if package == "lattice-inference" else set())
+    assert "lattice-inference[hub]" in names(declared("lattice-embed")["dependencies"])
+
+
+@pytest.mark.parametrize("package", LEAVES)
+def test_a_leaf_imports_and_works_alone(package: str) -> None:
+    command = [sys.executable, "-W", "error", "-c", _ALONE, package.replace("-", "_"), WORK[package]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"\(\d+(, ?\d*)*\)\n", done.stdout)
