@@ -1,0 +1,1 @@
+"""Moving a corpus from one model to another."""
