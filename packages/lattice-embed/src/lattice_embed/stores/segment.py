@@ -105,7 +105,7 @@ class Segment:
         self.record = record
         self._vectors_path = folder / f"{record.name}.npy"
         self._lines_path = folder / f"{record.name}.jsonl"
-        self._lines = open(self._lines_path, "rb")  # noqa: SIM115: open as long as the segment, even when unlinked
+        self._lines = open(self._lines_path, "rb")  # noqa: SIM115 - open as long as the segment is
         try:
             self.vectors = self._map_vectors(dimensions)
             self.entries = list(self._read_entries())
