@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lattice_embed.errors import StoreError
 
-__all__ = ["Claimant", "claim_is_alive"]
+__all__ = ["Claimant", "claim_is_alive", "remove_dead_claimants"]
 
 _live: weakref.WeakSet[Claimant] = weakref.WeakSet()
 
@@ -26,15 +26,19 @@ class Claimant:
     """
 
     def __init__(self, journal: Path) -> None:
-        self._name = secrets.token_hex(8)
-        self._path = _lock_path(journal, self._name)
         self._numbers = itertools.count()
-        try:
-            self._handle: int | None = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise StoreError(f"{self._path} cannot be made: {error}") from error
-        if not _try_lock(self._handle):
-            raise StoreError(f"{self._path} is locked already")  # nobody else knows the name
+        self._handle: int | None = None
+        while self._handle is None:
+            self._name = secrets.token_hex(8)
+            self._path = _lock_path(journal, self._name)
+            try:
+                handle = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o666)
+            except OSError as error:
+                raise StoreError(f"{self._path} cannot be made: {error}") from error
+            if _try_lock(handle) and os.fstat(handle).st_nlink:
+                self._handle = handle
+            else:
+                os.close(handle)  # somebody took the file for a dead one's before it was locked: take another name
         _live.add(self)
 
     @property
@@ -61,7 +65,17 @@ class Claimant:
 
 def claim_is_alive(journal: Path, claim: str) -> bool:
     """Return whether the process that made ``claim`` is still there."""
-    path = _lock_path(journal, claim.partition("/")[0])
+    return _is_alive(_lock_path(journal, claim.partition("/")[0]))
+
+
+def remove_dead_claimants(journal: Path) -> None:
+    """Remove the files that killed processes left behind."""
+    for entry in os.scandir(journal.parent):
+        if entry.name.startswith(_lock_path(journal, "").name):
+            _is_alive(Path(entry.path))
+
+
+def _is_alive(path: Path) -> bool:
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -13,7 +13,7 @@ from typing import Self
 
 from lattice_embed.errors import InvalidInputError, InvalidTransitionError, SpaceMismatchError
 from lattice_embed.migration.backfill_worker import WORKING_STATES, BackfillWorker
-from lattice_embed.migration.claims import Claimant
+from lattice_embed.migration.claims import Claimant, remove_dead_claimants
 from lattice_embed.migration.controller import MigrationController
 from lattice_embed.migration.document_writer import DocumentWriter
 from lattice_embed.migration.journal import Journal
@@ -171,6 +171,7 @@ class BackfillCoordinator(MigrationController):
 
     def _run(self, max_batches: int | None, on_progress: Callable[[BackfillProgress], None] | None) -> None:
         record = self._journal.record()
+        remove_dead_claimants(self._journal.path)
         with self._journal.transaction():
             self._journal.start_clock(self._clock())
         if self._may_survey() and not record.surveyed:

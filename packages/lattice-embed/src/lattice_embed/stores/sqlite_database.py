@@ -17,6 +17,9 @@ from lattice_embed.stores.durable_files import sync_folder
 
 __all__ = ["SqliteDatabase"]
 
+SYNCHRONOUS = "FULL"
+"""Every commit is on the disk when it returns: a power cut in one of several files must not reorder them."""
+
 BUSY_SECONDS = 60.0
 """How long a statement waits for another process's transaction."""
 
@@ -181,7 +184,7 @@ class SqliteDatabase:
             )
             try:
                 connection.text_factory = decode_text
-                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
             except BaseException:
                 connection.close()
                 raise
