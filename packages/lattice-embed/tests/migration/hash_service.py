@@ -24,7 +24,9 @@ def vector_of(name: str, text: str) -> npt.NDArray[np.float32]:
 
 
 class HashService(EmbeddingService):
-    """Embeds with no model. Texts with ``poison`` in them are refused; ``before`` is called before each call's work.
+    """Embeds with no model. Texts with the word ``poison`` or ``poison-NAME`` are refused.
+
+    ``before`` is called before the work of each call; ``log`` gets what was embedded.
 
     Attributes:
         seen: every text that was embedded, in order.
@@ -46,7 +48,7 @@ class HashService(EmbeddingService):
         if self._before is not None:
             self._before()
         for index, text in enumerate(texts):
-            if "poison" in text:
+            if {"poison", f"poison-{self._name}"} & set(text.split()):
                 raise InvalidTextError(index=index, reason="holds poison")
         new = [text for text in texts if text != PROBE]
         self.seen += new
