@@ -155,10 +155,11 @@ class BackfillCoordinator(MigrationController):
         """
         if max_batches is not None and max_batches < 0:
             raise InvalidInputError(f"max_batches is {max_batches}; it must be 0 or more")
-        record = self._journal.record()
-        if record.state is MigrationState.PLANNED:
-            self.start()
-        elif record.state not in WORKING_STATES:
+        with self._journal.transaction():  # of two processes one starts
+            record = self._journal.record()
+            if record.state is MigrationState.PLANNED:
+                self.start()
+        if record.state is not MigrationState.PLANNED and record.state not in WORKING_STATES:
             remedy = "resume it" if record.state in (MigrationState.PAUSED, MigrationState.FAILED) else ""
             raise InvalidTransitionError(state=record.state.value, action="run the backfill", remedy=remedy)
         try:

@@ -22,7 +22,7 @@ class Participants:
         self._stores = stores
         self._services = services
         self._embedders: dict[Side, DocumentEmbedder] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def store(self, side: Side) -> VectorStore:
         """Return a side's store."""
