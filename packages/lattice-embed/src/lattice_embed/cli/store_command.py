@@ -132,6 +132,8 @@ def _for_people(value: object) -> object:
 
 
 def _query(store: VectorStore, options: argparse.Namespace) -> int:
+    if not store.space.holds_vectors:
+        raise InvalidInputError(f"{options.store} holds texts only: `lattice-embed backfill` embeds them")
     with open_service(options, store.space.location, options.truncate) as service:
         vector = DocumentEmbedder(service, store.space).embed_query(options.text)
     matches = store.query(vector, options.top, fingerprint=store.space.fingerprint)
