@@ -24,6 +24,9 @@ from lattice_embed.stores import (
 __all__ = ["open_service", "run"]
 
 BATCH = 256
+MOST_CHARACTERS = 1 << 24
+"""Characters of a document; a service's own limit is for requests, and would refuse what the model's limit only cuts."""
+
 SHOWN_TEXT = 72
 
 
@@ -45,6 +48,7 @@ def open_service(options: argparse.Namespace, location: str | None, truncate: st
         precision=options.precision,
         threads=options.threads,
         truncate="error" if truncate == "error" else "right",
+        max_text_chars=MOST_CHARACTERS,
     )
 
 
