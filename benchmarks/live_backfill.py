@@ -43,6 +43,9 @@ examples:
 """
 LOWEST_TOKENS, MOST_TOKENS = 6, 16
 SAMPLE = 200
+ANSWERS = 20
+"""Questions that are asked after completion."""
+
 NEW_MODEL = "all-minilm-l6-v2"
 
 
@@ -94,6 +97,12 @@ class Users:
         self._stop.set()
         for thread in self._threads:
             thread.join()
+
+    def wait_for_answers(self, state: MigrationState) -> None:
+        """Wait until some questions were answered in ``state``."""
+        while sum(number for what, number in self.evidence.queries.items() if what.startswith(state.value)) < ANSWERS:
+            assert not self.evidence.errors
+            time.sleep(self._pause)
 
     def _guard(self, work: Any) -> None:
         try:
@@ -180,7 +189,7 @@ def migrate_live(
         stores: dict[Side, VectorStore] = {Side.SOURCE: source, Side.TARGET: target}
         with Users(coordinator, stores, services, corpus, pause) as users:
             progress = coordinator.run()
-            time.sleep(40 * pause)  # questions after completion, too
+            users.wait_for_answers(progress.state)
         evidence = users.evidence
         assert not evidence.errors, evidence.errors
         assert progress.state is MigrationState.COMPLETED

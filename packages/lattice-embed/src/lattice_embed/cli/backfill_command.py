@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -93,7 +92,7 @@ def _create(options: argparse.Namespace, journal: Path, stack: ExitStack) -> Bac
         rollback_window_secs=options.rollback_window,
     )
     path = _target_path(options)
-    target = stack.enter_context(_closing(open_store(path) if path.exists() else create_store(path, space)))
+    target = stack.enter_context(open_store(path) if path.exists() else create_store(path, space))
     if target.space != space:
         raise InvalidInputError(
             f"{path} holds vectors of {target.space.model or 'no model'} made in another way than asked for: name "
@@ -119,8 +118,8 @@ def _open(options: argparse.Namespace, journal: Path, stack: ExitStack) -> Backf
     return stack.enter_context(
         BackfillCoordinator(
             journal,
-            source=stack.enter_context(_closing(open_store(plan.source_path))),
-            target=stack.enter_context(_closing(open_store(plan.target_path))),
+            source=stack.enter_context(open_store(plan.source_path)),
+            target=stack.enter_context(open_store(plan.target_path)),
             target_service=stack.enter_context(open_service(options, plan.target.location, _truncate(options))),
         )
     )
@@ -201,18 +200,10 @@ def _print(
         print(f"{progress.errors} errors, the last: {progress.last_error}")
 
 
-@contextmanager
-def _closing(store: VectorStore) -> Iterator[VectorStore]:
-    try:
-        yield store
-    finally:
-        store.close()
-
-
 def _open_source(options: argparse.Namespace, stack: ExitStack) -> VectorStore:
     if options.from_store is None:
         raise InvalidInputError("--from-store is missing: name the store whose documents are to be embedded")
-    return stack.enter_context(_closing(open_store(options.from_store)))
+    return stack.enter_context(open_store(options.from_store))
 
 
 def _chunking(options: argparse.Namespace) -> Chunking | None:

@@ -20,11 +20,11 @@ EXAMPLES = """\
 examples:
   lattice-embed store import corpus.db --input corpus.txt
   lattice-embed backfill --from-store corpus.db --model all-minilm-l6-v2 --dry-run
-  lattice-embed backfill --from-store corpus.db --model all-minilm-l6-v2 --to-store minilm.db
-  lattice-embed backfill status --to-store minilm.db
-  lattice-embed store query minilm.db "how do I reset my password?"
-  lattice-embed backfill pause --to-store minilm.db --reason "the machine is needed"
-  lattice-embed backfill resume --to-store minilm.db
+  lattice-embed backfill --from-store corpus.db --model all-minilm-l6-v2 --to-store new.db
+  lattice-embed backfill status --to-store new.db
+  lattice-embed store query new.db "how do I reset my password?"
+  lattice-embed backfill pause --to-store new.db --reason "the machine is needed"
+  lattice-embed backfill resume --to-store new.db
   lattice-embed backfill --from-store old.db --model ./my-model --long chunk --chunk-tokens 200 --chunk-overlap 20
 
 actions:

@@ -15,6 +15,7 @@ from lattice_embed.native_service import NativeEmbeddingService
 from lattice_embed.stores import (
     DocumentEmbedder,
     StoredDocument,
+    StoreOnDisk,
     VectorSpace,
     VectorStore,
     create_store,
@@ -34,11 +35,8 @@ def run(options: argparse.Namespace) -> int:
     """Do what the action says."""
     if options.action == "import":
         return _import(options)
-    store = open_store(options.store)
-    try:
+    with open_store(options.store) as store:
         return _info(store, options) if options.action == "info" else _query(store, options)
-    finally:
-        store.close()
 
 
 def open_service(options: argparse.Namespace, location: str | None, truncate: str) -> NativeEmbeddingService:
@@ -111,7 +109,7 @@ def _read_documents(source: str) -> dict[str, str]:
     return documents
 
 
-def _info(store: VectorStore, options: argparse.Namespace) -> int:
+def _info(store: StoreOnDisk, options: argparse.Namespace) -> int:
     states: Counter[str] = Counter()
     after = ""
     while page := store.scan(after=after):
@@ -120,7 +118,7 @@ def _info(store: VectorStore, options: argparse.Namespace) -> int:
     space = store.space.to_fields()
     report: dict[str, Any] = {"store": options.store, **space, "documents": len(store), "states": dict(states)}
     if options.verify:
-        report["verified"] = store.verify() if hasattr(store, "verify") else 0
+        report["verified"] = store.verify()
     if options.json:
         print(json.dumps(report))
         return 0

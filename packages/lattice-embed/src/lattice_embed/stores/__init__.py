@@ -17,7 +17,7 @@ from lattice_embed.stores.opening import create_store, open_store
 from lattice_embed.stores.skip_reason import SkipKind, SkipReason
 from lattice_embed.stores.space import Chunking, VectorSpace
 from lattice_embed.stores.sqlite_store import SqliteVectorStore
-from lattice_embed.stores.vector_store import VectorStore
+from lattice_embed.stores.vector_store import StoreOnDisk, VectorStore
 
 __all__ = [
     "Chunking",
@@ -29,6 +29,7 @@ __all__ = [
     "SkipKind",
     "SkipReason",
     "SqliteVectorStore",
+    "StoreOnDisk",
     "StoredDocument",
     "VectorSpace",
     "VectorStore",

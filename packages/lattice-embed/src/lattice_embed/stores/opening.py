@@ -9,13 +9,14 @@ from lattice_embed.errors import StoreError
 from lattice_embed.stores.numpy_store import NumpyVectorStore
 from lattice_embed.stores.space import VectorSpace
 from lattice_embed.stores.sqlite_store import SqliteVectorStore
+from lattice_embed.stores.vector_store import StoreOnDisk
 
 __all__ = ["SQLITE_SUFFIXES", "create_store", "open_store"]
 
 SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
 
-def open_store(path: str | os.PathLike[str]) -> SqliteVectorStore | NumpyVectorStore:
+def open_store(path: str | os.PathLike[str]) -> StoreOnDisk:
     """Open the store at ``path``: a folder is a :class:`NumpyVectorStore`, a file a :class:`SqliteVectorStore`.
 
     Raises:
@@ -30,9 +31,7 @@ def open_store(path: str | os.PathLike[str]) -> SqliteVectorStore | NumpyVectorS
     raise StoreError(f"there is no vector store {place}: create one, for instance by `lattice-embed store import`")
 
 
-def create_store(
-    path: str | os.PathLike[str], space: VectorSpace | None = None
-) -> SqliteVectorStore | NumpyVectorStore:
+def create_store(path: str | os.PathLike[str], space: VectorSpace | None = None) -> StoreOnDisk:
     """Make a new, empty store: an SQLite file for a name in ``.db``, ``.sqlite`` or ``.sqlite3``, else a folder.
 
     Raises:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
 
 import numpy.typing as npt
 
 from lattice_embed.stores.document import DocumentVersion, Match, StoredDocument
 from lattice_embed.stores.space import VectorSpace
 
-__all__ = ["DEFAULT_SCAN", "VectorStore"]
+__all__ = ["DEFAULT_SCAN", "StoreOnDisk", "VectorStore"]
 
 DEFAULT_SCAN = 1_000
 """Documents that one call of :meth:`VectorStore.scan` returns at most."""
@@ -82,3 +83,26 @@ class VectorStore(Protocol):
     def close(self) -> None:
         """Release files. Calling it twice is allowed."""
         ...
+
+
+class StoreOnDisk(VectorStore, Protocol):
+    """What this package's own stores can do besides: they lie at a path, can be verified, and are context managers."""
+
+    @property
+    def path(self) -> str:
+        """The file or folder."""
+        ...
+
+    def verify(self) -> int:
+        """Read everything and compare it with its digests; return how many documents were checked.
+
+        Raises:
+            StoreCorruptError: something is damaged.
+        """
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
