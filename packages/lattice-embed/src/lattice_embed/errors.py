@@ -17,10 +17,14 @@ __all__ = [
     "EmptyInputError",
     "InvalidInputError",
     "InvalidTextError",
+    "InvalidTransitionError",
     "ModelConfigError",
     "NonFiniteVectorError",
     "ProvenanceMismatchError",
     "ServiceClosedError",
+    "SpaceMismatchError",
+    "StoreCorruptError",
+    "StoreError",
     "TextTooLongError",
     "TooManyTextsError",
     "UnknownModelError",
@@ -179,6 +183,52 @@ class ProvenanceMismatchError(InvalidInputError):
 
 class ServiceClosedError(LatticeEmbedError, RuntimeError):
     """The service was closed and does no more work."""
+
+
+class StoreError(LatticeEmbedError):
+    """A vector store or a migration's journal cannot be opened, created or used as asked."""
+
+
+class StoreCorruptError(StoreError, ValueError):
+    """A file of a vector store, or of a migration's journal, is damaged or is no such file."""
+
+
+class SpaceMismatchError(InvalidInputError):
+    """Vectors of one embedding space were offered to, or asked of, a store that holds another.
+
+    Attributes:
+        expected: the fingerprint that the store holds.
+        actual: the fingerprint that was offered.
+    """
+
+    def __init__(self, *, expected: str, actual: str) -> None:
+        super().__init__(
+            f"the store holds vectors of the space {expected or '(none: texts only)'}, not of {actual or '(none)'}: use "
+            "the model that the store names, or migrate the store"
+        )
+        self.expected = expected
+        self.actual = actual
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), {"expected": self.expected, "actual": self.actual}))
+
+
+class InvalidTransitionError(LatticeEmbedError, RuntimeError):
+    """A migration cannot go from the state it is in to the one asked for.
+
+    Attributes:
+        state: the state that the migration is in.
+        action: what was asked.
+    """
+
+    def __init__(self, *, state: str, action: str, remedy: str = "") -> None:
+        super().__init__(f"cannot {action}: the migration is {state}" + (f"; {remedy}" if remedy else ""))
+        self.state = state
+        self.action = action
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), {"state": self.state, "action": self.action, "remedy": self.remedy}))
 
 
 class DimensionMismatchError(InvalidInputError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,6 +34,7 @@ from lattice_embed.validation import (
     check_choice,
     check_limit,
     check_role,
+    check_text,
     check_texts,
 )
 from lattice_embed.vectors import normalize as normalize_rows
@@ -357,6 +359,23 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         loaded = self._load()
         counts: npt.NDArray[np.int32] = loaded.encoder.count_tokens(checked, prompt=loaded.prompts[check_role(role)])
         return counts
+
+    def token_offsets(self, text: str) -> npt.NDArray[np.int32]:
+        """Return where the model's tokens lie in a text of any length: what chunking cuts by.
+
+        Returns:
+            int32 array of shape (n, 2): the characters ``text[start:end]`` of each token; no prompt, no special tokens.
+
+        Raises:
+            InvalidTextError: not a str, or it holds a lone surrogate.
+        """
+        return self._load().encoder.token_offsets(check_text(text, 0, max_chars=sys.maxsize))
+
+    def token_room(self, *, role: Role = Role.GENERIC) -> int:
+        """Return how many tokens of a text the model takes beside the role's prompt and the special tokens."""
+        loaded = self._load()
+        taken = loaded.encoder.count_tokens([""], prompt=loaded.prompts[check_role(role)])
+        return loaded.encoder.max_tokens - int(taken[0])
 
     def _too_many_tokens(self, loaded: _LoadedModel, texts: list[str], prompt: str) -> TextTooLongError:
         """Name the first text over the token limit. Counting again is paid by the error only."""

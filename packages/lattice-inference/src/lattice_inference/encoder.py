@@ -178,6 +178,19 @@ class Encoder(TextModel):
         prepared, threads = self._prepare(texts, prompt), self._program.threads
         return self.tokenizer.encode_packed(prepared, max_tokens=None, threads=threads).token_counts
 
+    def token_offsets(self, text: str) -> npt.NDArray[np.int32]:
+        """Return (n, 2) int32: the characters ``text[start:end]`` that each token stands for; no special tokens."""
+        if not self._recipe.lower_case:
+            return self.tokenizer.encode(text, add_special_tokens=False).offsets
+        (lowered,) = self._prepare([text], "")
+        offsets = self.tokenizer.encode(lowered, add_special_tokens=False).offsets
+        if len(lowered) == len(text):
+            return offsets
+        # a letter may have two in lower case: count back to the letters that the caller knows
+        sizes = np.array([len(letter.lower()) for letter in text], np.int32)
+        letters = np.repeat(np.arange(len(text), dtype=np.int32), sizes)
+        return np.stack([letters[offsets[:, 0]], letters[np.maximum(offsets[:, 1], 1) - 1] + 1], axis=1)
+
     def _prepare(self, texts: Sequence[str], prompt: str) -> Sequence[str]:
         """Return the texts as the tokenizer gets them."""
         if isinstance(texts, (str, bytes)):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import get_args
 
 from lattice_embed._version import __version__
+from lattice_embed.cli import backfill_options, store_options
 from lattice_inference.precision import Precision
 
 __all__ = ["build_parser"]
@@ -20,6 +21,8 @@ examples:
   lattice-embed models
   lattice-embed download multilingual-e5-small
   lattice-embed cache stats
+  lattice-embed store import corpus.db --input lines.txt
+  lattice-embed backfill --from-store corpus.db --model all-minilm-l6-v2
   lattice-embed doctor
 
 Without --model, the model named by LATTICE_EMBED_MODEL is used, else bge-small-en-v1.5.
@@ -151,6 +154,20 @@ def build_parser() -> argparse.ArgumentParser:
     _add_cache_folder(cache, "the cache in this folder")
     _add_json(cache)
 
+    store = _add_command(commands, "store", "keep documents and vectors, and search them", store_options.EXAMPLES)
+    store_options.add_store_actions(store, _add_model_and_json)
+
+    actions = "\n".join(f"  {name:<14}{text}" for name, text in backfill_options.ACTIONS.items())
+    backfill = _add_command(
+        commands,
+        "backfill",
+        "embed a store's documents again with another model",
+        backfill_options.EXAMPLES.format(actions=actions),
+    )
+    backfill_options.add_backfill_options(backfill)
+    _add_model(backfill, truncate=False)
+    _add_json(backfill)
+
     doctor = _add_command(commands, "doctor", "say what would be used: files, CPU, threads, versions", _DOCTOR_EXAMPLES)
     _add_json(doctor)
     return parser
@@ -189,7 +206,7 @@ def _add_texts(command: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-def _add_model(command: argparse.ArgumentParser) -> None:
+def _add_model(command: argparse.ArgumentParser, *, truncate: bool = True) -> None:
     command.add_argument("--model", metavar="NAME|DIR", help="a name of the catalogue, a hub id or a directory")
     command.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
     command.add_argument(
@@ -198,6 +215,8 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         default="float32",
         help="what weights are kept in: those of 16 bits take half the memory and move vectors a little (default: float32)",
     )
+    if not truncate:
+        return
     command.add_argument(
         "--truncate",
         choices=("right", "error"),
@@ -208,6 +227,11 @@ def _add_model(command: argparse.ArgumentParser) -> None:
 
 def _add_cache_folder(command: argparse.ArgumentParser, what: str) -> None:
     command.add_argument("--cache-folder", metavar="DIR", help=what)
+
+
+def _add_model_and_json(command: argparse.ArgumentParser) -> None:
+    _add_model(command)
+    _add_json(command)
 
 
 def _add_json(command: argparse.ArgumentParser) -> None:

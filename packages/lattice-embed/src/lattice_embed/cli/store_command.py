@@ -1,0 +1,163 @@
+"""``lattice-embed store``: fill, look at and search a vector store."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from lattice_embed.cli.progress import progress_bar
+from lattice_embed.cli.text_input import read_lines
+from lattice_embed.errors import InvalidInputError
+from lattice_embed.native_service import NativeEmbeddingService
+from lattice_embed.stores import (
+    DocumentEmbedder,
+    StoredDocument,
+    StoreOnDisk,
+    VectorSpace,
+    VectorStore,
+    create_store,
+    open_store,
+)
+
+__all__ = ["open_service", "run"]
+
+BATCH = 256
+MOST_CHARACTERS = 1 << 24
+"""Characters of a document; a service's own limit is for requests, and would refuse what the model's limit only cuts."""
+
+SHOWN_TEXT = 72
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what the action says."""
+    if options.action == "import":
+        return _import(options)
+    with open_store(options.store) as store:
+        return _info(store, options) if options.action == "info" else _query(store, options)
+
+
+def open_service(options: argparse.Namespace, location: str | None, truncate: str) -> NativeEmbeddingService:
+    """Return the service of ``--model``, or of a store's own model."""
+    return NativeEmbeddingService(
+        options.model or location,
+        precision=options.precision,
+        threads=options.threads,
+        truncate="error" if truncate == "error" else "right",
+        max_text_chars=MOST_CHARACTERS,
+    )
+
+
+def _import(options: argparse.Namespace) -> int:
+    documents = _read_documents(options.input)
+    exists = Path(options.store).exists()
+    store = open_store(options.store) if exists else None
+    try:
+        if store is not None and options.model and not store.space.holds_vectors:
+            raise InvalidInputError(
+                f"{options.store} holds texts only: import without --model, and `lattice-embed backfill --model` embeds them"
+            )
+        if options.model or (store is not None and store.space.holds_vectors):
+            location = None if store is None else store.space.location
+            with open_service(options, location, options.truncate) as service:
+                if store is None:
+                    store = create_store(options.store, VectorSpace.of(service))
+                _put_all(store, documents, DocumentEmbedder(service, store.space))
+        else:
+            store = store or create_store(options.store)
+            _put_all(store, documents, None)
+        report = {"store": options.store, "imported": len(documents), "documents": len(store)}
+    finally:
+        if store is not None:
+            store.close()
+    print(
+        json.dumps(report) if options.json else "{store}: {imported} imported, {documents} documents".format(**report)
+    )
+    return 0
+
+
+def _put_all(store: VectorStore, documents: dict[str, str], embedder: DocumentEmbedder | None) -> None:
+    pairs = list(documents.items())
+    with progress_bar(len(pairs)) as bar:
+        for start in range(0, len(pairs), BATCH):
+            batch = pairs[start : start + BATCH]
+            if embedder is None:
+                store.put([StoredDocument.pending(document_id, text) for document_id, text in batch])
+            else:
+                store.put(embedder.embed(batch))
+            bar.update(len(batch))
+
+
+def _read_documents(source: str) -> dict[str, str]:
+    """Return texts by id; of two with one id the later holds."""
+    lines = read_lines(source)
+    if Path(source).suffix != ".jsonl":
+        return {str(number): line for number, line in enumerate(lines, 1)}
+    documents = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line)
+        except ValueError as error:
+            raise InvalidInputError(f"{source}, line {number}: no JSON: {error}") from None
+        if not isinstance(fields, dict) or not all(isinstance(fields.get(name), str) for name in ("id", "text")):
+            raise InvalidInputError(f'{source}, line {number}: not an object with the strings "id" and "text"')
+        documents[fields["id"]] = fields["text"]
+    return documents
+
+
+def _info(store: StoreOnDisk, options: argparse.Namespace) -> int:
+    states: Counter[str] = Counter()
+    after = ""
+    while page := store.scan(after=after):
+        states.update(version.state.value for version in page)
+        after = page[-1].id
+    space = store.space.to_fields()
+    report: dict[str, Any] = {"store": options.store, **space, "documents": len(store), "states": dict(states)}
+    if options.verify:
+        report["verified"] = store.verify()
+    if options.json:
+        print(json.dumps(report))
+        return 0
+    for name, value in report.items():
+        print(f"{name:<12} {_for_people(value)}")
+    return 0
+
+
+def _for_people(value: object) -> object:
+    if isinstance(value, dict):
+        return ", ".join(f"{number} {name}" for name, number in value.items()) or "-"
+    return "-" if value is None or value == "" else value
+
+
+def _query(store: VectorStore, options: argparse.Namespace) -> int:
+    if not store.space.holds_vectors:
+        raise InvalidInputError(f"{options.store} holds texts only: `lattice-embed backfill` embeds them")
+    with open_service(options, store.space.location, options.truncate) as service:
+        vector = DocumentEmbedder(service, store.space).embed_query(options.text)
+    matches = store.query(vector, options.top, fingerprint=store.space.fingerprint)
+    documents = store.get([match.id for match in matches])
+    found = [
+        {
+            "id": match.id,
+            "score": round(match.score, 6),
+            "chunk": match.chunk,
+            "start": match.start,
+            "end": match.end,
+            "text": "" if document is None else document.text[match.start : match.end],
+        }
+        for match, document in zip(matches, documents, strict=True)
+    ]
+    if options.json:
+        report = {"model": store.space.model, "fingerprint": store.space.fingerprint, "matches": found}
+        print(json.dumps(report))
+        return 0
+    for row in found:
+        shown = " ".join(str(row["text"]).split())
+        print(
+            f"{row['score']:8.5f}  {row['id']}  {shown if len(shown) <= SHOWN_TEXT else shown[: SHOWN_TEXT - 3] + '...'}"
+        )
+    return 0

@@ -1,0 +1,159 @@
+"""The work of a backfill: claim a batch, embed it, and commit it if nobody has overtaken it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lattice_embed.errors import StoreCorruptError
+from lattice_embed.migration.claims import Claimant
+from lattice_embed.migration.journal import TRUNCATED, Journal, RowState
+from lattice_embed.migration.participants import Participants
+from lattice_embed.migration.routing import Side
+from lattice_embed.migration.states import MigrationState
+from lattice_embed.stores.document import DocumentState, StoredDocument
+from lattice_embed.stores.skip_reason import SkipKind
+
+__all__ = ["BackfillWorker", "row_of"]
+
+WORKING_STATES = frozenset({MigrationState.IN_PROGRESS, MigrationState.COMPLETED})
+"""States in which documents are embedded; when completed, only those that a killed writer left behind."""
+
+ABANDONED_STATES = frozenset({MigrationState.CANCELLED, MigrationState.ROLLED_BACK})
+"""States in which a finished batch is thrown away: the target is to stay as it was."""
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Claimed documents: those to be embedded, those that the target has already, those that are no more."""
+
+    embedded: list[StoredDocument]
+    followed: list[str]
+    gone: list[str]
+
+    @property
+    def ids(self) -> list[str]:
+        return [*(document.id for document in self.embedded), *self.followed, *self.gone]
+
+
+class BackfillWorker:
+    """Embeds pending documents into the target, a batch at a time. Each thread has one of its own."""
+
+    def __init__(
+        self, journal: Journal, participants: Participants, claimant: Claimant, clock: Callable[[], float]
+    ) -> None:
+        self._journal = journal
+        self._participants = participants
+        self._claimant = claimant
+        self._clock = clock
+
+    def work(self, batch_size: int) -> int:
+        """Do one batch, and return how many documents were claimed: 0 if none could be, or the migration stands still.
+
+        An error leaves the documents pending and unclaimed.
+        """
+        claim = self._claimant.new_claim()
+        self._journal.release_dead()
+        with self._journal.transaction():
+            if self._journal.record().state not in WORKING_STATES:
+                return 0
+            ids = self._journal.claim(claim, batch_size)
+        if not ids:
+            return 0
+        try:
+            self._commit(claim, self._prepare(ids))
+        finally:
+            with self._journal.transaction():
+                self._journal.release(claim)
+        return len(ids)
+
+    def _prepare(self, ids: list[str]) -> _Batch:
+        """Read and embed the claimed documents. Nothing is locked meanwhile."""
+        source, target = self._participants.store(Side.SOURCE), self._participants.store(Side.TARGET)
+        followed, gone, changed = [], [], []
+        versions = zip(ids, source.versions(ids), target.versions(ids), strict=True)
+        for document_id, here, there in versions:
+            if here is None:
+                gone.append(document_id)
+            elif self._participants.target_follows(here, there):
+                followed.append(document_id)
+            else:
+                changed.append(document_id)
+        documents = [document for document in source.get(changed) if document is not None]
+        self._check_texts(documents)
+        pairs = [(document.id, document.text) for document in documents]
+        embedded = self._participants.embedder(Side.TARGET).embed(pairs) if pairs else []
+        return _Batch(embedded, followed, gone)
+
+    def _check_texts(self, documents: list[StoredDocument]) -> None:
+        """Make sure that the source's digests are those of its texts: else no embedding would ever count as done.
+
+        Raises:
+            StoreCorruptError: one is not, and nobody is writing it just now.
+        """
+        source = self._participants.store(Side.SOURCE)
+        for document, version in zip(documents, source.versions([one.id for one in documents]), strict=True):
+            if version is None or version.digest == document.version.digest:
+                continue
+            with self._journal.transaction():
+                (again,), (now,) = source.get([document.id]), source.versions([document.id])
+            if again is not None and now is not None and again.version.digest != now.digest:
+                raise StoreCorruptError(f"the source's document {document.id!r} has a text that is not its digest's")
+
+    def _commit(self, claim: str, batch: _Batch) -> None:
+        """Put the batch into the target, without what was written meanwhile, and settle it in the journal.
+
+        Writes to the source are made under the journal's lock too, so that its texts stand still while they are compared
+        with those that were embedded. A kill between the two commits costs nothing: the target is asked before a document
+        is embedded again.
+        """
+        source, target = self._participants.store(Side.SOURCE), self._participants.store(Side.TARGET)
+        with self._journal.transaction():
+            record = self._journal.record()
+            if record.state in ABANDONED_STATES:
+                return
+            held = self._journal.still_claimed(claim, batch.ids)
+            texts = dict(zip(batch.ids, source.versions(batch.ids), strict=True))
+            rows: list[tuple[str, RowState, str]] = []
+            kept = []
+            for document in batch.embedded:
+                here = texts[document.id]
+                if document.id in held and here is not None and here.digest == document.version.digest:
+                    kept.append(document)
+                    rows.append(row_of(document))
+            there = dict(zip(batch.followed, target.versions(batch.followed), strict=True))
+            for document_id, version in there.items():
+                here = texts[document_id]
+                if (
+                    document_id in held
+                    and version is not None
+                    and here is not None
+                    and self._participants.target_follows(here, version)
+                ):
+                    rows.append((document_id, "skipped" if version.reason else "done", version.reason))
+            gone = [document_id for document_id in batch.gone if document_id in held and texts[document_id] is None]
+            rows += [(document_id, "skipped", SkipKind.CONTENT_DELETED.value) for document_id in gone]
+            if kept:
+                target.put(kept)
+            if gone:
+                target.delete(gone)
+            self._journal.settle(rows)
+            self._journal.log_batch(self._clock(), len(rows))
+            self._let_target_answer()
+
+    def _let_target_answer(self) -> None:
+        """Move queries to the target once it has as much as the configuration asks for; they stay there."""
+        record = self._journal.record()
+        threshold = record.config.target_query_threshold
+        if record.state is not MigrationState.IN_PROGRESS or record.queries_target or not threshold < 1.0:
+            return
+        counts = self._journal.counts()
+        if record.surveyed and counts.done >= threshold * (counts.total - counts.skipped):
+            self._journal.update(queries_target=1)
+
+
+def row_of(document: StoredDocument) -> tuple[str, RowState, str]:
+    """Return the journal's row for a document that was just put into the target."""
+    if document.state is DocumentState.SKIPPED:
+        return (document.id, "skipped", document.reason)
+    return (document.id, "done", TRUNCATED if document.truncated else "")

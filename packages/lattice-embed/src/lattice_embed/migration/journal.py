@@ -1,0 +1,294 @@
+"""The file that holds a migration's state: the plan, and each document's part in it.
+
+A document is ``pending`` (the target does not have the text that the source has, or nobody has looked), ``done`` or
+``skipped``. Whoever works on a pending document claims it; the claim ends with the work, or with the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from lattice_embed.errors import StoreCorruptError
+from lattice_embed.migration.claims import claim_is_alive
+from lattice_embed.migration.plan import BackfillConfig, MigrationPlan
+from lattice_embed.migration.states import MigrationState
+from lattice_embed.stores.sqlite_database import SqliteDatabase
+
+__all__ = ["Counts", "Journal", "MigrationRecord", "RowState"]
+
+APPLICATION_ID = 0x4C4D4731  # "LMG1"
+SCHEMA_VERSION = 1
+TRUNCATED = "truncated"
+"""What stands where a skipped document has its reason, for one that is done but was cut at the model's limit."""
+
+MOST_PARAMETERS = 500
+IDLE_SECONDS = 60.0
+"""Without a batch for so long, and without a live claim, nobody is at work."""
+
+LOGGED_BATCHES = 64
+"""Batches that the speed is measured over."""
+
+RowState = Literal["pending", "done", "skipped"]
+
+SCHEMA = (
+    """CREATE TABLE migration (
+        only INTEGER PRIMARY KEY CHECK (only = 1),
+        plan TEXT NOT NULL,
+        config TEXT NOT NULL,
+        state TEXT NOT NULL DEFAULT 'planned',
+        reason TEXT NOT NULL DEFAULT '',
+        errors INTEGER NOT NULL DEFAULT 0,
+        last_error TEXT NOT NULL DEFAULT '',
+        started_at REAL,
+        stopped_at REAL,
+        stopped_seconds REAL NOT NULL DEFAULT 0,
+        completed_at REAL,
+        window_closed INTEGER NOT NULL DEFAULT 0,
+        queries_target INTEGER NOT NULL DEFAULT 0,
+        surveyed INTEGER NOT NULL DEFAULT 0
+    )""",
+    """CREATE TABLE documents (
+        id TEXT NOT NULL PRIMARY KEY,
+        state TEXT NOT NULL,
+        reason TEXT NOT NULL DEFAULT '',
+        claim TEXT
+    ) WITHOUT ROWID""",
+    "CREATE INDEX documents_pending ON documents (claim, id) WHERE state = 'pending'",
+    "CREATE INDEX documents_truncated ON documents (id) WHERE reason = 'truncated'",
+    # counted as they change: a status must not walk through millions of documents
+    "CREATE TABLE counts (state TEXT PRIMARY KEY, documents INTEGER NOT NULL)",
+    "INSERT INTO counts VALUES ('pending', 0), ('done', 0), ('skipped', 0)",
+    """CREATE TRIGGER document_added AFTER INSERT ON documents BEGIN
+        UPDATE counts SET documents = documents + 1 WHERE state = new.state;
+    END""",
+    """CREATE TRIGGER document_changed AFTER UPDATE OF state ON documents WHEN old.state <> new.state BEGIN
+        UPDATE counts SET documents = documents - 1 WHERE state = old.state;
+        UPDATE counts SET documents = documents + 1 WHERE state = new.state;
+    END""",
+    "CREATE TABLE batches (at REAL NOT NULL, documents INTEGER NOT NULL)",
+)
+
+
+@dataclass(frozen=True)
+class MigrationRecord:
+    """What the journal says of the migration as a whole. Times are seconds since 1970.
+
+    Attributes:
+        plan, config: as given when the migration was created.
+        state: where it stands.
+        reason: why it is paused.
+        errors, last_error: how many errors there were, and what the last one said.
+        started_at: when it was started; 0 before.
+        stopped_at: when it was paused or failed; 0 while it runs.
+        stopped_seconds: how long it was paused or failed in all before now.
+        completed_at: when it was completed; 0 before.
+        window_closed: the source has missed a write, or somebody closed the window: no way back.
+        queries_target: the target answers queries already, before completion.
+        surveyed: every document of the source has been found.
+    """
+
+    plan: MigrationPlan
+    config: BackfillConfig
+    state: MigrationState
+    reason: str
+    errors: int
+    last_error: str
+    started_at: float
+    stopped_at: float
+    stopped_seconds: float
+    completed_at: float
+    window_closed: bool
+    queries_target: bool
+    surveyed: bool
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Documents by their state; ``truncated`` ones are among the done."""
+
+    pending: int
+    done: int
+    skipped: int
+    truncated: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.pending + self.done + self.skipped
+
+
+class Journal:
+    """An open journal. Methods that write are to be called inside :meth:`transaction`.
+
+    Raises:
+        StoreError: there is no such file.
+        StoreCorruptError: it is damaged, or no journal.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._database = SqliteDatabase(
+            path, application_id=APPLICATION_ID, version=SCHEMA_VERSION, schema=None, what="migration's journal"
+        )
+        self.path = self._database.path
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], plan: MigrationPlan, config: BackfillConfig) -> Journal:
+        """Make the journal of a new migration; what there is at ``path`` is not replaced."""
+        fields = [json.dumps(value).replace("'", "''") for value in (plan.to_fields(), asdict(config))]
+        insert = f"INSERT INTO migration (only, plan, config) VALUES (1, '{fields[0]}', '{fields[1]}')"
+        SqliteDatabase(
+            path,
+            application_id=APPLICATION_ID,
+            version=SCHEMA_VERSION,
+            schema=(*SCHEMA, insert),
+            what="migration's journal",
+        ).close()
+        return cls(path)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Keep other processes from writing until it ends; all or nothing."""
+        return self._database.transaction()
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Read several things from one state of the file."""
+        return self._database.snapshot()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    # The migration as a whole
+
+    def record(self) -> MigrationRecord:
+        """Return what is written of the migration now."""
+        (row,) = self._database.read(
+            "SELECT plan, config, state, reason, errors, last_error, started_at, stopped_at, stopped_seconds, "
+            "completed_at, window_closed, queries_target, surveyed FROM migration"
+        )
+        plan, config, state, reason, errors, last_error, started, stopped, seconds, completed, *flags = row
+        try:
+            return MigrationRecord(
+                MigrationPlan.from_fields(json.loads(plan)),
+                BackfillConfig(**json.loads(config)),
+                MigrationState(state),
+                reason,
+                errors,
+                last_error,
+                started or 0.0,
+                stopped or 0.0,
+                seconds,
+                completed or 0.0,
+                *map(bool, flags),
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            raise StoreCorruptError(f"{self.path} is damaged: {error!r}") from error
+
+    def update(self, **values: Any) -> None:
+        """Set columns of the migration."""
+        names = ", ".join(f"{name} = ?" for name in values)
+        self._database.write(f"UPDATE migration SET {names}", list(values.values()))
+
+    def record_error(self, message: str) -> None:
+        """Count an error and keep what it said."""
+        self._database.write("UPDATE migration SET errors = errors + 1, last_error = ?", (message,))
+
+    # Documents
+
+    def counts(self) -> Counts:
+        """Return how many documents there are of each state."""
+        numbers: dict[str, int] = dict(self._database.read("SELECT state, documents FROM counts"))
+        ((truncated,),) = self._database.read("SELECT count(*) FROM documents WHERE reason = 'truncated'")
+        return Counts(numbers["pending"], numbers["done"], numbers["skipped"], truncated)
+
+    def states(self, ids: Sequence[str]) -> dict[str, RowState]:
+        """Return the states of those of ``ids`` that the journal knows."""
+        return dict(self._select("SELECT id, state FROM documents WHERE id IN ({})", ids))
+
+    def skipped(self, *, after: str, limit: int) -> list[tuple[str, str]]:
+        """Return ids and reasons of skipped documents, in the order of ids, from behind ``after``."""
+        rows = self._database.read(
+            "SELECT id, reason FROM documents WHERE state = 'skipped' AND id > ? ORDER BY id LIMIT ?", (after, limit)
+        )
+        return [(document_id, reason) for document_id, reason in rows]
+
+    def mark_pending(self, ids: Iterable[str], claim: str | None = None) -> None:
+        """Note that the target may lack what the source has of ``ids``; ``claim``: its owner will see to it."""
+        self._database.write_many(
+            "INSERT INTO documents (id, state, claim) VALUES (?, 'pending', ?) ON CONFLICT (id) DO UPDATE SET "
+            "state = 'pending', reason = '', claim = excluded.claim",
+            [(document_id, claim) for document_id in ids],
+        )
+
+    def settle(self, rows: Iterable[tuple[str, RowState, str]]) -> None:
+        """Set documents (id, state, reason) and end any claim on them."""
+        self._database.write_many(
+            "INSERT INTO documents (id, state, reason) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+            "state = excluded.state, reason = excluded.reason, claim = NULL",
+            list(rows),
+        )
+
+    # Claims
+
+    def claim(self, claim: str, limit: int) -> list[str]:
+        """Claim up to ``limit`` pending documents that nobody works on, and return their ids."""
+        rows = self._database.read(
+            "SELECT id FROM documents WHERE state = 'pending' AND claim IS NULL ORDER BY id LIMIT ?", (limit,)
+        )
+        ids = [document_id for (document_id,) in rows]
+        self._database.write_many("UPDATE documents SET claim = ? WHERE id = ?", [(claim, name) for name in ids])
+        return ids
+
+    def still_claimed(self, claim: str, ids: Sequence[str]) -> set[str]:
+        """Return those of ``ids`` that ``claim`` still holds: a write in between takes a document away."""
+        rows = self._select("SELECT id, claim FROM documents WHERE state = 'pending' AND id IN ({})", ids)
+        return {document_id for document_id, holder in rows if holder == claim}
+
+    def release(self, claim: str) -> None:
+        """Give back what ``claim`` holds."""
+        self._database.write("UPDATE documents SET claim = NULL WHERE state = 'pending' AND claim = ?", (claim,))
+
+    def release_dead(self) -> None:
+        """Give back what killed processes had claimed."""
+        for claim in self._claims():
+            if not claim_is_alive(self.path, claim):
+                with self.transaction():
+                    self.release(claim)
+
+    # Speed
+
+    def start_clock(self, now: float) -> None:
+        """Begin to measure the speed anew."""
+        self._database.write("DELETE FROM batches")
+        self._database.write("INSERT INTO batches VALUES (?, 0)", (now,))
+
+    def log_batch(self, now: float, documents: int) -> None:
+        """Note that a batch was finished."""
+        self._database.write("INSERT INTO batches VALUES (?, ?)", (now, documents))
+        self._database.write(
+            "DELETE FROM batches WHERE rowid <= (SELECT max(rowid) FROM batches) - ?", (LOGGED_BATCHES,)
+        )
+
+    def throughput(self, now: float) -> float | None:
+        """Return documents a second over the latest batches; ``None`` before there is one, or when nobody is at work."""
+        rows = self._database.read("SELECT at, documents FROM batches ORDER BY rowid")
+        if len(rows) < 2 or not rows[-1][0] > rows[0][0]:
+            return None
+        if now - rows[-1][0] > IDLE_SECONDS and not any(claim_is_alive(self.path, claim) for claim in self._claims()):
+            return None
+        return float(sum(documents for _, documents in rows[1:]) / (rows[-1][0] - rows[0][0]))
+
+    def _claims(self) -> list[str]:
+        rows = self._database.read("SELECT DISTINCT claim FROM documents WHERE state = 'pending' AND claim IS NOT NULL")
+        return [claim for (claim,) in rows]
+
+    def _select(self, statement: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        for start in range(0, len(ids), MOST_PARAMETERS):
+            part = ids[start : start + MOST_PARAMETERS]
+            rows += self._database.read(statement.format(",".join("?" * len(part))), part)
+        return rows

@@ -1,0 +1,52 @@
+"""Files that are whole or not there, whatever happens to the process or the machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from lattice_embed.errors import StoreError
+
+__all__ = ["exclusive_lock", "sync_folder", "write_durably"]
+
+
+def write_durably(path: Path, data: bytes | memoryview) -> None:
+    """Write ``data`` beside ``path``, force it to the disk, and move it into place. Nothing is left behind on failure."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Force a folder's entries to the disk: until then a renamed file may be lost with the power."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def exclusive_lock(path: Path) -> Iterator[IO[bytes]]:
+    """Hold the lock of a file, which is made if need be; the system takes it back when the process dies.
+
+    Raises:
+        StoreError: this system has no such locks.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        raise StoreError("stores in a folder need the file locks of Unix: use an SQLite store here") from None
+    with open(path, "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file

@@ -1,0 +1,155 @@
+"""The embedding space of a store: which model its vectors came from, and how documents were cut for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import blake3
+
+from lattice_embed.catalogue import Role
+from lattice_embed.errors import InvalidInputError, SpaceMismatchError
+from lattice_embed.service import EmbeddingService
+from lattice_embed.validation import check_limit, check_role
+
+__all__ = ["Chunking", "VectorSpace"]
+
+PROBE = "a text"
+"""What a service embeds to show the fingerprint and the dimension of its vectors."""
+
+
+@dataclass(frozen=True)
+class Chunking:
+    """How documents longer than the model are cut: into overlapping chunks, each with a vector of its own.
+
+    Args:
+        tokens: most tokens of a chunk, in the model's own tokenizer, prompt and special tokens not counted; ``None``
+            for what the model takes.
+        overlap: tokens that a chunk shares with the one before it. Chunks begin and end between words where there are
+            any, so that they may be a little shorter and share a little less.
+
+    Raises:
+        InvalidInputError: ``tokens`` is below 1, or ``overlap`` not in [0, tokens).
+    """
+
+    tokens: int | None = None
+    overlap: int = 32
+
+    def __post_init__(self) -> None:
+        check_limit("overlap", self.overlap, lowest=0)
+        if self.tokens is not None:
+            check_limit("tokens", self.tokens)
+            if not self.overlap < self.tokens:
+                raise InvalidInputError(f"overlap is {self.overlap}; it must be below tokens={self.tokens}")
+
+    def within(self, room: int) -> Chunking:
+        """Return the same with ``tokens`` filled in, for a model that has room for ``room`` tokens of text.
+
+        Raises:
+            InvalidInputError: ``tokens`` is more than the model takes, or ``overlap`` no less than it takes.
+        """
+        if self.tokens is not None and self.tokens > room:
+            raise InvalidInputError(f"chunks of {self.tokens} tokens: the model has room for {room}")
+        return replace(self, tokens=room if self.tokens is None else self.tokens)
+
+
+@dataclass(frozen=True)
+class VectorSpace:
+    """What the vectors of a store have in common. Vectors of two spaces are never compared.
+
+    Attributes:
+        model: name of the model; empty for a store of texts only.
+        fingerprint: what the bits of a vector depend on besides the text (:attr:`EmbeddingResult.fingerprint`).
+        dimensions: length of a vector.
+        role: what documents are embedded as.
+        chunking: how long documents are cut; ``None``: one vector a document.
+        location: the hub id or directory that loads the model again; empty where there is none.
+    """
+
+    model: str = ""
+    fingerprint: str = ""
+    dimensions: int = 0
+    role: Role = Role.PASSAGE
+    chunking: Chunking | None = None
+    location: str = ""
+
+    def __post_init__(self) -> None:
+        check_limit("dimensions", self.dimensions, lowest=0)
+        if (self.dimensions == 0) != (self.fingerprint == ""):
+            raise InvalidInputError("a space has both dimensions and a fingerprint, or, for texts only, neither")
+        if self.chunking is not None and self.chunking.tokens is None:
+            raise InvalidInputError("the chunking of a space says how many tokens: use VectorSpace.of, or fill it in")
+
+    @property
+    def holds_vectors(self) -> bool:
+        """Whether there are vectors, not texts only."""
+        return self.dimensions > 0
+
+    @classmethod
+    def of(
+        cls, service: EmbeddingService, *, role: Role = Role.PASSAGE, chunking: Chunking | None = None
+    ) -> VectorSpace:
+        """Return the space that ``service`` embeds documents into. It embeds one short text to find out.
+
+        A service that gives no fingerprint is known by its name, its model and the dimension.
+
+        Raises:
+            InvalidInputError: chunking, and the service has no tokenizer to cut by.
+        """
+        from lattice_embed.stores.chunking import room_for_text
+
+        role = check_role(role)
+        result = service.embed([PROBE], role=role)
+        description = service.model_config().description
+        fingerprint = result.fingerprint or blake3.blake3(
+            "\0".join((service.name, description.slug, description.key_version, str(result.dimensions))).encode()
+        ).hexdigest(16)
+        if chunking is not None:
+            chunking = chunking.within(room_for_text(service, role))
+        return cls(
+            model=result.model or description.slug,
+            fingerprint=fingerprint,
+            dimensions=result.dimensions,
+            role=role,
+            chunking=chunking,
+            location=description.model_id,
+        )
+
+    def check_fingerprint(self, fingerprint: str) -> None:
+        """Raise SpaceMismatchError unless ``fingerprint`` is this space's."""
+        if fingerprint != self.fingerprint:
+            raise SpaceMismatchError(expected=self.fingerprint, actual=fingerprint)
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return what JSON can hold of it: everything."""
+        chunking = None if self.chunking is None else {"tokens": self.chunking.tokens, "overlap": self.chunking.overlap}
+        return {
+            "model": self.model,
+            "fingerprint": self.fingerprint,
+            "dimensions": self.dimensions,
+            "role": self.role.value,
+            "chunking": chunking,
+            "location": self.location,
+        }
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> VectorSpace:
+        """Return the space of :meth:`to_fields`.
+
+        Raises:
+            InvalidInputError: a field is missing or of a wrong kind.
+        """
+        try:
+            chunking = fields["chunking"]
+            texts = {name: fields[name] for name in ("model", "fingerprint", "location")}
+            if not all(isinstance(value, str) for value in texts.values()):
+                raise TypeError("a name that is no string")
+            return cls(
+                **texts,
+                dimensions=fields["dimensions"],
+                role=Role(fields["role"]),
+                chunking=None if chunking is None else Chunking(chunking["tokens"], chunking["overlap"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidInputError(f"no description of an embedding space: {error!r}") from error

@@ -1,0 +1,335 @@
+"""A vector store in one SQLite file."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_embed.errors import InvalidInputError, StoreCorruptError
+from lattice_embed.result import Float32Array
+from lattice_embed.stores.document import (
+    DocumentState,
+    DocumentVersion,
+    Match,
+    StoredDocument,
+    digest_of_text,
+    encode_text,
+)
+from lattice_embed.stores.exact_search import SearchBlock, check_query, nearest_documents
+from lattice_embed.stores.space import VectorSpace
+from lattice_embed.stores.sqlite_database import SqliteDatabase
+from lattice_embed.stores.vector_store import DEFAULT_SCAN
+from lattice_embed.stores.writing import check_documents, check_ids
+from lattice_embed.validation import check_limit
+
+__all__ = ["SqliteVectorStore"]
+
+APPLICATION_ID = 0x4C565331  # "LVS1"
+SCHEMA_VERSION = 1
+DELETED = "deleted"
+MOST_PARAMETERS = 500
+"""Ids in one statement; SQLite's own limit was 999 for long."""
+
+# A deleted document keeps its row, without text, so that other processes learn of it by its sequence number.
+SCHEMA = (
+    "CREATE TABLE space (fields TEXT NOT NULL)",
+    """CREATE TABLE documents (
+        id TEXT NOT NULL PRIMARY KEY,
+        sequence INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        text TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        truncated INTEGER NOT NULL,
+        spans BLOB NOT NULL,
+        vectors BLOB NOT NULL
+    )""",
+    "CREATE INDEX documents_by_sequence ON documents (sequence)",
+)
+
+Row = tuple[Any, ...]
+
+
+class SqliteVectorStore:
+    """A :class:`VectorStore` in one SQLite file (and the ``-wal`` and ``-shm`` beside it while it is open).
+
+    The vectors are kept in memory from the first query on (``dimensions * 4`` bytes each); later queries read only what
+    changed since. A context manager.
+
+    Args:
+        path: a file that :meth:`create` made.
+
+    Raises:
+        StoreError: there is no such file, or it cannot be opened.
+        StoreCorruptError: the file is damaged, or no store.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._database = SqliteDatabase(
+            path, application_id=APPLICATION_ID, version=SCHEMA_VERSION, schema=None, what="vector store"
+        )
+        self._space = self._read_space()
+        self._index = _MemoryIndex(self._space.dimensions)
+        self._index_lock = threading.Lock()
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], space: VectorSpace | None = None) -> Self:
+        """Make a new, empty store; without a space, one of texts only.
+
+        Raises:
+            StoreError: there is something at ``path`` already, or it cannot be written.
+        """
+        fields = json.dumps((space or VectorSpace()).to_fields())
+        quoted = fields.replace("'", "''")
+        schema = (*SCHEMA, f"INSERT INTO space VALUES ('{quoted}')")
+        SqliteDatabase(
+            path, application_id=APPLICATION_ID, version=SCHEMA_VERSION, schema=schema, what="vector store"
+        ).close()
+        return cls(path)
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return str(self._database.path)
+
+    @property
+    def space(self) -> VectorSpace:
+        """The embedding space of the vectors."""
+        return self._space
+
+    def put(self, documents: Sequence[StoredDocument]) -> None:
+        """Store documents at once or not at all; each replaces the one with its id.
+
+        Raises:
+            SpaceMismatchError, DimensionMismatchError: vectors of another space.
+            InvalidInputError: two documents with one id.
+        """
+        checked = check_documents(self._space, documents)
+        if not checked:
+            return
+        with self._database.transaction():
+            first = self._next_sequence()
+            rows = [self._row_of(document, first + place) for place, document in enumerate(checked)]
+            self._database.write_many(
+                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?, ?, ?)", rows
+            )
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove documents, and return how many there were."""
+        checked = check_ids(ids)
+        with self._database.transaction():
+            first = self._next_sequence()
+            return self._database.write_many(
+                "UPDATE documents SET sequence = ?, state = 'deleted', text = '', digest = '', reason = '', "
+                "fingerprint = '', truncated = 0, spans = x'', vectors = x'' WHERE id = ? AND state <> 'deleted'",
+                [(first + place, document_id) for place, document_id in enumerate(checked)],
+            )
+
+    def get(self, ids: Sequence[str]) -> list[StoredDocument | None]:
+        """Return documents in the order of ``ids``, ``None`` for one that is not there.
+
+        Raises:
+            StoreCorruptError: a document's row is damaged.
+        """
+        columns = "id, state, text, reason, fingerprint, truncated, spans, vectors"
+        found = {row[0]: self._document_of(row) for row in self._rows_of(columns, ids)}
+        return [found.get(document_id) for document_id in ids]
+
+    def versions(self, ids: Sequence[str]) -> list[DocumentVersion | None]:
+        """Return what :meth:`get` does, without texts and vectors."""
+        found = {row[0]: self._version_of(row) for row in self._rows_of("id, digest, state, fingerprint, reason", ids)}
+        return [found.get(document_id) for document_id in ids]
+
+    def scan(self, *, after: str = "", limit: int = DEFAULT_SCAN) -> list[DocumentVersion]:
+        """Return up to ``limit`` documents whose ids come after ``after``, in order; an empty list at the end."""
+        rows = self._database.read(
+            "SELECT id, digest, state, fingerprint, reason FROM documents WHERE id > ? AND state <> 'deleted' "
+            "ORDER BY id LIMIT ?",
+            (after, check_limit("limit", limit)),
+        )
+        return [self._version_of(row) for row in rows]
+
+    def query(self, vector: npt.ArrayLike, k: int = 10, *, fingerprint: str | None = None) -> list[Match]:
+        """Return the ``k`` documents nearest to ``vector``, best first; exact.
+
+        Raises:
+            SpaceMismatchError, DimensionMismatchError, InvalidInputError: the query is not one of this store's space.
+        """
+        query, wanted = check_query(self._space, vector, k, fingerprint)
+        with self._index_lock:
+            self._refresh_index()
+            index = self._index
+            best = nearest_documents([index.block()], query, wanted, index.names.__getitem__)
+            return [Match(index.names[row.owner], row.score, *index.place(row.row)) for row in best]
+
+    def __len__(self) -> int:
+        ((count,),) = self._database.read("SELECT count(*) FROM documents WHERE state <> 'deleted'")
+        return int(count)
+
+    def verify(self) -> int:
+        """Read everything and compare it with its digests; return how many documents were checked.
+
+        Raises:
+            StoreCorruptError: something is damaged.
+        """
+        self._database.check_integrity()
+        checked = 0
+        after = ""
+        while page := self.scan(after=after):
+            for version, document in zip(page, self.get([version.id for version in page]), strict=True):
+                if document is not None and digest_of_text(document.text) != version.digest:
+                    raise StoreCorruptError(f"{self.path}: the text of document {version.id!r} is not what was stored")
+                checked += 1
+            after = page[-1].id
+        return checked
+
+    def close(self) -> None:
+        """Close the file. Calling it twice is allowed."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"SqliteVectorStore({self.path!r}, model={self._space.model!r})"
+
+    def _read_space(self) -> VectorSpace:
+        try:
+            ((fields,),) = self._database.read("SELECT fields FROM space")
+            return VectorSpace.from_fields(json.loads(fields))
+        except (ValueError, InvalidInputError) as error:
+            raise StoreCorruptError(f"{self.path} does not say what its vectors are: {error}") from error
+
+    def _next_sequence(self) -> int:
+        ((last,),) = self._database.read("SELECT coalesce(max(sequence), 0) FROM documents")
+        return int(last) + 1
+
+    def _rows_of(self, columns: str, ids: Sequence[str]) -> Iterator[Row]:
+        checked = check_ids(ids)
+        with self._database.snapshot():
+            for start in range(0, len(checked), MOST_PARAMETERS):
+                part = checked[start : start + MOST_PARAMETERS]
+                marks = ",".join("?" * len(part))
+                yield from self._database.read(
+                    f"SELECT {columns} FROM documents WHERE id IN ({marks}) AND state <> 'deleted'", part
+                )
+
+    def _row_of(self, document: StoredDocument, sequence: int) -> Row:
+        version = document.version
+        return (
+            document.id,
+            sequence,
+            document.state.value,
+            encode_text(document.text),
+            version.digest,
+            document.reason,
+            document.fingerprint,
+            int(document.truncated),
+            np.array(document.spans, "<i8").reshape(-1, 2).tobytes(),
+            document.vectors.astype("<f4", copy=False).tobytes(),
+        )
+
+    def _document_of(self, row: Row) -> StoredDocument:
+        document_id, state, text, reason, fingerprint, truncated, spans, vectors = row
+        try:
+            return StoredDocument(
+                document_id,
+                text,
+                DocumentState(state),
+                self._vectors_of(vectors, spans),
+                spans=tuple(map(tuple, np.frombuffer(spans, "<i8").reshape(-1, 2).tolist())),
+                fingerprint=fingerprint,
+                reason=reason,
+                truncated=bool(truncated),
+            )
+        except (ValueError, TypeError) as error:
+            raise StoreCorruptError(f"{self.path}: document {document_id!r} is damaged: {error}") from error
+
+    def _vectors_of(self, vectors: bytes, spans: bytes) -> Float32Array:
+        count = len(spans) // 16
+        return np.frombuffer(vectors, "<f4").astype(np.float32).reshape(count, self._space.dimensions if count else 0)
+
+    def _version_of(self, row: Row) -> DocumentVersion:
+        document_id, digest, state, fingerprint, reason = row
+        try:
+            return DocumentVersion(document_id, digest, DocumentState(state), fingerprint, reason)
+        except ValueError as error:
+            raise StoreCorruptError(f"{self.path}: document {document_id!r} is damaged: {error}") from error
+
+    def _refresh_index(self) -> None:
+        """Bring the vectors in memory up to date: only rows written since the last time are read."""
+        while rows := self._database.read(
+            "SELECT sequence, id, spans, vectors FROM documents WHERE sequence > ? ORDER BY sequence LIMIT 4096",
+            (self._index.sequence,),
+        ):
+            for sequence, document_id, spans, vectors in rows:
+                try:
+                    matrix = self._vectors_of(vectors, spans)
+                except ValueError as error:
+                    raise StoreCorruptError(f"{self.path}: document {document_id!r} is damaged: {error}") from error
+                self._index.replace(document_id, matrix, np.frombuffer(spans, "<i8").reshape(-1, 2))
+                self._index.sequence = sequence
+
+
+class _MemoryIndex:
+    """Vectors of all documents in one growing matrix; rows of replaced documents are used again."""
+
+    def __init__(self, dimensions: int) -> None:
+        self.sequence = 0
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._rows: list[list[int]] = []
+        self._matrix = np.zeros((0, dimensions), np.float32)
+        self._owners = np.zeros(0, np.int64)
+        self._places = np.zeros((0, 3), np.int64)
+        self._used = 0
+        self._free: list[int] = []
+
+    def replace(self, name: str, vectors: Float32Array, spans: npt.NDArray[np.int64]) -> None:
+        """Set a document's vectors; none take it out."""
+        number = self._numbers.setdefault(name, len(self.names))
+        if number == len(self.names):
+            self.names.append(name)
+            self._rows.append([])
+        self._owners[self._rows[number]] = -1
+        self._free += reversed(self._rows[number])
+        rows = [self._take_row() for _ in range(len(vectors))]
+        self._rows[number] = rows
+        if rows:
+            self._matrix[rows] = vectors
+            self._owners[rows] = number
+            self._places[rows, 0] = np.arange(len(rows))
+            self._places[rows, 1:] = spans
+
+    def block(self) -> SearchBlock:
+        """Return all rows."""
+        return SearchBlock(self._matrix[: self._used], self._owners[: self._used])
+
+    def place(self, row: int) -> tuple[int, int, int]:
+        """Return a row's chunk, and the characters it stands for."""
+        chunk, start, end = self._places[row].tolist()
+        return chunk, start, end
+
+    def _take_row(self) -> int:
+        if self._free:
+            return self._free.pop()
+        if self._used == len(self._matrix):
+            more = max(256, self._used // 2)
+            self._matrix = np.concatenate([self._matrix, np.zeros((more, self._matrix.shape[1]), np.float32)])
+            self._owners = np.concatenate([self._owners, np.full(more, -1, np.int64)])
+            self._places = np.concatenate([self._places, np.zeros((more, 3), np.int64)])
+        self._used += 1
+        return self._used - 1
