@@ -36,6 +36,18 @@ if TYPE_CHECKING:
     )
     from lattice_embed.model_config import MIN_MRL_OUTPUT_DIM, ModelConfig
     from lattice_embed.native_service import NativeEmbeddingService
+    from lattice_embed.remote import (
+        RemoteAuthenticationError,
+        RemoteConnectionError,
+        RemoteEmbeddingService,
+        RemoteRateLimitError,
+        RemoteRequestError,
+        RemoteResponseError,
+        RemoteServiceError,
+        RemoteTimeoutError,
+        RemoteUsage,
+        RetryPolicy,
+    )
     from lattice_embed.result import EmbeddingResult
     from lattice_embed.service import EmbeddingService
     from lattice_embed.validation import DEFAULT_MAX_BATCH_SIZE, DEFAULT_MAX_TEXT_CHARS
@@ -49,6 +61,9 @@ __all__ = [
     "ModelDescription",
     "NativeEmbeddingService",
     "RankedDocument",
+    "RemoteEmbeddingService",
+    "RemoteUsage",
+    "RetryPolicy",
     "Role",
     "DEFAULT_MAX_BATCH_SIZE",
     "DEFAULT_MAX_TEXT_CHARS",
@@ -60,6 +75,13 @@ __all__ = [
     "LatticeEmbedError",
     "ModelConfigError",
     "NonFiniteVectorError",
+    "RemoteAuthenticationError",
+    "RemoteConnectionError",
+    "RemoteRateLimitError",
+    "RemoteRequestError",
+    "RemoteResponseError",
+    "RemoteServiceError",
+    "RemoteTimeoutError",
     "ServiceClosedError",
     "TextTooLongError",
     "TooManyTextsError",
@@ -91,6 +113,18 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "model_config": ("MIN_MRL_OUTPUT_DIM", "ModelConfig"),
     "native_service": ("NativeEmbeddingService",),
+    "remote": (
+        "RemoteAuthenticationError",
+        "RemoteConnectionError",
+        "RemoteEmbeddingService",
+        "RemoteRateLimitError",
+        "RemoteRequestError",
+        "RemoteResponseError",
+        "RemoteServiceError",
+        "RemoteTimeoutError",
+        "RemoteUsage",
+        "RetryPolicy",
+    ),
     "result": ("EmbeddingResult",),
     "service": ("EmbeddingService",),
     "validation": ("DEFAULT_MAX_BATCH_SIZE", "DEFAULT_MAX_TEXT_CHARS"),
