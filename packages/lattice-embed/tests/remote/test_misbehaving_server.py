@@ -170,7 +170,7 @@ def test_deadline_holds_for_all_requests_together(server: Any, connect: Any, emb
     server.usual = server.slow(0.15)
     server.usual, slow = (lambda handler, asked: handler.reply(server.document(asked))), server.usual
     server.script = [slow] * 9
-    with pytest.raises(RemoteTimeoutError, match="deadline|within"):
+    with pytest.raises(RemoteTimeoutError, match=r"deadline|within"):
         embed(connect(deadline=0.4, max_texts_per_request=1), TEXTS)
     assert len(server.asked) < 5
 
@@ -378,7 +378,7 @@ def test_nan_is_never_a_vector(server: Any, connect: Any, embed: Any, number: st
 def test_zeros_cannot_be_scaled(server: Any, connect: Any, embed: Any) -> None:
     server.usual = server.changed(lambda document: _item(document, embedding=[0.0] * 8))
     service = connect()
-    with pytest.raises(RemoteResponseError, match="zeros for text 3.*normalize=False"):
+    with pytest.raises(RemoteResponseError, match=r"zeros for text 3.*normalize=False"):
         embed(service, TEXTS)
     assert not embed(service, TEXTS, normalize=False).vectors[3].any()
 
@@ -387,12 +387,18 @@ def test_dimension_may_not_change_between_requests(server: Any, connect: Any, em
     service = connect()
     embed(service, TEXTS)
     server.dimensions = 9
-    with pytest.raises(RemoteResponseError, match="9 dimensions.*8 are expected"):
+    with pytest.raises(RemoteResponseError, match=r"9 dimensions.*8 are expected"):
         embed(service, ["another"])
-    with pytest.raises(RemoteResponseError, match="8 are expected"):  # a server that ignores `dimensions`
-        server.usual = server.changed(lambda document: None)
-        server.vector, whole = (lambda text, dimensions=None: whole(text)), server.vector
-        embed(connect("m", native_dimensions=64, output_dim=32), TEXTS)
+    shorter = connect("m", native_dimensions=64, output_dim=32)
+    server.dimensions = 64
+
+    def ignores_the_option(handler: Any, asked: Any) -> None:
+        asked.body.pop("dimensions")
+        handler.reply(server.document(asked))
+
+    server.usual = ignores_the_option
+    with pytest.raises(RemoteResponseError, match=r"64 dimensions for text 0; 32 are expected.*`dimensions`"):
+        embed(shorter, TEXTS)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -404,7 +410,7 @@ def test_order_is_restored(server: Any, connect: Any, embed: Any, seed: int) -> 
 
 def test_body_beyond_all_measure_is_not_read(server: Any, connect: Any, embed: Any) -> None:
     server.usual = server.endless()
-    with pytest.raises(RemoteResponseError, match="more than [0-9,]+ bytes"):
+    with pytest.raises(RemoteResponseError, match=r"more than [0-9,]+ bytes"):
         embed(connect(native_dimensions=8), TEXTS)
     server.usual = lambda handler, asked: handler.reply(b"{}", headers={"Content-Length": str(10**12)})
     with pytest.raises(RemoteResponseError, match="more than"):

@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 import threading
-
 from typing import Any
 
 import numpy as np

@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lattice_embed.errors import LatticeEmbedError, ServiceClosedError
@@ -21,6 +22,8 @@ from lattice_embed.remote.errors import RemoteConnectionError, RemoteResponseErr
 from lattice_embed.remote.protocol import Answer
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx2
 
 __all__ = ["HttpTransport", "MissingHttpLibraryError", "Request", "http_library"]
@@ -69,6 +72,13 @@ def http_library() -> Any:
             if error.name != name:
                 raise
     raise MissingHttpLibraryError("remote models need an HTTP library: pip install 'lattice-embed[remote]'")
+
+
+@lru_cache
+def _certificates(library: Any) -> ssl.SSLContext:
+    """Return the certificates that all clients of the process check servers against: reading them takes 0.1 s."""
+    context: ssl.SSLContext = library.create_ssl_context()
+    return context
 
 
 class HttpTransport:
@@ -125,7 +135,7 @@ class HttpTransport:
         with self._lock:
             self._check_open()
             if self._client is None:
-                self._client = http_library().Client(follow_redirects=False)
+                self._client = http_library().Client(follow_redirects=False, verify=_certificates(http_library()))
             return self._client
 
     # asyncio
@@ -157,7 +167,7 @@ class HttpTransport:
 
     async def _keep(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[httpx2.AsyncClient, None]:
         """Hold the client of a loop. ``asyncio.run`` finishes open generators before it closes the loop, and so this."""
-        client = http_library().AsyncClient(follow_redirects=False)
+        client = http_library().AsyncClient(follow_redirects=False, verify=_certificates(http_library()))
         try:
             yield client
         finally:
