@@ -21,7 +21,7 @@ from lattice_embed import NativeEmbeddingService
 from lattice_embed.cli import main
 
 Capture = pytest.CaptureFixture[str]
-COMMANDS = ["embed", "similarity", "models", "download", "doctor"]
+COMMANDS = ["embed", "similarity", "models", "download", "check-drift", "doctor"]
 
 
 @pytest.fixture

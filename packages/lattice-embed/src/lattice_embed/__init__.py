@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from lattice_embed import utils, vectors
     from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
     from lattice_embed.cross_encoder import CrossEncoder, RankedDocument
+    from lattice_embed.drift import (
+        DriftBaseline,
+        DriftBaselineError,
+        DriftError,
+        DriftReport,
+        DriftTolerance,
+        check_drift,
+    )
     from lattice_embed.errors import (
         DimensionMismatchError,
         EmptyInputError,
@@ -54,6 +62,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CrossEncoder",
+    "DriftBaseline",
+    "DriftReport",
+    "DriftTolerance",
     "EmbeddingModel",
     "EmbeddingResult",
     "EmbeddingService",
@@ -69,6 +80,8 @@ __all__ = [
     "DEFAULT_MAX_TEXT_CHARS",
     "MIN_MRL_OUTPUT_DIM",
     "DimensionMismatchError",
+    "DriftBaselineError",
+    "DriftError",
     "EmptyInputError",
     "InvalidInputError",
     "InvalidTextError",
@@ -88,6 +101,7 @@ __all__ = [
     "UnknownModelError",
     "UnsupportedModelError",
     "WrongModelError",
+    "check_drift",
     "utils",
     "vectors",
     "__version__",
@@ -96,6 +110,7 @@ __all__ = [
 _MODULES: dict[str, tuple[str, ...]] = {
     "catalogue": ("EmbeddingModel", "ModelDescription", "Role"),
     "cross_encoder": ("CrossEncoder", "RankedDocument"),
+    "drift": ("DriftBaseline", "DriftBaselineError", "DriftError", "DriftReport", "DriftTolerance", "check_drift"),
     "errors": (
         "DimensionMismatchError",
         "EmptyInputError",

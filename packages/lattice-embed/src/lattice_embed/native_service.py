@@ -173,6 +173,26 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         """Most characters (code points) in one text."""
         return self._max_text_chars
 
+    @property
+    def precision(self) -> Precision:
+        """What weights are kept in."""
+        return self._precision
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether the model's own files say that its vectors have length 1. Loads the model."""
+        return self._load().encoder.normalize
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """The prompts that the model's own files name, such as ``"query"``. Loads the model."""
+        return self._load().encoder.prompts
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens that the model reads of a text, special tokens included. Loads the model."""
+        return self._load().encoder.max_tokens
+
     def model_config(self, model: ModelName | None = None) -> ModelConfig:
         """Return the service's model and the dimension of its vectors. A directory is loaded for it.
 

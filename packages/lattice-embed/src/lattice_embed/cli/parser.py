@@ -19,6 +19,7 @@ examples:
   lattice-embed similarity --model all-minilm-l6-v2 "a cat" "a kitten"
   lattice-embed models
   lattice-embed download multilingual-e5-small
+  lattice-embed check-drift baselines/
   lattice-embed doctor
 
 Without --model, the model named by LATTICE_EMBED_MODEL is used, else bge-small-en-v1.5.
@@ -62,6 +63,19 @@ examples:
 
 A model that is already on this machine is checked, not downloaded again. A download goes into the Hugging Face cache
 (HF_HUB_CACHE, HF_HOME); tokens (HF_TOKEN, `hf auth login`), proxies and mirrors (HF_ENDPOINT) are huggingface_hub's.
+"""
+
+_CHECK_DRIFT_EXAMPLES = """\
+examples:
+  lattice-embed check-drift --update-baseline --model all-minilm-l6-v2 --input texts.txt minilm.json
+  lattice-embed check-drift minilm.json
+  lattice-embed check-drift --enforce --json baselines/
+  lattice-embed check-drift --update-baseline minilm.json
+
+A baseline is a file of texts and the vectors that a release of lattice-embed gave them. Later releases are compared with it:
+exit status 0 if every baseline passes, 1 if one does not. A baseline that is missing, damaged, edited, empty, or of other
+weights does not pass. One whose model is not on this machine is skipped, and does not pass either with --enforce, or with
+LATTICE_DRIFT_ENFORCE=1. (For the drift of a corpus, see `lattice-transport drift`.)
 """
 
 _DOCTOR_EXAMPLES = """\
@@ -119,9 +133,52 @@ def build_parser() -> argparse.ArgumentParser:
     download.add_argument("--revision", metavar="REV", help="a branch, tag or commit instead of the one on record")
     _add_json(download)
 
+    _add_check_drift(commands)
+
     doctor = _add_command(commands, "doctor", "say what would be used: files, CPU, threads, versions", _DOCTOR_EXAMPLES)
     _add_json(doctor)
     return parser
+
+
+def _add_check_drift(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = _add_command(
+        commands, "check-drift", "compare this release's vectors with frozen ones", _CHECK_DRIFT_EXAMPLES
+    )
+    command.add_argument(
+        "baselines",
+        nargs="*",
+        metavar="BASELINE",
+        help="a baseline's file, or a folder whose *.json are baselines (default: LATTICE_DRIFT_BASELINES)",
+    )
+    command.add_argument(
+        "--model", metavar="NAME|DIR", help="where the model is (default: by the name that the baseline has)"
+    )
+    command.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
+    command.add_argument("--enforce", action="store_true", help="a baseline whose model is not here does not pass")
+    command.add_argument(
+        "--update-baseline",
+        action="store_true",
+        help="write this release's vectors to the one BASELINE: of the texts it has, or of --input",
+    )
+    command.add_argument("--input", metavar="FILE", help="with --update-baseline: the texts, one a line; - for stdin")
+    command.add_argument(
+        "--role", choices=("query", "passage", "generic"), help="with --update-baseline: what the texts are for"
+    )
+    command.add_argument("--precision", choices=get_args(Precision), help="with --update-baseline: of the weights")
+    command.add_argument("--output-dim", type=int, metavar="N", help="with --update-baseline: shorter vectors")
+    command.add_argument(
+        "--max-abs-difference",
+        type=float,
+        metavar="X",
+        help="with --update-baseline: how far a component may be off later (default: 1e-6; 0: the same bits)",
+    )
+    command.add_argument(
+        "--max-cosine-distance",
+        type=float,
+        metavar="X",
+        help="with --update-baseline: how far an angle may be off later (default: 1e-6)",
+    )
+    _add_json(command)
 
 
 def _add_command(
@@ -141,8 +198,10 @@ def _add_command(
 def _lazily(command: str) -> Callable[[argparse.Namespace], int]:
     """Return the command's function, whose module is imported when it is called: --help needs none of it."""
 
+    module = command.replace("-", "_")
+
     def run(options: argparse.Namespace) -> int:
-        status: int = importlib.import_module(f"lattice_embed.cli.{command}_command").run(options)
+        status: int = importlib.import_module(f"lattice_embed.cli.{module}_command").run(options)
         return status
 
     return run
