@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import blake3
@@ -184,9 +185,9 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         return self._load().encoder.normalize
 
     @property
-    def prompts(self) -> Mapping[str, str]:
-        """The prompts that the model's own files name, such as ``"query"``. Loads the model."""
-        return self._load().encoder.prompts
+    def directory(self) -> Path:
+        """Where the model's files are. Loads the model."""
+        return self._load().encoder.directory
 
     @property
     def max_tokens(self) -> int:
@@ -221,7 +222,11 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         """Do :meth:`load` in a worker thread. Cancelling the waiter lets the load finish."""
         return await in_thread(self.load)
 
-    def _recipe(self) -> tuple[Any, Mapping[str, Any]]:
+    def recipe(self) -> tuple[EmbeddingModel | str, Mapping[str, Any]]:
+        """Return the model and the keyword options that make an equal service; plain values all, to be stored."""
+        return self._recipe()
+
+    def _recipe(self) -> tuple[EmbeddingModel | str, Mapping[str, Any]]:
         options = {
             "output_dim": self._output_dim,
             "precision": self._precision,

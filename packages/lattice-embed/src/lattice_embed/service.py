@@ -234,6 +234,27 @@ class EmbeddingService(ABC):
         """Do :meth:`embed_passage` by way of :meth:`aembed`."""
         return await self._aembed_as(Role.PASSAGE, text, model, normalize)
 
+    async def aencode(
+        self,
+        texts: Iterable[str],
+        model: ModelName | None = None,
+        *,
+        role: Role = Role.GENERIC,
+        normalize: bool = True,
+    ) -> Float32Array:
+        """Do :meth:`encode` by way of :meth:`aembed`."""
+        remaining = iter(check_iterable(texts))
+        parts: list[Float32Array] = []
+        done = 0
+        while batch := list(islice(remaining, self.max_batch_size)):
+            try:
+                result = await self.aembed(batch, model, role=role, normalize=normalize)  # type: ignore[arg-type]
+            except (InvalidTextError, NonFiniteVectorError) as error:
+                raise error.shifted(done) from error.__cause__  # the caller counts texts, not batches
+            parts.append(self._one_each(result, len(batch)).vectors)
+            done += len(batch)
+        return np.concatenate(parts) if parts else self._no_vectors(model)
+
     # Shared by the derived methods
 
     def _embed_as(
