@@ -61,7 +61,7 @@ def missing_feature(description: ModelDescription) -> str | None:
     from lattice_inference.capabilities import runs_model_type, runs_tokenizer_model
 
     if description.is_remote:
-        return "it runs at its provider and has no weights to load"
+        return "it runs at its provider (RemoteEmbeddingService asks it) and has no weights to load"
     if not runs_model_type(description.architecture):
         return f"its architecture ({description.architecture}) is not built in this version"
     if not runs_tokenizer_model(_TOKENIZER_MODELS.get(description.tokenizer, description.tokenizer)):

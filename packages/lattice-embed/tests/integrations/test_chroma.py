@@ -11,7 +11,9 @@ import pytest
 
 from lattice_embed import EmbeddingResult, EmbeddingService, InvalidInputError, NativeEmbeddingService, Role
 
-chromadb = pytest.importorskip("chromadb")
+pytest.importorskip("chromadb")
+
+import chromadb
 
 from lattice_embed.integrations.chroma import LatticeEmbeddingFunction
 

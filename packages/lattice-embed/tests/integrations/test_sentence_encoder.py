@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,10 +21,10 @@ TEXTS = [
     "naïve café, Straße",
     "短い日本語のテストです。",
     "hello 😀",
-    "word " * 400,
     "a cat",
     "ONE two  three",
 ]
+LONG = "word " * 300  # more tokens than the model reads
 PROMPTS = {"query": "find: ", "corpus": "text: "}
 
 
@@ -153,9 +152,10 @@ def test_similarity_is_that_of_the_files(files: Any, metric: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def pair(minilm: NativeEmbeddingService) -> Iterator[tuple[Any, SentenceEncoder]]:
+def pair(minilm: NativeEmbeddingService) -> tuple[Any, SentenceEncoder]:
     library = pytest.importorskip("sentence_transformers")
-    yield library.SentenceTransformer(str(minilm.directory), device="cpu"), SentenceEncoder(minilm)
+    pytest.importorskip("torch").set_num_threads(1)  # its threads spin where others work
+    return library.SentenceTransformer(str(minilm.directory), device="cpu"), SentenceEncoder(minilm)
 
 
 CALLS: list[dict[str, Any]] = [
@@ -175,13 +175,17 @@ CALLS: list[dict[str, Any]] = [
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("options", CALLS, ids=str)
-@pytest.mark.parametrize("method", ["encode", "encode_query", "encode_document"])
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("encode", options) for options in CALLS]
+    + [(method, options) for method in ("encode_query", "encode_document") for options in CALLS[3:6]],
+    ids=str,
+)
 def test_results_are_those_of_sentence_transformers(
     pair: tuple[Any, SentenceEncoder], method: str, options: dict[str, Any]
 ) -> None:
     theirs, ours = (getattr(each, method) for each in pair)
-    for inputs in (TEXTS, "a cat", ("a cat", "a dog")):
+    for inputs in (TEXTS if options else [*TEXTS, LONG], "a cat", ("a cat", "a dog")):
         expected, got = theirs(inputs, **options), ours(inputs, **options)
         assert type(got) is type(expected)
         assert len(got) == len(expected)
@@ -214,6 +218,7 @@ def test_files_with_prompts_and_without_unit_length_are_read_as_there(
     minilm: NativeEmbeddingService, tmp_path: Path
 ) -> None:
     library = pytest.importorskip("sentence_transformers")
+    pytest.importorskip("torch").set_num_threads(1)
     copy = tmp_path / "variant"
     shutil.copytree(minilm.directory, copy)
     modules = json.loads((copy / "modules.json").read_text())
@@ -239,4 +244,31 @@ def test_frozen_vectors_of_the_drift_gate_are_those_of_sentence_transformers(pai
     from lattice_embed import DriftBaseline
 
     baseline = DriftBaseline.load(Path(__file__).parents[1] / "data" / "drift" / "all-minilm-l6-v2.json")
-    np.testing.assert_allclose(baseline.vectors, pair[0].encode(list(baseline.texts)), atol=1e-6)
+    np.testing.assert_allclose(baseline.vectors, pair[0].encode(list(baseline.texts), batch_size=1), atol=1e-6)
+
+
+# What users of other libraries hit (section E of the collected cases)
+
+
+@pytest.mark.model
+def test_e1_pooling_and_length_are_the_models_own(pair: tuple[Any, SentenceEncoder]) -> None:
+    texts = [f"{list(range(number))} " for number in range(64)]
+    theirs, ours = (each.encode(texts, normalize_embeddings=True, batch_size=8) for each in pair)
+    assert np.abs(theirs - ours).max() < 1e-5
+
+
+@pytest.mark.model
+def test_e5_e6_vector_does_not_depend_on_its_batch(minilm: NativeEmbeddingService) -> None:
+    encoder = SentenceEncoder(minilm)
+    mixed = ["Every morning, I make a cup of coffee to start my day.", "x", LONG, ""] * 5
+    for texts in (["test test"] * 100, mixed):
+        together, apart = encoder.encode(texts, batch_size=64), encoder.encode(texts, batch_size=1)
+        assert together.tobytes() == apart.tobytes()
+
+
+@pytest.mark.model
+def test_e12_blank_text_has_a_finite_vector(pair: tuple[Any, SentenceEncoder]) -> None:
+    blank = ["", "   ", "\u200b"]
+    theirs, ours = (each.encode(blank) for each in pair)
+    assert np.isfinite(ours).all()
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)

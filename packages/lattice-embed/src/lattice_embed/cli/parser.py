@@ -32,10 +32,13 @@ examples:
   lattice-embed embed --model ./my-model --role query --json "what is a cat?"
   lattice-embed embed --model all-minilm-l6-v2 --input corpus.txt --output corpus.npy
   cut -f2 table.tsv | lattice-embed embed --model all-minilm-l6-v2 --output column.npy -
+  lattice-embed embed --base-url http://localhost:11434/v1 --model nomic-embed-text --json "a text"
+  OPENAI_API_KEY=... lattice-embed embed --model text-embedding-3-small --output-dim 512 --json "a text"
 
 --json prints one object:
   {"model": ..., "dim": ..., "embeddings": [{"index", "tokens", "truncated", "embedding"}, ...],
    "usage": {"prompt_tokens", "total_tokens"}}
+Tokens are null where a server does not say them.
 """
 
 _SIMILARITY_EXAMPLES = """\
@@ -224,6 +227,16 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         choices=get_args(Precision),
         default="float32",
         help="what weights are kept in: those of 16 bits take half the memory and move vectors a little (default: float32)",
+    )
+    command.add_argument(
+        "--base-url",
+        metavar="URL",
+        help="ask a server that speaks the OpenAI protocol, such as http://localhost:11434/v1 (extra: remote)",
+    )
+    command.add_argument(
+        "--api-key-variable",
+        metavar="NAME",
+        help="environment variable with the server's key (default: OPENAI_API_KEY for OpenAI's own address, else none)",
     )
     command.add_argument(
         "--truncate",
