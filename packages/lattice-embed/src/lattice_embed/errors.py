@@ -2,7 +2,8 @@
 
 One tree under :class:`LatticeEmbedError`, which is itself a ``lattice_inference.LatticeError``; each class also derives
 from the builtin that a Python user would catch. Errors that come from reading a model's files (``ModelNotFoundError``,
-``CheckpointError``, ...) are lattice_inference's own and pass through unchanged.
+``CheckpointError``, ...) are lattice_inference's own and pass through unchanged. Those of a server are below it in
+:mod:`lattice_embed.remote`.
 """
 
 from __future__ import annotations

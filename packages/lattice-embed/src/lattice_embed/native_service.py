@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
@@ -63,7 +64,7 @@ def missing_feature(description: ModelDescription) -> str | None:
     from lattice_inference.capabilities import runs_model_type, runs_tokenizer_model
 
     if description.is_remote:
-        return "it runs at its provider and has no weights to load"
+        return "it runs at its provider (RemoteEmbeddingService asks it) and has no weights to load"
     if not runs_model_type(description.architecture):
         return f"its architecture ({description.architecture}) is not built in this version"
     if not runs_tokenizer_model(_TOKENIZER_MODELS.get(description.tokenizer, description.tokenizer)):
@@ -196,6 +197,26 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         """Most characters (code points) in one text."""
         return self._max_text_chars
 
+    @property
+    def precision(self) -> Precision:
+        """What weights are kept in."""
+        return self._precision
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether the model's own files say that its vectors have length 1. Loads the model."""
+        return self._load().encoder.normalize
+
+    @property
+    def directory(self) -> Path:
+        """Where the model's files are. Loads the model."""
+        return self._load().encoder.directory
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens that the model reads of a text, special tokens included. Loads the model."""
+        return self._load().encoder.max_tokens
+
     def model_config(self, model: ModelName | None = None) -> ModelConfig:
         """Return the service's model and the dimension of its vectors. A directory is loaded for it.
 
@@ -224,7 +245,11 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         """Do :meth:`load` in a worker thread. Cancelling the waiter lets the load finish."""
         return await in_thread(self.load)
 
-    def _recipe(self) -> tuple[Any, Mapping[str, Any]]:
+    def recipe(self) -> tuple[EmbeddingModel | str, Mapping[str, Any]]:
+        """Return the model and the keyword options that make an equal service; plain values all, to be stored."""
+        return self._recipe()
+
+    def _recipe(self) -> tuple[EmbeddingModel | str, Mapping[str, Any]]:
         options = {
             "output_dim": self._output_dim,
             "precision": self._precision,

@@ -99,9 +99,7 @@ class EmbeddingService(ABC):
         self, text: str, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True
     ) -> Float32Array:
         """Embed one text into a float32 vector of shape (dim,)."""
-        if not isinstance(text, str):
-            raise InvalidInputError(f"text is a {type(text).__name__}, not a str; embed() takes a list of texts")
-        vector: Float32Array = self._embed_checked([text], model, role, normalize).vectors[0]
+        vector: Float32Array = self._embed_checked([_one_text(text)], model, role, normalize).vectors[0]
         return vector
 
     @overload
@@ -212,7 +210,8 @@ class EmbeddingService(ABC):
         return self._no_vectors(model) if vectors is None else vectors[:filled]
 
     # The same for asyncio: the work is done in a worker thread, the event loop stays free. Cancelling a waiter leaves
-    # the work to finish in its thread, so that a model that is being loaded is loaded all the same.
+    # the work to finish in its thread, so that a model that is being loaded is loaded all the same. A service that waits
+    # instead of working overrides aembed alone.
 
     async def aembed(
         self,
@@ -228,8 +227,10 @@ class EmbeddingService(ABC):
     async def aembed_one(
         self, text: str, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True
     ) -> Float32Array:
-        """Do :meth:`embed_one` in a worker thread."""
-        return await in_thread(self.embed_one, text, model, role=role, normalize=normalize)
+        """Do :meth:`embed_one` by way of :meth:`aembed`."""
+        result = await self.aembed([_one_text(text)], model, role=role, normalize=normalize)
+        vector: Float32Array = self._one_each(result, 1).vectors[0]
+        return vector
 
     @overload
     async def aembed_query(
@@ -242,8 +243,8 @@ class EmbeddingService(ABC):
     async def aembed_query(
         self, text: str | TextList, model: ModelName | None = None, *, normalize: bool = True
     ) -> Float32Array | EmbeddingResult:
-        """Do :meth:`embed_query` in a worker thread."""
-        return await in_thread(self._embed_as, Role.QUERY, text, model, normalize)
+        """Do :meth:`embed_query` by way of :meth:`aembed`."""
+        return await self._aembed_as(Role.QUERY, text, model, normalize)
 
     @overload
     async def aembed_passage(
@@ -256,8 +257,29 @@ class EmbeddingService(ABC):
     async def aembed_passage(
         self, text: str | TextList, model: ModelName | None = None, *, normalize: bool = True
     ) -> Float32Array | EmbeddingResult:
-        """Do :meth:`embed_passage` in a worker thread."""
-        return await in_thread(self._embed_as, Role.PASSAGE, text, model, normalize)
+        """Do :meth:`embed_passage` by way of :meth:`aembed`."""
+        return await self._aembed_as(Role.PASSAGE, text, model, normalize)
+
+    async def aencode(
+        self,
+        texts: Iterable[str],
+        model: ModelName | None = None,
+        *,
+        role: Role = Role.GENERIC,
+        normalize: bool = True,
+    ) -> Float32Array:
+        """Do :meth:`encode` by way of :meth:`aembed`."""
+        remaining = iter(check_iterable(texts))
+        parts: list[Float32Array] = []
+        done = 0
+        while batch := list(islice(remaining, self.max_batch_size)):
+            try:
+                result = await self.aembed(batch, model, role=role, normalize=normalize)  # type: ignore[arg-type]
+            except (InvalidTextError, NonFiniteVectorError) as error:
+                raise error.shifted(done) from error.__cause__  # the caller counts texts, not batches
+            parts.append(self._one_each(result, len(batch)).vectors)
+            done += len(batch)
+        return np.concatenate(parts) if parts else self._no_vectors(model)
 
     # Shared by the derived methods
 
@@ -272,13 +294,28 @@ class EmbeddingService(ABC):
         self, texts: Sequence[str], model: ModelName | None, role: Role, normalize: bool
     ) -> EmbeddingResult:
         """Embed one call's texts and make sure that the implementation returned one vector a text."""
-        result = self.embed(texts, model, role=role, normalize=normalize)
-        if len(result) != len(texts):
-            raise LatticeEmbedError(f"{self.name}.embed() returned {len(result)} vectors for {len(texts)} texts")
+        return self._one_each(self.embed(texts, model, role=role, normalize=normalize), len(texts))
+
+    async def _aembed_as(
+        self, role: Role, text: str | TextList, model: ModelName | None, normalize: bool
+    ) -> Float32Array | EmbeddingResult:
+        if isinstance(text, str):
+            return await self.aembed_one(text, model, role=role, normalize=normalize)
+        return await self.aembed(text, model, role=role, normalize=normalize)
+
+    def _one_each(self, result: EmbeddingResult, texts: int) -> EmbeddingResult:
+        if len(result) != texts:
+            raise LatticeEmbedError(f"{self.name}.embed() returned {len(result)} vectors for {texts} texts")
         return result
 
     def _no_vectors(self, model: ModelName | None) -> Float32Array:
         return np.empty((0, self.model_config(model).dimensions), np.float32)
+
+
+def _one_text(text: object) -> str:
+    if not isinstance(text, str):
+        raise InvalidInputError(f"text is a {type(text).__name__}, not a str; embed() takes a list of texts")
+    return text
 
 
 async def in_thread(

@@ -13,9 +13,10 @@ import numpy as np
 from lattice_embed.catalogue import Role
 from lattice_embed.cli.npy_output import check_npy_path, write_npy
 from lattice_embed.cli.progress import progress_bar
+from lattice_embed.cli.service_options import open_service
 from lattice_embed.cli.text_input import read_texts
-from lattice_embed.native_service import NativeEmbeddingService
 from lattice_embed.result import EmbeddingResult, Float32Array
+from lattice_embed.service import EmbeddingService
 
 __all__ = ["embed_all", "run"]
 
@@ -28,14 +29,7 @@ def run(options: argparse.Namespace) -> int:
     """Embed the texts and print, or write, their vectors."""
     output = None if options.output is None else check_npy_path(options.output)
     texts = read_texts(options.texts, options.input)
-    with NativeEmbeddingService(
-        options.model,
-        output_dim=options.output_dim,
-        precision=options.precision,
-        threads=options.threads,
-        truncate=options.truncate,
-        cache=options.cache_folder or options.cache,
-    ) as service:
+    with open_service(options) as service:
         result = embed_all(service, texts, Role(options.role), normalize=not options.no_normalize)
     if output is not None:
         write_npy(output, result.vectors)
@@ -49,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def embed_all(
-    service: NativeEmbeddingService, texts: Sequence[str], role: Role, *, normalize: bool = True
+    service: EmbeddingService, texts: Sequence[str], role: Role, *, normalize: bool = True
 ) -> EmbeddingResult:
     """Embed any number of texts, at least one, with a progress bar where it helps."""
     results = []
@@ -73,13 +67,18 @@ def _json_object(result: EmbeddingResult) -> Iterator[str]:
     for index, vector in enumerate(result):
         entry = {
             "index": index,
-            "tokens": int(result.token_counts[index]),
+            "tokens": _known(int(result.token_counts[index])),
             "truncated": bool(result.truncated[index]),
             "embedding": _shortest_decimals(vector),
         }
         yield (", " if index else "") + json.dumps(entry)
     usage = {"prompt_tokens": result.total_tokens, "total_tokens": result.total_tokens}
     yield f'], "usage": {json.dumps(usage)}}}\n'
+
+
+def _known(tokens: int) -> int | None:
+    """Return a count of tokens, or ``None`` for the -1 of a server that does not say."""
+    return tokens if tokens >= 0 else None
 
 
 def _shortest_decimals(vector: Float32Array) -> list[float]:
@@ -90,7 +89,8 @@ def _shortest_decimals(vector: Float32Array) -> list[float]:
 def _summary(result: EmbeddingResult) -> str:
     cut = int(result.truncated.sum())
     note = f", {cut} cut at the token limit" if cut else ""
-    return f"{result.total_tokens} tokens{note} ({result.model})"
+    tokens = "" if result.total_tokens is None else f"{result.total_tokens} tokens"
+    return f"{tokens}{note} ({result.model})".strip()
 
 
 def _print_preview(texts: Sequence[str], result: EmbeddingResult) -> None:
@@ -100,7 +100,8 @@ def _print_preview(texts: Sequence[str], result: EmbeddingResult) -> None:
         mark = "+" if result.truncated[index] else " "
         shown = " ".join(text.split())
         shown = shown if len(shown) <= PREVIEW_TEXT else f"{shown[: PREVIEW_TEXT - 3]}..."
-        print(f"{index:>5}  {result.token_counts[index]:>6}{mark} {numbers} ...  {shown}")
+        tokens = _known(int(result.token_counts[index]))
+        print(f"{index:>5}  {'-' if tokens is None else tokens:>6}{mark} {numbers} ...  {shown}")
     if len(result) > PREVIEW_ROWS:
         print(f"... and {len(result) - PREVIEW_ROWS} more; --json or --output FILE.npy gives all")
     print(f"{len(result)} vectors of {result.dimensions} float32, {_summary(result)}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from lattice_embed.errors import InvalidInputError
+from lattice_embed.whole_file import whole_file
 
 __all__ = ["check_npy_path", "write_npy"]
 
@@ -36,16 +35,5 @@ def write_npy(path: Path, array: npt.NDArray[np.float32]) -> None:
     Raises:
         OSError: it cannot be written. Nothing is left behind.
     """
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.save(file, array, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # mkstemp lets nobody else read; a plain new file follows the umask
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with whole_file(path) as file:
+        np.save(file, array, allow_pickle=False)

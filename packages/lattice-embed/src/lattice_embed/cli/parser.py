@@ -23,6 +23,7 @@ examples:
   lattice-embed cache stats
   lattice-embed store import corpus.db --input lines.txt
   lattice-embed backfill --from-store corpus.db --model all-minilm-l6-v2
+  lattice-embed check-drift baselines/
   lattice-embed doctor
 
 Without --model, the model named by LATTICE_EMBED_MODEL is used, else bge-small-en-v1.5.
@@ -36,10 +37,13 @@ examples:
   lattice-embed embed --model all-minilm-l6-v2 --input corpus.txt --output corpus.npy
   cut -f2 table.tsv | lattice-embed embed --model all-minilm-l6-v2 --output column.npy -
   lattice-embed embed --model all-minilm-l6-v2 --cache --input corpus.txt --output corpus.npy
+  lattice-embed embed --base-url http://localhost:11434/v1 --model nomic-embed-text --json "a text"
+  OPENAI_API_KEY=... lattice-embed embed --model text-embedding-3-small --output-dim 512 --json "a text"
 
 --json prints one object:
   {"model": ..., "dim": ..., "embeddings": [{"index", "tokens", "truncated", "embedding"}, ...],
    "usage": {"prompt_tokens", "total_tokens"}}
+Tokens are null where a server does not say them.
 """
 
 _SIMILARITY_EXAMPLES = """\
@@ -84,6 +88,19 @@ clear    remove all vectors, or those of one model as stats names it
 inspect  check a cache file (LQECACHE) of the reference implementation, and say what it holds
 
 The folder is --cache-folder, else LATTICE_VECTOR_CACHE, else ~/.lattice/cache.
+"""
+
+_CHECK_DRIFT_EXAMPLES = """\
+examples:
+  lattice-embed check-drift --update-baseline --model all-minilm-l6-v2 --input texts.txt minilm.json
+  lattice-embed check-drift minilm.json
+  lattice-embed check-drift --enforce --json baselines/
+  lattice-embed check-drift --update-baseline minilm.json
+
+A baseline is a file of texts and the vectors that a release of lattice-embed gave them. Later releases are compared with it:
+exit status 0 if every baseline passes, 1 if one does not. A baseline that is missing, damaged, edited, empty, or of other
+weights does not pass. One whose model is not on this machine is skipped, and does not pass either with --enforce, or with
+LATTICE_DRIFT_ENFORCE=1. (For the drift of a corpus, see `lattice-transport drift`.)
 """
 
 _DOCTOR_EXAMPLES = """\
@@ -168,9 +185,52 @@ def build_parser() -> argparse.ArgumentParser:
     _add_model(backfill, truncate=False)
     _add_json(backfill)
 
+    _add_check_drift(commands)
+
     doctor = _add_command(commands, "doctor", "say what would be used: files, CPU, threads, versions", _DOCTOR_EXAMPLES)
     _add_json(doctor)
     return parser
+
+
+def _add_check_drift(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = _add_command(
+        commands, "check-drift", "compare this release's vectors with frozen ones", _CHECK_DRIFT_EXAMPLES
+    )
+    command.add_argument(
+        "baselines",
+        nargs="*",
+        metavar="BASELINE",
+        help="a baseline's file, or a folder whose *.json are baselines (default: LATTICE_DRIFT_BASELINES)",
+    )
+    command.add_argument(
+        "--model", metavar="NAME|DIR", help="where the model is (default: by the name that the baseline has)"
+    )
+    command.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
+    command.add_argument("--enforce", action="store_true", help="a baseline whose model is not here does not pass")
+    command.add_argument(
+        "--update-baseline",
+        action="store_true",
+        help="write this release's vectors to the one BASELINE: of the texts it has, or of --input",
+    )
+    command.add_argument("--input", metavar="FILE", help="with --update-baseline: the texts, one a line; - for stdin")
+    command.add_argument(
+        "--role", choices=("query", "passage", "generic"), help="with --update-baseline: what the texts are for"
+    )
+    command.add_argument("--precision", choices=get_args(Precision), help="with --update-baseline: of the weights")
+    command.add_argument("--output-dim", type=int, metavar="N", help="with --update-baseline: shorter vectors")
+    command.add_argument(
+        "--max-abs-difference",
+        type=float,
+        metavar="X",
+        help="with --update-baseline: how far a component may be off later (default: 1e-6; 0: the same bits)",
+    )
+    command.add_argument(
+        "--max-cosine-distance",
+        type=float,
+        metavar="X",
+        help="with --update-baseline: how far an angle may be off later (default: 1e-6)",
+    )
+    _add_json(command)
 
 
 def _add_command(
@@ -190,8 +250,10 @@ def _add_command(
 def _lazily(command: str) -> Callable[[argparse.Namespace], int]:
     """Return the command's function, whose module is imported when it is called: --help needs none of it."""
 
+    module = command.replace("-", "_")
+
     def run(options: argparse.Namespace) -> int:
-        status: int = importlib.import_module(f"lattice_embed.cli.{command}_command").run(options)
+        status: int = importlib.import_module(f"lattice_embed.cli.{module}_command").run(options)
         return status
 
     return run
@@ -217,6 +279,16 @@ def _add_model(command: argparse.ArgumentParser, *, truncate: bool = True) -> No
     )
     if not truncate:
         return
+    command.add_argument(
+        "--base-url",
+        metavar="URL",
+        help="ask a server that speaks the OpenAI protocol, such as http://localhost:11434/v1 (extra: remote)",
+    )
+    command.add_argument(
+        "--api-key-variable",
+        metavar="NAME",
+        help="environment variable with the server's key (default: OPENAI_API_KEY for OpenAI's own address, else none)",
+    )
     command.add_argument(
         "--truncate",
         choices=("right", "error"),

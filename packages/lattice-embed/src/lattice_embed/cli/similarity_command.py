@@ -7,9 +7,9 @@ import json
 
 from lattice_embed.catalogue import Role
 from lattice_embed.cli.embed_command import embed_all
+from lattice_embed.cli.service_options import open_service
 from lattice_embed.cli.text_input import read_lines
 from lattice_embed.errors import InvalidInputError
-from lattice_embed.native_service import NativeEmbeddingService
 from lattice_embed.vectors import top_k
 
 __all__ = ["run"]
@@ -20,9 +20,7 @@ def run(options: argparse.Namespace) -> int:
     if options.top is not None and options.top < 1:
         raise InvalidInputError(f"--top is {options.top}; it must be at least 1")
     query, others = _query_and_others(options.texts, options.input)
-    with NativeEmbeddingService(
-        options.model, precision=options.precision, threads=options.threads, truncate=options.truncate
-    ) as service:
+    with open_service(options) as service:
         query_role, other_role = (Role.QUERY, Role.PASSAGE) if options.retrieval else (Role.GENERIC, Role.GENERIC)
         query_vector = service.embed_one(query, role=query_role)
         result = embed_all(service, others, other_role)

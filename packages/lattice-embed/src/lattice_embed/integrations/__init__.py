@@ -1,0 +1,9 @@
+"""Doors to other libraries. Each module needs its library, and is imported by its own name:
+
+    from lattice_embed.integrations.langchain import LatticeEmbeddings
+    from lattice_embed.integrations.llama_index import LatticeEmbedding
+    from lattice_embed.integrations.chroma import LatticeEmbeddingFunction
+    from lattice_embed.integrations.sentence_transformers import SentenceEncoder
+
+The extras ``langchain``, ``llama-index`` and ``chroma`` bring the libraries; the last needs none.
+"""

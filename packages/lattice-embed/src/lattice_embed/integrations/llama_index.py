@@ -1,0 +1,81 @@
+"""The door to LlamaIndex (``llama-index-core``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lattice_embed.catalogue import Role
+from lattice_embed.integrations.missing_library import missing_library
+from lattice_embed.integrations.service_choice import ModelOrService, choose_service
+from lattice_embed.service import EmbeddingService
+
+try:
+    from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.bridge.pydantic import PrivateAttr
+except ModuleNotFoundError as error:
+    raise missing_library(error, "llama-index") from error
+
+__all__ = ["LatticeEmbedding"]
+
+
+class LatticeEmbedding(BaseEmbedding):
+    """LlamaIndex's ``BaseEmbedding`` over a service of ours.
+
+    Nodes are embedded as passages and queries as queries. ``to_dict`` keeps the model's name, so that ``from_dict`` makes a
+    :class:`~lattice_embed.NativeEmbeddingService` of that name; other services are passed again.
+
+    Args:
+        model_name: a name or directory for :class:`~lattice_embed.NativeEmbeddingService`.
+        service: any service, instead.
+        service_options: of :class:`~lattice_embed.NativeEmbeddingService`.
+        **options: of ``BaseEmbedding``, such as ``embed_batch_size``.
+    """
+
+    _service: EmbeddingService = PrivateAttr()
+
+    def __init__(
+        self,
+        model_name: str | None = None,
+        *,
+        service: EmbeddingService | None = None,
+        service_options: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        chosen: ModelOrService | None = model_name if service is None else service
+        made = choose_service(chosen, service_options or {})
+        super().__init__(model_name=model_name or made.name.partition(":")[2] or made.name, **options)
+        self._service = made
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name of the class in stored indices."""
+        return "LatticeEmbedding"
+
+    @property
+    def service(self) -> EmbeddingService:
+        """The service; close it when you are done."""
+        return self._service
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        vector: list[float] = self._service.embed_one(query, role=Role.QUERY).tolist()
+        return vector
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        vector: list[float] = (await self._service.aembed_one(query, role=Role.QUERY)).tolist()
+        return vector
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        vector: list[float] = self._service.embed_one(text, role=Role.PASSAGE).tolist()
+        return vector
+
+    async def _aget_text_embedding(self, text: str) -> list[float]:
+        vector: list[float] = (await self._service.aembed_one(text, role=Role.PASSAGE)).tolist()
+        return vector
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        vectors: list[list[float]] = self._service.encode(texts, role=Role.PASSAGE).tolist()
+        return vectors
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        vectors: list[list[float]] = (await self._service.aencode(texts, role=Role.PASSAGE)).tolist()
+        return vectors

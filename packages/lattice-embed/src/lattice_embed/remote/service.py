@@ -1,0 +1,509 @@
+"""The service whose models run at a server that speaks the OpenAI protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, get_args
+from urllib.parse import urlsplit
+
+import blake3
+
+from lattice_embed._version import __version__
+from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
+from lattice_embed.errors import (
+    InvalidInputError,
+    LatticeEmbedError,
+    ModelConfigError,
+    ServiceClosedError,
+    UnknownModelError,
+    WrongModelError,
+)
+from lattice_embed.model_config import ModelConfig
+from lattice_embed.remote.batching import TokenCounter, most_tokens, split_requests
+from lattice_embed.remote.call import Call, count_all
+from lattice_embed.remote.course import Course, Send, Step, Wait
+from lattice_embed.remote.credentials import Credentials
+from lattice_embed.remote.errors import RemoteResponseError, RemoteServiceError
+from lattice_embed.remote.paid_vectors import PaidVectors
+from lattice_embed.remote.protocol import Answer, EncodingFormat, Vectors, read_vectors, request_body, size_limit
+from lattice_embed.remote.retrying import Deadline, RateGate, RetryPolicy, check_seconds
+from lattice_embed.remote.transport import HttpTransport, Request, http_library
+from lattice_embed.remote.usage import RemoteUsage, UsageCounter
+from lattice_embed.result import EmbeddingResult
+from lattice_embed.service import EmbeddingService, ModelName
+from lattice_embed.validation import (
+    DEFAULT_MAX_BATCH_SIZE,
+    DEFAULT_MAX_TEXT_CHARS,
+    check_choice,
+    check_limit,
+    check_role,
+    check_texts,
+)
+
+__all__ = ["OPENAI_URL", "RemoteEmbeddingService"]
+
+OPENAI_URL = "https://api.openai.com/v1"
+OPENAI_KEY_VARIABLE = "OPENAI_API_KEY"
+
+MAX_TEXTS_PER_REQUEST = 2_048
+MAX_TOKENS_PER_REQUEST = 300_000
+"""OpenAI's limits of one request."""
+
+MOST_KEPT = 4_096
+"""Vectors of failed calls that are kept, at least."""
+
+USER_AGENT = f"lattice-embed/{__version__}"
+
+
+class RemoteEmbeddingService(EmbeddingService):
+    """Embeds texts with a model that runs at a server.
+
+    Texts are cut into requests, each retried by itself; a request that succeeded is not made again when another fails. A
+    call that fails, or is cancelled, keeps the vectors it has been given: made again, it asks for the rest. A text that
+    stands several times in a call is asked for once. All methods may be called from several threads at once, and the
+    ``a...`` methods do not use threads but the event loop. Pickling keeps the options but no secret: the copy reads the
+    key from the environment.
+
+    Args:
+        model: what the server calls the model, sent as it is written; or a catalogue member. Where the catalogue knows the
+            name, its dimension and prompts hold. A :class:`ModelDescription` says them for a model of your own.
+        base_url: the address before ``/embeddings``.
+        api_key: the key. ``None`` reads ``api_key_variable`` at each request.
+        api_key_variable: environment variable with the key. ``None`` is ``OPENAI_API_KEY`` for OpenAI's own address, and no
+            key for any other: a key goes nowhere that you did not name.
+        headers: further headers of every request; they are treated as secrets.
+        output_dim: shorter vectors, which the server is asked for with ``dimensions``.
+        native_dimensions: length of the model's vectors where the catalogue does not know it; ``None`` learns it from the
+            first answer. Vectors of any other length are refused.
+        encoding_format: what the server is asked to write vectors as; both forms are understood, whichever comes.
+        max_texts_per_request: texts in one request.
+        max_tokens_per_request: tokens in one request.
+        count_tokens: counts the tokens of a text as the model does; a text over the model's limit is then refused before
+            anything is paid. ``None`` reckons with a token a byte, which no tokenizer exceeds.
+        retry: when a failed request is made again.
+        timeout: seconds that one request may take.
+        deadline: seconds that one call may take in all; ``None`` for no end.
+        max_batch_size: most texts in one call of :meth:`embed`.
+        max_text_chars: most characters (code points) in one text, its prompt not counted.
+
+    Raises:
+        InvalidInputError: an argument is wrong.
+        ModelConfigError: ``output_dim`` or ``native_dimensions`` is not possible for the model.
+        MissingHttpLibraryError: the extra ``remote`` is not installed.
+    """
+
+    def __init__(
+        self,
+        model: EmbeddingModel | ModelDescription | str = EmbeddingModel.TEXT_EMBEDDING_3_SMALL,
+        *,
+        base_url: str = OPENAI_URL,
+        api_key: str | None = None,
+        api_key_variable: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        output_dim: int | None = None,
+        native_dimensions: int | None = None,
+        encoding_format: EncodingFormat = "base64",
+        max_texts_per_request: int = MAX_TEXTS_PER_REQUEST,
+        max_tokens_per_request: int = MAX_TOKENS_PER_REQUEST,
+        count_tokens: TokenCounter | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: float = 60.0,
+        deadline: float | None = 300.0,
+        max_batch_size: int = DEFAULT_MAX_BATCH_SIZE,
+        max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
+    ) -> None:
+        http_library()  # a missing extra is said now, not at the first call
+        check_choice("encoding_format", encoding_format, get_args(EncodingFormat))
+        if count_tokens is not None and not callable(count_tokens):
+            raise InvalidInputError(f"count_tokens is a {type(count_tokens).__name__}; pass a function of one text")
+        self._base_url = _check_url(base_url)
+        self._wire_name, self._member, self._description = _read_model(model)
+        self._dimensions = _known_dimensions(self._description, native_dimensions, output_dim)
+        self._native_dimensions = native_dimensions
+        self._output_dim = output_dim
+        self._encoding: EncodingFormat = encoding_format
+        self._max_texts_per_request = check_limit("max_texts_per_request", max_texts_per_request)
+        self._max_tokens_per_request = check_limit("max_tokens_per_request", max_tokens_per_request)
+        self._count_tokens = count_tokens
+        self._retry = RetryPolicy() if retry is None else retry
+        self._timeout = check_seconds("timeout", timeout)
+        self._deadline = None if deadline is None else check_seconds("deadline", deadline)
+        self._max_batch_size = check_limit("max_batch_size", max_batch_size)
+        self._max_text_chars = check_limit("max_text_chars", max_text_chars)
+        if output_dim is not None:
+            self._output_dim = self._config().output_dim  # checked against the native length
+        if api_key_variable is None and self._base_url == OPENAI_URL:
+            api_key_variable = OPENAI_KEY_VARIABLE
+        self._credentials = Credentials(api_key, api_key_variable, headers)
+        self._server = urlsplit(self._base_url).netloc
+        self._transport = HttpTransport(f"{self._base_url}/embeddings", self._server)
+        self._gate = RateGate()
+        self._usage = UsageCounter()
+        self._paid = PaidVectors(max(self._max_batch_size, MOST_KEPT))
+        self._learning = threading.Lock()
+        self._stopped = threading.Event()
+
+    # What the service is
+
+    @property
+    def name(self) -> str:
+        """``"remote:"`` and the model's name."""
+        return f"remote:{self._wire_name}"
+
+    @property
+    def base_url(self) -> str:
+        """The address before ``/embeddings``."""
+        return self._base_url
+
+    @property
+    def max_batch_size(self) -> int:
+        """Most texts in one call of :meth:`embed`."""
+        return self._max_batch_size
+
+    @property
+    def usage(self) -> RemoteUsage:
+        """What has been asked of the server so far."""
+        return self._usage.snapshot()
+
+    def model_config(self, model: ModelName | None = None) -> ModelConfig:
+        """Return the model and the dimension of its vectors.
+
+        Raises:
+            WrongModelError: ``model`` is not the service's.
+            ModelConfigError: the dimension is not known before the first answer; pass ``native_dimensions``.
+        """
+        self._check_model(model)
+        return self._config()
+
+    def supports_model(self, model: ModelName) -> bool:
+        """Return whether ``model`` names the model that this service asks for."""
+        try:
+            self._check_model(model)
+        except LatticeEmbedError:
+            return False
+        return True
+
+    def __repr__(self) -> str:
+        return f"RemoteEmbeddingService({self._wire_name!r}, base_url={self._base_url!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._credentials.has_headers:
+            raise TypeError("a service with headers of its own is not pickled: make it where it is used")
+        options = {
+            "base_url": self._base_url,
+            "api_key_variable": self._credentials.variable,
+            "output_dim": self._output_dim,
+            "native_dimensions": self._native_dimensions,
+            "encoding_format": self._encoding,
+            "max_texts_per_request": self._max_texts_per_request,
+            "max_tokens_per_request": self._max_tokens_per_request,
+            "count_tokens": self._count_tokens,
+            "retry": self._retry,
+            "timeout": self._timeout,
+            "deadline": self._deadline,
+            "max_batch_size": self._max_batch_size,
+            "max_text_chars": self._max_text_chars,
+        }
+        return (_remake, (self._member or self._description or self._wire_name, options))
+
+    # Closing
+
+    def close(self) -> None:
+        """Close the connections. Calls under way in other threads end with an error, and so does any later one."""
+        self._stopped.set()
+        self._transport.close()
+
+    async def aclose(self) -> None:
+        """Do :meth:`close`, the running loop's connections included."""
+        self._stopped.set()
+        await self._transport.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # Embedding
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        model: ModelName | None = None,
+        *,
+        role: Role = Role.GENERIC,
+        normalize: bool = True,
+    ) -> EmbeddingResult:
+        """Embed the texts of one call, in as many requests as they need.
+
+        Args:
+            texts: 1 to ``max_batch_size`` texts of at most ``max_text_chars`` characters.
+            model: the model that the caller expects; an error if it is not this service's.
+            role: what the texts are for; decides the prompt that is put before each.
+            normalize: scale the vectors to length 1, whether or not the server has; ``False`` leaves what it sent.
+
+        Returns:
+            Vectors in the order of the texts. ``token_counts`` are -1 except where the server, or ``count_tokens``, says how
+            many tokens one text has. ``truncated`` is always false: servers refuse what is too long, or do not say.
+
+        Raises:
+            EmptyInputError, TooManyTextsError, InvalidTextError, TextTooLongError, WrongModelError: the input.
+            RemoteServiceError: the server, in its several kinds.
+            NonFiniteVectorError: the server delivered NaN or infinity.
+            ServiceClosedError: the service was closed.
+        """
+        call, course = self._begin(texts, model, role, normalize)
+        with self._keeping(course):
+            steps = course.steps()
+            reply: Answer | RemoteServiceError | None = None
+            while (step := advance(steps, reply)) is not None:
+                reply = self._take(step)
+        return call.result(course.delivered, course.tokens)
+
+    async def aembed(
+        self,
+        texts: Sequence[str],
+        model: ModelName | None = None,
+        *,
+        role: Role = Role.GENERIC,
+        normalize: bool = True,
+    ) -> EmbeddingResult:
+        """Do :meth:`embed` on the event loop. Cancelling it breaks off the request under way."""
+        call, course = self._begin(texts, model, role, normalize)
+        with self._keeping(course):
+            steps = course.steps()
+            reply: Answer | RemoteServiceError | None = None
+            while (step := advance(steps, reply)) is not None:
+                reply = await self._atake(step)
+        return call.result(course.delivered, course.tokens)
+
+    def _begin(self, texts: Sequence[str], model: ModelName | None, role: Role, normalize: bool) -> tuple[Call, Course]:
+        """Check a call, and work out which requests it needs."""
+        checked = check_texts(texts, max_texts=self._max_batch_size, max_chars=self._max_text_chars)
+        role = check_role(role)
+        self._check_model(model)
+        self._check_open()
+        prompt = "" if self._description is None else self._description.prompt(role)
+        sent = [prompt + text for text in checked] if prompt else checked
+        limit = sys.maxsize if self._description is None else self._description.max_tokens
+        call = Call(
+            texts=sent,
+            prompt=prompt,
+            role=role,
+            normalize=normalize,
+            counts=None if self._count_tokens is None else count_all(sent, self._count_tokens, limit),
+            model=self._wire_name,
+            server=self._server,
+            fingerprint=partial(self._fingerprint, prompt, normalize),
+        )
+        unique = list(dict.fromkeys(sent))
+        paid = self._paid.take(unique)
+        course = Course(
+            list(
+                split_requests(
+                    [text for text in unique if text not in paid],
+                    max_texts=self._max_texts_per_request,
+                    max_tokens=self._max_tokens_per_request,
+                    count=most_tokens if call.counts is None else call.counts.__getitem__,
+                )
+            ),
+            read=partial(self._read, call),
+            server=self._server,
+            credential=self._credentials.hint,
+            policy=self._retry,
+            gate=self._gate,
+            deadline=Deadline(self._deadline),
+            timeout=self._timeout,
+            usage=self._usage,
+        )
+        course.delivered.update(paid)
+        return call, course
+
+    @contextmanager
+    def _keeping(self, course: Course) -> Iterator[None]:
+        """Whatever ends a call early, keep what was delivered to it, and let no secret out in an error's words."""
+        try:
+            yield
+        except BaseException as error:
+            self._paid.put(course.delivered)
+            if isinstance(error, RemoteServiceError) and (clean := error.cleaned(self._credentials.redact)) is not None:
+                raise clean from None
+            raise
+
+    def _take(self, step: Step) -> Answer | RemoteServiceError | None:
+        """Do what a course wants next, and return what came of it."""
+        if isinstance(step, Wait):
+            if self._stopped.wait(step.seconds):
+                self._check_open()
+            return None
+        request = self._request(step)
+        try:
+            return self._cleaned(self._transport.post(request))
+        except RemoteServiceError as error:
+            return error
+
+    async def _atake(self, step: Step) -> Answer | RemoteServiceError | None:
+        if isinstance(step, Wait):
+            await asyncio.sleep(step.seconds)
+            self._check_open()
+            return None
+        request = self._request(step)
+        try:
+            return self._cleaned(await self._transport.apost(request))
+        except RemoteServiceError as error:
+            return error
+
+    def _cleaned(self, answer: Answer) -> Answer:
+        """Return an answer whose words may be shown: servers repeat keys that they do not know."""
+        return dataclasses.replace(answer, body=self._credentials.redact_bytes(answer.body))
+
+    def _request(self, step: Send) -> Request:
+        headers = {"content-type": "application/json", "accept": "application/json", "user-agent": USER_AGENT}
+        return Request(
+            headers=headers | self._credentials.headers(self._server),
+            body=request_body(step.texts, self._wire_name, self._encoding, self._output_dim),
+            limit=size_limit(len(step.texts), self._dimensions),
+            seconds=step.seconds,
+        )
+
+    def _read(self, call: Call, answer: Answer, texts: Sequence[str]) -> Vectors:
+        vectors = read_vectors(answer.body, call.positions(texts), self._dimensions, self._server)
+        if self._dimensions is None:
+            self._learn(vectors.vectors.shape[1])
+        return vectors
+
+    def _learn(self, dimensions: int) -> None:
+        """Note the length of the model's vectors, which the first answer told; a later one must agree."""
+        with self._learning:
+            if self._dimensions is None:
+                self._dimensions = dimensions
+        if self._dimensions != dimensions:
+            raise RemoteResponseError(
+                f"{self._server} answered two requests with vectors of {self._dimensions} and of {dimensions} dimensions"
+            )
+
+    def _config(self) -> ModelConfig:
+        if self._member is not None and self._output_dim is None:
+            return ModelConfig(self._member)
+        description = self._description
+        if description is None:
+            native = self._native_dimensions or (self._dimensions if self._output_dim is None else None)
+            if native is None:
+                raise ModelConfigError(
+                    f"the dimension of {self._wire_name} is not known before its first answer: pass native_dimensions"
+                )
+            description = ModelDescription(
+                slug=self._wire_name,
+                model_id=self._wire_name,
+                native_dimensions=native,
+                max_tokens=sys.maxsize,
+                pooling=None,
+                is_remote=True,
+            )
+        if self._output_dim is not None:  # whether the model was trained for it, the server must know
+            description = dataclasses.replace(description, supports_output_dim=True)
+        return ModelConfig(description, self._output_dim)
+
+    def _fingerprint(self, prompt: str, normalize: bool) -> str:
+        """Digest of what is known about where a vector came from: the weights behind a server are not."""
+        digest = blake3.blake3()
+        for field in ("remote", self._base_url, self._wire_name, prompt, str(normalize), str(self._output_dim)):
+            encoded = field.encode()
+            digest.update(len(encoded).to_bytes(8, "little"))  # length first: no two lists of fields run together
+            digest.update(encoded)
+        return digest.hexdigest(16)
+
+    def _check_model(self, model: ModelName | None) -> None:
+        if model is None or model is self._member or model == self._wire_name:
+            return
+        try:
+            asked = model if isinstance(model, EmbeddingModel) else EmbeddingModel.parse(model)
+        except UnknownModelError:
+            raise WrongModelError(expected=self._wire_name, actual=str(model)) from None
+        if asked is not self._member:
+            raise WrongModelError(expected=self._wire_name, actual=asked.slug)
+
+    def _check_open(self) -> None:
+        if self._stopped.is_set():
+            raise ServiceClosedError(f"{self.name} was closed: make a new service")
+
+
+def advance(steps: Generator[Step, Answer | None, None], reply: Answer | RemoteServiceError | None) -> Step | None:
+    """Give a course what came of its last step, and return the next one; ``None`` at its end."""
+    try:
+        return steps.throw(reply) if isinstance(reply, RemoteServiceError) else steps.send(reply)
+    except StopIteration:
+        return None
+
+
+def _read_model(
+    model: EmbeddingModel | ModelDescription | str,
+) -> tuple[str, EmbeddingModel | None, ModelDescription | None]:
+    """Return what the server is asked for, and what the catalogue knows about it."""
+    if isinstance(model, EmbeddingModel):
+        return model.model_id, model, model.description
+    if isinstance(model, ModelDescription):
+        return model.model_id, None, model
+    if not isinstance(model, str) or not model.strip():
+        raise InvalidInputError(f"model is {model!r}: pass the name that the server knows it by")
+    name = model.strip()
+    try:
+        member = EmbeddingModel.parse(name)
+    except UnknownModelError:
+        return name, None, None
+    # a remote model has one name; a model with weights is called as its server pleases
+    return member.model_id if member.is_remote else name, member, member.description
+
+
+def _known_dimensions(
+    description: ModelDescription | None, native_dimensions: int | None, output_dim: int | None
+) -> int | None:
+    """Return the length that vectors must have, where it is known before the first answer."""
+    if native_dimensions is not None:
+        check_limit("native_dimensions", native_dimensions)
+        if description is not None and description.native_dimensions != native_dimensions:
+            raise ModelConfigError(
+                f"native_dimensions={native_dimensions}, but {description.slug} has {description.native_dimensions}"
+            )
+    if output_dim is not None:
+        return output_dim
+    return native_dimensions if description is None else description.native_dimensions
+
+
+def _check_url(base_url: object) -> str:
+    """Return the address without a slash at its end."""
+    if not isinstance(base_url, str):
+        raise InvalidInputError(f"base_url is a {type(base_url).__name__}, not a str")
+    try:
+        parts = urlsplit(base_url.strip())
+        named = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError as error:
+        raise InvalidInputError(f"base_url is no address: {error}") from None
+    if parts.username is not None or parts.password is not None:
+        raise InvalidInputError("base_url holds a user name or password: pass api_key or headers instead")
+    if parts.scheme not in ("http", "https") or not named:
+        raise InvalidInputError(f"base_url is {base_url!r}; it must be like https://host/v1")
+    if parts.query or parts.fragment:
+        raise InvalidInputError("base_url has a query or a fragment; it must be the address before /embeddings")
+    return base_url.strip().rstrip("/")
+
+
+def _remake(model: EmbeddingModel | ModelDescription | str, options: Mapping[str, Any]) -> RemoteEmbeddingService:
+    return RemoteEmbeddingService(model, **options)

@@ -1,0 +1,299 @@
+"""Sends requests over HTTP, from threads and from asyncio, on connections that are kept.
+
+The HTTP library is httpx2, the maintained continuation of httpx; where only httpx is installed, that is used. Proxies and
+certificates are its own: HTTPS_PROXY, HTTP_PROXY, NO_PROXY, SSL_CERT_FILE.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lattice_embed.errors import LatticeEmbedError, ServiceClosedError
+from lattice_embed.remote.errors import RemoteConnectionError, RemoteResponseError, RemoteTimeoutError
+from lattice_embed.remote.protocol import Answer
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
+
+__all__ = ["HttpTransport", "MissingHttpLibraryError", "Request", "http_library"]
+
+LIBRARIES = ("httpx2", "httpx")
+ERROR_BYTES = 64 << 10
+"""Read of the body of an answer that is no success."""
+
+
+class MissingHttpLibraryError(LatticeEmbedError, ImportError):
+    """The extra that brings the HTTP library is not installed."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request.
+
+    Attributes:
+        headers: its headers, secrets included.
+        body: what is sent.
+        limit: bytes that the body of a success may have.
+        seconds: time that the whole exchange may take.
+    """
+
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+    limit: int
+    seconds: float
+
+
+class _Head(Protocol):
+    status_code: int
+    headers: Mapping[str, str]
+
+
+def http_library() -> Any:
+    """Return the module httpx2, or else httpx, whose interface is the same.
+
+    Raises:
+        MissingHttpLibraryError: neither is installed.
+    """
+    for name in LIBRARIES:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+    raise MissingHttpLibraryError("remote models need an HTTP library: pip install 'lattice-embed[remote]'")
+
+
+@lru_cache
+def _certificates(library: Any) -> ssl.SSLContext:
+    """Return the certificates that all clients of the process check servers against: reading them takes 0.1 s."""
+    context: ssl.SSLContext = library.create_ssl_context()
+    return context
+
+
+class HttpTransport:
+    """Posts to one address. Thread-safe; each asyncio loop has connections of its own, closed with the loop.
+
+    Args:
+        url: the address.
+        server: what messages call it.
+    """
+
+    def __init__(self, url: str, server: str) -> None:
+        self._url = url
+        self._server = server
+        self._closed = False
+        self._renew()
+        _live_transports.add(self)
+
+    def _renew(self) -> None:
+        """Begin without connections."""
+        self._lock = threading.Lock()
+        self._client: httpx2.Client | None = None
+        self._keepers: dict[asyncio.AbstractEventLoop, tuple[AsyncGenerator[Any, None], httpx2.AsyncClient]] = {}
+
+    # Threads
+
+    def post(self, request: Request) -> Answer:
+        """Send a request and return the answer.
+
+        Raises:
+            RemoteConnectionError, RemoteTimeoutError: there was none, or it broke off.
+            RemoteResponseError: a success with a body over the limit, or one that cannot be decoded.
+            ServiceClosedError: the transport was closed.
+        """
+        client = self._sync_client()
+        end = time.monotonic() + request.seconds
+        try:
+            with self._stream(client, request) as response:
+                collected = _Body(response, request, self._server)
+                for chunk in response.iter_bytes():
+                    if not time.monotonic() < end:
+                        raise self._timeout(request)
+                    if collected.add(chunk):
+                        break
+                return collected.answer()
+        except Exception as error:
+            failure = self._translated(error, request)
+        raise failure  # here, where the library's error is no longer its context: that holds the request, and so the key
+
+    def _stream(self, client: Any, request: Request) -> Any:
+        timeout = http_library().Timeout(request.seconds)
+        return client.stream("POST", self._url, content=request.body, headers=dict(request.headers), timeout=timeout)
+
+    def _sync_client(self) -> httpx2.Client:
+        with self._lock:
+            self._check_open()
+            if self._client is None:
+                self._client = http_library().Client(follow_redirects=False, verify=_certificates(http_library()))
+            return self._client
+
+    # asyncio
+
+    async def apost(self, request: Request) -> Answer:
+        """Do :meth:`post` on the running loop; cancelling it closes the connection."""
+        client = await self._async_client()
+        try:
+            async with asyncio.timeout(request.seconds), self._stream(client, request) as response:
+                collected = _Body(response, request, self._server)
+                async for chunk in response.aiter_bytes():
+                    if collected.add(chunk):
+                        break
+                return collected.answer()
+        except Exception as error:
+            failure = self._translated(error, request)
+        raise failure
+
+    async def _async_client(self) -> httpx2.AsyncClient:
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        held = self._keepers.get(loop)
+        if held is None:
+            for other in [other for other in self._keepers if other.is_closed()]:
+                self._keepers.pop(other, None)
+            keeper = self._keep(loop)
+            held = self._keepers[loop] = (keeper, await anext(keeper))
+        return held[1]
+
+    async def _keep(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[httpx2.AsyncClient, None]:
+        """Hold the client of a loop. ``asyncio.run`` finishes open generators before it closes the loop, and so this."""
+        client = http_library().AsyncClient(follow_redirects=False, verify=_certificates(http_library()))
+        try:
+            yield client
+        finally:
+            self._keepers.pop(loop, None)
+            await client.aclose()
+
+    # Closing
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """Close the connections. Those of a running loop are closed by that loop, soon."""
+        with self._lock:
+            self._closed = True
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+        for loop, (keeper, _) in list(self._keepers.items()):
+            if loop.is_running():
+                loop.call_soon_threadsafe(_finish, loop, keeper)
+
+    async def aclose(self) -> None:
+        """Close the connections, those of the running loop at once."""
+        held = self._keepers.get(asyncio.get_running_loop())
+        if held is not None:
+            await held[0].aclose()
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise self._closed_error()
+
+    def _closed_error(self) -> ServiceClosedError:
+        return ServiceClosedError(f"the service for {self._server} was closed: make a new one")
+
+    def _translated(self, error: Exception, request: Request) -> Exception:
+        """Return what an error of the library means to our callers; what is none of the library's is returned as it is."""
+        library = http_library()
+        if isinstance(error, LatticeEmbedError):
+            return error
+        if self._closed and isinstance(error, library.TransportError | RuntimeError):  # closed under this request
+            return self._closed_error()
+        if isinstance(error, library.TimeoutException | TimeoutError):
+            return self._timeout(request, _reason(error))
+        if isinstance(error, library.DecodingError):
+            return RemoteResponseError(f"{self._server} answered with a body that cannot be unpacked: {_reason(error)}")
+        if isinstance(error, library.TransportError):
+            return RemoteConnectionError(
+                f"no answer from {self._server}: {_reason(error)}",
+                retryable="CERTIFICATE_VERIFY_FAILED" not in str(error),
+            )
+        return error
+
+    def _timeout(self, request: Request, reason: str = "") -> RemoteTimeoutError:
+        detail = f" ({reason})" if reason else ""
+        return RemoteTimeoutError(
+            f"no whole answer from {self._server} within {request.seconds:.3g} s{detail}", retryable=True
+        )
+
+
+class _Body:
+    """Collects a body up to its limit."""
+
+    def __init__(self, response: _Head, request: Request, server: str) -> None:
+        self._response = response
+        self._succeeded = 200 <= response.status_code < 300
+        self._limit = request.limit if self._succeeded else ERROR_BYTES
+        self._server = server
+        self._parts: list[bytes] = []
+        self._size = 0
+        announced = response.headers.get("content-length", "")
+        if self._succeeded and announced.isdecimal() and int(announced) > self._limit:
+            raise self._too_large()
+
+    def add(self, chunk: bytes) -> bool:
+        """Take a part; return whether no more is wanted."""
+        self._parts.append(chunk)
+        self._size += len(chunk)
+        if self._size <= self._limit:
+            return False
+        if self._succeeded:
+            raise self._too_large()
+        return True
+
+    def answer(self) -> Answer:
+        """Return what was collected."""
+        headers = {name.lower(): value for name, value in self._response.headers.items()}
+        return Answer(self._response.status_code, headers, b"".join(self._parts)[: self._limit])
+
+    def _too_large(self) -> RemoteResponseError:
+        return RemoteResponseError(
+            f"{self._server} answered with more than {self._limit:,} bytes, which is more than the vectors asked for "
+            "can be",
+            status=self._response.status_code,
+        )
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _finish(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[Any, None]) -> None:
+    async def finish() -> None:
+        await keeper.aclose()
+
+    task = loop.create_task(finish())
+    _finishing.add(task)
+    task.add_done_callback(_finishing.discard)
+
+
+_finishing: set[asyncio.Task[None]] = set()
+_live_transports: weakref.WeakSet[HttpTransport] = weakref.WeakSet()
+
+
+_connections_of_the_parent: list[object] = []
+"""Kept in a child after a fork: finishing them would speak on the parent's sockets."""
+
+
+def _forget_connections_after_fork() -> None:
+    for transport in _live_transports:
+        _connections_of_the_parent.append((transport._client, transport._keepers))
+        transport._renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_connections_after_fork)
