@@ -176,6 +176,13 @@ def as_float32(object values, int dimensions, str name):
     Raises:
         InvalidInputError: it holds no real numbers, or has another number of dimensions.
     """
+    if (
+        cnp.PyArray_Check(values)
+        and cnp.PyArray_NDIM(values) == dimensions
+        and cnp.PyArray_TYPE(values) == cnp.NPY_FLOAT32
+        and cnp.PyArray_ISCARRAY_RO(values)
+    ):
+        return values
     from lattice_embed.errors import InvalidInputError
 
     try:

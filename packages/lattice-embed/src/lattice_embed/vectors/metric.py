@@ -8,7 +8,7 @@ from typing import Literal
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors import _vectors
 
-__all__ = ["CODES", "FLOAT_METRICS", "SIMILARITIES", "Metric", "code_of"]
+__all__ = ["CODES", "FLOAT_METRICS", "NAMES", "SIMILARITIES", "Metric", "code_of"]
 
 Metric = Literal["cosine", "dot", "euclidean", "sqeuclidean", "manhattan", "hamming"]
 """What is measured: ``"cosine"`` and ``"dot"`` are similarities, the others distances. Vectors in float32, bfloat16 and
@@ -26,6 +26,8 @@ CODES: dict[str, int] = {
     "manhattan": _vectors.MANHATTAN,
     "hamming": _vectors.HAMMING,
 }
+
+NAMES = {code: name for name, code in CODES.items()}
 
 
 def code_of(metric: str, known: Collection[str] = FLOAT_METRICS, what: str = "float vectors") -> int:

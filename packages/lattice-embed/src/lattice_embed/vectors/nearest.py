@@ -25,7 +25,7 @@ DEFAULT_OVERSAMPLE = {
     QuantizationTier.FLOAT16: 2,
     QuantizationTier.INT8: 2,
     QuantizationTier.INT4: 4,
-    QuantizationTier.BINARY: 10,
+    QuantizationTier.BINARY: 16,
 }
 """Candidates for each row wanted, where they are scored again: what Recall@10 above 0.95 takes, with room to spare."""
 
@@ -65,7 +65,7 @@ def top_k(
         metric: what is measured.
         rescore: the same rows at higher precision: float32 (n, dim), bfloat16 or float16. A memory-mapped file will do: only
             candidates are read.
-        oversample: candidates for each row wanted; by default 2 for int8, 4 for int4, 10 for binary rows.
+        oversample: candidates for each row wanted; by default 2 for int8, 4 for int4, 16 for binary rows.
 
     Returns:
         Indices and scores of min(k, n) rows, best first.

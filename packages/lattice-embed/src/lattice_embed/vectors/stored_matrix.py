@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lattice_embed.errors import InvalidInputError, TierMismatchError
 from lattice_embed.vectors import _vectors
-from lattice_embed.vectors.metric import CODES, code_of
+from lattice_embed.vectors.metric import NAMES, code_of
 from lattice_embed.vectors.tier import QuantizationTier
 
 __all__ = ["StoredMatrix", "StoredVector", "as_rows", "rows_of_lengths"]
@@ -113,15 +113,15 @@ class StoredMatrix(ABC):
         Raises:
             TierMismatchError: the queries are stored at another tier.
         """
-        if isinstance(queries, StoredVector):
-            queries = queries.matrix.take(slice(queries.index, queries.index + 1))
-        if not isinstance(queries, StoredMatrix):
+        if not isinstance(queries, StoredMatrix | StoredVector):
             return queries
-        if type(queries) is not type(self):
-            raise TierMismatchError(operation=operation, expected=queries.tier.value, actual=self.tier.value)
-        if queries._is_integer_query and self._is_integer_query:
-            return queries.rows_for(metric)
-        return queries.dequantize()
+        source = queries.matrix if isinstance(queries, StoredVector) else queries
+        if type(source) is not type(self):
+            raise TierMismatchError(operation=operation, expected=source.tier.value, actual=self.tier.value)
+        if not source._is_integer_query or not self._is_integer_query:
+            return np.atleast_2d(queries.dequantize())
+        stored = source.rows_for(metric)
+        return stored.row(queries.index) if isinstance(queries, StoredVector) else stored
 
     @property
     def _is_integer_query(self) -> bool:
@@ -160,8 +160,7 @@ class StoredVector(_vectors.StoredVector):
 
     def rows_for(self, metric: int) -> _vectors.StoredRows:
         """What the kernels read for a metric by its number, refused if these vectors do not have it."""
-        name = next(name for name, code in CODES.items() if code == metric)
-        self.matrix.code_of(name)
+        self.matrix.code_of(NAMES[metric])
         return self.matrix.rows_for(metric)
 
     def as_query(self, other: StoredVector, metric: int) -> Any:

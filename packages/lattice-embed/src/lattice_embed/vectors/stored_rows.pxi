@@ -73,6 +73,19 @@ cdef class StoredRows:
     def __len__(self):
         return <Py_ssize_t>self.rows.count
 
+    def row(self, Py_ssize_t index):
+        """Return row ``index`` alone, in the same memory."""
+        if not 0 <= index < <Py_ssize_t>self.rows.count:
+            raise IndexError(f"row {index} of {self.rows.count}")
+        cdef StoredRows one = StoredRows.__new__(StoredRows)
+        one.rows = self.rows
+        one_row(&one.rows, <size_t>index)
+        one.column_steps = self.column_steps
+        one.column_offsets = self.column_offsets
+        one.threshold = self.threshold
+        one.kept = self.kept
+        return one
+
 
 cdef const void *row_data(object array, int dtype, size_t count) except? NULL:
     if array is None:

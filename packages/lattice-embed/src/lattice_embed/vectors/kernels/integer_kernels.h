@@ -33,8 +33,8 @@ LATTICE_INLINE void dots_int8(const int16_t *query, const int8_t *const row[GROU
             memcpy(padded, row[i] + k, width - k);
             s[i] = sums_int16_int8(s[i], query + k, padded);
         }
-        dots[i] = sums_fold(s[i]);
     }
+    sums_fold_four(s, dots);
 }
 
 LATTICE_INLINE void dots_int4(const int8_t *even, const int8_t *odd, const uint8_t *const row[GROUP], size_t bytes,
@@ -53,8 +53,8 @@ LATTICE_INLINE void dots_int4(const int8_t *even, const int8_t *odd, const uint8
             memcpy(padded, row[i] + k, bytes - k);
             s[i] = sums_nibbles(s[i], even + k, odd + k, padded);
         }
-        dots[i] = sums_fold(s[i]);
     }
+    sums_fold_four(s, dots);
 }
 
 /* Plain loops over a block: the compiler vectorizes them, and what it vectorizes is defined element by element. */

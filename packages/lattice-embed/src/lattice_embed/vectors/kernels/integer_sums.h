@@ -7,6 +7,7 @@
  *                              one odd, both int8
  *     sums_nibble_pairs(s, v, w)      the nibbles of v times those of w, high by high and low by low
  *     sums_fold(s)             the total
+ *     sums_fold_four(s, t)     the totals of four
  *
  * Integers do not round, so all of these give the same result everywhere, the baseline and the dot-product instructions
  * included (VNNI, SDOT: LATTICE_DOT_INSTRUCTIONS). The caller bounds width times magnitude so that a total fits int32.
@@ -135,6 +136,15 @@ LATTICE_INLINE int32_t sums_fold(sums s)
     const __m128i two = _mm_add_epi32(four, _mm_unpackhi_epi64(four, four));
     return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 1)));
 }
+/* Four totals at once: a third of the shuffles of four folds. */
+#define SUMS_FOLD_FOUR 1
+LATTICE_INLINE void sums_fold_four(const sums *s, int32_t *totals)
+{
+    const __m256i eight =
+        _mm256_hadd_epi32(_mm256_hadd_epi32(s[0], s[1]), _mm256_hadd_epi32(s[2], s[3])); /* halves of each total */
+    _mm_storeu_si128((__m128i *)totals,
+                     _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1)));
+}
 
 #elif defined(LATTICE_ISA_NEON)
 #define SUMS_STEP 16
@@ -210,6 +220,14 @@ LATTICE_INLINE sums sums_nibble_pairs(sums s, const uint8_t *v, const uint8_t *w
     return s;
 }
 LATTICE_INLINE int32_t sums_fold(sums s) { return s; }
+#endif
+
+#if !defined(SUMS_FOLD_FOUR)
+LATTICE_INLINE void sums_fold_four(const sums *s, int32_t *totals)
+{
+    for (int i = 0; i < 4; i++)
+        totals[i] = sums_fold(s[i]);
+}
 #endif
 
 #endif
