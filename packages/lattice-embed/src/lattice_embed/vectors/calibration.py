@@ -18,9 +18,9 @@ __all__ = ["Int8Calibration"]
 class Int8Calibration:
     """How a corpus is laid on int8, dimension by dimension: value = step * q + offset with q in [-127, 127].
 
-    A vector quantized by itself spends its 255 steps on its own largest component; with a calibration each dimension has the
-    steps that its spread in the corpus needs, and no scale is stored a vector. Values outside the range that was seen are
-    clipped.
+    With a calibration no scale is stored a vector, equal components of two vectors are equal integers, and dimensions that
+    spread little keep their detail. Where all dimensions spread alike, as in MiniLM's vectors, a scale for each vector is a
+    little more exact. Values outside the range that was seen are clipped.
 
     Attributes:
         steps: float32 (dims,), above zero.
@@ -76,7 +76,8 @@ class Int8Calibration:
     def quantize(self, rows: Float32Array) -> npt.NDArray[np.int8]:
         """Return int8 of float32 rows (n, dims)."""
         steps = np.clip(np.rint((rows - self.offsets) / self.steps), -127, 127)
-        return steps.astype(np.int8)
+        data: npt.NDArray[np.int8] = steps.astype(np.int8)
+        return data
 
     def dequantize(self, data: npt.NDArray[np.int8]) -> Float32Array:
         """Return float32 of int8 rows (n, dims)."""

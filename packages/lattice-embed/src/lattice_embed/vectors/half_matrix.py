@@ -80,7 +80,9 @@ class BFloat16Matrix(HalfMatrix):
         rows = as_rows(vectors)
         _vectors._check_finite(rows)
         bits = rows.view(np.uint32)
-        rounded = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
+        rounded = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(
+            np.uint16
+        )
         if ((rounded & 0x7F80) == 0x7F80).any():
             raise InvalidInputError("a value is too large for bfloat16, whose largest is about 3.39e38")
         return cls(rounded)

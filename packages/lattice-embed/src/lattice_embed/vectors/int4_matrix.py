@@ -20,8 +20,10 @@ class Int4Matrix(StoredMatrix):
     """Vectors as int4: sixteen steps from -largest to +largest of each vector.
 
     ``scale = 15 / (2 * largest)`` and ``q = round((v + largest) * scale)`` in [0, 15]; stored a component is
-    ``q / scale - largest``, off by at most largest / 15. Two components lie in a byte, the even one in the high nibble; an odd
-    number of dimensions leaves the last low nibble zero.
+    ``q / scale - largest``, off by at most largest / 15. Two components lie in a byte, the even one in the high nibble; an
+    odd number of dimensions leaves the last low nibble zero.
+
+    A float32 query is compared in eight bits: its error is at most a sixteenth of the rows' own.
 
     Args:
         data: uint8 (n, (dims + 1) // 2).
@@ -96,9 +98,7 @@ class Int4Matrix(StoredMatrix):
     def take(self, rows: npt.ArrayLike | slice) -> Self:
         """Return the matrix of some rows: a slice, a mask or positions."""
         index = rows if isinstance(rows, slice) else np.asarray(rows)
-        return type(self)(
-            self.data[index], self.dims, self.scales[index], self.max_abs[index], self.norms[index]
-        )
+        return type(self)(self.data[index], self.dims, self.scales[index], self.max_abs[index], self.norms[index])
 
     def _steps(self) -> Float32Array:
         steps: Float32Array = (1.0 / self.scales.astype(np.float64)).astype(np.float32)

@@ -19,11 +19,12 @@ __all__ = ["Int8Matrix", "QuantizedVector"]
 class Int8Matrix(StoredMatrix):
     """Vectors as int8, each with a scale of its own, or all with the :class:`Int8Calibration` of a corpus.
 
-    By itself a vector has ``scale = 127 / largest magnitude`` and components ``q = round(v * scale)``, halves away from zero,
-    in [-127, 127]; stored they are ``q / scale``, off by at most largest / 254. Cosines divide by the length of the vector
-    that was quantized, which is kept.
+    By itself a vector has ``scale = 127 / largest magnitude`` and components ``q = round(v * scale)``, halves away from
+    zero, in [-127, 127]; stored they are ``q / scale``, off by at most largest / 254. Cosines divide by the length of the
+    vector that was quantized, which is kept.
 
-    A float32 query is compared as it is (in sixteen bits), not quantized to eight: only the rows carry an error.
+    A float32 query is compared in sixteen bits (in fewer from 513 dimensions on, in 14 at 1,024), not quantized to eight:
+    what error there is comes from the rows.
 
     Args:
         data: int8 (n, dims) without -128.

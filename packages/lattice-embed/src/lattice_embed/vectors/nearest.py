@@ -98,8 +98,8 @@ def search(
 ) -> TopK:
     """Find the ``k`` nearest rows of a matrix (n, dim) for each of many queries (m, dim).
 
-    As :func:`top_k` for each query; the matrix is read from memory once for many of them. Against a float32 matrix the scores
-    are those of :func:`many_vs_many`.
+    As :func:`top_k` for each query; the matrix is read from memory once for many of them. Against a float32 matrix the
+    scores are those of :func:`many_vs_many`.
 
     Returns:
         Indices and scores, both of shape (m, min(k, n)).

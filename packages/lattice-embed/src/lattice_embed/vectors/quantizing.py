@@ -46,8 +46,8 @@ def quantize(
     """Store vectors at a lower precision.
 
     Args:
-        vectors: float32 (n, dims) or (dims,), finite; or a stored matrix, which is dequantized first (so that going up a tier
-            brings nothing back).
+        vectors: float32 (n, dims) or (dims,), finite; or a stored matrix, which is dequantized first (so that going up a
+            tier brings nothing back).
         tier: ``"bfloat16"``, ``"float16"``, ``"int8"``, ``"int4"``, ``"binary"``, or a :class:`QuantizationTier` but FULL.
         calibration: for int8, scales that a whole corpus shares.
 

@@ -53,8 +53,8 @@ def one_vs_many(
 ) -> _Float32Array:
     """Score one vector of shape (dim,) against every row of a matrix of shape (n, dim).
 
-    Against quantized rows a float32 query is used as it is, unrounded to the rows' precision; a quantized query must be of
-    the rows' kind.
+    Against int8 and int4 rows a float32 query is rounded to sixteen and eight bits, far finer than the rows; against binary
+    ones it is cut to bits. A quantized query must be of the rows' kind.
 
     Returns:
         float32 array of shape (n,).

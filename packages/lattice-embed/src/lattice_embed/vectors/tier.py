@@ -14,8 +14,8 @@ HOUR, DAY, WEEK = 3_600.0, 86_400.0, 604_800.0
 class QuantizationTier(Enum):
     """The precision that vectors are stored at.
 
-    FULL, INT8, INT4 and BINARY form the ladder that :meth:`from_age_seconds` descends; BFLOAT16 and FLOAT16 halve the memory of
-    FULL at next to no loss.
+    FULL, INT8, INT4 and BINARY form the ladder that :meth:`from_age_seconds` descends; BFLOAT16 and FLOAT16 halve the
+    memory of FULL at next to no loss.
     """
 
     FULL = "full"

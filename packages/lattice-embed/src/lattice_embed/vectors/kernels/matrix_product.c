@@ -19,7 +19,7 @@
 #include "lattice/transpose.h"
 #include "row_sums.h"
 
-#define STRETCH 512
+#define STRETCH 256
 #define VECTORS (LATTICE_PANEL / VF_LANES)
 
 #if defined(LATTICE_ISA_AVX512)
