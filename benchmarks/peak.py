@@ -112,11 +112,21 @@ class PeakMeter:
             raise RuntimeError(f"{compiler} failed: {(built.stderr.strip() or 'it printed nothing').splitlines()[-1]}")
         self._process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def rate(self, what: Literal["fma", "read"], threads: int, seconds: float) -> float:
-        """Return operations a second (``fma``, a multiply-add being two) or bytes a second (``read``)."""
+    def rate(
+        self, what: Literal["fma", "read"], threads: int, seconds: float, *, size: int | None = None
+    ) -> float:
+        """Return operations a second (``fma``, a multiply-add being two) or bytes a second (``read``).
+
+        ``read`` is of memory that no cache holds, or of ``size`` bytes in all, again and again.
+        """
+        if size is not None:
+            return self._ask(f"{what}@{size} {threads} {seconds}")
+        return self._ask(f"{what} {threads} {seconds}")
+
+    def _ask(self, request: str) -> float:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{what} {threads} {seconds}\n")
+        self._process.stdin.write(f"{request}\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:

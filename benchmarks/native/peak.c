@@ -4,6 +4,7 @@
  *   fma   CHAINS independent chains of vector multiply-adds that stay in registers; operations a second, an FMA being two.
  *         CHAINS covers latency times throughput (4 cycles x 2 units today) and leaves registers for the two operands.
  *   read  each thread sums a stretch of memory of its own that no cache holds; bytes a second.
+ *   read@BYTES  the same over BYTES in all, again and again: what the cache or memory that holds so much gives.
  * All threads start together; the clock stops when the last one ends.
  */
 #include <pthread.h>
@@ -28,6 +29,7 @@ typedef struct {
     float result;
 } job;
 
+static size_t read_bytes = READ_BYTES;
 static atomic_int arrived, started;
 static float *stretches[MAX_THREADS];
 static volatile float sink;
@@ -76,7 +78,7 @@ static void *multiply_add(void *opaque)
 static void *read_memory(void *opaque)
 {
     job *work = opaque;
-    const size_t count = READ_BYTES / sizeof(float);
+    const size_t count = read_bytes / sizeof(float);
     if (stretches[work->index] == NULL) {
         stretches[work->index] = aligned_alloc((size_t)2 << 20, READ_BYTES);
         if (stretches[work->index] == NULL) {
@@ -130,15 +132,23 @@ static double run(void *(*body)(void *), int threads, int64_t passes)
 
 int main(void)
 {
-    char what[8];
+    char what[32];
     int threads;
     double seconds;
-    while (scanf("%7s %d %lf", what, &threads, &seconds) == 3) {
+    while (scanf("%31s %d %lf", what, &threads, &seconds) == 3) {
         const int is_fma = strcmp(what, "fma") == 0;
-        if ((!is_fma && strcmp(what, "read") != 0) || threads < 1 || threads > MAX_THREADS)
+        if (threads < 1 || threads > MAX_THREADS)
             return 2;
+        read_bytes = READ_BYTES;
+        if (strncmp(what, "read@", 5) == 0) {
+            read_bytes = strtoull(what + 5, NULL, 10) / (size_t)threads / 256 * 256; /* whole blocks of four streams */
+            if (read_bytes == 0 || read_bytes > READ_BYTES)
+                return 2;
+        } else if (!is_fma && strcmp(what, "read") != 0) {
+            return 2;
+        }
         void *(*body)(void *) = is_fma ? multiply_add : read_memory;
-        const double work = is_fma ? 2.0 * CHAINS * VF_LANES : (double)READ_BYTES;
+        const double work = is_fma ? 2.0 * CHAINS * VF_LANES : (double)read_bytes;
         int64_t passes = is_fma ? 1 << 20 : 1;
         double taken = run(body, threads, passes);
         while (taken < seconds) { /* lengthen until the run is as long as was asked for */

@@ -18,11 +18,31 @@ from native_build import NativeExtension, setup_arguments  # noqa: E402
 
 VECTORS = "src/lattice_embed/vectors"
 
+KERNELS = f"{VECTORS}/kernels"
+
 vectors = NativeExtension(
     "lattice_embed.vectors._vectors",
-    [f"{VECTORS}/_vectors.pyx", f"{VECTORS}/kernels/select_best.c", f"{VECTORS}/kernels/parallel_scores.c"],
-    kernels=[f"{VECTORS}/kernels/vector_kernels.c"],
-    header_folders=[f"{VECTORS}/kernels"],
+    [
+        f"{VECTORS}/_vectors.pyx",
+        f"{KERNELS}/choose_kernels.c",
+        f"{KERNELS}/nearest.c",
+        f"{KERNELS}/parallel_scores.c",
+        f"{KERNELS}/prepare_query.c",
+    ],
+    kernels=[
+        f"{KERNELS}/{name}.c"
+        for name in (
+            "vector_kernels",
+            "row_kernels",
+            "matrix_product",
+            "integer_kernels",
+            "integer_kernels_dot",
+            "binary_kernels",
+            "binary_kernels_popcount",
+            "storing_kernels",
+        )
+    ],
+    header_folders=[KERNELS],
 )
 vectors.include_dirs.append(numpy.get_include())
 

@@ -27,6 +27,7 @@ __all__ = [
     "StoreCorruptError",
     "StoreError",
     "TextTooLongError",
+    "TierMismatchError",
     "TooManyTextsError",
     "UnknownModelError",
     "UnsupportedModelError",
@@ -249,6 +250,31 @@ class DimensionMismatchError(InvalidInputError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), {"expected": self.expected, "actual": self.actual}))
+
+
+class TierMismatchError(InvalidInputError):
+    """Vectors stored at different precisions cannot be compared in one operation.
+
+    Attributes:
+        operation: what was asked for.
+        expected: tier of the first operand.
+        actual: tier of the second.
+    """
+
+    def __init__(self, *, operation: str, expected: str, actual: str) -> None:
+        super().__init__(
+            f"{operation} between {expected} and {actual} vectors: bring both to one tier with to_tier(), or pass the "
+            "query in float32"
+        )
+        self.operation = operation
+        self.expected = expected
+        self.actual = actual
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (
+            _rebuild,
+            (type(self), {"operation": self.operation, "expected": self.expected, "actual": self.actual}),
+        )
 
 
 def _rebuild(kind: type[Exception], fields: dict[str, Any]) -> Exception:

@@ -68,14 +68,19 @@ LATTICE_INLINE vf vf_load_float16(const uint16_t *p)
 #endif
 
 /* Sixteen of them, as f32x16. */
+#if defined(LATTICE_ISA_AVX512)
+#define LATTICE_HALF_LOAD16(type)                                                                                      \
+    LATTICE_INLINE f32x16 f32x16_load_##type(const uint16_t *p) { return vf_load_##type(p); }
+#elif defined(LATTICE_ISA_AVX2)
 #define LATTICE_HALF_LOAD16(type)                                                                                      \
     LATTICE_INLINE f32x16 f32x16_load_##type(const uint16_t *p)                                                        \
     {                                                                                                                  \
-        float values[16];                                                                                              \
-        for (int i = 0; i < 16; i += VF_LANES)                                                                         \
-            vf_store(values + i, vf_load_##type(p + i));                                                               \
-        return f32x16_load(values);                                                                                    \
+        return LATTICE_PAIR(f32x16, vf_load_##type(p), vf_load_##type(p + 8));                                         \
     }
+#else
+#define LATTICE_HALF_LOAD16(type)                                                                                      \
+    LATTICE_INLINE f32x16 f32x16_load_##type(const uint16_t *p) { LATTICE_QUARTERS(f32x16, vf_load_##type(p + 4 * i)); }
+#endif
 LATTICE_HALF_LOAD16(bfloat16)
 LATTICE_HALF_LOAD16(float16)
 #undef LATTICE_HALF_LOAD16

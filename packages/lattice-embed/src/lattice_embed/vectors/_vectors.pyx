@@ -10,7 +10,8 @@ import os
 import numpy as np
 
 cimport numpy as cnp
-from libc.stdint cimport int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.math cimport sqrt
 from libc.stdlib cimport free, malloc
 
 cnp.import_array()
@@ -21,17 +22,58 @@ cdef extern from "lattice/cpu.h":
     int lattice_isa_available(int isa)
     const char *lattice_isa_name(int isa)
 
-cdef extern from "vector_kernels.h":
+cdef extern from "stored_rows.h":
     enum: LATTICE_DOT
     enum: LATTICE_COSINE
     enum: LATTICE_EUCLIDEAN
     enum: LATTICE_SQUARED_EUCLIDEAN
     enum: LATTICE_MANHATTAN
     enum: LATTICE_METRIC_COUNT
+    enum: LATTICE_HAMMING
+    enum: LATTICE_FLOAT32
+    enum: LATTICE_BFLOAT16
+    enum: LATTICE_FLOAT16
+    enum: LATTICE_INT8
+    enum: LATTICE_INT4
+    enum: LATTICE_BINARY
+    enum: LATTICE_MAX_DIMENSIONS
     ctypedef struct lattice_vector_kernels:
         float (*pair[5])(const float *a, const float *b, size_t width) noexcept nogil
-        void (*normalize)(const float *, float *, size_t, size_t) noexcept nogil
-    const lattice_vector_kernels *lattice_vector_kernels_for(int isa)
+    ctypedef struct lattice_integer_kernels:
+        int32_t (*dot_int8)(const int8_t *a, const int8_t *b, size_t width) noexcept nogil
+        int32_t (*dot_int4)(const uint8_t *a, const uint8_t *b, size_t bytes) noexcept nogil
+    ctypedef struct lattice_binary_kernels:
+        int64_t (*hamming)(const uint8_t *a, const uint8_t *b, size_t bytes) noexcept nogil
+    ctypedef struct lattice_storing_kernels:
+        void (*to_int8)(const float *, size_t, size_t, int8_t *, float *) noexcept nogil
+        void (*to_int4)(const float *, size_t, size_t, uint8_t *, float *, float *) noexcept nogil
+        void (*to_binary)(const float *, size_t, size_t, float, uint8_t *) noexcept nogil
+        int64_t (*find_not_finite)(const float *, size_t, size_t) noexcept nogil
+    ctypedef struct lattice_rows:
+        int kind
+        size_t count, width, row_bytes
+        const void *data
+        const float *steps
+        const float *offsets
+        const int32_t *sums
+        const float *inverse_norms
+        const double *squares
+    ctypedef struct lattice_query:
+        int metric
+        const void *data
+    ctypedef struct lattice_kernel_choice:
+        const lattice_vector_kernels *vectors
+        const lattice_integer_kernels *integers
+        const lattice_binary_kernels *bits
+        const lattice_storing_kernels *storing
+    void lattice_choose_kernels(int isa, int extensions, lattice_kernel_choice *choice)
+
+cdef extern from "prepare_query.h":
+    size_t lattice_query_bytes(int kind, size_t width) noexcept nogil
+    void lattice_prepare_floats(
+        int, int, const float *, size_t, const float *, const float *, float, void *, lattice_query *
+    ) noexcept nogil
+    void lattice_prepare_stored(int, const lattice_rows *, size_t, void *, lattice_query *) noexcept nogil
 
 cdef extern from "lattice/pool_capsule.h":
     ctypedef struct lattice_pool:
@@ -39,36 +81,59 @@ cdef extern from "lattice/pool_capsule.h":
     lattice_pool *lattice_pool_shared() except NULL
 
 cdef extern from "parallel_scores.h":
+    void lattice_scores_of_pairs(
+        const lattice_kernel_choice *, lattice_pool *, int, const float *, const float *, size_t, size_t, float *
+    ) noexcept nogil
     void lattice_scores_of_rows(
-        const lattice_vector_kernels *, lattice_pool *, int, const float *, size_t, const float *, size_t, size_t, float *
+        const lattice_kernel_choice *, lattice_pool *, const lattice_rows *, const lattice_query *, size_t, float *
     ) noexcept nogil
-    void lattice_scores_of_all(
-        const lattice_vector_kernels *, lattice_pool *, int, const float *, size_t, const float *, size_t, size_t,
-        double *, float *
+    int lattice_nearest_rows(
+        const lattice_kernel_choice *, lattice_pool *, const lattice_rows *, const lattice_query *, size_t, int64_t, int,
+        int64_t *, float *
     ) noexcept nogil
-    void lattice_select_best(const float *, int64_t, int64_t, int, int64_t *, float *) noexcept nogil
+    int lattice_scores_of_all(
+        const lattice_kernel_choice *, lattice_pool *, int, const float *, size_t, const float *, size_t, size_t, float *
+    ) noexcept nogil
+    int lattice_nearest_of_all(
+        const lattice_kernel_choice *, lattice_pool *, int, const float *, size_t, const float *, size_t, size_t, int64_t,
+        int, int64_t *, float *
+    ) noexcept nogil
+    void lattice_normalize_rows(
+        const lattice_kernel_choice *, lattice_pool *, const float *, float *, size_t, size_t
+    ) noexcept nogil
 
 DOT = LATTICE_DOT
 COSINE = LATTICE_COSINE
 EUCLIDEAN = LATTICE_EUCLIDEAN
 SQUARED_EUCLIDEAN = LATTICE_SQUARED_EUCLIDEAN
 MANHATTAN = LATTICE_MANHATTAN
+HAMMING = LATTICE_HAMMING
+
+FLOAT32 = LATTICE_FLOAT32
+BFLOAT16 = LATTICE_BFLOAT16
+FLOAT16 = LATTICE_FLOAT16
+INT8 = LATTICE_INT8
+INT4 = LATTICE_INT4
+BINARY = LATTICE_BINARY
+MAX_DIMENSIONS = LATTICE_MAX_DIMENSIONS
 
 # Below this many floats, releasing and taking the GIL would cost more than the work.
 cdef enum: GIL_FREE_FLOATS = 32768
 
 cdef int active_isa = 0
-cdef const lattice_vector_kernels *kernels = NULL
+cdef lattice_kernel_choice kernels
 cdef lattice_pool *pool = lattice_pool_shared()
 
 
-def select_isa(str name=None):
+def select_isa(str name=None, *, bint extensions=True):
     """Use the kernels of the instruction set ``name``, or the best that this CPU runs, and return its name.
+
+    Without ``extensions`` the bodies for single instructions beyond it (VNNI, VPOPCNTDQ, SDOT) are left out.
 
     Raises:
         InvalidInputError: there is no such level, or this CPU cannot run it.
     """
-    global active_isa, kernels
+    global active_isa
     cdef bytes encoded = (name or "").encode()
     cdef int isa = lattice_isa_select(encoded)
     if isa < 0:
@@ -77,7 +142,7 @@ def select_isa(str name=None):
         reason = "is not an instruction set" if isa == -1 else "is not available on this CPU"
         raise InvalidInputError(f"{name!r} {reason}: use one of {', '.join(available_isas())}, or unset LATTICE_ISA")
     active_isa = isa
-    kernels = lattice_vector_kernels_for(isa)
+    lattice_choose_kernels(isa, extensions, &kernels)
     return isa_name()
 
 
@@ -111,6 +176,13 @@ def as_float32(object values, int dimensions, str name):
     Raises:
         InvalidInputError: it holds no real numbers, or has another number of dimensions.
     """
+    if (
+        cnp.PyArray_Check(values)
+        and cnp.PyArray_NDIM(values) == dimensions
+        and cnp.PyArray_TYPE(values) == cnp.NPY_FLOAT32
+        and cnp.PyArray_ISCARRAY_RO(values)
+    ):
+        return values
     from lattice_embed.errors import InvalidInputError
 
     try:
@@ -131,6 +203,8 @@ cdef object score_pair(int metric, object a, object b):
     cdef const float *y = vector_in_place(b, &b_width)
     cdef float score
     if x == NULL or y == NULL:
+        if isinstance(a, StoredVector) or isinstance(b, StoredVector):
+            return score_stored_pair(metric, a, b)
         # the names keep the converted arrays alive while their data is read
         a = as_float32(a, 1, "the first vector")
         b = as_float32(b, 1, "the second vector")
@@ -141,9 +215,9 @@ cdef object score_pair(int metric, object a, object b):
 
         raise DimensionMismatchError(expected=a_width, actual=b_width)
     if a_width < GIL_FREE_FLOATS:
-        return kernels.pair[metric](x, y, a_width)
+        return kernels.vectors.pair[metric](x, y, a_width)
     with nogil:
-        score = kernels.pair[metric](x, y, a_width)
+        score = kernels.vectors.pair[metric](x, y, a_width)
     return score
 
 
@@ -205,22 +279,6 @@ cdef int check_metric(int metric) except -1:
     return metric
 
 
-def _one_vs_many(int metric, query, matrix):
-    """Score a query (dim,) against each row of a matrix (n, dim); both are converted. Returns float32 (n,)."""
-    check_metric(metric)
-    cdef cnp.ndarray vector = as_float32(query, 1, "the query")
-    cdef cnp.ndarray rows = as_float32(matrix, 2, "the matrix")
-    cdef size_t count = <size_t>rows.shape[0], width = <size_t>rows.shape[1]
-    check_widths(<size_t>vector.shape[0], width)
-    cdef cnp.ndarray scores = np.empty(count, np.float32)
-    cdef const float *x = <const float *>cnp.PyArray_DATA(vector)
-    cdef const float *y = <const float *>cnp.PyArray_DATA(rows)
-    cdef float *out = <float *>cnp.PyArray_DATA(scores)
-    with nogil:
-        lattice_scores_of_rows(kernels, pool, metric, x, 0, y, count, width, out)
-    return scores
-
-
 def _row_by_row(int metric, a, b):
     """Score row i of one matrix (n, dim) against row i of another. Returns float32 (n,)."""
     check_metric(metric)
@@ -237,7 +295,7 @@ def _row_by_row(int metric, a, b):
     cdef const float *y = <const float *>cnp.PyArray_DATA(second)
     cdef float *out = <float *>cnp.PyArray_DATA(scores)
     with nogil:
-        lattice_scores_of_rows(kernels, pool, metric, x, width, y, count, width, out)
+        lattice_scores_of_pairs(&kernels, pool, metric, x, y, count, width, out)
     return scores
 
 
@@ -252,13 +310,38 @@ def _many_vs_many(int metric, a, b):
     cdef const float *x = <const float *>cnp.PyArray_DATA(first)
     cdef const float *y = <const float *>cnp.PyArray_DATA(second)
     cdef float *out = <float *>cnp.PyArray_DATA(scores)
-    cdef double *norms = <double *>malloc((a_count + b_count + 1) * sizeof(double))
-    if norms == NULL:
-        raise MemoryError
+    cdef int failed
     with nogil:
-        lattice_scores_of_all(kernels, pool, metric, x, a_count, y, b_count, width, norms, out)
-    free(norms)
+        failed = lattice_scores_of_all(&kernels, pool, metric, x, a_count, y, b_count, width, out)
+    if failed:
+        raise MemoryError
     return scores
+
+
+def _nearest_of_all(int metric, queries, matrix, Py_ssize_t wanted, bint largest):
+    """Return positions (int64) and scores (float32), both (m, wanted), of the best rows of a matrix (n, dim) for each query
+    of (m, dim), scored as ``_many_vs_many`` does.
+    """
+    check_metric(metric)
+    cdef cnp.ndarray first = as_float32(queries, 2, "the queries")
+    cdef cnp.ndarray second = as_float32(matrix, 2, "the matrix")
+    cdef size_t a_count = <size_t>first.shape[0], b_count = <size_t>second.shape[0], width = <size_t>first.shape[1]
+    check_widths(width, <size_t>second.shape[1])
+    check_wanted(wanted, b_count)
+    cdef cnp.ndarray positions = np.empty((a_count, wanted), np.int64)
+    cdef cnp.ndarray scores = np.empty((a_count, wanted), np.float32)
+    cdef const float *x = <const float *>cnp.PyArray_DATA(first)
+    cdef const float *y = <const float *>cnp.PyArray_DATA(second)
+    cdef int64_t *out_positions = <int64_t *>cnp.PyArray_DATA(positions)
+    cdef float *out = <float *>cnp.PyArray_DATA(scores)
+    cdef int failed
+    with nogil:
+        failed = lattice_nearest_of_all(
+            &kernels, pool, metric, x, a_count, y, b_count, width, wanted, largest, out_positions, out
+        )
+    if failed:
+        raise MemoryError
+    return positions, scores
 
 
 def _normalize(source, target):
@@ -277,23 +360,13 @@ def _normalize(source, target):
     cdef const float *x = <const float *>cnp.PyArray_DATA(rows)
     cdef float *y = <float *>cnp.PyArray_DATA(out)
     with nogil:
-        kernels.normalize(x, y, count, width)
+        lattice_normalize_rows(&kernels, pool, x, y, count, width)
 
 
-def _select_best(scores, Py_ssize_t wanted, bint largest):
-    """Return positions (int64) and values (float32) of the ``wanted`` best scores of a float32 array, best first."""
-    cdef cnp.ndarray values = as_float32(scores, 1, "the scores")
-    cdef Py_ssize_t count = values.shape[0]
-    if not 0 <= wanted <= count:
-        raise ValueError(f"cannot take {wanted} of {count} scores")
-    cdef cnp.ndarray positions = np.empty(wanted, np.int64)
-    cdef cnp.ndarray best = np.empty(wanted, np.float32)
-    cdef const float *x = <const float *>cnp.PyArray_DATA(values)
-    cdef int64_t *out_positions = <int64_t *>cnp.PyArray_DATA(positions)
-    cdef float *out_values = <float *>cnp.PyArray_DATA(best)
-    with nogil:
-        lattice_select_best(x, count, wanted, largest, out_positions, out_values)
-    return positions, best
+cdef int check_wanted(Py_ssize_t wanted, size_t count) except -1:
+    if wanted < 0 or <size_t>wanted > count:
+        raise ValueError(f"cannot take {wanted} of {count} rows")
+    return 0
 
 
 cdef int check_widths(size_t a_width, size_t b_width) except -1:
@@ -303,5 +376,7 @@ cdef int check_widths(size_t a_width, size_t b_width) except -1:
         raise DimensionMismatchError(expected=a_width, actual=b_width)
     return 0
 
+
+include "stored_rows.pxi"
 
 select_isa(os.environ.get("LATTICE_ISA"))

@@ -1,108 +1,324 @@
 /* Scores between many vectors, cut into tasks for the thread pool.
  *
- * Who does a task never changes a bit: every score is one sum of its own, in the order that vector_kernels.c defines.
+ * Who does a task never changes a bit: every score is one sum of its own, in the order that the kernels define, and which rows
+ * are nearest is a total order.
  *
- * Rows:            tasks of ROWS_FLOATS floats, read once.
- * All against all: a grid of tasks. The rows of b that a task reads stay in the second-level cache while it goes through
- *                  its A_ROWS rows of a:
+ * Rows against queries: tasks of TASK_BYTES of rows. A task's rows stay in the second-level cache while it goes through the
+ * queries, so the matrix is read from memory once for all of them. Where only the nearest are wanted, a task scores SCAN_ROWS
+ * rows at a time into a buffer and offers them to its thread's heap; the heaps are merged at the end.
  *
- *                       b 0..g      b g..2g     b 2g..
- *          a 0..63   [ task 0    | task 1    | task 2   ]
- *          a 64..127 [ task 3    | ...                  ]
+ * All against all: the rows of b are packed into panels, PACKED_FLOATS at a time, and then read by a grid of tasks, A_BYTES of
+ * rows of a by GROUP_COLUMNS of b.
  *
- * Work below SMALL_FLOATS multiply-adds (some 30 us) is done at once: waking the pool would take as long.
+ * Work below SMALL_BYTES (some 30 us) is done at once: waking the pool would take as long.
  */
 #include "parallel_scores.h"
 
-#define ROWS_FLOATS (64 * 1024)
-#define CACHE_FLOATS (48 * 1024)
-#define A_ROWS 64
-#define SMALL_FLOATS (256 * 1024)
+#include <stdlib.h>
 
-typedef struct {
-    const lattice_vector_kernels *kernels;
-    int metric;
-    const float *a, *b;
-    size_t a_step, a_count, b_count, width;
-    size_t rows; /* of b in a task */
-    size_t columns; /* tasks side by side in the grid */
-    double *a_norms, *b_norms;
-    float *scores;
-} scoring;
+#define TASK_BYTES ((size_t)128 << 10)
+#define SMALL_BYTES ((size_t)1 << 20)
+#define SCAN_ROWS 256
+#define QUERY_GROUP 64
+#define PRODUCT_GROUP 256
+#define A_BYTES ((size_t)160 << 10)
+#define GROUP_COLUMNS 256
+#define PACKED_FLOATS ((size_t)2 << 20)
 
 static size_t smaller(size_t x, size_t y) { return x < y ? x : y; }
+static size_t larger(size_t x, size_t y) { return x > y ? x : y; }
+static size_t pieces(size_t count, size_t piece) { return (count + piece - 1) / piece; }
+static size_t whole(size_t count, size_t piece) { return pieces(count, piece) * piece; }
+
+/* Runs tasks 0 .. count-1 at once, or on the pool where `work` (bytes, roughly) is worth it. */
+static void run(lattice_pool *pool, size_t work, size_t count, lattice_task task, void *context)
+{
+    if (work <= SMALL_BYTES || count <= 1) {
+        for (size_t i = 0; i < count; i++)
+            task(context, (int64_t)i, 0);
+        return;
+    }
+    pool->enter(pool, LATTICE_MAX_THREADS, 1);
+    pool->loop(pool, (int64_t)count, task, context);
+    pool->leave(pool);
+}
+
+/* How many threads `run` may use for such work, at most. */
+static size_t threads_for(lattice_pool *pool, size_t work, size_t count)
+{
+    return work <= SMALL_BYTES || count <= 1 ? 1 : (size_t)pool->get_threads(pool);
+}
+
+typedef struct {
+    const lattice_kernel_choice *kernels;
+    const lattice_rows *rows;
+    const lattice_query *queries;
+    size_t query_count, task_rows;
+    float *scores;
+    lattice_nearest *nearest; /* [thread][query] */
+} row_work;
+
+static size_t rows_of_task(const lattice_rows *rows)
+{
+    return larger(TASK_BYTES / larger(rows->row_bytes, 1), 32) / 4 * 4;
+}
 
 static void score_some_rows(void *context, int64_t task, int thread)
 {
-    const scoring *work = context;
-    const size_t first = (size_t)task * work->rows;
+    const row_work *work = context;
+    const size_t first = (size_t)task * work->task_rows;
+    const size_t count = smaller(work->task_rows, work->rows->count - first);
     (void)thread;
-    work->kernels->score_rows(work->metric, work->a + first * work->a_step, work->a_step, work->b + first * work->width,
-                              smaller(work->rows, work->b_count - first), work->width, work->scores + first);
+    for (size_t q = 0; q < work->query_count; q++)
+        work->kernels->score[work->rows->kind](work->rows, &work->queries[q], first, count,
+                                               work->scores + q * work->rows->count + first);
 }
 
-static void measure_some_rows(void *context, int64_t task, int thread)
+void lattice_scores_of_rows(const lattice_kernel_choice *kernels, lattice_pool *pool, const lattice_rows *rows,
+                            const lattice_query *queries, size_t query_count, float *scores)
 {
-    const scoring *work = context;
-    const size_t first = (size_t)task * work->rows;
-    (void)thread;
-    work->kernels->fill_norms(work->b + first * work->width, smaller(work->rows, work->b_count - first), work->width,
-                              work->b_norms + first);
+    row_work work = {.kernels = kernels, .rows = rows, .queries = queries, .query_count = query_count,
+                     .task_rows = rows_of_task(rows), .scores = scores};
+    run(pool, rows->count * rows->row_bytes * query_count, pieces(rows->count, work.task_rows), score_some_rows, &work);
 }
 
-static void score_one_block(void *context, int64_t task, int thread)
+static void search_some_rows(void *context, int64_t task, int thread)
 {
-    const scoring *work = context;
-    const size_t i = (size_t)task / work->columns * A_ROWS, j = (size_t)task % work->columns * work->rows;
-    (void)thread;
-    work->kernels->score_block(work->metric, work->a + i * work->width, smaller(A_ROWS, work->a_count - i),
-                               work->b + j * work->width, smaller(work->rows, work->b_count - j), work->width,
-                               work->a_norms + i, work->b_norms + j, work->scores + i * work->b_count + j,
-                               work->b_count);
+    const row_work *work = context;
+    const size_t first = (size_t)task * work->task_rows;
+    const size_t end = first + smaller(work->task_rows, work->rows->count - first);
+    for (size_t q = 0; q < work->query_count; q++)
+        for (size_t row = first; row < end; row += SCAN_ROWS) {
+            float scores[SCAN_ROWS];
+            const size_t count = smaller(SCAN_ROWS, end - row);
+            work->kernels->score[work->rows->kind](work->rows, &work->queries[q], row, count, scores);
+            lattice_offer(&work->nearest[(size_t)thread * work->query_count + q], work->kernels->vectors->find_candidate,
+                          scores, count, (int64_t)row);
+        }
 }
 
-static size_t rows_of(size_t floats, size_t width)
+/* Heaps [thread][query] in one block of memory; NULL when it is short. */
+static lattice_nearest *make_heaps(size_t threads, size_t queries, int64_t wanted, int is_largest)
 {
-    const size_t rows = floats / (width ? width : 1) / 12 * 12; /* whole tiles, three or four rows of b wide */
-    return rows ? rows : 12;
+    const size_t count = threads * queries;
+    lattice_nearest *heaps = malloc(count * (sizeof *heaps + (size_t)wanted * sizeof(lattice_candidate)));
+    if (heaps == NULL)
+        return NULL;
+    lattice_candidate *room = (lattice_candidate *)(heaps + count);
+    for (size_t i = 0; i < count; i++)
+        heaps[i] = (lattice_nearest){room + i * (size_t)wanted, 0, wanted, is_largest};
+    return heaps;
 }
 
-static size_t pieces(size_t count, size_t piece) { return (count + piece - 1) / piece; }
-
-void lattice_scores_of_rows(const lattice_vector_kernels *kernels, lattice_pool *pool, int metric, const float *a,
-                            size_t a_step, const float *b, size_t count, size_t width, float *scores)
+static void take_all(lattice_nearest *heaps, size_t threads, size_t queries, int64_t wanted, int64_t *positions,
+                     float *scores)
 {
-    if (count * width <= SMALL_FLOATS) {
-        kernels->score_rows(metric, a, a_step, b, count, width, scores);
-        return;
+    for (size_t q = 0; q < queries; q++) {
+        for (size_t thread = 1; thread < threads; thread++)
+            lattice_offer_all(&heaps[q], &heaps[thread * queries + q]);
+        lattice_take_nearest(&heaps[q], positions + q * (size_t)wanted, scores + q * (size_t)wanted);
     }
-    scoring work = {.kernels = kernels, .metric = metric, .a = a, .b = b, .a_step = a_step, .b_count = count,
-                    .width = width, .rows = rows_of(ROWS_FLOATS, width), .scores = scores};
-    pool->enter(pool, LATTICE_MAX_THREADS, 1);
-    pool->loop(pool, (int64_t)pieces(count, work.rows), score_some_rows, &work);
-    pool->leave(pool);
 }
 
-void lattice_scores_of_all(const lattice_vector_kernels *kernels, lattice_pool *pool, int metric, const float *a,
-                           size_t a_count, const float *b, size_t b_count, size_t width, double *norms, float *scores)
+int lattice_nearest_rows(const lattice_kernel_choice *kernels, lattice_pool *pool, const lattice_rows *rows,
+                         const lattice_query *queries, size_t query_count, int64_t wanted, int is_largest,
+                         int64_t *positions, float *scores)
+{
+    const size_t task_rows = rows_of_task(rows), tasks = pieces(rows->count, task_rows);
+    for (size_t q = 0; q < query_count; q += QUERY_GROUP) {
+        const size_t here = smaller(QUERY_GROUP, query_count - q), bytes = rows->count * rows->row_bytes * here;
+        /* the number of threads may be raised by others meanwhile: a region of our own is bounded by what we made room for */
+        const size_t threads = threads_for(pool, bytes, tasks);
+        lattice_nearest *heaps = make_heaps(threads, here, wanted, is_largest);
+        if (heaps == NULL)
+            return -1;
+        row_work work = {.kernels = kernels, .rows = rows, .queries = queries + q, .query_count = here,
+                         .task_rows = task_rows, .nearest = heaps};
+        if (threads == 1) {
+            for (size_t task = 0; task < tasks; task++)
+                search_some_rows(&work, (int64_t)task, 0);
+        } else {
+            pool->enter(pool, (int)threads, 1);
+            pool->loop(pool, (int64_t)tasks, search_some_rows, &work);
+            pool->leave(pool);
+        }
+        take_all(heaps, threads, here, wanted, positions + q * (size_t)wanted, scores + q * (size_t)wanted);
+        free(heaps);
+    }
+    return 0;
+}
+
+typedef struct {
+    const lattice_kernel_choice *kernels;
+    int metric;
+    const float *a, *b;
+    size_t a_count, b_count, width, a_rows, columns, stride;
+    double *a_norms, *b_norms;
+    float *panels, *scores, *target;
+    lattice_nearest *nearest; /* [thread][query], or NULL */
+} product_work;
+
+static void pair_some_rows(void *context, int64_t task, int thread)
+{
+    const product_work *work = context;
+    const size_t first = (size_t)task * work->a_rows, at = first * work->width;
+    (void)thread;
+    work->kernels->vectors->score_rows(work->metric, work->a + at, work->width, work->b + at,
+                                       smaller(work->a_rows, work->a_count - first), work->width, work->scores + first);
+}
+
+void lattice_scores_of_pairs(const lattice_kernel_choice *kernels, lattice_pool *pool, int metric, const float *a,
+                             const float *b, size_t count, size_t width, float *scores)
+{
+    product_work work = {.kernels = kernels, .metric = metric, .a = a, .b = b, .a_count = count, .width = width,
+                         .a_rows = larger(TASK_BYTES / (larger(width, 1) * sizeof(float)), 16), .scores = scores};
+    run(pool, count * width * sizeof(float), pieces(count, work.a_rows), pair_some_rows, &work);
+}
+
+static void normalize_some_rows(void *context, int64_t task, int thread)
+{
+    const product_work *work = context;
+    const size_t first = (size_t)task * work->a_rows, at = first * work->width;
+    (void)thread;
+    work->kernels->vectors->normalize(work->a + at, work->target + at, smaller(work->a_rows, work->a_count - first),
+                                      work->width);
+}
+
+void lattice_normalize_rows(const lattice_kernel_choice *kernels, lattice_pool *pool, const float *source, float *target,
+                            size_t count, size_t width)
+{
+    product_work work = {.kernels = kernels, .a = source, .a_count = count, .width = width, .target = target,
+                         .a_rows = larger(TASK_BYTES / (larger(width, 1) * sizeof(float)), 16)};
+    run(pool, count * width * sizeof(float), pieces(count, work.a_rows), normalize_some_rows, &work);
+}
+
+/* Packs a group of columns and, for cosine, measures its rows. */
+static void pack_some_rows(void *context, int64_t task, int thread)
+{
+    const product_work *work = context;
+    const size_t first = (size_t)task * GROUP_COLUMNS, count = smaller(GROUP_COLUMNS, work->b_count - first);
+    const float *rows = work->b + first * work->width;
+    (void)thread;
+    work->kernels->products->pack(rows, count, work->width, work->panels + first * work->width);
+    if (work->metric == LATTICE_COSINE)
+        work->kernels->vectors->fill_norms(rows, count, work->width, work->b_norms + first);
+}
+
+static void multiply_one_block(void *context, int64_t task, int thread)
+{
+    const product_work *work = context;
+    const size_t row = (size_t)task / work->columns * work->a_rows;
+    const size_t column = (size_t)task % work->columns * GROUP_COLUMNS;
+    const size_t a_count = smaller(work->a_rows, work->a_count - row);
+    const size_t b_count = smaller(GROUP_COLUMNS, work->b_count - column);
+    const float *a = work->a + row * work->width;
+    float *scores = work->scores + row * work->stride + column;
+    (void)thread;
+    work->kernels->products->multiply(work->metric, a, a_count, work->panels + column * work->width, b_count,
+                                      work->width, scores, work->stride);
+    work->kernels->products->finish(work->metric, a, a_count, work->b + column * work->width, b_count, work->width,
+                                    work->a_norms + row, work->b_norms + column, scores, work->stride);
+}
+
+static size_t rows_of_block(size_t width)
+{
+    return larger(A_BYTES / (larger(width, 1) * sizeof(float)) / 12, 2) * 12; /* whole tiles on every instruction set */
+}
+
+static float *make_panels(size_t rows, size_t width)
+{
+    const size_t bytes = whole(rows, LATTICE_PANEL) * width * sizeof(float);
+    return aligned_alloc(64, whole(larger(bytes, 64), 64));
+}
+
+int lattice_scores_of_all(const lattice_kernel_choice *kernels, lattice_pool *pool, int metric, const float *a,
+                          size_t a_count, const float *b, size_t b_count, size_t width, float *scores)
 {
     if (a_count == 0 || b_count == 0)
-        return;
-    scoring work = {.kernels = kernels, .metric = metric, .a = a, .b = b, .a_count = a_count, .b_count = b_count,
-                    .width = width, .rows = rows_of(CACHE_FLOATS, width), .a_norms = norms,
-                    .b_norms = norms + a_count, .scores = scores};
-    work.columns = pieces(b_count, work.rows);
-    if (metric == LATTICE_COSINE)
-        kernels->fill_norms(a, a_count, width, work.a_norms);
-    if (a_count * b_count * (width ? width : 1) <= SMALL_FLOATS) {
-        if (metric == LATTICE_COSINE)
-            kernels->fill_norms(b, b_count, width, work.b_norms);
-        kernels->score_block(metric, a, a_count, b, b_count, width, work.a_norms, work.b_norms, scores, b_count);
-        return;
+        return 0;
+    const size_t packed = smaller(larger(PACKED_FLOATS / larger(width, 1) / GROUP_COLUMNS, 1) * GROUP_COLUMNS, b_count);
+    float *panels = make_panels(packed, width);
+    double *norms = malloc((a_count + packed) * sizeof(double));
+    if (panels == NULL || norms == NULL) {
+        free(panels);
+        free(norms);
+        return -1;
     }
-    pool->enter(pool, LATTICE_MAX_THREADS, 1);
     if (metric == LATTICE_COSINE)
-        pool->loop(pool, (int64_t)work.columns, measure_some_rows, &work);
-    pool->loop(pool, (int64_t)(pieces(a_count, A_ROWS) * work.columns), score_one_block, &work);
-    pool->leave(pool);
+        kernels->vectors->fill_norms(a, a_count, width, norms);
+    for (size_t first = 0; first < b_count; first += packed) {
+        product_work work = {.kernels = kernels, .metric = metric, .a = a, .b = b + first * width, .a_count = a_count,
+                             .b_count = smaller(packed, b_count - first), .width = width, .a_rows = rows_of_block(width),
+                             .stride = b_count, .a_norms = norms, .b_norms = norms + a_count, .panels = panels,
+                             .scores = scores + first};
+        work.columns = pieces(work.b_count, GROUP_COLUMNS);
+        run(pool, work.b_count * width * sizeof(float), work.columns, pack_some_rows, &work);
+        run(pool, a_count * work.b_count * larger(width, 1), pieces(a_count, work.a_rows) * work.columns,
+            multiply_one_block, &work);
+    }
+    free(panels);
+    free(norms);
+    return 0;
+}
+
+/* A block of rows against all queries of a group, into a buffer of the thread; then query by query to its heap. */
+static void search_one_block(void *context, int64_t task, int thread)
+{
+    const product_work *work = context;
+    const size_t row = (size_t)task * work->a_rows, count = smaller(work->a_rows, work->a_count - row);
+    const float *rows = work->a + row * work->width;
+    float *scores = work->scores + (size_t)thread * work->a_rows * work->stride;
+    double *norms = work->a_norms + (size_t)thread * work->a_rows;
+    if (work->metric == LATTICE_COSINE)
+        work->kernels->vectors->fill_norms(rows, count, work->width, norms);
+    work->kernels->products->multiply(work->metric, rows, count, work->panels, work->b_count, work->width, scores,
+                                      work->stride);
+    work->kernels->products->finish(work->metric, rows, count, work->b, work->b_count, work->width, norms, work->b_norms,
+                                    scores, work->stride);
+    for (size_t q = 0; q < work->b_count; q++)
+        for (size_t i = 0; i < count; i += SCAN_ROWS) {
+            float column[SCAN_ROWS];
+            const size_t here = smaller(SCAN_ROWS, count - i);
+            for (size_t j = 0; j < here; j++)
+                column[j] = scores[(i + j) * work->stride + q];
+            lattice_offer(&work->nearest[(size_t)thread * work->b_count + q], work->kernels->vectors->find_candidate,
+                          column, here, (int64_t)(row + i));
+        }
+}
+
+int lattice_nearest_of_all(const lattice_kernel_choice *kernels, lattice_pool *pool, int metric, const float *queries,
+                           size_t query_count, const float *rows, size_t count, size_t width, int64_t wanted,
+                           int is_largest, int64_t *positions, float *scores)
+{
+    const size_t block = rows_of_block(width), tasks = pieces(count, block), group = smaller(PRODUCT_GROUP, query_count);
+    const size_t threads = threads_for(pool, count * width * group, tasks), stride = whole(group, LATTICE_PANEL);
+    float *panels = make_panels(group, width), *buffers = malloc((threads * block * stride + 1) * sizeof(float));
+    double *norms = malloc((threads * block + group + 1) * sizeof(double));
+    int failed = panels == NULL || buffers == NULL || norms == NULL;
+    for (size_t q = 0; q < query_count && !failed; q += group) {
+        const size_t here = smaller(group, query_count - q);
+        product_work work = {.kernels = kernels, .metric = metric, .a = rows, .b = queries + q * width, .a_count = count,
+                             .b_count = here, .width = width, .a_rows = block, .stride = stride, .a_norms = norms + group,
+                             .b_norms = norms, .panels = panels, .scores = buffers,
+                             .nearest = make_heaps(threads, here, wanted, is_largest)};
+        if (work.nearest == NULL) {
+            failed = 1;
+            break;
+        }
+        pack_some_rows(&work, 0, 0);
+        if (threads == 1) {
+            for (size_t task = 0; task < tasks; task++)
+                search_one_block(&work, (int64_t)task, 0);
+        } else {
+            pool->enter(pool, (int)threads, 1);
+            pool->loop(pool, (int64_t)tasks, search_one_block, &work);
+            pool->leave(pool);
+        }
+        take_all(work.nearest, threads, here, wanted, positions + q * (size_t)wanted, scores + q * (size_t)wanted);
+        free(work.nearest);
+    }
+    free(panels);
+    free(buffers);
+    free(norms);
+    return failed ? -1 : 0;
 }

@@ -1,0 +1,102 @@
+"""A process that times vector operations with a number of threads: ``python -m harness.vector_worker '{options}'``.
+
+Prints one JSON object: samples in seconds a call, and beside each turn what the machine gave (bytes or operations a second).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from harness.vector_peers import OURS, Cell, cells, installed
+from lattice_embed import vectors as ops
+from lattice_embed.vectors import _vectors
+from peak import PeakMeter
+
+__all__ = ["main"]
+
+
+def time_cell(cell: Cell, meter: PeakMeter, threads: int, rounds: int) -> dict[str, Any]:
+    """Time every engine of a cell in turns; each turn has an untimed call before it."""
+    samples: dict[str, list[float]] = {name: [] for name in cell.calls}
+    peaks = []
+    for turn in range(rounds):
+        names = list(cell.calls)
+        for name in names if turn % 2 == 0 else reversed(names):
+            call = cell.calls[name]
+            call()
+            start = time.perf_counter()
+            for _ in range(cell.repeats):
+                call()
+            samples[name].append((time.perf_counter() - start) / cell.repeats)
+        if cell.bytes_read:
+            peaks.append(meter.rate("read", threads, 0.02, size=cell.bytes_read))
+        elif cell.operations:
+            peaks.append(meter.rate("fma", threads, 0.05))
+    return {
+        "cell": cell.name,
+        "threads": threads,
+        "bytes": cell.bytes_read,
+        "operations": cell.operations,
+        "peaks": peaks,
+        "seconds": samples,
+    }
+
+
+def scalar_cells(dims: int) -> dict[str, Cell]:
+    """Our pair operations on each instruction set, the door's cost in all of them."""
+    rows = np.random.default_rng(dims).standard_normal((2, dims)).astype(np.float32)
+    a, b = rows
+    x, y = ops.quantize(rows, "int8").data
+    p, q = ops.quantize(rows, "binary").data
+    return {
+        f"dot, {dims} float32": Cell("", {OURS: lambda: ops.dot_product(a, b)}),
+        f"cosine, {dims} float32": Cell("", {OURS: lambda: ops.cosine_similarity(a, b)}),
+        f"dot, {dims} int8": Cell("", {OURS: lambda: ops.dot_product_i8_raw(x, y)}),
+        f"Hamming, {dims} bits": Cell("", {OURS: lambda: ops.hamming_distance_binary(p, q)}),
+    }
+
+
+def time_levels(rounds: int, meter: PeakMeter) -> list[dict[str, Any]]:
+    """Time pairs on each instruction set of this CPU, one after the other in each turn."""
+    found = []
+    for dims in (384, 768, 1024):
+        for name, cell in scalar_cells(dims).items():
+            samples: dict[str, list[float]] = {isa: [] for isa in _vectors.available_isas()}
+            call = cell.calls[OURS]
+            for _ in range(rounds):
+                for isa in samples:
+                    _vectors.select_isa(isa)
+                    start = time.perf_counter()
+                    for _ in range(2000):
+                        call()
+                    samples[isa].append((time.perf_counter() - start) / 2000)
+            found.append({"cell": name, "seconds": samples})
+    _vectors.select_isa()
+    return found
+
+
+def main(arguments: list[str]) -> None:
+    """Measure what the options say and print it."""
+    options = json.loads(arguments[0])
+    threads, rounds = options["threads"], options["rounds"]
+    peers, absent = installed(threads)
+    isa = _vectors.isa_name()
+    samples: list[dict[str, Any]] = []
+    levels: list[dict[str, Any]] = []
+    with PeakMeter(isa, options["cc"]) as meter:
+        for group in options["groups"]:
+            if group == "levels":
+                levels = time_levels(rounds, meter) if threads == 1 else []
+                continue
+            made = cells(group, peers, threads, rows=options["rows"], dims=options["dims"])
+            samples += [time_cell(cell, meter, threads, rounds) for cell in made]
+    print(json.dumps({"isa": isa, "absent": absent, "samples": samples, "levels": levels}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

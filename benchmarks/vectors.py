@@ -1,0 +1,137 @@
+"""Measures vector operations beside NumPy, NumKong, SimSIMD, faiss and usearch: pairs, nearest rows, all against all.
+
+Everything runs in one process for each number of threads, engines in turns. Where memory bounds, the share of the bandwidth
+is given that a plain read of as many bytes reached in the same turn; where the FMA units do, the share of their peak. Peers
+that are not installed are named. The last table sets our scalar baseline against the CPU's instruction sets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from statistics import median
+from typing import Any
+
+from harness.options import Record, add_record_options, finish, positive_int
+from harness.process import engine_environment
+from harness.progress import report
+from harness.record import describe_run
+from harness.tables import markdown_table, provenance
+
+__all__ = ["main", "misses", "render"]
+
+SCRIPT = "vectors"
+OURS = "Lattice"
+GROUPS = ("pair", "nearest", "rows", "all", "levels")
+PEERS = ("numkong", "simsimd", "faiss-cpu", "usearch")
+
+EXAMPLES = """
+examples:
+  pip install numkong simsimd faiss-cpu usearch         the peers; each is optional
+  python benchmarks/vectors.py                          everything with 1 thread and with all; minutes
+  python benchmarks/vectors.py --only pair levels       pairs, and scalar against SIMD
+  python benchmarks/vectors.py --rows 1000 --dims 768   matrices that fit the second-level cache
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; returns the exit status."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--threads", nargs="+", type=positive_int, default=sorted({1, usable}), metavar="N", help="(default: 1 and all)"
+    )
+    parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS), metavar="GROUP", help=str(GROUPS))
+    parser.add_argument("--rows", type=positive_int, default=100_000, metavar="N", help="of the matrix searched")
+    parser.add_argument("--dims", type=positive_int, default=384, metavar="N", help="dimensions (default: 384)")
+    parser.add_argument("--rounds", type=positive_int, default=15, metavar="N", help="turns of each engine")
+    parser.add_argument("--isa", help="our instruction set (default: the best one here)")
+    parser.add_argument("--cc", default=os.environ.get("CC", "cc"), help="C compiler (default: $CC, else cc)")
+    add_record_options(parser, SCRIPT)
+    options = parser.parse_args(arguments)
+    return finish(SCRIPT, options, measure=partial(measure, options), render=render, misses=misses)
+
+
+def measure(options: argparse.Namespace) -> Record:
+    """Run a worker for each number of threads and return the record."""
+    record: Record = {**describe_run(SCRIPT, distributions=PEERS), "samples": [], "levels": [], "absent": {}}
+    for threads in options.threads:
+        report(f"{threads} threads")
+        request = {
+            "threads": threads,
+            "rounds": options.rounds,
+            "groups": options.only,
+            "rows": options.rows,
+            "dims": options.dims,
+            "cc": options.cc,
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "harness.vector_worker", json.dumps(request)],
+            env=engine_environment(threads, options.isa),
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            printed = done.stderr.strip().splitlines()
+            raise RuntimeError(f"the worker ended with status {done.returncode}: {printed[-1] if printed else 'silent'}")
+        found = json.loads(done.stdout)
+        record["isa"] = found["isa"]
+        record["absent"] |= found["absent"]
+        record["samples"] += found["samples"]
+        record["levels"] += found["levels"]
+    report()
+    return record
+
+
+def misses(record: Mapping[str, Any]) -> list[str]:
+    """Return nothing: limits of these figures depend on which peers are installed."""
+    return []
+
+
+def render(record: Mapping[str, Any]) -> str:
+    """Return the tables of a record in Markdown."""
+    parts = [provenance(record), f"Lattice on {record['isa']}. Medians; `*` the fastest peer."]
+    rows = []
+    for sample in record["samples"]:
+        times = {name: median(seconds) for name, seconds in sample["seconds"].items()}
+        peers = {name: time for name, time in times.items() if not name.startswith(OURS)}
+        best = min(peers, key=peers.__getitem__) if peers else None
+        ratio = f"{peers[best] / times[OURS]:.2f}" if best is not None else "-"
+        amount = sample["bytes"] or sample["operations"]
+        share = "-"
+        if amount:
+            pairs = zip(sample["seconds"][OURS], sample["peaks"], strict=True)
+            share = f"{median(amount / seconds / peak for seconds, peak in pairs):.0%}"
+        others = "; ".join(f"{name} {scaled(time)}{' *' if name == best else ''}" for name, time in times.items())
+        rows.append([sample["cell"], str(sample["threads"]), scaled(times[OURS]), ratio, share, others])
+    if rows:
+        header = ["operation", "threads", OURS, "fastest peer / ours", "share of bandwidth or FMA peak", "all"]
+        parts.append(markdown_table(header, rows))
+    if record["levels"]:
+        isas = list(record["levels"][0]["seconds"])
+        rows = []
+        for level in record["levels"]:
+            times = {isa: median(level["seconds"][isa]) for isa in isas}
+            rows.append([level["cell"], *(scaled(times[isa]) for isa in isas), f"{times[isas[0]] / times[isas[-1]]:.1f}"])
+        parts.append(markdown_table(["one pair, Python's call included", *isas, "ratio"], rows))
+    if record["absent"]:
+        parts.append("Not here: " + "; ".join(f"{name} ({why})" for name, why in record["absent"].items()) + ".")
+    return "\n\n".join(parts)
+
+
+def scaled(seconds: float) -> str:
+    """Return a time with the unit that suits it."""
+    if seconds < 1e-6:
+        return f"{seconds * 1e9:.0f} ns"
+    return f"{seconds * 1e6:.1f} us" if seconds < 1e-3 else f"{seconds * 1e3:.2f} ms"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

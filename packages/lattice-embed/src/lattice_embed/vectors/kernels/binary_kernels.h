@@ -1,0 +1,129 @@
+/* Differing bits of binary rows: population counts of an exclusive or. The body.
+ *
+ * Three ways, the same integers: VPOPCNTDQ (LATTICE_VECTOR_POPCOUNT) counts eight words an instruction; NEON counts bytes and
+ * adds neighbours; elsewhere words are counted one by one, which beats table look-ups in vector registers (pshufb) up to
+ * about a hundred bytes a row, and rows of common widths get loops of constant length. Longer rows take the look-ups on
+ * AVX2: sixteen counts of four bits an instruction, bytes added by psadbw.
+ *
+ * Rows are 48 to 128 bytes for common models, so a row's own overhead (fold, finish) weighs as much as its words.
+ */
+#include "lattice/simd.h"
+#include "stored_rows.h"
+
+#define BLOCK_ROWS 256
+
+LATTICE_INLINE uint64_t word_at(const uint8_t *p)
+{
+    uint64_t word;
+    memcpy(&word, p, sizeof word);
+    return word;
+}
+
+LATTICE_INLINE uint64_t partial_word(const uint8_t *p, size_t bytes)
+{
+    uint64_t word = 0;
+    memcpy(&word, p, bytes);
+    return word;
+}
+
+LATTICE_INLINE int64_t differing_words(const uint8_t *a, const uint8_t *b, size_t bytes)
+{
+    int64_t total = 0;
+    size_t k = 0;
+    for (; k + 8 <= bytes; k += 8)
+        total += __builtin_popcountll(word_at(a + k) ^ word_at(b + k));
+    if (k < bytes)
+        total += __builtin_popcountll(partial_word(a + k, bytes - k) ^ partial_word(b + k, bytes - k));
+    return total;
+}
+
+#if defined(LATTICE_VECTOR_POPCOUNT)
+LATTICE_INLINE int64_t differing(const uint8_t *a, const uint8_t *b, size_t bytes)
+{
+    __m512i total = _mm512_setzero_si512();
+    size_t k = 0;
+    for (; k + 64 <= bytes; k += 64)
+        total = _mm512_add_epi64(
+            total, _mm512_popcnt_epi64(_mm512_xor_si512(_mm512_loadu_si512(a + k), _mm512_loadu_si512(b + k))));
+    if (k < bytes) {
+        const __mmask64 present = ~(uint64_t)0 >> (64 - (bytes - k));
+        const __m512i x = _mm512_maskz_loadu_epi8(present, a + k), y = _mm512_maskz_loadu_epi8(present, b + k);
+        total = _mm512_add_epi64(total, _mm512_popcnt_epi64(_mm512_xor_si512(x, y)));
+    }
+    return _mm512_reduce_add_epi64(total);
+}
+#elif defined(LATTICE_ISA_AVX2) || defined(LATTICE_ISA_AVX512)
+#define LOOK_UP_BYTES 256
+LATTICE_INLINE __m256i counts_of_bytes(__m256i x)
+{
+    const __m256i table = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4, 0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2,
+                                           3, 2, 3, 3, 4);
+    const __m256i low = _mm256_set1_epi8(15);
+    return _mm256_add_epi8(_mm256_shuffle_epi8(table, _mm256_and_si256(x, low)),
+                           _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(x, 4), low)));
+}
+LATTICE_INLINE int64_t differing(const uint8_t *a, const uint8_t *b, size_t bytes)
+{
+    if (bytes < LOOK_UP_BYTES)
+        return differing_words(a, b, bytes);
+    __m256i total = _mm256_setzero_si256();
+    size_t k = 0;
+    for (; k + 32 <= bytes; k += 32) {
+        const __m256i x = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(a + k)),
+                                           _mm256_loadu_si256((const __m256i *)(b + k)));
+        total = _mm256_add_epi64(total, _mm256_sad_epu8(counts_of_bytes(x), _mm256_setzero_si256()));
+    }
+    const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(total), _mm256_extracti128_si256(total, 1));
+    return _mm_cvtsi128_si64(two) + _mm_extract_epi64(two, 1) + differing_words(a + k, b + k, bytes - k);
+}
+#elif defined(LATTICE_ISA_NEON)
+LATTICE_INLINE int64_t differing(const uint8_t *a, const uint8_t *b, size_t bytes)
+{
+    uint32x4_t total = vdupq_n_u32(0);
+    size_t k = 0;
+    for (; k + 16 <= bytes; k += 16)
+        total = vpadalq_u16(total, vpaddlq_u8(vcntq_u8(veorq_u8(vld1q_u8(a + k), vld1q_u8(b + k)))));
+    return (int64_t)vaddvq_u32(total) + differing_words(a + k, b + k, bytes - k);
+}
+#else
+#define differing differing_words
+#endif
+
+LATTICE_INLINE void count_rows(const uint8_t *query, const uint8_t *rows, size_t bytes, size_t count, int32_t *counts)
+{
+    for (size_t i = 0; i < count; i++)
+        counts[i] = (int32_t)differing(query, rows + i * bytes, bytes);
+}
+
+static void score_binary(const lattice_rows *rows, const lattice_query *query, size_t first, size_t count, float *scores)
+{
+    const double share = rows->width ? 2.0 / (double)rows->width : 0.0;
+    const uint8_t *vector = query->data;
+    for (size_t start = 0; start < count; start += BLOCK_ROWS) {
+        const size_t here = count - start < BLOCK_ROWS ? count - start : BLOCK_ROWS;
+        const uint8_t *data = (const uint8_t *)rows->data + (first + start) * rows->row_bytes;
+        int32_t counts[BLOCK_ROWS];
+        switch (rows->row_bytes) { /* a loop of its own for 384, 768 and 1,024 dimensions */
+        case 48:
+            count_rows(vector, data, 48, here, counts);
+            break;
+        case 96:
+            count_rows(vector, data, 96, here, counts);
+            break;
+        case 128:
+            count_rows(vector, data, 128, here, counts);
+            break;
+        default:
+            count_rows(vector, data, rows->row_bytes, here, counts);
+        }
+        if (query->metric == LATTICE_HAMMING) {
+            for (size_t i = 0; i < here; i++)
+                scores[start + i] = (float)counts[i];
+        } else {
+            for (size_t i = 0; i < here; i++)
+                scores[start + i] = (float)(1.0 - (double)counts[i] * share);
+        }
+    }
+}
+
+static int64_t hamming(const uint8_t *a, const uint8_t *b, size_t bytes) { return differing(a, b, bytes); }

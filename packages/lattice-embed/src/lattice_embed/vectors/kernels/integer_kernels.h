@@ -1,0 +1,164 @@
+/* int8 and int4: products of a query with stored rows, and of pairs. The body; see stored_rows.h for the formula.
+ *
+ * Four rows at a time share the loads of the query:
+ *
+ *     query   [ y0 ............ ]          step of SUMS_STEP values
+ *     row 0   [ q  ............ ] -> sums 0
+ *     row 1   [ q  ............ ] -> sums 1     one fold a row at its end
+ *     ...
+ *
+ * The last, incomplete step of a row is copied to a padded buffer. Integers are exact, so grouping changes nothing.
+ * Bound by memory from the second-level cache on; in cache by the widening of int8 (one a cycle on most CPUs).
+ */
+#include <math.h>
+
+#include "integer_sums.h"
+#include "stored_rows.h"
+
+#define GROUP 4
+#define BLOCK_ROWS 128
+
+LATTICE_INLINE void dots_int8(const int16_t *query, const int8_t *const row[GROUP], size_t width, int32_t *dots)
+{
+    sums s[GROUP];
+    for (int i = 0; i < GROUP; i++)
+        s[i] = sums_zero();
+    size_t k = 0;
+    for (; k + SUMS_STEP <= width; k += SUMS_STEP)
+        for (int i = 0; i < GROUP; i++)
+            s[i] = sums_int16_int8(s[i], query + k, row[i] + k);
+    for (int i = 0; i < GROUP; i++) {
+        if (k < width) {
+            int8_t padded[SUMS_STEP] = {0};
+            memcpy(padded, row[i] + k, width - k);
+            s[i] = sums_int16_int8(s[i], query + k, padded);
+        }
+    }
+    sums_fold_four(s, dots);
+}
+
+LATTICE_INLINE void dots_int4(const int8_t *even, const int8_t *odd, const uint8_t *const row[GROUP], size_t bytes,
+                              int32_t *dots)
+{
+    sums s[GROUP];
+    for (int i = 0; i < GROUP; i++)
+        s[i] = sums_zero();
+    size_t k = 0;
+    for (; k + SUMS_STEP <= bytes; k += SUMS_STEP)
+        for (int i = 0; i < GROUP; i++)
+            s[i] = sums_nibbles(s[i], even + k, odd + k, row[i] + k);
+    for (int i = 0; i < GROUP; i++) {
+        if (k < bytes) {
+            uint8_t padded[SUMS_STEP] = {0};
+            memcpy(padded, row[i] + k, bytes - k);
+            s[i] = sums_nibbles(s[i], even + k, odd + k, padded);
+        }
+    }
+    sums_fold_four(s, dots);
+}
+
+/* Plain loops over a block: the compiler vectorizes them, and what it vectorizes is defined element by element. */
+LATTICE_INLINE void finish_rows(const lattice_rows *rows, const lattice_query *query, size_t first, size_t count,
+                                const int32_t *dots, float *scores)
+{
+    double products[BLOCK_ROWS];
+    const float *steps = rows->steps + first;
+    if (rows->kind == LATTICE_INT8) {
+        for (size_t i = 0; i < count; i++)
+            products[i] = (double)steps[i] * (query->step * (double)dots[i]) + query->constant;
+    } else {
+        const float *offsets = rows->offsets + first;
+        const int32_t *totals = rows->sums + first;
+        for (size_t i = 0; i < count; i++)
+            products[i] =
+                (double)steps[i] * (query->step * (double)dots[i] - query->offset * (double)totals[i]) -
+                (double)offsets[i] * query->total + query->constant;
+    }
+    if (query->metric == LATTICE_DOT) {
+        for (size_t i = 0; i < count; i++)
+            scores[i] = (float)products[i];
+    } else if (query->metric == LATTICE_COSINE) {
+        const float *inverse = rows->inverse_norms + first;
+        for (size_t i = 0; i < count; i++) {
+            const double cosine = products[i] * (query->inverse_norm * (double)inverse[i]);
+            scores[i] = (float)(cosine > 1.0 ? 1.0 : cosine < -1.0 ? -1.0 : cosine);
+        }
+    } else {
+        const double *squares = rows->squares + first;
+        for (size_t i = 0; i < count; i++) {
+            const double squared = query->square + squares[i] - 2.0 * products[i];
+            const double positive = squared > 0.0 ? squared : 0.0;
+            scores[i] = (float)(query->metric == LATTICE_EUCLIDEAN ? sqrt(positive) : positive);
+        }
+    }
+}
+
+LATTICE_INLINE void score_integers(int kind, const lattice_rows *rows, const lattice_query *query, size_t first,
+                                   size_t count, float *scores)
+{
+    const size_t bytes = rows->row_bytes;
+    const size_t half = (bytes + LATTICE_QUERY_PADDING - 1) / LATTICE_QUERY_PADDING * LATTICE_QUERY_PADDING;
+    for (size_t start = 0; start < count; start += BLOCK_ROWS) {
+        const size_t here = count - start < BLOCK_ROWS ? count - start : BLOCK_ROWS;
+        int32_t dots[BLOCK_ROWS + GROUP];
+        for (size_t i = 0; i < here; i += GROUP) {
+            const uint8_t *row[GROUP];
+            for (size_t j = 0; j < GROUP; j++) /* rows that are not there are read as the last one that is */
+                row[j] = (const uint8_t *)rows->data + (first + start + (i + j < here ? i + j : here - 1)) * bytes;
+            if (kind == LATTICE_INT8) {
+                const int8_t *const signed_row[GROUP] = {(const int8_t *)row[0], (const int8_t *)row[1],
+                                                         (const int8_t *)row[2], (const int8_t *)row[3]};
+                dots_int8((const int16_t *)query->data, signed_row, bytes, dots + i);
+            } else {
+                dots_int4((const int8_t *)query->data, (const int8_t *)query->data + half, row, bytes, dots + i);
+            }
+        }
+        finish_rows(rows, query, first + start, here, dots, scores + start);
+    }
+}
+
+static void score_int8(const lattice_rows *rows, const lattice_query *query, size_t first, size_t count, float *scores)
+{
+    score_integers(LATTICE_INT8, rows, query, first, count, scores);
+}
+
+static void score_int4(const lattice_rows *rows, const lattice_query *query, size_t first, size_t count, float *scores)
+{
+    score_integers(LATTICE_INT4, rows, query, first, count, scores);
+}
+
+static int32_t dot_int8(const int8_t *a, const int8_t *b, size_t width)
+{
+    sums s[2] = {sums_zero(), sums_zero()};
+    size_t k = 0;
+    for (; k + 2 * SUMS_STEP <= width; k += 2 * SUMS_STEP)
+        for (size_t i = 0; i < 2; i++)
+            s[i] = sums_int8_int8(s[i], a + k + i * SUMS_STEP, b + k + i * SUMS_STEP);
+    int32_t total = sums_fold(s[0]) + sums_fold(s[1]);
+    for (; k < width; k += SUMS_STEP) {
+        const size_t rest = width - k < SUMS_STEP ? width - k : SUMS_STEP;
+        int8_t x[SUMS_STEP] = {0}, y[SUMS_STEP] = {0};
+        memcpy(x, a + k, rest);
+        memcpy(y, b + k, rest);
+        total += sums_fold(sums_int8_int8(sums_zero(), x, y));
+    }
+    return total;
+}
+
+static int32_t dot_int4(const uint8_t *a, const uint8_t *b, size_t bytes)
+{
+    sums s[2] = {sums_zero(), sums_zero()};
+    size_t k = 0;
+    for (; k + 2 * SUMS_STEP <= bytes; k += 2 * SUMS_STEP)
+        for (size_t i = 0; i < 2; i++)
+            s[i] = sums_nibble_pairs(s[i], a + k + i * SUMS_STEP, b + k + i * SUMS_STEP);
+    int32_t total = sums_fold(s[0]) + sums_fold(s[1]);
+    for (; k < bytes; k += SUMS_STEP) {
+        const size_t rest = bytes - k < SUMS_STEP ? bytes - k : SUMS_STEP;
+        uint8_t x[SUMS_STEP] = {0}, y[SUMS_STEP] = {0};
+        memcpy(x, a + k, rest);
+        memcpy(y, b + k, rest);
+        total += sums_fold(sums_nibble_pairs(sums_zero(), x, y));
+    }
+    return total;
+}

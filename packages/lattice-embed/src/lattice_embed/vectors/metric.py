@@ -1,0 +1,41 @@
+"""The names of metrics, and their numbers in the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+from lattice_embed.errors import InvalidInputError
+from lattice_embed.vectors import _vectors
+
+__all__ = ["CODES", "FLOAT_METRICS", "NAMES", "SIMILARITIES", "Metric", "code_of"]
+
+Metric = Literal["cosine", "dot", "euclidean", "sqeuclidean", "manhattan", "hamming"]
+"""What is measured: ``"cosine"`` and ``"dot"`` are similarities, the others distances. Vectors in float32, bfloat16 and
+float16 have all but ``"hamming"``; int8 and int4 have neither that nor ``"manhattan"``; binary ones have ``"hamming"``, the
+number of differing bits, and ``"cosine"``, 1 - 2 differing / dimensions."""
+
+SIMILARITIES = frozenset({"cosine", "dot"})
+FLOAT_METRICS = ("cosine", "dot", "euclidean", "sqeuclidean", "manhattan")
+
+CODES: dict[str, int] = {
+    "cosine": _vectors.COSINE,
+    "dot": _vectors.DOT,
+    "euclidean": _vectors.EUCLIDEAN,
+    "sqeuclidean": _vectors.SQUARED_EUCLIDEAN,
+    "manhattan": _vectors.MANHATTAN,
+    "hamming": _vectors.HAMMING,
+}
+
+NAMES = {code: name for name, code in CODES.items()}
+
+
+def code_of(metric: str, known: Collection[str] = FLOAT_METRICS, what: str = "float vectors") -> int:
+    """Return the kernels' number of a metric.
+
+    Raises:
+        InvalidInputError: it is not among ``known``.
+    """
+    if not isinstance(metric, str) or metric not in known:
+        raise InvalidInputError(f"metric is {metric!r}; for {what} it must be one of {', '.join(map(repr, known))}")
+    return CODES[metric]
