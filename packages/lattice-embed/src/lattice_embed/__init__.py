@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from lattice_embed.cached_service import CachedEmbeddingService
     from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
     from lattice_embed.cross_encoder import CrossEncoder, RankedDocument
-    from lattice_embed.embedding_cache import DEFAULT_CACHE_CAPACITY, CacheStats, EmbeddingCache, ShardStats
-    from lattice_embed.embedding_key import DistanceMetric, EmbeddingKey, VectorDType, VectorNorm
     from lattice_embed.drift import (
         DriftBaseline,
         DriftBaselineError,
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
         DriftTolerance,
         check_drift,
     )
+    from lattice_embed.embedding_cache import DEFAULT_CACHE_CAPACITY, CacheStats, EmbeddingCache, ShardStats
+    from lattice_embed.embedding_key import DistanceMetric, EmbeddingKey, VectorDType, VectorNorm
     from lattice_embed.errors import (
         DimensionMismatchError,
         EmptyInputError,
