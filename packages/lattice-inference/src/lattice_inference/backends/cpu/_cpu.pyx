@@ -77,8 +77,9 @@ cdef extern from "step.h" nogil:
     ctypedef struct lattice_kv_layer:
         char *keys
         char *values
-        float *key_scales
-        float *value_scales
+        char *key_scales
+        char *value_scales
+        int64_t page_stride
         int32_t type, kv_heads, head_dim, width
     ctypedef struct lattice_step:
         int64_t tokens, sequences, max_seqlen, logit_count
@@ -285,16 +286,17 @@ KV_TYPES = {"float32": (0, 4), "bfloat16": (1, 2), "float16": (2, 2), "int8": (3
 cdef class KvPages:
     """Pages of keys and values: for every layer (kv_heads, head_dim, type), ``pages`` pages of ``page_tokens`` tokens.
 
-    The layout is that of kernels/step.h. Address space is reserved, memory is taken when a page is first written.
+    A page is one stretch of memory: layer after layer its keys, values and scales (kernels/step.h), each from a multiple of
+    64 bytes on. Address space is reserved, memory is taken when a page is first written; where the system has huge pages it
+    comes in those, because attention goes through all of it in no order that a processor foresees.
     """
 
     cdef lattice_kv_layer *layers
     cdef Memory memory
-    cdef list regions
     cdef readonly Py_ssize_t count, page_tokens, pages, page_bytes
 
     def __cinit__(self, layers, Py_ssize_t page_tokens, Py_ssize_t pages):
-        cdef Py_ssize_t i, offset = 0, size
+        cdef Py_ssize_t i, j, offset = 0
         cdef char *base
         if page_tokens not in (16, 32, 64) or pages < 1:
             raise ValueError(f"there are no pages of {page_tokens} tokens, or {pages} of them")
@@ -302,24 +304,25 @@ cdef class KvPages:
         self.layers = <lattice_kv_layer *>malloc(max(1, self.count) * sizeof(lattice_kv_layer))
         if self.layers == NULL:
             raise MemoryError
-        self.regions = []  # (offset, bytes a page)
+        offsets = []
         for kv_heads, head_dim, kind in layers:
-            number, element = KV_TYPES[kind]
+            element = KV_TYPES[kind][1]
             width = (head_dim + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL
             if not 1 <= head_dim <= LATTICE_MAX_HEAD_DIM or kv_heads < 1:
                 raise ValueError(f"{kv_heads} heads of {head_dim} dimensions cannot be kept")
-            scales = kv_heads * page_tokens * 4 if kind == "int8" else 0
-            for size in (kv_heads * head_dim * page_tokens * element, kv_heads * width * page_tokens * element, scales, scales):
-                self.regions.append((offset, size))
-                offset += (size * pages + 63) // 64 * 64
-        self.page_bytes = sum(size for _, size in self.regions)
-        self.memory = Memory(offset)
+            scale_bytes = 4 if kind == "int8" else 0
+            for vector_bytes in (head_dim * element, width * element, scale_bytes, scale_bytes):
+                offsets.append(offset)
+                offset += round_up(kv_heads * page_tokens * vector_bytes)
+        self.page_bytes = offset
+        self.memory = Memory(offset * pages, huge_pages=offset * pages >= 4 << 20)
         base = self.memory.data
         for i, (kv_heads, head_dim, kind) in enumerate(layers):
-            self.layers[i].keys = base + <Py_ssize_t>self.regions[4 * i][0]
-            self.layers[i].values = base + <Py_ssize_t>self.regions[4 * i + 1][0]
-            self.layers[i].key_scales = <float *>(base + <Py_ssize_t>self.regions[4 * i + 2][0])
-            self.layers[i].value_scales = <float *>(base + <Py_ssize_t>self.regions[4 * i + 3][0])
+            self.layers[i].keys = base + <Py_ssize_t>offsets[4 * i]
+            self.layers[i].values = base + <Py_ssize_t>offsets[4 * i + 1]
+            self.layers[i].key_scales = base + <Py_ssize_t>offsets[4 * i + 2]
+            self.layers[i].value_scales = base + <Py_ssize_t>offsets[4 * i + 3]
+            self.layers[i].page_stride = self.page_bytes
             self.layers[i].type = KV_TYPES[kind][0]
             self.layers[i].kv_heads, self.layers[i].head_dim = kv_heads, head_dim
             self.layers[i].width = (head_dim + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL
@@ -347,35 +350,24 @@ cdef class KvPages:
                 raise ValueError(f"there is no page {numbers[i]} among {self.pages}")
         return 0
 
-    cdef int check_page(self, Py_ssize_t page) except -1:
-        if not 0 <= page < self.pages:
-            raise ValueError(f"there is no page {page} among {self.pages}")
-        return 0
+    cdef char *page(self, Py_ssize_t number) except NULL:
+        if not 0 <= number < self.pages:
+            raise ValueError(f"there is no page {number} among {self.pages}")
+        return self.memory.data + number * self.page_bytes
 
     def copy_page(self, Py_ssize_t source, Py_ssize_t target):
-        """Copy one page of every layer over another."""
-        cdef Py_ssize_t offset, size
-        self.check_page(source)
-        self.check_page(target)
-        for offset, size in self.regions:
-            memcpy(self.memory.data + offset + target * size, self.memory.data + offset + source * size, size)
+        """Copy one page over another."""
+        memcpy(self.page(target), self.page(source), self.page_bytes)
 
     def export(self, Py_ssize_t page):
-        """Return the content of a page of every layer, one after the other."""
-        cdef Py_ssize_t offset, size
-        self.check_page(page)
-        return b"".join([self.memory.data[offset + page * size : offset + (page + 1) * size] for offset, size in self.regions])
+        """Return the content of a page."""
+        return self.page(page)[: self.page_bytes]
 
     def import_(self, Py_ssize_t page, const unsigned char[::1] content not None):
         """Write what :meth:`export` returned into a page."""
-        cdef Py_ssize_t offset, size, done = 0
-        self.check_page(page)
         if content.shape[0] != self.page_bytes:
             raise ValueError(f"a page has {self.page_bytes} bytes, not {content.shape[0]}")
-        for offset, size in self.regions:
-            if size:
-                memcpy(self.memory.data + offset + page * size, &content[done], size)
-            done += size
+        memcpy(self.page(page), &content[0], self.page_bytes)
 
 
 cdef class Plan:
