@@ -7,7 +7,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from lattice_inference.checkpoint import gguf_header
@@ -122,6 +122,10 @@ def test_a_large_array_of_empty_strings_is_walked_over_in_time(tmp_path):
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.sampled_from([b"a", "é".encode(), "😀".encode(), b"\xc3", b"\xa9", b"\xff"])), max_size=5))
+@example([[b"\xc3"], [b"\xa9"]])
+@example([[b"a", b"\xc3"], [], [b"\xa9", b"a"]])
+@example([["é".encode()], [], ["😀".encode(), b"a"], []])
+@example([])
 def test_each_string_of_an_array_is_judged_by_itself(tmp_path, parts):
     """A character that is cut in two by the end of a string is in neither, though the two together are UTF-8."""
     strings = [b"".join(part) for part in parts]
