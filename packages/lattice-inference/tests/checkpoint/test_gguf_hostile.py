@@ -7,6 +7,8 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from lattice_inference.checkpoint import gguf_header
 from lattice_inference.checkpoint.gguf import open_gguf, open_gguf_file
@@ -116,6 +118,33 @@ def test_a_large_array_of_empty_strings_is_walked_over_in_time(tmp_path):
     with open_gguf(path) as checkpoint:
         assert len(checkpoint.metadata["a"]) == count  # type: ignore[arg-type]
     assert time.thread_time() - start < 2  # alone it is a quarter of a second
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(st.sampled_from([b"a", "é".encode(), "😀".encode(), b"\xc3", b"\xa9", b"\xff"])), max_size=5))
+@example([[b"\xc3"], [b"\xa9"]])
+@example([[b"a", b"\xc3"], [], [b"\xa9", b"a"]])
+@example([["é".encode()], [], ["😀".encode(), b"a"], []])
+@example([])
+def test_each_string_of_an_array_is_judged_by_itself(tmp_path, parts):
+    """A character that is cut in two by the end of a string is in neither, though the two together are UTF-8."""
+    strings = [b"".join(part) for part in parts]
+    body = b"".join(struct.pack("<Q", len(string)) + string for string in strings)
+    head = "09000000" + "08000000" + struct.pack("<Q", len(strings)).hex()
+    path = tmp_path / "model.gguf"
+    path.write_bytes(build({"entries": [["a", "raw", head + body.hex()]]}))
+    with open_gguf(path) as checkpoint:
+        array = checkpoint.metadata["a"]
+        assert isinstance(array, gguf_header.GgufArray)
+        assert array.bytes_strings() == strings
+        assert array.text_bytes == sum(map(len, strings))
+        try:
+            expected = [string.decode() for string in strings]
+        except UnicodeDecodeError:
+            with pytest.raises(CheckpointError, match=r"a\[\d\] is not UTF-8"):
+                array.strings()
+        else:
+            assert array.strings() == expected
 
 
 @pytest.mark.parametrize(
