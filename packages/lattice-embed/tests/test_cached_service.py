@@ -313,7 +313,10 @@ def test_role_and_normalisation_are_in_the_key_of_a_service_that_says_nothing() 
     for _ in range(2):
         for role in Role:
             for normalize in (True, False):
-                assert cached.embed(["a"], role=role, normalize=normalize)[0].tolist()[2:] == [len(role.value), normalize]
+                assert cached.embed(["a"], role=role, normalize=normalize)[0].tolist()[2:] == [
+                    len(role.value),
+                    normalize,
+                ]
     assert len(inner.seen) == 6
 
 
