@@ -287,7 +287,7 @@ def test_killed_fifty_times_loses_nothing_and_repeats_nothing(directory: Path, t
                     os._exit(1)
             os.close(writer)
             select.select([reader], [], [], 5)  # it is at work
-            time.sleep(generator.random() * 0.05)
+            time.sleep(generator.random() * 0.03)
             os.kill(child, signal.SIGKILL)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
             with os.fdopen(reader, "rb") as pipe:
