@@ -25,7 +25,7 @@ setup(
             NativeExtension(
                 "lattice_inference.backends.cpu._cpu",
                 [f"{CPU}/_cpu.pyx", f"{CPU}/kernels/run_step.c"],
-                kernels=[f"{CPU}/kernels/kernels.c"],
+                kernels=[f"{CPU}/kernels/kernels.c", f"{CPU}/kernels/int8_kernels.c"],
                 header_folders=[f"{CPU}/kernels"],
             ),
             NativeExtension(

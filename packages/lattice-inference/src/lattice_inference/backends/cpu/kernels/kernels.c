@@ -1,9 +1,21 @@
 /* Every kernel of one instruction set: this file is compiled once for each, and offers one table. */
 #include "attention.h"
 #include "elementwise.h"
+#include "int8_kernels.h"
+#include "lattice/cpu.h"
 #include "linear.h"
 #include "normalize.h"
 #include "tokens.h"
+
+#if defined(LATTICE_ISA_AVX512)
+#define DOT_FEATURE LATTICE_FEATURE_AVX512_VNNI
+#elif defined(LATTICE_ISA_AVX2)
+#define DOT_FEATURE LATTICE_FEATURE_AVX_VNNI
+#elif defined(LATTICE_ISA_NEON)
+#define DOT_FEATURE LATTICE_FEATURE_DOTPROD
+#else
+#define DOT_FEATURE 0
+#endif
 
 const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
     .kernels =
@@ -16,6 +28,9 @@ const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
             [LATTICE_KERNEL_ATTENTION] = {attention_tasks, attention_run},
             [LATTICE_KERNEL_POOL] = {sequence_tasks, pool_run},
             [LATTICE_KERNEL_L2_NORMALIZE] = {sequence_tasks, l2_normalize_run},
+            [LATTICE_KERNEL_QUANTIZE_ROWS] = {LATTICE_FN(lattice_quantize_rows_tasks), LATTICE_FN(lattice_quantize_rows_run)},
+            [LATTICE_KERNEL_INT8_LINEAR] = {LATTICE_FN(lattice_int8_linear_tasks), LATTICE_FN(lattice_int8_linear_run)},
         },
     .elementwise = elementwise_run,
+    .dot_feature = DOT_FEATURE,
 };

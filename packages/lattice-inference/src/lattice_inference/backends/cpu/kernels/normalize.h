@@ -7,19 +7,7 @@
 #define LATTICE_NORMALIZE_H
 
 #include "elementwise.h"
-
-LATTICE_INLINE f32x16 load_part(const float *x, int64_t i, int64_t n)
-{
-    return i + 16 <= n ? f32x16_load(x + i) : f32x16_load_tail(x + i, n - i);
-}
-
-LATTICE_INLINE void store_part(float *y, int64_t i, int64_t n, f32x16 value)
-{
-    if (i + 16 <= n)
-        f32x16_store(y + i, value);
-    else
-        f32x16_store_tail(y + i, value, n - i);
-}
+#include "int8_kernels.h"
 
 static float square_root(float x)
 {
@@ -56,6 +44,8 @@ static void layer_norm_run(const lattice_op *op, const lattice_step *step, int64
             const f32x16 scaled = f32x16_mul(f32x16_sub(load_part(x, i, n), mean), inverse);
             store_part(y, i, n, f32x16_fma(scaled, load_part(op->weight, i, n), load_part(op->bias, i, n)));
         }
+        if (op->quantized.slot >= 0)
+            LATTICE_FN(lattice_quantize_row)(y, n, step->dot, lattice_row(step, &op->quantized, row));
     }
 }
 

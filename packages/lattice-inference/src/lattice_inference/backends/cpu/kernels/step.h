@@ -26,6 +26,8 @@ typedef enum {
     LATTICE_KERNEL_ATTENTION,
     LATTICE_KERNEL_POOL,
     LATTICE_KERNEL_L2_NORMALIZE,
+    LATTICE_KERNEL_QUANTIZE_ROWS, /* integer_rows.h */
+    LATTICE_KERNEL_INT8_LINEAR,
     LATTICE_KERNEL_COUNT
 } lattice_kernel_id;
 
@@ -39,7 +41,7 @@ typedef enum {
 } lattice_activation;
 
 /* How the elements of a linear's panels and of an embedding's table lie in memory. */
-typedef enum { LATTICE_WEIGHT_FLOAT32 = 0, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_FLOAT16 } lattice_weight_type;
+typedef enum { LATTICE_WEIGHT_FLOAT32 = 0, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_FLOAT16, LATTICE_WEIGHT_INT8 } lattice_weight_type;
 
 enum { LATTICE_POOL_CLS = 0, LATTICE_POOL_MEAN, LATTICE_POOL_LAST };
 
@@ -60,6 +62,7 @@ typedef struct {
     lattice_view input[3];
     lattice_view residual; /* added in a linear's or embedding's epilogue */
     lattice_view output;
+    lattice_view quantized; /* where a layer norm writes its rows as integers too; slot < 0: nowhere */
     int32_t weight_type; /* LATTICE_WEIGHT_* */
     const void *weight;  /* panels of a linear, table of an embedding, scale (float32) of a norm */
     const float *bias;   /* NULL when the op has none */
@@ -76,6 +79,7 @@ typedef struct {
     char *scratch;         /* `threads` stretches of scratch_bytes */
     int64_t scratch_bytes; /* a multiple of 64 */
     int threads;
+    int dot; /* whether integer kernels use the level's dot product instruction */
 } lattice_step;
 
 typedef struct {
@@ -88,6 +92,7 @@ typedef struct {
 typedef struct {
     lattice_kernel kernels[LATTICE_KERNEL_COUNT];
     void (*elementwise)(int function, const float *x, float *y, int64_t count);
+    uint32_t dot_feature; /* LATTICE_FEATURE_* of the dot product instruction that this level has a body for, or 0 */
 } lattice_kernel_table;
 
 static inline int64_t lattice_rows(const lattice_op *op, const lattice_step *step)

@@ -2,6 +2,9 @@
 #ifndef LATTICE_TOKENS_H
 #define LATTICE_TOKENS_H
 
+#include "int8_linear.h"
+#include "lattice/half.h"
+#include "lattice/simd_integer.h"
 #include "normalize.h"
 
 /* Sixteen columns from `i` on of row `id` of an embedding's table, widened; zeros beyond its `n` columns. */
@@ -10,6 +13,14 @@ LATTICE_INLINE f32x16 load_table(const lattice_op *op, int64_t id, int64_t i)
     const int64_t n = op->n;
     if (op->weight_type == LATTICE_WEIGHT_FLOAT32)
         return load_part((const float *)op->weight + id * n, i, n);
+    if (op->weight_type == LATTICE_WEIGHT_INT8) { /* scale * integer */
+        const int8_t *row = (const int8_t *)op->weight + id * lattice_int8_row_bytes(n);
+        float scale;
+        int8_t part[16] = {0};
+        memcpy(&scale, row, sizeof scale);
+        memcpy(part, row + 4 + i, (size_t)(n - i < 16 ? n - i : 16));
+        return f32x16_mul(f32x16_from_i32x16(i32x16_load_int8(part)), f32x16_set1(scale));
+    }
     const uint16_t *halves = (const uint16_t *)op->weight + id * n + i;
     uint16_t padded[16] = {0};
     if (n - i < 16)

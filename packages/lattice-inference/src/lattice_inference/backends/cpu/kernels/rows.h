@@ -1,0 +1,36 @@
+/* How ops that work row by row are cut into tasks, and the vectors of a row that need not end with one. */
+#ifndef LATTICE_ROWS_H
+#define LATTICE_ROWS_H
+
+#include "lattice/simd.h"
+#include "step.h"
+
+/* Rows in a task of the ops that work row by row: enough to be worth handing to another thread. */
+#define ROWS_A_TASK 16
+
+LATTICE_INLINE int64_t row_tasks(const lattice_op *op, const lattice_step *step)
+{
+    return step->threads == 1 ? 1 : lattice_divide_up(lattice_rows(op, step), ROWS_A_TASK);
+}
+
+/* The rows [first, end) of a task when `total` rows are spread over `tasks`. */
+LATTICE_INLINE void task_rows(int64_t total, int64_t task, int64_t tasks, int64_t *first, int64_t *end)
+{
+    *first = total * task / tasks;
+    *end = total * (task + 1) / tasks;
+}
+
+LATTICE_INLINE f32x16 load_part(const float *x, int64_t i, int64_t n)
+{
+    return i + 16 <= n ? f32x16_load(x + i) : f32x16_load_tail(x + i, n - i);
+}
+
+LATTICE_INLINE void store_part(float *y, int64_t i, int64_t n, f32x16 value)
+{
+    if (i + 16 <= n)
+        f32x16_store(y + i, value);
+    else
+        f32x16_store_tail(y + i, value, n - i);
+}
+
+#endif
