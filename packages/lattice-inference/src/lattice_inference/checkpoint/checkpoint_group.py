@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.checkpoint.safetensors import Checkpoint, open_checkpoint
+from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.checkpoint.formats import open_weights
 from lattice_inference.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -66,13 +67,13 @@ class CheckpointGroup:
 
 
 def open_checkpoint_group(directory: Path, folders: Sequence[str] = ()) -> CheckpointGroup:
-    """Open the checkpoint of ``directory`` and those of some folders in it.
+    """Open the checkpoint of ``directory`` (or that GGUF file) and those of some folders in it.
 
     Raises:
-        ModelNotFoundError, CheckpointError: as :func:`~lattice_inference.checkpoint.safetensors.open_checkpoint` does.
+        ModelNotFoundError, CheckpointError: as :func:`~lattice_inference.checkpoint.formats.open_weights` does.
     """
     with contextlib.ExitStack() as stack:
-        main = stack.enter_context(open_checkpoint(directory))
-        others = {folder: stack.enter_context(open_checkpoint(directory / folder)) for folder in folders}
+        main = stack.enter_context(open_weights(directory))
+        others = {folder: stack.enter_context(open_weights(directory / folder)) for folder in folders}
         stack.pop_all()
         return CheckpointGroup(main, others)

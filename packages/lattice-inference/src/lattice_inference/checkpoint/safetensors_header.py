@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from lattice_inference.checkpoint.dtypes import DTYPES
 from lattice_inference.checkpoint.json_file import parse_json
+from lattice_inference.checkpoint.mapped_tensors import TensorInfo
 from lattice_inference.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ __all__ = [
     "MAX_RANK",
     "MAX_TENSORS",
     "Header",
-    "TensorInfo",
     "parse_header",
 ]
 
@@ -55,25 +55,6 @@ _UINT64_END = 2**64
 
 _LENGTH_BYTES = 8
 _FIELDS = frozenset(("dtype", "shape", "data_offsets"))
-
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """Where a tensor lies and what it is.
-
-    Attributes:
-        dtype: element type by its name in the format: ``"F32"``, ``"BF16"``, ...
-        shape: lengths of the dimensions, outermost first; ``()`` is a scalar.
-        file: the file that holds it.
-        offset: where its bytes begin, counted from the beginning of the file.
-        nbytes: how many bytes it has.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    file: Path
-    offset: int
-    nbytes: int
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,85 @@
+"""The weights of one model, whichever format and however many files they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.checkpoint.mapped_tensors import MappedTensors, TensorInfo
+from lattice_inference.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["Checkpoint"]
+
+
+class Checkpoint:
+    """The weights of one model, in one file or several of one format. A context manager.
+
+    Made by :func:`~lattice_inference.checkpoint.formats.open_weights`.
+
+    Attributes:
+        directory: the directory, or the (first) file where that is the whole model.
+        files: the open files.
+        metadata: what the files say besides tensors: free-form strings of safetensors, the typed values of GGUF (see
+            :mod:`lattice_inference.checkpoint.gguf`).
+    """
+
+    def __init__(self, directory: Path, files: tuple[MappedTensors, ...], metadata: Mapping[str, object]) -> None:
+        self.directory = directory
+        self.files = files
+        self.metadata = metadata
+        self._file_of = {name: file for file in files for name in file.names()}
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({str(self.directory)!r}, {len(self._file_of)} tensors in {len(self.files)} files)"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._file_of
+
+    def __len__(self) -> int:
+        return len(self._file_of)
+
+    def close(self) -> None:
+        """Let go of every file's mapping. Arrays handed out before stay valid; calling twice is harmless."""
+        for file in self.files:
+            file.close()
+
+    def names(self) -> tuple[str, ...]:
+        """Return every tensor's name: file by file, in the order of the headers."""
+        return tuple(self._file_of)
+
+    def info(self, name: str) -> TensorInfo:
+        """Return type, shape and place of a tensor, as :meth:`MappedTensors.info` does."""
+        return self._file(name).info(name)
+
+    def array(self, name: str) -> npt.NDArray[np.generic]:
+        """Return a tensor as it is stored, as :meth:`MappedTensors.array` does."""
+        return self._file(name).array(name)
+
+    def float32(self, name: str) -> npt.NDArray[np.float32]:
+        """Return a tensor as finite float32, as :meth:`MappedTensors.float32` does."""
+        return self._file(name).float32(name)
+
+    def drop_pages(self, name: str) -> None:
+        """Advise the kernel about a tensor's pages, as :meth:`MappedTensors.drop_pages` does."""
+        self._file(name).drop_pages(name)
+
+    def _file(self, name: str) -> MappedTensors:
+        try:
+            return self._file_of[name]
+        except KeyError:
+            raise CheckpointError(f"{self.directory}: the checkpoint holds no tensor {name!r}") from None

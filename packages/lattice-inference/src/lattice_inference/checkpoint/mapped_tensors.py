@@ -1,0 +1,246 @@
+"""Named tensors in a mapped file: what a reader of any format hands out.
+
+Nothing here copies a tensor's bytes unless it must. Arrays stay valid after ``close()``: the mapping lives until the last
+view of it is gone. A file must not be truncated while it is mapped: as with every memory map, touching pages that no
+longer exist ends the process. Each access checks the file's size first, which catches all but a race. (Replacing a file by
+renaming over it is safe.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.checkpoint.blocks import BLOCK_FORMATS, dequantize_blocks
+from lattice_inference.checkpoint.dtypes import DTYPES, to_float32
+from lattice_inference.checkpoint.model_file import SNIFF_BYTES, foreign_content, open_model_file
+from lattice_inference.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["MappedTensors", "TensorInfo", "open_mapped"]
+
+T = TypeVar("T")
+
+# Elements converted and checked at a time: enough to amortise the call, few enough to stay in cache.
+_CHUNK_ELEMENTS = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Where a tensor lies and what it is.
+
+    Attributes:
+        dtype: element type by its name in the format: ``"F32"``, ``"BF16"``, ``"Q4_K"``, ...
+        shape: lengths of the dimensions, outermost first; ``()`` is a scalar.
+        file: the file that holds it.
+        offset: where its bytes begin, counted from the beginning of the file.
+        nbytes: how many bytes it has.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    file: Path
+    offset: int
+    nbytes: int
+
+
+class MappedTensors:
+    """One open, mapped file of tensors. A context manager.
+
+    Any number of threads may read from it at once; ``close`` must not run at the same time.
+    """
+
+    def __init__(self, path: Path, mapping: mmap.mmap, size: int, tensors: Mapping[str, TensorInfo]) -> None:
+        self.path = path
+        self._mapping: mmap.mmap | None = mapping
+        self._size = size
+        self._tensors = tensors
+
+    def __repr__(self) -> str:
+        state = "" if self._mapping is not None else ", closed"
+        return f"{type(self).__name__}({str(self.path)!r}, {len(self._tensors)} tensors{state})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def close(self) -> None:
+        """Let go of the mapping. Arrays handed out before stay valid; calling twice is harmless."""
+        mapping, self._mapping = self._mapping, None
+        if mapping is not None:
+            # While views are out, closing is refused: each of them holds the mapping, and the last one lets it go.
+            with contextlib.suppress(BufferError):
+                mapping.close()
+
+    def names(self) -> tuple[str, ...]:
+        """Return every tensor's name, in the order of the header."""
+        return tuple(self._tensors)
+
+    def info(self, name: str) -> TensorInfo:
+        """Return type, shape and place of the tensor ``name``.
+
+        Raises:
+            CheckpointError: no tensor has that name.
+        """
+        try:
+            return self._tensors[name]
+        except KeyError:
+            raise CheckpointError(f"{self.path}: holds no tensor {name!r}") from None
+
+    def array(self, name: str) -> npt.NDArray[np.generic]:
+        """Return the tensor ``name`` as it is stored: a read-only view of the mapped file.
+
+        BF16 comes as uint16 and the 8-bit floats as uint8, bit for bit; ``info(name).dtype`` tells which it is. A tensor
+        in a block format comes as structured blocks of ``BLOCK_FORMATS[dtype].layout``, its last axis counted in blocks.
+        Only a tensor whose offset is not a multiple of its element size is copied, for the sake of alignment.
+
+        Raises:
+            CheckpointError: no such tensor, the file is closed or was truncated meanwhile, or its type has no array form
+                here.
+        """
+        info = self.info(name)
+        storage, shape = self._storage(name, info)
+        mapping = self._open_mapping()
+        if info.nbytes == 0:
+            empty: npt.NDArray[np.generic] = np.empty(shape, dtype=storage)
+            empty.flags.writeable = False
+            return empty
+        flat = np.frombuffer(mapping, dtype=storage, count=info.nbytes // storage.itemsize, offset=info.offset)
+        if not flat.flags.aligned:
+            flat = flat.copy()
+            flat.flags.writeable = False
+        return flat.reshape(shape)
+
+    def float32(self, name: str) -> npt.NDArray[np.float32]:
+        """Return the tensor ``name`` as a new, C-contiguous float32 array of finite numbers.
+
+        F32, F16, BF16, F8_E4M3 and F8_E5M2 convert exactly; F64 rounds to nearest; block formats give what ggml's
+        reference code gives.
+
+        Raises:
+            CheckpointError: no such tensor, its type is not one of these, or an element is NaN or infinite; the message
+                then gives the tensor and the first such index.
+        """
+        info = self.info(name)
+        format = BLOCK_FORMATS.get(info.dtype)
+        dtype = DTYPES.get(info.dtype)
+        if format is None and (dtype is None or not dtype.widens):
+            known = [known.name for known in DTYPES.values() if known.widens] + list(BLOCK_FORMATS)
+            raise CheckpointError(
+                f"{self.path}: tensor {name!r} is {info.dtype}; only {', '.join(known)} convert to float32"
+            )
+        stored = self.array(name).reshape(-1)
+        step = 1 if format is None else format.elements
+        result = np.empty(stored.size * step, dtype=np.float32)
+        for start in range(0, stored.size, _CHUNK_ELEMENTS // step):
+            part = stored[start : start + _CHUNK_ELEMENTS // step]
+            chunk = result[start * step : (start + part.size) * step]
+            if format is not None:
+                dequantize_blocks(part.view(format.layout), format, chunk)
+            elif dtype is not None:
+                to_float32(part, dtype, chunk)
+            finite = np.isfinite(chunk)
+            if not finite.all():
+                position = start * step + int(np.argmin(finite))
+                index = tuple(int(axis) for axis in np.unravel_index(position, info.shape))
+                raise CheckpointError(
+                    f"{self.path}: tensor {name!r} ({info.dtype}) is {result[position]} at index {index} in float32; "
+                    "weights must be finite, so the file is damaged or its training diverged"
+                )
+        return result.reshape(info.shape)
+
+    def drop_pages(self, name: str) -> None:
+        """Tell the kernel that the mapped pages of tensor ``name`` are not needed soon.
+
+        Worth doing once a tensor has been converted: the memory is then held once. Reading the tensor again stays
+        right and costs another read of the file. Where the system has no such advice, nothing happens.
+        """
+        info = self.info(name)
+        mapping = self._open_mapping()
+        advice = getattr(mmap, "MADV_DONTNEED", None)
+        if advice is not None and info.nbytes:
+            start = info.offset - info.offset % mmap.PAGESIZE
+            mapping.madvise(advice, start, info.offset + info.nbytes - start)
+
+    def _open_mapping(self) -> mmap.mmap:
+        mapping = self._mapping
+        if mapping is None:
+            raise CheckpointError(f"{self.path}: the file is closed")
+        size_now = mapping.size()
+        if size_now < self._size:
+            raise CheckpointError(f"{self.path}: shrank from {self._size:,} to {size_now:,} bytes since it was opened")
+        return mapping
+
+    def _storage(self, name: str, info: TensorInfo) -> tuple[np.dtype[np.generic], tuple[int, ...]]:
+        """Return the element type and the shape of the array that a tensor is handed out as."""
+        format = BLOCK_FORMATS.get(info.dtype)
+        if format is not None:
+            return format.layout, (*info.shape[:-1], info.shape[-1] // format.elements)
+        dtype = DTYPES.get(info.dtype)
+        if dtype is None or dtype.storage is None:
+            raise CheckpointError(f"{self.path}: tensor {name!r} is {info.dtype}, whose packed elements are not read")
+        return dtype.storage, info.shape
+
+
+def open_mapped(path: Path, read: Callable[[Path, mmap.mmap, int], T], *, magic: bytes = b"") -> T:
+    """Open and map the file ``path`` and return ``read(path, mapping, size)``, which owns the mapping from then on.
+
+    Args:
+        path: the file.
+        read: parses what the file says of itself.
+        magic: how a file of the format begins; others may be one of the usual mix-ups, which the error then says.
+
+    Raises:
+        ModelNotFoundError: the file does not exist.
+        CheckpointError: it cannot be mapped, or ``read`` refused it.
+    """
+    descriptor, size = open_model_file(path, error=CheckpointError)
+    try:
+        try:
+            if size == 0:
+                raise CheckpointError(f"{path}: is empty")
+            mapping = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+        except OSError as cause:
+            raise CheckpointError(f"{path}: cannot be mapped: {cause.strerror}") from cause
+        try:
+            return read(path, mapping, size)
+        except BaseException:
+            with contextlib.suppress(BufferError):
+                mapping.close()
+            raise
+    except CheckpointError as cause:
+        head = _head(descriptor)
+        meaning = None if magic and head.startswith(magic) else foreign_content(head)
+        if meaning is None:
+            raise
+        raise CheckpointError(f"{path}: this is {meaning}") from cause
+    finally:
+        os.close(descriptor)
+
+
+def _head(descriptor: int) -> bytes:
+    try:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return os.read(descriptor, SNIFF_BYTES)
+    except OSError:
+        return b""

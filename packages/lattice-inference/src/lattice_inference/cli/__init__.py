@@ -1,0 +1,22 @@
+"""The command line ``lattice``: a thin door over the public Python API.
+
+Exit status: 0 done; 1 the work failed (a model or file is missing, unreadable or not supported); 2 the request makes no
+sense; 130 interrupted; 141 the reader of the output went away.
+
+A command is a module ``NAME_command`` (dashes as underscores) in this package, and one line in
+:data:`lattice_inference.cli.commands.COMMANDS`, which says what it must hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line on ``arguments`` (default: the process's) and return the exit status."""
+    from lattice_inference.cli.parser import build_parser
+    from lattice_inference.cli.process import run_command
+
+    return run_command("lattice", build_parser(), arguments)

@@ -1,0 +1,21 @@
+"""Every command of ``lattice``, by name, with the line that ``lattice --help`` shows.
+
+The module of a command holds
+
+* ``EXAMPLES``: the end of its help, real command lines first;
+* ``add_arguments(parser)``, which says what may follow the command's name;
+* ``run(options) -> int``, which does the work by calls of the public Python API and returns the exit status.
+
+It is imported only when its command is called (or its help is asked for), so it may import what it likes.
+"""
+
+from __future__ import annotations
+
+__all__ = ["COMMANDS"]
+
+#: Name and summary. A new command is one line here and its module.
+COMMANDS: dict[str, str] = {
+    "tokenize": "turn texts into token ids",
+    "detokenize": "turn token ids back into a text",
+    "doctor": "say what would be used: CPU, threads, versions",
+}

@@ -1,0 +1,21 @@
+"""What ``--model`` names: a file or directory here, or a model to be found by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lattice_inference.hub import find_model
+
+__all__ = ["model_path"]
+
+
+def model_path(name: str) -> Path:
+    """Return the file or the directory of the model ``name``.
+
+    Raises:
+        ModelNotFoundError, InvalidInputError, DownloadError: as :func:`lattice_inference.hub.find_model` says.
+    """
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    return find_model(name).directory if not path.is_dir() else path

@@ -1,0 +1,34 @@
+"""Options that several commands share, spelled and explained once."""
+
+from __future__ import annotations
+
+import argparse
+
+__all__ = ["add_json", "add_model", "add_texts", "add_threads"]
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json``."""
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object, and nothing else, on standard output"
+    )
+
+
+def add_model(parser: argparse.ArgumentParser, what: str = "a GGUF file, a model's directory, or its name") -> None:
+    """Add ``--model``, which is required."""
+    parser.add_argument("--model", metavar="PATH|NAME", required=True, help=what)
+
+
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    """Add ``--threads``."""
+    parser.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
+
+
+def add_texts(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add texts as arguments, and ``--input``."""
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help=what)
+    parser.add_argument(
+        "--input",
+        metavar="FILE",
+        help="read texts from a UTF-8 file, one a line, blank lines included; - for standard input",
+    )

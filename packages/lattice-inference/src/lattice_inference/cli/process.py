@@ -1,0 +1,48 @@
+"""What a command line owes the process that called it: an exit status, and no traceback for a user's mistake."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+
+from lattice_inference.errors import InvalidInputError, LatticeError
+
+__all__ = ["run_command"]
+
+
+def run_command(program: str, parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
+    """Parse ``arguments``, call the chosen command (the parsed options' ``run``) and return the exit status.
+
+    Args:
+        program: the name before every message on standard error.
+        parser: parses the arguments; it ends the process itself, with status 2, for those that make no sense.
+        arguments: what to parse; the process's own by default.
+    """
+    options = parser.parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # texts may hold what the terminal's encoding does not
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _give_up_output()
+        return 141
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        return 130
+    except (LatticeError, OSError) as error:
+        _give_up_output()
+        print(f"{program}: error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, InvalidInputError) else 1
+    return status
+
+
+def _give_up_output() -> None:
+    """Write out what is left, or, where that fails, drop it: the interpreter would try again at exit and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
