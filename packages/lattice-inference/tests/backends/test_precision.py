@@ -133,5 +133,5 @@ def test_weights_that_are_not_finite_stay_so(isa, precision, poison):
 
 
 def test_an_unknown_precision_is_refused():
-    with pytest.raises(UnsupportedError, match="precision must be one of float32, bfloat16, float16, not 'int4'"):
+    with pytest.raises(UnsupportedError, match="precision must be one of float32, bfloat16, float16, int8, not 'int4'"):
         CpuBackend(precision="int4")

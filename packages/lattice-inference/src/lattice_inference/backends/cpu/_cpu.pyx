@@ -91,7 +91,6 @@ cdef extern from "step.h" nogil:
 cdef extern from "int8_linear.h" nogil:
     int64_t LATTICE_INT8_DEPTH
     int64_t lattice_int8_panel_bytes(int64_t k)
-    int64_t lattice_int8_row_bytes(int64_t n)
     int64_t lattice_integer_row_floats(int64_t k)
 
 cdef extern from "run_step.h" nogil:
@@ -230,9 +229,8 @@ cdef void *weight_data(object array, int weight_type, Py_ssize_t size, str name)
     """The data of a C-contiguous array of at least ``size`` elements of a weight type."""
     if weight_type == 0:
         return float32_data(array, size, name)
-    kind = np.uint8 if weight_type == 3 else np.uint16
-    if not isinstance(array, np.ndarray) or array.dtype != kind or not array.flags.c_contiguous:
-        raise TypeError(f"{name} must be a C-contiguous {kind.__name__} array")
+    if not isinstance(array, np.ndarray) or array.dtype != np.uint16 or not array.flags.c_contiguous:
+        raise TypeError(f"{name} must be a C-contiguous uint16 array")
     if array.size < size:
         raise ValueError(f"{name} has {array.size} elements, {size} are needed")
     return cnp.PyArray_DATA(<cnp.ndarray>array)
@@ -253,11 +251,6 @@ def pack_panels(weight, Memory target, Py_ssize_t offset):
 def int8_panel_bytes(Py_ssize_t k):
     """The bytes of a panel of int8 weights of depth ``k``."""
     return lattice_int8_panel_bytes(k)
-
-
-def int8_row_bytes(Py_ssize_t n):
-    """The bytes of a row of a table of int8 embeddings with ``n`` columns."""
-    return lattice_int8_row_bytes(n)
 
 
 def integer_row_floats(Py_ssize_t k):

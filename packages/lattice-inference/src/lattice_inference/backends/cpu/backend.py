@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
-from lattice_inference.backends.cpu.lowering import IN_PLACE, RULES, lower
+from lattice_inference.backends.cpu.integer_inputs import quantize_inputs
+from lattice_inference.backends.cpu.lowering import IN_PLACE, ROW_FLOATS, RULES, lower
+from lattice_inference.backends.cpu.weight_forms import WeightForms
 from lattice_inference.backends.cpu.weights import ResidentWeights, TensorSource
 from lattice_inference.errors import InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.batch import Batch
@@ -30,8 +32,12 @@ class CpuBackend:
         isa: ``"baseline"``, ``"avx2"``, ``"avx512"`` or ``"neon"``; by default ``LATTICE_ISA``, else the best level here.
         fused: apply the fusions. They change no bit of a result; without them each op of the model is a pass of its own.
         threads: the most threads a step may use; by default all of the process's pool.
-        precision: what linear weights and embedding tables are kept in. Values are float32 all the same: weights of 16 bits
-            are widened where they are used, so results are those of a float32 model with rounded weights, bit for bit.
+        precision: what linear weights and embedding tables are kept in. With 16 bits they are widened where they are used,
+            so results are those of a float32 model with rounded weights, bit for bit. With int8, linears over tokens
+            multiply integers (:mod:`int8_weights`, kernels/integer_rows.h); those over whole sequences, which cost
+            nothing, stay in float32.
+        dot: whether integer kernels use the CPU's dot product instruction (VNNI, SDOT); by default if it has one. It
+            changes no bit.
 
     Raises:
         ValueError: this CPU cannot run ``isa``.
@@ -45,12 +51,14 @@ class CpuBackend:
         fused: bool = True,
         threads: int | None = None,
         precision: Precision = "float32",
+        dot: bool | None = None,
     ) -> None:
         check_precision(precision)
         self.isa = _cpu.select_isa(isa)
         self.fused = fused
         self.threads = threads
         self.precision: Precision = precision
+        self.dot = dot
 
     def compile(self, program: Program, source: TensorSource) -> CpuProgram:
         """Return ``program`` ready to run, its weights read from ``source`` and packed.
@@ -58,23 +66,30 @@ class CpuBackend:
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
         """
-        compiled = compile_program(program, rules=RULES if self.fused else (), in_place=IN_PLACE)
+        forms = WeightForms(self.precision)
+
+        def quantize(fused: Program) -> Program:
+            forms.choose(fused)
+            return quantize_inputs(fused, forms.integer_input, ROW_FLOATS, in_norms=self.fused)
+
+        compiled = compile_program(program, rules=RULES if self.fused else (), rewrite=quantize, in_place=IN_PLACE)
         if len(compiled.memory.slots) > _cpu.MAX_SLOTS:
             raise UnsupportedError(
                 f"the program needs {len(compiled.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible"
             )
-        return CpuProgram(compiled, ResidentWeights(compiled.program, source, self.precision), self.isa, self.threads)
+        weights = ResidentWeights(compiled.program, source, forms)
+        return CpuProgram(compiled, weights, _cpu.Plan(self.isa, self.dot), self.threads)
 
 
 class CpuProgram:
     """A program ready to run. Thread-safe: concurrent runs take turns on the pool and have memory of their own."""
 
-    def __init__(self, compiled: CompiledProgram, weights: ResidentWeights, isa: str, threads: int | None) -> None:
+    def __init__(self, compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan, threads: int | None) -> None:
         self.program = compiled.program
         self._memory = compiled.memory
         self._threads = threads
         self._arenas = ArenaPool()
-        self._plan = _cpu.Plan(isa)
+        self._plan = plan
         lower(compiled, weights, self._plan)
 
     def run(self, batch: Batch, *, outputs: Collection[str] | None = None) -> dict[str, Float32Array]:

@@ -15,7 +15,7 @@ from lattice_inference.graph.program import Op, Rows, View
 if TYPE_CHECKING:
     from lattice_inference.backends.cpu.weights import ResidentWeights
 
-__all__ = ["IN_PLACE", "RULES", "lower"]
+__all__ = ["IN_PLACE", "ROW_FLOATS", "RULES", "lower"]
 
 _ACTIVATIONS = ("gelu", "relu", "silu", "tanh")
 
@@ -34,14 +34,19 @@ IN_PLACE: Mapping[str, int] = {
     "silu": 0,
     "tanh": 0,
     "layer_norm": 0,
+    "layer_norm_quantized": 0,
     "l2_normalize": 0,
     "linear_add": 1,
     "embed_rows_add": 0,
 }
 """Ops that may write over one of their inputs: they read an element of it only to write the same one."""
 
+ROW_FLOATS = {"quantize_rows": _cpu.integer_row_floats}
+"""The floats that a quantized row takes, by the op that quantizes."""
+
 # The numbers of kernels/step.h.
 _EMBED_ROWS, _LINEAR, _ADD, _ACTIVATION, _LAYER_NORM, _ATTENTION, _POOL, _L2_NORMALIZE = range(8)
+_QUANTIZE_ROWS, _INT8_LINEAR = 8, 9
 _ROWS = {Rows.TOKENS: 0, Rows.SEQUENCES: 1}
 _ACTIVATION_CODES = {"gelu_erf": 1, "gelu_tanh": 2, "relu": 3, "silu": 4, "tanh": 5}
 _POOL_MODES = {"cls": 0, "mean": 1, "last": 2}
@@ -82,8 +87,8 @@ def _activation_code(kind: str, op: Op) -> int:
 
 def _embed_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
     arguments: Arguments = {
-        "weight": weights.array(op.weights["table"]),
-        "weight_type": weights.precision,
+        "weight": weights[op.weights["table"]],
+        "weight_type": weights.form(op.weights["table"]),
         "mode": _IDS[str(op.attributes["ids"])],
     }
     if op.inputs:
@@ -92,11 +97,13 @@ def _embed_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[i
 
 
 def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    weight = op.weights["weight"]
+    form = weights.form(weight)
     arguments: Arguments = {
         "inputs": [_operand(op.inputs[0], memory)],
-        "weight": weights[op.weights["weight"]],
-        "weight_type": weights.precision,
-        "k": op.inputs[0].width,
+        "weight": weights[weight],
+        "weight_type": form,
+        "k": weight.shape[1],
     }
     if "bias" in op.weights:
         arguments["bias"] = weights.array(op.weights["bias"])
@@ -105,7 +112,11 @@ def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, 
         arguments["residual"] = _operand(op.inputs[1], memory)
     elif suffix:
         arguments["activation"] = _activation_code(suffix, op)
-    return _LINEAR, arguments
+    return _INT8_LINEAR if form == "int8" else _LINEAR, arguments
+
+
+def _quantize_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return _QUANTIZE_ROWS, {"k": op.inputs[0].width}
 
 
 def _activation(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
@@ -121,6 +132,7 @@ def _layer_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[i
         "weight": weights.array(op.weights["weight"]),
         "bias": weights.array(op.weights["bias"]),
         "epsilon": op.attributes["epsilon"],
+        "quantized": _operand(op.outputs[1], memory) if len(op.outputs) > 1 else None,
     }
 
 
@@ -145,6 +157,8 @@ _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[int, 
     **dict.fromkeys(_ACTIVATIONS, _activation),
     "add": _add,
     "layer_norm": _layer_norm,
+    "layer_norm_quantized": _layer_norm,
+    "quantize_rows": _quantize_rows,
     "attention": _attention,
     "pool": _pool,
     "l2_normalize": _l2_normalize,

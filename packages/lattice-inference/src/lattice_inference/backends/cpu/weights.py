@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
-from lattice_inference.errors import CheckpointError
+from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
+from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.graph.memory import ALIGNMENT
 from lattice_inference.graph.program import Program, WeightRef
-from lattice_inference.precision import Precision
 
-__all__ = ["ResidentWeights", "TensorSource", "narrow"]
+if TYPE_CHECKING:
+    from lattice_inference.backends.cpu.weight_forms import WeightForms
+    from lattice_inference.checkpoint.mapped_tensors import TensorInfo
+
+__all__ = ["ResidentWeights", "StoredTensorSource", "TensorSource", "narrow"]
 
 Float32Array = npt.NDArray[np.float32]
 StoredArray = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
@@ -31,40 +35,61 @@ class TensorSource(Protocol):
         ...
 
 
+@runtime_checkable
+class StoredTensorSource(TensorSource, Protocol):
+    """A source that can say how a tensor is stored, and hand it out as it is: quantized tensors need no detour."""
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def info(self, name: str) -> TensorInfo:
+        """Return a tensor's stored type and shape."""
+        ...
+
+    def array(self, name: str) -> npt.NDArray[np.generic]:
+        """Return a tensor as it is stored."""
+        ...
+
+
 class ResidentWeights:
     """The one form that each weight of a program is kept in: panels, rows, or a vector.
 
     Attributes:
-        precision: of the panels and rows; vectors are always float32.
         memory: what the panels lie in.
 
     Raises:
-        CheckpointError: a tensor is missing, has another shape than the program says, or a value too large for
-            ``precision``.
+        CheckpointError: a tensor is missing, has another shape than the program says, or a value that its form cannot hold.
     """
 
-    def __init__(self, program: Program, source: TensorSource, precision: Precision = "float32") -> None:
-        self.precision: Precision = precision
+    def __init__(self, program: Program, source: TensorSource, forms: WeightForms) -> None:
+        self._forms = forms
         refs = list(dict.fromkeys(ref for op in program.ops for ref in op.weights.values()))
         self._panels: dict[WeightRef, int] = {}
         total = 0
         for ref in refs:
             if ref.use == "linear":
                 self._panels[ref] = total
-                total += _panel_bytes(ref, 4 if precision == "float32" else 2)
+                total += _panel_bytes(ref, forms[ref])
+        self._panels |= {ref: self._panels[forms.twins[ref]] for ref in refs if ref in forms.twins}
         self.memory = _cpu.Memory(total, huge_pages=total >= 4 << 20)
         self._arrays: dict[WeightRef, StoredArray] = {}
         for ref in refs:
-            if ref in self._panels:
-                _cpu.pack_panels(self._stored(ref, source), self.memory, self._panels[ref])
-            else:
-                self._arrays[ref] = self._stored(ref, source)
+            self._keep(ref, source)
             for name in ref.sources:
                 source.drop_pages(name)
 
-    def _stored(self, ref: WeightRef, source: TensorSource) -> StoredArray:
-        weight = _gather(ref, source)
-        return weight if ref.use == "vector" else narrow(weight, self.precision, " + ".join(ref.sources))
+    def _keep(self, ref: WeightRef, source: TensorSource) -> None:
+        form, name = self._forms[ref], " + ".join(ref.sources)
+        if form == "int8":
+            if ref.use == "linear":
+                _check_depth(ref, name)
+                matrix = _gather_int8(ref, source)
+                _cpu.pack_int8_panels(matrix.integers, matrix.scales, self.memory, self._panels[ref])
+            return
+        weight = narrow(_gather(ref, source), form, name)
+        if ref.use == "linear":
+            _cpu.pack_panels(weight, self.memory, self._panels[ref])
+        else:
+            self._arrays[ref] = weight
 
     def __getitem__(self, ref: WeightRef) -> StoredArray | tuple[_cpu.Memory, int]:
         """Return the panels' memory and byte offset of a linear weight, or the array of another."""
@@ -76,8 +101,12 @@ class ResidentWeights:
         """Return a weight that is not packed."""
         return self._arrays[ref]
 
+    def form(self, ref: WeightRef) -> str:
+        """Return what a weight is kept in."""
+        return self._forms[ref]
 
-def narrow(weight: Float32Array, precision: Precision, name: str) -> StoredArray:
+
+def narrow(weight: Float32Array, precision: str, name: str) -> StoredArray:
     """Return ``weight`` in ``precision``, rounded to nearest even; 16-bit types as the uint16 of their bits.
 
     Raises:
@@ -104,15 +133,66 @@ def narrow(weight: Float32Array, precision: Precision, name: str) -> StoredArray
     return np.ascontiguousarray(halves)
 
 
-def _panel_bytes(ref: WeightRef, element_bytes: int) -> int:
+def _panel_bytes(ref: WeightRef, form: str) -> int:
     columns, depth = ref.shape
-    nbytes = element_bytes * depth * -(-columns // _cpu.PANEL) * _cpu.PANEL
+    panels = -(-columns // _cpu.PANEL)
+    if form == "int8":
+        nbytes = panels * _cpu.int8_panel_bytes(depth)
+    else:
+        nbytes = panels * _cpu.PANEL * depth * (4 if form == "float32" else 2)
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
+def _check_depth(ref: WeightRef, name: str) -> None:
+    if ref.shape[1] > _cpu.INT8_DEPTH:
+        raise UnsupportedError(
+            f"{name} has {ref.shape[1]} inputs and int8 sums take at most {_cpu.INT8_DEPTH}: load the model with another "
+            "precision"
+        )
+
+
 def _gather(ref: WeightRef, source: TensorSource) -> Float32Array:
-    tensors = [source.float32(name) for name in ref.sources]
-    if any(tensor.shape[1:] != ref.shape[1:] for tensor in tensors) or sum(len(t) for t in tensors) != ref.shape[0]:
-        names = " + ".join(f"{name} {tensor.shape}" for name, tensor in zip(ref.sources, tensors, strict=True))
-        raise CheckpointError(f"the model needs a tensor of shape {ref.shape}, the checkpoint has {names}")
+    tensors = [_float32(name, source) for name in ref.sources]
+    _check_shapes(ref, [tensor.shape for tensor in tensors])
     return np.ascontiguousarray(tensors[0] if len(tensors) == 1 else np.concatenate(tensors))
+
+
+def _gather_int8(ref: WeightRef, source: TensorSource) -> Int8Matrix:
+    parts = [_int8(name, source) or quantize_matrix(_float32(name, source), name) for name in ref.sources]
+    _check_shapes(ref, [part.integers.shape for part in parts])
+    if len(parts) == 1:
+        return parts[0]
+    return Int8Matrix(
+        np.concatenate([part.integers for part in parts]), np.concatenate([part.scales for part in parts])
+    )
+
+
+def _float32(name: str, source: TensorSource) -> Float32Array:
+    stored = _int8(name, source)
+    return source.float32(name) if stored is None else stored.float32()
+
+
+def _int8(name: str, source: TensorSource) -> Int8Matrix | None:
+    """Return a matrix that the source has as int8 with scales, else None.
+
+    Raises:
+        CheckpointError: it has int8 without scales that fit.
+    """
+    if not isinstance(source, StoredTensorSource) or source.info(name).dtype != "I8":
+        return None
+    info = source.info(name)
+    if name + SCALE_SUFFIX not in source:
+        raise CheckpointError(f"{name} is int8 and the checkpoint has no scales for it, {name + SCALE_SUFFIX}")
+    scales = source.float32(name + SCALE_SUFFIX)
+    if len(info.shape) != 2 or scales.size != info.shape[0]:
+        raise CheckpointError(f"{name} is int8 of shape {info.shape} and has scales of shape {scales.shape}")
+    integers = np.ascontiguousarray(source.array(name), np.int8)
+    if integers.size and int(integers.min()) < -127:
+        raise CheckpointError(f"{name} holds -128: int8 weights go from -127 to 127")
+    return Int8Matrix(integers, scales.reshape(-1))
+
+
+def _check_shapes(ref: WeightRef, shapes: list[tuple[int, ...]]) -> None:
+    if any(shape[1:] != ref.shape[1:] for shape in shapes) or sum(shape[0] for shape in shapes) != ref.shape[0]:
+        names = " + ".join(f"{name} {shape}" for name, shape in zip(ref.sources, shapes, strict=True))
+        raise CheckpointError(f"the model needs a tensor of shape {ref.shape}, the checkpoint has {names}")

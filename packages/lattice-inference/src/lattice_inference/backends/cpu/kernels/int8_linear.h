@@ -14,12 +14,6 @@ static inline int64_t lattice_int8_panel_bytes(int64_t k)
     return 2 * LATTICE_PANEL * 4 + lattice_round_up(k, 16) * LATTICE_PANEL;
 }
 
-/* A table of int8 embeddings: each row its scale (float), then its elements, padded to a multiple of 4. */
-static inline int64_t lattice_int8_row_bytes(int64_t n)
-{
-    return 4 + lattice_round_up(n, 4);
-}
-
 /* Floats that a quantized row of k elements takes in a slot, on any level. */
 static inline int64_t lattice_integer_row_floats(int64_t k)
 {

@@ -7,20 +7,27 @@
 #include "lattice/simd_integer.h"
 #include "normalize.h"
 
+/* Sixteen elements from `i` on of output `id` of an int8 linear, scale * integer: a table that shares a linear's panels. */
+LATTICE_INLINE f32x16 load_int8_row(const void *panels, int64_t k, int64_t id, int64_t i)
+{
+    const char *panel = (const char *)panels + id / LATTICE_PANEL * lattice_int8_panel_bytes(k);
+    const int64_t lane = id % LATTICE_PANEL;
+    const int8_t *integers = (const int8_t *)panel + 2 * LATTICE_PANEL * 4 + i * LATTICE_PANEL + 4 * lane;
+    int8_t part[16];
+    for (int j = 0; j < 16; j++)
+        part[j] = integers[j / 4 * 4 * LATTICE_PANEL + j % 4];
+    const float scale = ((const float *)panel)[lane];
+    return f32x16_mul(f32x16_from_i32x16(i32x16_load_int8(part)), f32x16_set1(scale));
+}
+
 /* Sixteen columns from `i` on of row `id` of an embedding's table, widened; zeros beyond its `n` columns. */
 LATTICE_INLINE f32x16 load_table(const lattice_op *op, int64_t id, int64_t i)
 {
     const int64_t n = op->n;
     if (op->weight_type == LATTICE_WEIGHT_FLOAT32)
         return load_part((const float *)op->weight + id * n, i, n);
-    if (op->weight_type == LATTICE_WEIGHT_INT8) { /* scale * integer */
-        const int8_t *row = (const int8_t *)op->weight + id * lattice_int8_row_bytes(n);
-        float scale;
-        int8_t part[16] = {0};
-        memcpy(&scale, row, sizeof scale);
-        memcpy(part, row + 4 + i, (size_t)(n - i < 16 ? n - i : 16));
-        return f32x16_mul(f32x16_from_i32x16(i32x16_load_int8(part)), f32x16_set1(scale));
-    }
+    if (op->weight_type == LATTICE_WEIGHT_INT8)
+        return load_int8_row(op->weight, op->k, id, i);
     const uint16_t *halves = (const uint16_t *)op->weight + id * n + i;
     uint16_t padded[16] = {0};
     if (n - i < 16)
