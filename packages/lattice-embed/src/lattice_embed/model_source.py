@@ -1,4 +1,4 @@
-"""What a caller means by a model: a member of the catalogue, an id on the hub, or a directory."""
+"""What a caller means by a model: a member of the catalogue, an id on the hub, a directory, or a GGUF file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ModelSource:
 
     Attributes:
         name: how messages and results call it.
-        location: what ``lattice_inference.load_encoder`` is given: a hub id or an absolute directory.
+        location: what ``lattice_inference.load_encoder`` is given: a hub id or an absolute directory or GGUF file.
         model: the catalogue member, where it is one.
     """
 
@@ -41,12 +41,12 @@ def default_model() -> str | EmbeddingModel:
 def resolve_model(model: EmbeddingModel | str | os.PathLike[str]) -> ModelSource:
     """Find out what ``model`` names. Nothing is opened but the directory entry itself.
 
-    A string is looked up in the catalogue first, then as a directory, then taken for a hub id (``owner/name``). A
-    ``PathLike`` is always a directory.
+    A string is looked up in the catalogue first, then as a directory or GGUF file, then taken for a hub id (``owner/name``).
+    A ``PathLike`` is always a directory or a GGUF file.
 
     Raises:
         UnknownModelError: it is none of these.
-        InvalidInputError: it is no kind of name at all, or names a file.
+        InvalidInputError: it is no kind of name at all, or names another file.
     """
     if isinstance(model, EmbeddingModel):
         return ModelSource(model.slug, model.model_id, model)
@@ -71,8 +71,8 @@ def resolve_model(model: EmbeddingModel | str | os.PathLike[str]) -> ModelSource
         )
     if not _exists(path):
         raise UnknownModelError(f"no directory {path} and no model of that name: check the spelling")
-    if not path.is_dir():
-        raise InvalidInputError(f"{path} is a file: pass the directory that holds the model's files")
+    if not path.is_dir() and path.suffix != ".gguf":
+        raise InvalidInputError(f"{path} is a file: pass the directory that holds the model's files, or a GGUF file")
     # absolute, so that a later change of the working directory, or another process, finds the same files
     path = path.resolve()
     return ModelSource(path.name or str(path), str(path))

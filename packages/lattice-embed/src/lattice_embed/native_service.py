@@ -98,7 +98,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
     name and the options, not the weights: the copy loads for itself.
 
     Args:
-        model: a catalogue member, slug, alias, hub id or directory. ``None`` takes ``LATTICE_EMBED_MODEL``, else
+        model: a catalogue member, slug, alias, hub id, directory or GGUF file. ``None`` takes ``LATTICE_EMBED_MODEL``, else
             BGE-small.
         output_dim: shorter vectors, for models trained for that; ``None`` takes ``LATTICE_EMBED_DIM`` for such a model,
             else the model's own length.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import CpuBackend
+from lattice_inference.backends.cpu.weights import TensorSource
 from lattice_inference.checkpoint.checkpoint_group import open_checkpoint_group
+from lattice_inference.checkpoint.formats import is_gguf
+from lattice_inference.checkpoint.gguf import open_gguf
+from lattice_inference.checkpoint.renamed_tensors import RenamedTensors
 from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError
 from lattice_inference.hub import ModelFiles, find_model
 from lattice_inference.model_fingerprint import digest_of_files
-from lattice_inference.models.bert import build_bert_encoder, find_names
+from lattice_inference.models.bert import TensorNames, build_bert_encoder, find_names
 from lattice_inference.models.bert_config import BertConfig
+from lattice_inference.models.bert_gguf import gguf_names, read_bert_gguf
 from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer
-from lattice_inference.models.sentence_modules import Pooling, read_sentence_modules
+from lattice_inference.models.sentence_modules import Pooling, SentenceModules, read_sentence_modules
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.runtime import NUMERICS_VERSION
 from lattice_inference.text_model import TextModel
@@ -78,7 +84,7 @@ class Encoder(TextModel):
         normalize: whether the model scales its vectors to length 1.
         prompts: the model's own prompts by name (``"query"``, ``"passage"``, ...); may be empty.
         source: where the files were found; see :func:`lattice_inference.hub.find_model`.
-        directory: the files.
+        directory: the files, or the GGUF file.
         tokenizer: the model's tokenizer.
         precision: what the weights are kept in.
     """
@@ -187,13 +193,14 @@ def load_encoder(
     """Load a text encoder.
 
     Pooling, normalisation, prompts and the token limit come from the model's own files (``modules.json`` and the files it
-    names).
+    names). A GGUF file of the architecture ``bert`` knows its pooling; the token limit is then what it has positions for.
 
     Args:
-        path_or_name: a directory, or a model's name; see :func:`lattice_inference.hub.find_model`.
+        path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.hub.find_model`.
         precision: what weights are kept in: ``"float32"``, or ``"bfloat16"`` or ``"float16"``, which take half the memory
             and move results a little (float16 less than bfloat16). Sums are always float32.
         pooling, normalize, max_tokens: used only where the directory has no ``modules.json``; pooling must then be given.
+            For a GGUF file, ``pooling`` counts where the file names none, and ``normalize`` is true by default.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
         threads: the most threads a call may use; by default all of the process's pool.
 
@@ -204,15 +211,23 @@ def load_encoder(
     """
     check_precision(precision)
     files = find_model(path_or_name, offline=offline)
-    config = BertConfig.from_directory(files.directory)
-    recipe = _recipe(files.directory, config, pooling, normalize, max_tokens)
-    tokenizer = load_tokenizer(files.directory)
-    with open_checkpoint_group(files.directory, recipe.folders) as weights:
+    with contextlib.ExitStack() as stack:
+        tensors: TensorSource
+        if is_gguf(files.directory):
+            checkpoint = stack.enter_context(open_gguf(files.directory))
+            config, stored = read_bert_gguf(checkpoint)
+            kind = pooling if stored is None else stored.value
+            recipe = _recipe(files.directory, config, None, kind, normalize, max_tokens)
+            tensors, names = RenamedTensors(checkpoint, gguf_names(config.num_hidden_layers)), TensorNames()
+        else:
+            config = BertConfig.from_directory(files.directory)
+            modules = read_sentence_modules(files.directory)
+            recipe = _recipe(files.directory, config, modules, pooling, normalize, max_tokens)
+            tensors = stack.enter_context(open_checkpoint_group(files.directory, recipe.folders))
+            names = find_names(tensors.main.names())
+        tokenizer = load_tokenizer(files.directory)
         program = CpuBackend(threads=threads, precision=precision).compile(
-            build_bert_encoder(
-                config, pooling=recipe.pooling.value, names=find_names(weights.main.names()), layers=recipe.layers
-            ),
-            weights,
+            build_bert_encoder(config, pooling=recipe.pooling.value, names=names, layers=recipe.layers), tensors
         )
     reload = partial(
         load_encoder,
@@ -237,14 +252,15 @@ def load_encoder(
 def _recipe(
     directory: Path,
     config: BertConfig,
+    modules: SentenceModules | None,
     pooling: Literal["cls", "mean", "last"] | None,
     normalize: bool | None,
     max_tokens: int | None,
 ) -> _Recipe:
-    modules = read_sentence_modules(directory)
     if modules is None and pooling is None:
+        lacks = "bert.pooling_type" if is_gguf(directory) else "modules.json"
         raise InvalidInputError(
-            f"{directory} has no modules.json, so nothing says how token states become one vector: pass "
+            f"{directory} has no {lacks}, so nothing says how token states become one vector: pass "
             "pooling='cls', 'mean' or 'last' as the model's card states (a cross-encoder, which scores pairs, is loaded "
             "by load_cross_encoder)"
         )

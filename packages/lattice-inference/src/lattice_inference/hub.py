@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, read_shard_index
 from lattice_inference.checksums import check_digest
@@ -52,7 +53,8 @@ class ModelFiles:
     """A complete set of model files.
 
     Attributes:
-        directory: absolute path of the directory that holds them. Treat it as read-only.
+        directory: absolute path of the directory that holds them, or of the GGUF file that is all of them. Treat it as
+            read-only.
         source: which kind of place it is.
         repo_id: the hub's name of the model; None for an explicit directory.
         revision: the commit, where the place knows it (the Hugging Face cache and the hub).
@@ -118,8 +120,8 @@ def find_model(
     """Find the files of a model; download them if only the hub has them.
 
     Args:
-        name: a directory; or a model's short name (``"all-minilm-l6-v2"``), alias (``"minilm"``) or hub repository
-            (``"BAAI/bge-small-en-v1.5"``). A name that is also a directory here means the directory, if it is complete.
+        name: a directory; a GGUF file; or a model's short name (``"all-minilm-l6-v2"``), alias (``"minilm"``) or hub
+            repository (``"BAAI/bge-small-en-v1.5"``). A name that is also a directory here means the directory, if it is complete.
         revision: a branch, tag or commit. Only the Hugging Face cache and the hub know revisions, so only they are
             searched then, and digests on record are not compared. By default a known model's commit on record, else the
             main branch.
@@ -233,6 +235,7 @@ def _understand(name: str | os.PathLike[str], revision: str | None, files: Seque
     parts = text.split("/")
     names_a_model = (
         isinstance(name, str)
+        and not text.endswith(".gguf")
         and len(parts) <= 2
         and all(_NAME_PART.fullmatch(part) and ".." not in part for part in parts)
     )
@@ -282,6 +285,8 @@ def _inspect(
     listed: Sequence[str] = (),
 ) -> _Place:
     """Judge one directory. ``listed`` are files that it is known to be still waiting for."""
+    if request.only_path and request.files is None and is_gguf(directory) and os.path.isfile(directory):
+        return _Place(SourceReport(source, str(directory), True, ()), directory, revision)
     if not os.path.isdir(directory):
         return _Place(SourceReport(source, str(directory), False, (), "no such directory"), None)
     missing = missing_files(directory, known=known, files=request.files) + tuple(listed)

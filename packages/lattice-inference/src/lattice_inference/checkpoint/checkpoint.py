@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -73,6 +73,10 @@ class Checkpoint:
     def float32(self, name: str) -> npt.NDArray[np.float32]:
         """Return a tensor as finite float32, as :meth:`MappedTensors.float32` does."""
         return self._file(name).float32(name)
+
+    def float32_chunks(self, name: str) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield a tensor piece by piece, as :meth:`MappedTensors.float32_chunks` does."""
+        return self._file(name).float32_chunks(name)
 
     def drop_pages(self, name: str) -> None:
         """Advise the kernel about a tensor's pages, as :meth:`MappedTensors.drop_pages` does."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["DTYPES", "Dtype", "to_float32"]
+__all__ = ["DTYPES", "Dtype", "bfloat16_bits", "to_float32"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,14 @@ def to_float32(values: npt.NDArray[Any], dtype: Dtype, out: npt.NDArray[np.float
     else:
         with np.errstate(over="ignore", invalid="ignore"):
             np.copyto(out, values, casting="same_kind")
+
+
+def bfloat16_bits(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    """Return float32 numbers as bfloat16, rounded to nearest even, by their bits; what is too large becomes infinite."""
+    bits = values.view(np.uint32)
+    # half of what is cut off, less one where the last bit that stays is 0: ties go to even; NaN keeps a set bit
+    rounded = np.where(np.isnan(values), bits | 0x0040_0000, bits + 0x7FFF + (bits >> 16 & 1))
+    return (rounded >> 16).astype(np.uint16)
 
 
 def _float8_table(exponent_bits: int, *, infinities: bool) -> npt.NDArray[np.float32]:

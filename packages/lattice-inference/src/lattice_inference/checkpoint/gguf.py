@@ -39,6 +39,7 @@ class GgufFile(MappedTensors):
     def __init__(self, path: Path, mapping: mmap.mmap, size: int, header: GgufHeader) -> None:
         super().__init__(path, mapping, size, header.tensors)
         self._metadata = header.metadata
+        self._entries = header.entries
         self.version = header.version
         self.alignment = header.alignment
         self.data_offset = header.data_offset
@@ -50,6 +51,13 @@ class GgufFile(MappedTensors):
         An array is a :class:`~lattice_inference.checkpoint.gguf_header.GgufArray`, decoded when it is asked for.
         """
         return self._metadata
+
+    def encoded_entry(self, key: str) -> bytes:
+        """Return a metadata entry as it is written: key, type and value. Raises CheckpointError if there is none."""
+        if key not in self._entries:
+            raise CheckpointError(f"{self.path}: has no metadata entry {key!r:.200}")
+        start, end = self._entries[key]
+        return self._open_mapping()[start:end]
 
 
 def open_gguf_file(path: str | os.PathLike[str]) -> GgufFile:

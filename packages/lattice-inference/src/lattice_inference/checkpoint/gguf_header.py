@@ -155,14 +155,20 @@ class GgufArray(Sequence[object]):
                 raise CheckpointError(f"{self._path}: {self.key}[{index}] is not UTF-8: {value[:60]!r}") from cause
         return values
 
-    def bytes_strings(self) -> list[bytes]:
-        """Return the elements, strings, as the bytes that the file has."""
+    def first(self, count: int) -> tuple[object, ...]:
+        """Return the first ``count`` elements, or all if they are fewer; a string that is not UTF-8 as bytes."""
+        if self.kind != "STRING":
+            return tuple(self.numbers()[:count].tolist())
+        return tuple(_text_or_bytes(value) for value in self.bytes_strings(count))
+
+    def bytes_strings(self, count: int | None = None) -> list[bytes]:
+        """Return the elements, strings, as the bytes that the file has: the first ``count``, or all."""
         if self.kind != "STRING":
             raise CheckpointError(f"{self._path}: {self.key} is an array of {self.kind}; expected strings")
         content = self._content()
         values = []
         position = 0
-        for _ in range(self._count):
+        for _ in range(self._count if count is None else min(count, self._count)):
             (length,) = _UINT64.unpack_from(content, position)
             values.append(content[position + 8 : position + 8 + length])
             position += 8 + length
@@ -181,12 +187,23 @@ class GgufArray(Sequence[object]):
             raise CheckpointError(f"{self._path}: the file is closed") from cause
 
 
+def _text_or_bytes(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
 @dataclass(frozen=True)
 class GgufHeader:
-    """What a file says besides its tensors' bytes; see :class:`~lattice_inference.checkpoint.gguf.GgufFile`."""
+    """What a file says besides its tensors' bytes; see :class:`~lattice_inference.checkpoint.gguf.GgufFile`.
+
+    ``entries`` are the ranges of bytes in which each metadata entry is written, its key included.
+    """
 
     version: int
     metadata: Mapping[str, object]
+    entries: Mapping[str, tuple[int, int]]
     tensors: Mapping[str, TensorInfo]
     alignment: int
     data_offset: int
@@ -200,14 +217,16 @@ def parse_gguf_header(path: Path, mapping: mmap.mmap, size: int) -> GgufHeader:
     """
     reader = _Reader(path, mapping, size)
     version, tensor_count, entry_count = _parse_counts(reader)
-    metadata = _parse_metadata(reader, entry_count)
+    metadata, ranges = _parse_metadata(reader, entry_count)
     alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
     if type(alignment) is not int or not 1 <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
         raise reader.error(f"general.alignment is {alignment!r:.60}; expected a power of two up to {MAX_ALIGNMENT:,}")
     entries = [_parse_tensor(reader) for _ in range(tensor_count)]
     data_offset = _aligned(reader.position, alignment)
     tensors = _place_tensors(reader, entries, data_offset, alignment)
-    return GgufHeader(version, MappingProxyType(metadata), MappingProxyType(tensors), alignment, data_offset)
+    return GgufHeader(
+        version, MappingProxyType(metadata), MappingProxyType(ranges), MappingProxyType(tensors), alignment, data_offset
+    )
 
 
 class _Reader:
@@ -288,9 +307,12 @@ def _parse_counts(reader: _Reader) -> tuple[int, int, int]:
     return version, tensor_count, entry_count
 
 
-def _parse_metadata(reader: _Reader, count: int) -> dict[str, object]:
+def _parse_metadata(reader: _Reader, count: int) -> tuple[dict[str, object], dict[str, tuple[int, int]]]:
+    """Return the entries' values and where they are written."""
     metadata: dict[str, object] = {}
+    ranges: dict[str, tuple[int, int]] = {}
     for index in range(count):
+        start = reader.position
         key = reader.text(f"the key of metadata entry {index}", MAX_NAME_BYTES)
         if not key:
             raise reader.error(f"metadata entry {index} has an empty key")
@@ -298,7 +320,8 @@ def _parse_metadata(reader: _Reader, count: int) -> dict[str, object]:
             raise reader.error(f"the key {key!r:.200} stands twice in the metadata")
         type_id = reader.unsigned(4, f"the type of {key!r:.200}")
         metadata[key] = _parse_array(reader, key) if type_id == _ARRAY else _parse_value(reader, key, type_id)
-    return metadata
+        ranges[key] = (start, reader.position)
+    return metadata, ranges
 
 
 def _value_type(reader: _Reader, key: str, type_id: int) -> tuple[str, np.dtype[np.generic] | None]:

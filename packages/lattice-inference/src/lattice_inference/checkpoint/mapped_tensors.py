@@ -9,9 +9,10 @@ renaming over it is safe.)
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -142,6 +143,20 @@ class MappedTensors:
                 then gives the tensor and the first such index.
         """
         info = self.info(name)
+        chunks = self.float32_chunks(name)
+        result = np.empty(math.prod(info.shape), dtype=np.float32)
+        position = 0
+        for chunk in chunks:
+            result[position : position + chunk.size] = chunk
+            position += chunk.size
+        return result.reshape(info.shape)
+
+    def float32_chunks(self, name: str) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield the elements of the tensor ``name`` as :meth:`float32` does, in 1-D pieces of whole blocks, in order.
+
+        A piece is valid until the next one is asked for.
+        """
+        info = self.info(name)
         format = BLOCK_FORMATS.get(info.dtype)
         dtype = DTYPES.get(info.dtype)
         if format is None and (dtype is None or not dtype.widens):
@@ -151,23 +166,23 @@ class MappedTensors:
             )
         stored = self.array(name).reshape(-1)
         step = 1 if format is None else format.elements
-        result = np.empty(stored.size * step, dtype=np.float32)
+        buffer = np.empty(min(_CHUNK_ELEMENTS, stored.size * step), np.float32)
         for start in range(0, stored.size, _CHUNK_ELEMENTS // step):
             part = stored[start : start + _CHUNK_ELEMENTS // step]
-            chunk = result[start * step : (start + part.size) * step]
+            chunk = buffer[: part.size * step]
             if format is not None:
                 dequantize_blocks(part.view(format.layout), format, chunk)
             elif dtype is not None:
                 to_float32(part, dtype, chunk)
             finite = np.isfinite(chunk)
             if not finite.all():
-                position = start * step + int(np.argmin(finite))
-                index = tuple(int(axis) for axis in np.unravel_index(position, info.shape))
+                first = int(np.argmin(finite))
+                index = tuple(int(axis) for axis in np.unravel_index(start * step + first, info.shape))
                 raise CheckpointError(
-                    f"{self.path}: tensor {name!r} ({info.dtype}) is {result[position]} at index {index} in float32; "
+                    f"{self.path}: tensor {name!r} ({info.dtype}) is {chunk[first]} at index {index} in float32; "
                     "weights must be finite, so the file is damaged or its training diverged"
                 )
-        return result.reshape(info.shape)
+            yield chunk
 
     def drop_pages(self, name: str) -> None:
         """Tell the kernel that the mapped pages of tensor ``name`` are not needed soon.

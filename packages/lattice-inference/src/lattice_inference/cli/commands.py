@@ -15,7 +15,9 @@ __all__ = ["COMMANDS"]
 
 #: Name and summary. A new command is one line here and its module.
 COMMANDS: dict[str, str] = {
+    "inspect": "say what a model's files hold",
+    "quantize": "write a model as a GGUF file of a smaller type",
     "tokenize": "turn texts into token ids",
     "detokenize": "turn token ids back into a text",
-    "doctor": "say what would be used: CPU, threads, versions",
+    "doctor": "say what would be used, and whether a model fits into memory",
 }

@@ -7,17 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-__all__ = ["progress_bar"]
-
-LONG_WORK = 256
-"""Texts from which a bar is worth showing."""
+__all__ = ["Bar", "progress_bar"]
 
 
 class Bar(Protocol):
     """What advances."""
 
     def update(self, count: int) -> object:
-        """Note that ``count`` more texts are done."""
+        """Note that ``count`` more are done."""
 
 
 class _NoBar:
@@ -26,9 +23,9 @@ class _NoBar:
 
 
 @contextmanager
-def progress_bar(total: int) -> Iterator[Bar]:
-    """Show progress over ``total`` texts if standard error is a terminal and the work is long."""
-    if total < LONG_WORK or not sys.stderr.isatty():
+def progress_bar(total: int, *, unit: str = "it") -> Iterator[Bar]:
+    """Show progress over ``total`` of ``unit`` if standard error is a terminal and the package tqdm is there."""
+    if not sys.stderr.isatty():
         yield _NoBar()
         return
     try:
@@ -36,5 +33,5 @@ def progress_bar(total: int) -> Iterator[Bar]:
     except ImportError:
         yield _NoBar()
         return
-    with tqdm(total=total, unit=" texts", file=sys.stderr, leave=False) as bar:
+    with tqdm(total=total, unit=unit, file=sys.stderr, leave=False) as bar:
         yield bar

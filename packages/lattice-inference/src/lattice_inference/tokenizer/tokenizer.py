@@ -67,6 +67,11 @@ class Tokenizer:
         return f"Tokenizer({type(self._definition.model).__name__}, {self.vocab_size:,} tokens)"
 
     @property
+    def definition(self) -> TokenizerDefinition:
+        """What the tokenizer was made from."""
+        return self._definition
+
+    @property
     def vocab_size(self) -> int:
         """The number of tokens, added tokens included."""
         return len(self._vocabulary) + sum(token not in self._vocabulary for token in self._added)

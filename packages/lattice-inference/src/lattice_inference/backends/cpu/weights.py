@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
+from lattice_inference.checkpoint.dtypes import bfloat16_bits
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.graph.memory import ALIGNMENT
 from lattice_inference.graph.program import Program, WeightRef
@@ -119,10 +120,7 @@ def narrow(weight: Float32Array, precision: str, name: str) -> StoredArray:
         with np.errstate(over="ignore"):
             halves = weight.astype(np.float16).view(np.uint16)
     else:
-        bits = weight.view(np.uint32)
-        # half of what is cut off, less one where the last bit that stays is 0: ties go to even; NaN keeps a set bit
-        rounded = np.where(np.isnan(weight), bits | 0x0040_0000, bits + 0x7FFF + (bits >> 16 & 1))
-        halves = (rounded >> 16).astype(np.uint16)
+        halves = bfloat16_bits(weight)
     infinite = (halves & 0x7FFF) == (0x7C00 if precision == "float16" else 0x7F80)
     if (infinite & finite).any():
         limit = 65504.0 if precision == "float16" else 3.3895e38

@@ -1,0 +1,146 @@
+"""Whether a model fits into this machine's memory, told before anything of it is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lattice_inference.checkpoint.formats import open_weights
+from lattice_inference.checkpoint.gguf_header import GgufArray
+from lattice_inference.errors import InvalidInputError, ModelConfigError
+from lattice_inference.models.bert_config import MAX_LAYERS
+from lattice_inference.models.config_fields import ConfigFields
+
+__all__ = ["DEFAULT_CONTEXT", "MemoryNeed", "available_memory", "estimate_memory"]
+
+#: The most tokens of context that are counted unless the caller names a number.
+DEFAULT_CONTEXT = 4_096
+
+_MAX_COUNT = 2**31 - 1
+
+#: What keys and values are kept in by default: float16.
+_KV_BYTES = 2
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """What a model needs and what there is, in bytes.
+
+    Attributes:
+        path: the model.
+        weights_bytes: its tensors as the files hold them.
+        context: the tokens of context that are counted, or None for a model without (or whose files do not say).
+        kv_bytes: their keys and values in all layers, in float16.
+        available_bytes: see :func:`available_memory`.
+    """
+
+    path: Path
+    weights_bytes: int
+    context: int | None
+    kv_bytes: int
+    available_bytes: int | None
+
+    @property
+    def needed_bytes(self) -> int:
+        """Weights, keys and values together. What a step computes in comes on top, some dozens of megabytes."""
+        return self.weights_bytes + self.kv_bytes
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether that is less than what is available; None where the system does not say."""
+        return None if self.available_bytes is None else self.needed_bytes <= self.available_bytes
+
+
+def estimate_memory(path: str | os.PathLike[str], *, context: int | None = None) -> MemoryNeed:
+    """Work out what a model needs.
+
+    Args:
+        path: a GGUF file, a safetensors file, or a directory of the latter.
+        context: tokens of context; by default what the model was trained for, at most :data:`DEFAULT_CONTEXT`.
+
+    Raises:
+        ModelNotFoundError, CheckpointError: the files are missing or malformed.
+        ModelConfigError: a GGUF file's sizes are out of range.
+        InvalidInputError: ``context`` is not at least 1, or the model has none.
+    """
+    if context is not None and not 1 <= context <= _MAX_COUNT:
+        raise InvalidInputError(f"the context is {context}; it must be from 1 to {_MAX_COUNT:,} tokens")
+    with open_weights(path) as checkpoint:
+        weights = sum(checkpoint.info(name).nbytes for name in checkpoint.names())
+        trained, token_bytes = _context(checkpoint.metadata, str(path))
+    if token_bytes == 0:
+        if context is not None:
+            raise InvalidInputError(f"{path}: does not say what a token of context takes: leave the context out")
+        return MemoryNeed(Path(path), weights, None, 0, available_memory())
+    tokens = min(trained, DEFAULT_CONTEXT) if context is None else context
+    return MemoryNeed(Path(path), weights, tokens, tokens * token_bytes, available_memory())
+
+
+def available_memory() -> int | None:
+    """Return how many bytes can be had without swapping: what Linux counts as available, within the control group's limit.
+
+    None where the system does not say.
+    """
+    found = [value for value in (_system_memory(), _group_memory()) if value is not None]
+    return min(found, default=None)
+
+
+def _context(metadata: Mapping[str, object], source: str) -> tuple[int, int]:
+    """Return the context that a decoder was trained for and the bytes of a token's keys and values; zeros for others."""
+    fields = ConfigFields(metadata, source)
+    if not fields.has("general.architecture"):
+        return 0, 0
+    prefix = fields.text("general.architecture")
+    if not fields.has(f"{prefix}.attention.head_count") or not fields.flag(f"{prefix}.attention.causal", default=True):
+        return 0, 0
+
+    def size(name: str, default: int | None = None) -> int:
+        return fields.integer(f"{prefix}.{name}", 1, _MAX_COUNT, default=default)
+
+    layers = fields.integer(f"{prefix}.block_count", 1, MAX_LAYERS)
+    heads = _per_layer(metadata, f"{prefix}.attention.head_count", layers, source)
+    kv_key = f"{prefix}.attention.head_count_kv"
+    kv_heads = _per_layer(metadata, kv_key, layers, source) if kv_key in metadata else heads
+    width = size("embedding_length") // max(heads, default=1) if any(heads) else 0
+    key, value = size("attention.key_length", width or None), size("attention.value_length", width or None)
+    return size("context_length"), sum(kv_heads) * (key + value) * _KV_BYTES
+
+
+def _per_layer(metadata: Mapping[str, object], key: str, layers: int, source: str) -> list[int]:
+    """Return a number for each layer; a file has one for all, or one each."""
+    value = metadata[key]
+    given = value.numbers().tolist() if isinstance(value, GgufArray) else [value]
+    numbers = [number for number in given if type(number) is int and 0 <= number <= _MAX_COUNT]
+    if len(numbers) != len(given):
+        raise ModelConfigError(f"{source}: {key}: {value!r:.60} is not a number of heads")
+    if isinstance(value, GgufArray):
+        if len(numbers) < layers:
+            raise ModelConfigError(f"{source}: {key}: {len(numbers)} numbers for {layers} layers")
+        return numbers[:layers]
+    return numbers * layers
+
+
+def _system_memory() -> int | None:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _group_memory() -> int | None:
+    """Return what the control group (version 2) leaves."""
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
+        return None if limit == "max" else max(int(limit) - int(used), 0)
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,110 @@
+"""BERT encoders in GGUF files: llama.cpp's names for what :mod:`lattice_inference.models.bert` builds.
+
+RoBERTa and its kin are there as BERT, without the rows of the position embedding that their positions never reach. The
+activation is not in a file: BERT's GELU (by erf) is what these models were trained with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.errors import CheckpointError, UnsupportedError
+from lattice_inference.models.bert_config import MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, BertConfig
+from lattice_inference.models.config_fields import ConfigFields
+from lattice_inference.models.sentence_modules import Pooling
+
+__all__ = ["ARCHITECTURE", "POOLING_TYPES", "gguf_names", "read_bert_gguf"]
+
+#: Its value of ``general.architecture``.
+ARCHITECTURE = "bert"
+
+#: The values of ``bert.pooling_type`` that give one vector a text; 0 is none, 4 the score of a reranker.
+POOLING_TYPES: Mapping[int, Pooling] = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST}
+
+_TABLES = {
+    "embeddings.word_embeddings.weight": "token_embd.weight",
+    "embeddings.token_type_embeddings.weight": "token_types.weight",
+    "embeddings.position_embeddings.weight": "position_embd.weight",
+}
+_EMBEDDING_NORM = ("embeddings.LayerNorm", "token_embd_norm")
+_LAYER_PARTS = {
+    "attention.self.query": "attn_q",
+    "attention.self.key": "attn_k",
+    "attention.self.value": "attn_v",
+    "attention.output.dense": "attn_output",
+    "attention.output.LayerNorm": "attn_output_norm",
+    "intermediate.dense": "ffn_up",
+    "output.dense": "ffn_down",
+    "output.LayerNorm": "layer_output_norm",
+}
+
+
+def gguf_names(layer_count: int) -> dict[str, str]:
+    """Return the GGUF name of each tensor of an encoder by transformers' name."""
+    names = dict(_TABLES)
+    pairs = [
+        _EMBEDDING_NORM,
+        *(
+            (f"encoder.layer.{layer}.{part}", f"blk.{layer}.{name}")
+            for layer in range(layer_count)
+            for part, name in _LAYER_PARTS.items()
+        ),
+    ]
+    for ours, theirs in pairs:
+        for part in ("weight", "bias"):
+            names[f"{ours}.{part}"] = f"{theirs}.{part}"
+    return names
+
+
+def read_bert_gguf(checkpoint: Checkpoint) -> tuple[BertConfig, Pooling | None]:
+    """Return the configuration of the encoder in an open GGUF file, and its pooling where the file names one.
+
+    Raises:
+        UnsupportedError: it is another architecture, or a reranker.
+        ModelConfigError: a key is missing, of the wrong type or out of range.
+        CheckpointError: a table that the sizes follow from is missing.
+    """
+    source = str(checkpoint.directory)
+    fields = ConfigFields(checkpoint.metadata, source)
+    architecture = fields.text("general.architecture")
+    if architecture != ARCHITECTURE:
+        raise UnsupportedError(
+            f"{source}: general.architecture is {architecture!r:.60}; of encoders in GGUF files, {ARCHITECTURE!r} is built"
+        )
+    if fields.flag("bert.attention.causal", default=False):
+        raise UnsupportedError(f"{source}: bert.attention.causal is true; only encoders are built")
+    positions = _rows(checkpoint, "position_embd.weight")
+    context = fields.integer("bert.context_length", 1, MAX_POSITIONS, default=positions)
+    if context > positions:
+        raise fields.error("bert.context_length", f"is {context:,}, and the position embedding has {positions:,} rows")
+    config = BertConfig.from_mapping(
+        {
+            "model_type": "bert",
+            "architectures": ["BertModel"],
+            "vocab_size": _rows(checkpoint, "token_embd.weight"),
+            "hidden_size": fields.integer("bert.embedding_length", 1, MAX_WIDTH),
+            "num_hidden_layers": fields.integer("bert.block_count", 1, MAX_LAYERS),
+            "num_attention_heads": fields.integer("bert.attention.head_count", 1, MAX_HEADS),
+            "intermediate_size": fields.integer("bert.feed_forward_length", 1, MAX_WIDTH),
+            "hidden_act": "gelu",
+            "max_position_embeddings": positions,
+            "type_vocab_size": _rows(checkpoint, "token_types.weight"),
+            "layer_norm_eps": fields.real("bert.attention.layer_norm_epsilon", above=0.0, at_most=1.0),
+            "pad_token_id": None,
+        },
+        source=source,
+    )
+    pooling_type = fields.integer("bert.pooling_type", 0, 2**31 - 1, default=0)
+    if pooling_type not in (0, *POOLING_TYPES):
+        raise UnsupportedError(
+            f"{source}: bert.pooling_type is {pooling_type}; built are {', '.join(map(str, POOLING_TYPES))}"
+        )
+    return config, POOLING_TYPES.get(pooling_type)
+
+
+def _rows(checkpoint: Checkpoint, name: str) -> int:
+    shape = checkpoint.info(name).shape
+    if len(shape) != 2:
+        raise CheckpointError(f"{checkpoint.directory}: tensor {name!r} has the shape {shape}; expected two dimensions")
+    return shape[0]

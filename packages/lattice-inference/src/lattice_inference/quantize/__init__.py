@@ -1,0 +1,8 @@
+"""Makes quantized checkpoints."""
+
+from lattice_inference.quantize.bert_export import export_bert_gguf
+from lattice_inference.quantize.gguf_quantizer import quantize_gguf
+from lattice_inference.quantize.report import QuantizeReport
+from lattice_inference.quantize.rounding import QUANTIZERS, QuantizedType, quantize_rows
+
+__all__ = ["QUANTIZERS", "QuantizeReport", "QuantizedType", "export_bert_gguf", "quantize_gguf", "quantize_rows"]
