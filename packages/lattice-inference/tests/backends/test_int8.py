@@ -59,7 +59,9 @@ def run_linear(x, weight, bias, body, **options):
     tensors |= inputs
     backend = CpuBackend(isa=isa, dot=dot, precision="int8", **options)
     # an embedding brings the rows in: its own rounding to float16 is part of what the linear sees
-    return backend.compile(program, Tensors(tensors)).run(batch_of([len(x)]))["y"], x.astype(np.float16).astype(np.float32)
+    return backend.compile(program, Tensors(tensors)).run(batch_of([len(x)]))["y"], x.astype(np.float16).astype(
+        np.float32
+    )
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -138,7 +140,11 @@ def test_a_table_that_is_a_linear_too_reads_its_panels(body):
 
         program, tensors = one_op({"x": table}, write)
         stored = quantize_matrix(table, "x").float32()
-        got = CpuBackend(isa=body[0], dot=body[1], precision="int8").compile(program, Tensors(tensors)).run(batch_of([37]))
+        got = (
+            CpuBackend(isa=body[0], dot=body[1], precision="int8")
+            .compile(program, Tensors(tensors))
+            .run(batch_of([37]))
+        )
         assert got["y"].tobytes() == linear_by_definition(stored, table).tobytes()
 
 

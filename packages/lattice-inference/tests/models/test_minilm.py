@@ -64,3 +64,15 @@ def test_weights_of_sixteen_bits_keep_the_direction(minilm_directory, encoder, f
         assert ((got.astype(np.float64) * want).sum(axis=1) >= least).all()
         assert np.abs(got - want).max() > 1e-6, "float32 weights in use"
         assert (half.encode([texts[7]]).vectors[0] == got[7]).all()
+
+
+def test_int8_keeps_the_direction_nearly(minilm_directory, encoder, fifty):
+    texts, want = fifty
+    with load_encoder(minilm_directory, precision="int8") as small:
+        assert small.fingerprint != encoder.fingerprint
+        got = small.encode(texts).vectors
+        cosines = (got.astype(np.float64) * want).sum(axis=1)
+        assert cosines.mean() >= 0.998 and cosines.min() >= 0.99
+        assert cosines.max() < 0.99999, "float32 weights in use"
+        for index in range(0, 50, 7):
+            assert (small.encode([texts[index]]).vectors[0] == got[index]).all()

@@ -65,7 +65,8 @@ def plan_memory(program: Program, in_place: Mapping[str, int]) -> MemoryPlan:
                 and donor is not None
                 and donor.buffer in dying
                 and donor.is_whole
-                and sum(view.buffer == donor.buffer for view in op.inputs) == 1  # nothing else of the op reads it meanwhile
+                and sum(view.buffer == donor.buffer for view in op.inputs)
+                == 1  # nothing else of the op reads it meanwhile
                 and (donor.rows, donor.width) == (output.rows, output.width)
             ):
                 placement[output] = placement[donor.buffer]

@@ -84,7 +84,9 @@ class CpuBackend:
 class CpuProgram:
     """A program ready to run. Thread-safe: concurrent runs take turns on the pool and have memory of their own."""
 
-    def __init__(self, compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan, threads: int | None) -> None:
+    def __init__(
+        self, compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan, threads: int | None
+    ) -> None:
         self.program = compiled.program
         self._memory = compiled.memory
         self._threads = threads

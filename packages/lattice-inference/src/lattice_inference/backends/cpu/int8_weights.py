@@ -61,4 +61,3 @@ def quantize_matrix(weight: Float32Array, name: str) -> Int8Matrix:
         integers[rows] = np.rint(part / divisors[:, None])
         scales[rows] = np.where(np.isinf(divisors), np.float32(0), scales[rows])
     return Int8Matrix(integers, scales)
-
