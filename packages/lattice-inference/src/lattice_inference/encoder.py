@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import CpuBackend
-from lattice_inference.backends.cpu.weights import TensorSource
+from lattice_inference.backends.cpu.tensor_source import TensorSource
 from lattice_inference.checkpoint.checkpoint_group import open_checkpoint_group
 from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.gguf import open_gguf

@@ -206,9 +206,8 @@ def test_weights_take_a_quarter_of_the_memory():
     program, tensors = random_bert(np.random.default_rng(1), hidden=64, inner=256)
     sizes = {}
     for precision in ("int8", "float32"):
-        forms = WeightForms(precision)
-        forms.choose(program)
-        resident = ResidentWeights(compile_program(program).program, Tensors(tensors), forms)
+        forms = WeightForms(precision, Tensors(tensors))
+        resident = ResidentWeights(compile_program(forms.choose(program)).program, Tensors(tensors), forms)
         table = next(ref for op in program.ops for ref in op.weights.values() if ref.sources == ("words",))
         sizes[precision] = resident.memory.nbytes, resident.array(table).nbytes
     assert sizes["int8"][0] <= 0.29 * sizes["float32"][0]  # 64 inputs: scale and sum take an eighth of the integers

@@ -7,14 +7,13 @@ import shutil
 
 import numpy as np
 import pytest
-from drawn_checkpoints import write_directory
 from safetensors.numpy import load_file, save_file
 
+from drawn_checkpoints import write_directory
 from lattice_inference import load_cross_encoder, load_encoder
 from lattice_inference.cli import main
 from lattice_inference.errors import CheckpointError, InvalidInputError
 from lattice_inference.quantize import quantize_int8
-
 
 TEXTS = ["a cat sat", "", "the quick brown fox jumps over the lazy dog " * 3]
 
@@ -41,14 +40,16 @@ def test_the_file_is_row_major_integers_with_scales(source, tmp_path):
     report = quantize_int8(source, tmp_path / "int8")
     tensors, original = load_file(tmp_path / "int8" / "model.safetensors"), load_file(source / "model.safetensors")
     name = "encoder.layer.0.attention.self.query.weight"
-    assert tensors[name].dtype == np.int8 and tensors[name + "_scale"].shape == original[name].shape[:1]
+    assert tensors[name].dtype == np.int8
+    assert tensors[name + "_scale"].shape == original[name].shape[:1]
     assert (np.abs(tensors[name]).max(axis=1) == 127).all()
     error = np.abs(tensors[name] * tensors[name + "_scale"][:, None] - original[name])
     assert (error <= tensors[name + "_scale"][:, None] * 0.5001).all()
     assert tensors["embeddings.word_embeddings.weight"].dtype == np.float16
     bias = "encoder.layer.0.attention.self.query.bias"
     assert tensors[bias].tobytes() == original[bias].tobytes()
-    assert set(report.tensors) == {"I8", "F32", "F16"} and report.tensors["F16"] == 3
+    assert set(report.tensors) == {"I8", "F32", "F16"}
+    assert report.tensors["F16"] == 3
     head = (tmp_path / "int8" / "model.safetensors").read_bytes()
     assert json.loads(head[8 : 8 + int.from_bytes(head[:8], "little")])["__metadata__"]["lattice.precision"] == "int8"
 
@@ -69,7 +70,8 @@ def test_the_command_writes_the_directory(source, tmp_path, capsys):
     target = tmp_path / "int8"
     assert main(["quantize", str(source), str(target), "--precision", "int8", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["type"] == "int8" and report["file_bytes"] == (target / "model.safetensors").stat().st_size
+    assert report["type"] == "int8"
+    assert report["file_bytes"] == (target / "model.safetensors").stat().st_size
     assert main(["quantize", str(source), str(target), "--precision", "int8"]) == 2
     assert "exists" in capsys.readouterr().err
     assert main(["quantize", str(source), str(target), "--precision", "int8", "--overwrite"]) == 0

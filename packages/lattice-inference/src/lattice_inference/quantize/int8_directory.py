@@ -115,7 +115,7 @@ def _copy_files(source: Path, work: Path) -> None:
 def _write(
     checkpoint: Checkpoint, program: Program, path: Path, on_tensor: Callable[[str], object]
 ) -> list[StoredTensor]:
-    forms = WeightForms("int8")
+    forms = WeightForms("int8", checkpoint)
     forms.choose(program)
     refs = {ref.sources[0]: ref for op in program.ops for ref in op.weights.values()}
     tensors: list[StoredTensor] = []

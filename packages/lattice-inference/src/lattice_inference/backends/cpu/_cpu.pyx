@@ -1,7 +1,7 @@
 """The door into the C kernels: argument checks and memory, then one call without the GIL."""
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.stdint cimport int8_t, int32_t, int64_t, uint32_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 cimport numpy as cnp
@@ -56,7 +56,9 @@ cdef extern from "lattice/pool_capsule.h":
 cdef extern from "step.h" nogil:
     int LATTICE_MAX_SLOTS
     int LATTICE_PANEL
-    int LATTICE_KERNEL_COUNT, LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR, LATTICE_ACTIVATION_NONE
+    int LATTICE_KERNEL_COUNT, LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR, LATTICE_KERNEL_BLOCK_LINEAR
+    int LATTICE_KERNEL_DEQUANTIZED_LINEAR, LATTICE_KERNEL_QUANTIZE_ROWS, LATTICE_KERNEL_QUANTIZE_BLOCKS
+    int LATTICE_ACTIVATION_NONE
     ctypedef struct lattice_view:
         int32_t slot
         int32_t stride
@@ -93,6 +95,15 @@ cdef extern from "int8_linear.h" nogil:
     int64_t lattice_int8_panel_bytes(int64_t k)
     int64_t lattice_integer_row_floats(int64_t k)
 
+cdef extern from "block_pack.h" nogil:
+    ctypedef struct lattice_block_layout:
+        int blocks
+        int file_bytes
+    lattice_block_layout lattice_block_layout_of(int format)
+    int64_t lattice_block_panel_bytes(int format, int64_t k)
+    int64_t lattice_block_row_floats(int64_t k)
+    int lattice_pack_block_panel(int format, const uint8_t *blocks, int64_t columns, int64_t k, uint8_t *panel)
+
 cdef extern from "run_step.h" nogil:
     const lattice_kernel_table *lattice_kernels(int isa)
     void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *step,
@@ -102,6 +113,17 @@ cdef extern from "run_step.h" nogil:
 
 
 cdef lattice_pool *pool = lattice_pool_shared()
+
+# The numbers of kernels/step.h.
+QUANTIZE_ROWS = LATTICE_KERNEL_QUANTIZE_ROWS
+INT8_LINEAR = LATTICE_KERNEL_INT8_LINEAR
+QUANTIZE_BLOCKS = LATTICE_KERNEL_QUANTIZE_BLOCKS
+BLOCK_LINEAR = LATTICE_KERNEL_BLOCK_LINEAR
+DEQUANTIZED_LINEAR = LATTICE_KERNEL_DEQUANTIZED_LINEAR
+
+LINEARS = (
+    LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR, LATTICE_KERNEL_BLOCK_LINEAR, LATTICE_KERNEL_DEQUANTIZED_LINEAR
+)
 
 # A build for tests has these instructions written out in others, whatever the CPU.
 cdef uint32_t DOT_FEATURES = 0xffffffff if EMULATED else lattice_cpu_features()
@@ -222,7 +244,9 @@ cdef class Memory:
 
 
 # The numbers of kernels/step.h; bfloat16 and float16 come as the uint16 of their bits.
+BLOCK_FORMATS = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 WEIGHT_TYPES = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3}
+WEIGHT_TYPES |= {name: 16 + number for number, name in enumerate(BLOCK_FORMATS)}
 
 
 cdef void *weight_data(object array, int weight_type, Py_ssize_t size, str name) except NULL:
@@ -273,6 +297,44 @@ def pack_int8_panels(cnp.ndarray weight not None, scales, Memory target, Py_ssiz
     cdef char *panels = target.data + offset
     with nogil:
         lattice_pack_int8_panels(source, factors, n, k, panels)
+
+
+def block_panel_bytes(str format, Py_ssize_t k):
+    """The bytes of a panel of depth ``k`` in a block format."""
+    return lattice_block_panel_bytes(BLOCK_FORMATS.index(format), k)
+
+
+def block_row_floats(Py_ssize_t k):
+    """The floats that a row of ``k`` activations takes in a slot once it is quantized in blocks."""
+    return lattice_block_row_floats(k)
+
+
+def pack_blocks(str format, cnp.ndarray rows not None, Py_ssize_t k, Memory target, Py_ssize_t offset):
+    """Write ``rows`` of ggml's blocks, uint8 (n, bytes a row), as panels at a byte offset of ``target``; see block_format.h.
+
+    Returns whether every scale is finite. Calls for different panels may run at once.
+    """
+    cdef int number = BLOCK_FORMATS.index(format)
+    cdef lattice_block_layout layout = lattice_block_layout_of(number)
+    cdef Py_ssize_t n = rows.shape[0], elements = 32 * layout.blocks
+    if cnp.PyArray_TYPE(rows) != cnp.NPY_UINT8 or not cnp.PyArray_IS_C_CONTIGUOUS(rows) or rows.ndim != 2:
+        raise TypeError("rows must be a C-contiguous uint8 matrix")
+    if k % elements or rows.shape[1] != k // elements * layout.file_bytes:
+        raise ValueError(f"rows of {rows.shape[1]} bytes do not hold {k} elements in {format}")
+    cdef int64_t panel_bytes = lattice_block_panel_bytes(number, k), row_bytes = rows.shape[1]
+    if offset < 0 or offset % 32 or offset + (n + LATTICE_PANEL - 1) // LATTICE_PANEL * panel_bytes > target.nbytes:
+        raise ValueError(f"{n} rows at {offset} do not fit in {target.nbytes} bytes")
+    cdef const uint8_t *source = <const uint8_t *>cnp.PyArray_DATA(rows)
+    cdef uint8_t *panel = <uint8_t *>target.data + offset
+    cdef int finite = 1
+    cdef Py_ssize_t row
+    with nogil:
+        row = 0
+        while row < n:
+            finite &= lattice_pack_block_panel(number, source + row * row_bytes, min(n - row, LATTICE_PANEL), k, panel)
+            panel += panel_bytes
+            row += LATTICE_PANEL
+    return bool(finite)
 
 
 def elementwise(str function, x, *, str isa):
@@ -331,7 +393,7 @@ cdef class Plan:
         for operand in (*inputs, output, *(view for view in (residual, quantized) if view is not None)):
             if not 0 <= operand[0] < LATTICE_MAX_SLOTS:
                 raise ValueError(f"slot {operand[0]} is not one of the {LATTICE_MAX_SLOTS} slots of a step")
-        if kernel in (LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR) and activation != LATTICE_ACTIVATION_NONE and residual is not None:
+        if kernel in LINEARS and activation != LATTICE_ACTIVATION_NONE and residual is not None:
             raise ValueError("a linear takes an activation or a residual: which comes first is not said by an op with both")
         cdef lattice_op *grown = <lattice_op *>realloc(self.ops, (self.count + 1) * sizeof(lattice_op))
         if grown == NULL:

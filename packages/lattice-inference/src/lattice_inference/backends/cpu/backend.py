@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,9 @@ from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
 from lattice_inference.backends.cpu.integer_inputs import quantize_inputs
 from lattice_inference.backends.cpu.lowering import IN_PLACE, ROW_FLOATS, RULES, lower
-from lattice_inference.backends.cpu.weight_forms import WeightForms
-from lattice_inference.backends.cpu.weights import ResidentWeights, TensorSource
+from lattice_inference.backends.cpu.tensor_source import TensorSource
+from lattice_inference.backends.cpu.weight_forms import Activations, WeightForms
+from lattice_inference.backends.cpu.weights import ResidentWeights
 from lattice_inference.errors import InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.compile import CompiledProgram, compile_program
@@ -35,7 +37,10 @@ class CpuBackend:
         precision: what linear weights and embedding tables are kept in. With 16 bits they are widened where they are used,
             so results are those of a float32 model with rounded weights, bit for bit. With int8, linears over tokens
             multiply integers (:mod:`int8_weights`, kernels/integer_rows.h); those over whole sequences, which cost
-            nothing, stay in float32.
+            nothing, stay in float32. With ``"stored"`` they stay what the source has them in, block formats included.
+        activations: what int8 and block-quantized weights are multiplied by: rows rounded to integers (``"int8"``), or
+            floats, with weights widened where they are used (``"float32"``), which is slower and exact in the weights'
+            values.
         dot: whether integer kernels use the CPU's dot product instruction (VNNI, SDOT); by default if it has one. It
             changes no bit.
 
@@ -51,13 +56,19 @@ class CpuBackend:
         fused: bool = True,
         threads: int | None = None,
         precision: Precision = "float32",
+        activations: Activations = "int8",
         dot: bool | None = None,
     ) -> None:
         check_precision(precision)
+        if activations not in get_args(Activations):
+            raise UnsupportedError(
+                f"activations must be one of {', '.join(get_args(Activations))}, not {activations!r}"
+            )
         self.isa = _cpu.select_isa(isa)
         self.fused = fused
         self.threads = threads
         self.precision: Precision = precision
+        self.activations: Activations = activations
         self.dot = dot
 
     def compile(self, program: Program, source: TensorSource) -> CpuProgram:
@@ -66,11 +77,10 @@ class CpuBackend:
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
         """
-        forms = WeightForms(self.precision)
+        forms = WeightForms(self.precision, source, self.activations)
 
         def quantize(fused: Program) -> Program:
-            forms.choose(fused)
-            return quantize_inputs(fused, forms.integer_input, ROW_FLOATS, in_norms=self.fused)
+            return quantize_inputs(forms.choose(fused), forms.integer_input, ROW_FLOATS, in_norms=self.fused)
 
         compiled = compile_program(program, rules=RULES if self.fused else (), rewrite=quantize, in_place=IN_PLACE)
         if len(compiled.memory.slots) > _cpu.MAX_SLOTS:

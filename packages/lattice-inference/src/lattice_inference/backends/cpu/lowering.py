@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lattice_inference.backends.cpu import _cpu
+from lattice_inference.backends.cpu.weight_forms import PANEL_FORMS
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.compile import CompiledProgram
 from lattice_inference.graph.fusion import Concat, Fusion
@@ -41,12 +42,11 @@ IN_PLACE: Mapping[str, int] = {
 }
 """Ops that may write over one of their inputs: they read an element of it only to write the same one."""
 
-ROW_FLOATS = {"quantize_rows": _cpu.integer_row_floats}
+ROW_FLOATS = {"quantize_rows": _cpu.integer_row_floats, "quantize_blocks": _cpu.block_row_floats}
 """The floats that a quantized row takes, by the op that quantizes."""
 
 # The numbers of kernels/step.h.
 _EMBED_ROWS, _LINEAR, _ADD, _ACTIVATION, _LAYER_NORM, _ATTENTION, _POOL, _L2_NORMALIZE = range(8)
-_QUANTIZE_ROWS, _INT8_LINEAR = 8, 9
 _ROWS = {Rows.TOKENS: 0, Rows.SEQUENCES: 1}
 _ACTIVATION_CODES = {"gelu_erf": 1, "gelu_tanh": 2, "relu": 3, "silu": 4, "tanh": 5}
 _POOL_MODES = {"cls": 0, "mean": 1, "last": 2}
@@ -112,11 +112,15 @@ def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, 
         arguments["residual"] = _operand(op.inputs[1], memory)
     elif suffix:
         arguments["activation"] = _activation_code(suffix, op)
-    return _INT8_LINEAR if form == "int8" else _LINEAR, arguments
+    if form not in PANEL_FORMS:
+        return _LINEAR, arguments
+    if weights.forms.integer_input(op) is None:
+        return _cpu.DEQUANTIZED_LINEAR, arguments
+    return _cpu.INT8_LINEAR if form == "int8" else _cpu.BLOCK_LINEAR, arguments
 
 
-def _quantize_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return _QUANTIZE_ROWS, {"k": op.inputs[0].width}
+def _quantize(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return (_cpu.QUANTIZE_ROWS if op.kind == "quantize_rows" else _cpu.QUANTIZE_BLOCKS), {"k": op.inputs[0].width}
 
 
 def _activation(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
@@ -158,7 +162,8 @@ _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[int, 
     "add": _add,
     "layer_norm": _layer_norm,
     "layer_norm_quantized": _layer_norm,
-    "quantize_rows": _quantize_rows,
+    "quantize_rows": _quantize,
+    "quantize_blocks": _quantize,
     "attention": _attention,
     "pool": _pool,
     "l2_normalize": _l2_normalize,

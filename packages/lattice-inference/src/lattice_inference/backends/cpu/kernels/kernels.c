@@ -1,5 +1,6 @@
 /* Every kernel of one instruction set: this file is compiled once for each, and offers one table. */
 #include "attention.h"
+#include "block_kernels.h"
 #include "elementwise.h"
 #include "int8_kernels.h"
 #include "lattice/cpu.h"
@@ -30,7 +31,18 @@ const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
             [LATTICE_KERNEL_L2_NORMALIZE] = {sequence_tasks, l2_normalize_run},
             [LATTICE_KERNEL_QUANTIZE_ROWS] = {LATTICE_FN(lattice_quantize_rows_tasks), LATTICE_FN(lattice_quantize_rows_run)},
             [LATTICE_KERNEL_INT8_LINEAR] = {LATTICE_FN(lattice_int8_linear_tasks), LATTICE_FN(lattice_int8_linear_run)},
+            [LATTICE_KERNEL_QUANTIZE_BLOCKS] = {LATTICE_FN(lattice_quantize_blocks_tasks),
+                                                LATTICE_FN(lattice_quantize_blocks_run)},
+            [LATTICE_KERNEL_BLOCK_LINEAR] = {LATTICE_FN(lattice_block_linear_tasks), LATTICE_FN(lattice_block_linear_run)},
+            [LATTICE_KERNEL_DEQUANTIZED_LINEAR] = {LATTICE_FN(lattice_block_linear_tasks),
+                                                   LATTICE_FN(lattice_dequantized_linear_run)},
         },
     .elementwise = elementwise_run,
     .dot_feature = DOT_FEATURE,
 };
+
+void LATTICE_FN(lattice_multiply_panel)(const float *x, int64_t x_stride, int64_t rows, const float *panel, int64_t k,
+                                        const lattice_output *output)
+{
+    gemm_float32(x, x_stride, rows, panel, k * LATTICE_PANEL, 1, k, output, 0);
+}

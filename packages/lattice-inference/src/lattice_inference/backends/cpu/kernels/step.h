@@ -26,8 +26,11 @@ typedef enum {
     LATTICE_KERNEL_ATTENTION,
     LATTICE_KERNEL_POOL,
     LATTICE_KERNEL_L2_NORMALIZE,
-    LATTICE_KERNEL_QUANTIZE_ROWS, /* integer_rows.h */
+    LATTICE_KERNEL_QUANTIZE_ROWS = 24, /* integer_rows.h */
     LATTICE_KERNEL_INT8_LINEAR,
+    LATTICE_KERNEL_QUANTIZE_BLOCKS, /* block_rows.h */
+    LATTICE_KERNEL_BLOCK_LINEAR,
+    LATTICE_KERNEL_DEQUANTIZED_LINEAR, /* block or int8 weights by float rows */
     LATTICE_KERNEL_COUNT
 } lattice_kernel_id;
 
@@ -40,8 +43,9 @@ typedef enum {
     LATTICE_ACTIVATION_TANH,
 } lattice_activation;
 
-/* How the elements of a linear's panels and of an embedding's table lie in memory. */
-typedef enum { LATTICE_WEIGHT_FLOAT32 = 0, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_FLOAT16, LATTICE_WEIGHT_INT8 } lattice_weight_type;
+/* How the elements of a linear's panels and of an embedding's table lie in memory; from LATTICE_WEIGHT_BLOCKS on the formats of
+ * block_format.h. */
+typedef enum { LATTICE_WEIGHT_FLOAT32 = 0, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_FLOAT16, LATTICE_WEIGHT_INT8, LATTICE_WEIGHT_BLOCKS = 16 } lattice_weight_type;
 
 enum { LATTICE_POOL_CLS = 0, LATTICE_POOL_MEAN, LATTICE_POOL_LAST };
 
@@ -127,6 +131,8 @@ static inline void lattice_count_query_blocks(lattice_step *step, int32_t *block
 /* Bytes of scratch that one thread needs for an op of this step. */
 static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)
 {
+    if (op->kernel == LATTICE_KERNEL_DEQUANTIZED_LINEAR)
+        return op->k * LATTICE_PANEL * (int64_t)sizeof(float);
     if (op->kernel != LATTICE_KERNEL_ATTENTION)
         return 0;
     const int64_t keys = lattice_round_up(max_seqlen < LATTICE_KEY_SEGMENT ? max_seqlen : LATTICE_KEY_SEGMENT, LATTICE_PANEL);

@@ -2,6 +2,7 @@
 #ifndef LATTICE_TOKENS_H
 #define LATTICE_TOKENS_H
 
+#include "block_kernels.h"
 #include "int8_linear.h"
 #include "lattice/half.h"
 #include "lattice/simd_integer.h"
@@ -46,8 +47,13 @@ static void embed_rows_run(const lattice_op *op, const lattice_step *step, int64
     for (int64_t t = first; t < end; t++) {
         const float *residual = has_residual ? lattice_row(step, &op->residual, t) : NULL;
         float *y = lattice_row(step, &op->output, t);
+        const int in_blocks = op->weight_type >= LATTICE_WEIGHT_BLOCKS;
+        if (in_blocks)
+            LATTICE_FN(lattice_block_table_row)(op, ids[t], y);
+        if (in_blocks && !has_residual)
+            continue;
         for (int64_t i = 0; i < op->n; i += 16) {
-            const f32x16 value = load_table(op, ids[t], i);
+            const f32x16 value = in_blocks ? load_part(y, i, op->n) : load_table(op, ids[t], i);
             store_part(y, i, op->n, has_residual ? f32x16_add(load_part(residual, i, op->n), value) : value);
         }
     }
