@@ -207,6 +207,17 @@ def test_rows_of_a_table_are_ggmls_values(name, body):
     assert (doubled == 2 * dequantized(table)).all()
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_table_may_be_added_to_rows_in_place(name):
+    words, places = drawn_blocks(name, rows=9, seed=2), drawn_blocks(name, rows=9, seed=4)
+    g = GraphBuilder()
+    first, second = (g.embed_rows(g.weight(n, (9, DEPTH), use="rows"), ids="token_ids") for n in ("x", "p"))
+    program = g.build({"y": g.add(first, second)})
+    for fused in (True, False):
+        got = run(program, {"x": words, "p": places}, 9, fused=fused)
+        assert got.tobytes() == (dequantized(words) + dequantized(places)).tobytes()
+
+
 def test_a_tied_table_is_in_memory_once():
     table = drawn_blocks("Q4_0", rows=48)
     g = GraphBuilder()

@@ -164,9 +164,9 @@ void LATTICE_FN(lattice_dequantized_linear_run)(const lattice_op *op, const latt
     }
 }
 
-void LATTICE_FN(lattice_block_table_row)(const lattice_op *op, int64_t id, float *y)
+void LATTICE_FN(lattice_block_table_row)(const lattice_op *op, int64_t id, const float *residual, float *y)
 {
     const int format = op->weight_type - LATTICE_WEIGHT_BLOCKS;
     const uint8_t *panel = (const uint8_t *)op->weight + id / LATTICE_PANEL * lattice_block_panel_bytes(format, op->k);
-    dequantize_column(format, panel, (int)(id % LATTICE_PANEL), op->k, y);
+    dequantize_column(format, panel, (int)(id % LATTICE_PANEL), op->k, residual, y);
 }

@@ -15,8 +15,8 @@ void LATTICE_FN(lattice_block_linear_run)(const lattice_op *op, const lattice_st
 void LATTICE_FN(lattice_dequantized_linear_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
                                                 int thread);
 
-/* Row `id` of a table that lies in block panels, k floats. */
-void LATTICE_FN(lattice_block_table_row)(const lattice_op *op, int64_t id, float *y);
+/* Row `id` of a table that lies in block panels, k floats, to y; plus `residual`, which may be y, if not NULL. */
+void LATTICE_FN(lattice_block_table_row)(const lattice_op *op, int64_t id, const float *residual, float *y);
 
 /* Of kernels.c: rows of floats by one panel of float32 weights, [k][16]. */
 void LATTICE_FN(lattice_multiply_panel)(const float *x, int64_t x_stride, int64_t rows, const float *panel, int64_t k,

@@ -80,8 +80,8 @@ static void dequantize_panel(int format, const uint8_t *panel, int64_t k, float 
     }
 }
 
-/* Column `column` of a panel as k floats: a row of a table. */
-static void dequantize_column(int format, const uint8_t *panel, int column, int64_t k, float *y)
+/* Column `column` of a panel as k floats, a row of a table, to y; plus `residual`, which may lie where y does, if not NULL. */
+static void dequantize_column(int format, const uint8_t *panel, int column, int64_t k, const float *residual, float *y)
 {
     const lattice_block_layout layout = lattice_block_layout_of(format);
     const int five = has_fifth_bits(format);
@@ -114,9 +114,10 @@ static void dequantize_column(int format, const uint8_t *panel, int column, int6
                         q |= (byte[256 + 64 * (group / 4) + part] >> 2 * (group % 4) & 3) << 4;
                     q -= layout.center;
                 }
-                y[i] = (float)q * scales[i / 16];
+                float value = (float)q * scales[i / 16];
                 if (layout.header_bytes == 64)
-                    y[i] += offset;
+                    value += offset;
+                y[i] = residual != NULL ? *residual++ + value : value;
             }
         }
     }

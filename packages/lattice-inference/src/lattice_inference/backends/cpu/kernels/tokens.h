@@ -47,13 +47,12 @@ static void embed_rows_run(const lattice_op *op, const lattice_step *step, int64
     for (int64_t t = first; t < end; t++) {
         const float *residual = has_residual ? lattice_row(step, &op->residual, t) : NULL;
         float *y = lattice_row(step, &op->output, t);
-        const int in_blocks = op->weight_type >= LATTICE_WEIGHT_BLOCKS;
-        if (in_blocks)
-            LATTICE_FN(lattice_block_table_row)(op, ids[t], y);
-        if (in_blocks && !has_residual)
+        if (op->weight_type >= LATTICE_WEIGHT_BLOCKS) {
+            LATTICE_FN(lattice_block_table_row)(op, ids[t], residual, y);
             continue;
+        }
         for (int64_t i = 0; i < op->n; i += 16) {
-            const f32x16 value = in_blocks ? load_part(y, i, op->n) : load_table(op, ids[t], i);
+            const f32x16 value = load_table(op, ids[t], i);
             store_part(y, i, op->n, has_residual ? f32x16_add(load_part(residual, i, op->n), value) : value);
         }
     }
