@@ -38,7 +38,9 @@ DEBIAN = [
 ]
 TESTS = {
     "lattice-inference": [
+        "tests/backends/test_blocks.py",
         "tests/backends/test_conformance.py",
+        "tests/backends/test_int8.py",
         "tests/backends/test_same_bits.py",
         "tests/backends/test_vector_math.py",
         "tests/models/test_tiny_bert.py",
@@ -91,6 +93,7 @@ def unpack_python() -> None:
             "scipy",
             "blake3",
             "mpmath",
+            "gguf",
         )
 
 

@@ -24,8 +24,8 @@ setup(
         [
             NativeExtension(
                 "lattice_inference.backends.cpu._cpu",
-                [f"{CPU}/_cpu.pyx", f"{CPU}/kernels/run_step.c"],
-                kernels=[f"{CPU}/kernels/kernels.c", f"{CPU}/kernels/paged.c"],
+                [f"{CPU}/_cpu.pyx", f"{CPU}/kernels/run_step.c", f"{CPU}/kernels/block_pack.c"],
+                kernels=[f"{CPU}/kernels/{name}.c" for name in ("kernels", "int8_kernels", "block_kernels", "paged")],
                 header_folders=[f"{CPU}/kernels"],
             ),
             NativeExtension(

@@ -8,8 +8,12 @@ from lattice_inference.errors import UnsupportedError
 
 __all__ = ["Precision", "check_precision"]
 
-Precision = Literal["float32", "bfloat16", "float16"]
-"""What linear weights and embedding tables are kept in; sums are float32 in all of them."""
+Precision = Literal["float32", "bfloat16", "float16", "int8", "stored"]
+"""What linear weights and embedding tables are kept in.
+
+Sums are float32, but for int8: there a linear multiplies integers, having quantized its input row by row, and everything
+between linears is float32. ``"stored"`` keeps what the file has: a quantized one stays as it is.
+"""
 
 
 def check_precision(precision: str) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lattice_inference.backends.cpu import CpuBackend, _cpu
+from lattice_inference.backends.cpu.weight_forms import WeightForms
 from lattice_inference.backends.cpu.weights import ResidentWeights, narrow
 from lattice_inference.errors import CheckpointError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.compile import compile_program
@@ -100,11 +101,15 @@ def test_linears_of_any_depth_and_number_of_rows(isa, precision, depth):
         assert half.tobytes() == full.tobytes(), rows
 
 
+def resident(program, tensors, precision):
+    forms = WeightForms(precision, Tensors(tensors))
+    return ResidentWeights(compile_program(forms.choose(program)).program, Tensors(tensors), forms)
+
+
 @pytest.mark.parametrize("precision", HALVES)
 def test_weights_take_half_the_memory(precision):
     program, tensors = random_bert(np.random.default_rng(1), hidden=64, inner=256)
-    compiled = compile_program(program, rules=(), in_place={})
-    half, full = (ResidentWeights(compiled.program, Tensors(tensors), kind) for kind in (precision, "float32"))
+    half, full = (resident(program, tensors, kind) for kind in (precision, "float32"))
     assert half.memory.nbytes * 2 == full.memory.nbytes
     table = next(ref for op in program.ops for ref in op.weights.values() if ref.sources == ("words",))
     assert half.array(table).nbytes * 2 == full.array(table).nbytes
@@ -133,5 +138,7 @@ def test_weights_that_are_not_finite_stay_so(isa, precision, poison):
 
 
 def test_an_unknown_precision_is_refused():
-    with pytest.raises(UnsupportedError, match="precision must be one of float32, bfloat16, float16, not 'int4'"):
+    with pytest.raises(
+        UnsupportedError, match="precision must be one of float32, bfloat16, float16, int8, stored, not 'int4'"
+    ):
         CpuBackend(precision="int4")

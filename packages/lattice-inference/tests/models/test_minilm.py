@@ -9,6 +9,7 @@ import pytest
 
 from lattice_inference import load_encoder
 from lattice_inference.backends.cpu import _cpu
+from lattice_inference.quantize import export_bert_gguf
 
 pytestmark = pytest.mark.model
 
@@ -64,3 +65,27 @@ def test_weights_of_sixteen_bits_keep_the_direction(minilm_directory, encoder, f
         assert ((got.astype(np.float64) * want).sum(axis=1) >= least).all()
         assert np.abs(got - want).max() > 1e-6, "float32 weights in use"
         assert (half.encode([texts[7]]).vectors[0] == got[7]).all()
+
+
+def test_int8_keeps_the_direction_nearly(minilm_directory, encoder, fifty):
+    texts, want = fifty
+    with load_encoder(minilm_directory, precision="int8") as small:
+        assert small.fingerprint != encoder.fingerprint
+        got = small.encode(texts).vectors
+        cosines = (got.astype(np.float64) * want).sum(axis=1)
+        assert cosines.mean() >= 0.998
+        assert cosines.min() >= 0.99
+        assert cosines.max() < 0.99999, "float32 weights in use"
+        for index in range(0, 50, 7):
+            assert (small.encode([texts[index]]).vectors[0] == got[index]).all()
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("Q8_0", 0.999), ("Q4_1", 0.95), ("F16", 0.999999)])
+def test_a_gguf_file_may_stay_as_it_is_stored(minilm_directory, fifty, tmp_path, dtype, least):
+    """Block-quantized weights by int8 activations give nearly what the same weights give in float32."""
+    path = export_bert_gguf(minilm_directory, tmp_path / "minilm.gguf", dtype).path
+    with load_encoder(path, precision="stored") as stored, load_encoder(path) as expanded:
+        got, want = stored.encode(fifty[0]).vectors, expanded.encode(fifty[0]).vectors
+        cosines = (got.astype(np.float64) * want).sum(axis=1)
+        assert cosines.min() >= least
+        assert (stored.encode(fifty[0][7:8]).vectors[0] == got[7]).all()

@@ -17,6 +17,8 @@ from lattice_inference.errors import CheckpointError
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from lattice_inference.checkpoint.mapped_tensors import TensorInfo
+
 __all__ = ["CheckpointGroup", "open_checkpoint_group"]
 
 
@@ -51,6 +53,20 @@ class CheckpointGroup:
         """
         checkpoint, name = self._find(name)
         return checkpoint.float32(name)
+
+    def __contains__(self, name: object) -> bool:
+        checkpoint, rest = self._find(str(name))
+        return rest in checkpoint
+
+    def info(self, name: str) -> TensorInfo:
+        """Return type, shape and place of a tensor."""
+        checkpoint, name = self._find(name)
+        return checkpoint.info(name)
+
+    def array(self, name: str) -> npt.NDArray[np.generic]:
+        """Return a tensor as it is stored: a read-only view of the mapped file."""
+        checkpoint, name = self._find(name)
+        return checkpoint.array(name)
 
     def drop_pages(self, name: str) -> None:
         """Tell the kernel that a tensor's pages are not needed soon."""

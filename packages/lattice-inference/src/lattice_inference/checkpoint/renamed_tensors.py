@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.checkpoint.mapped_tensors import TensorInfo
 from lattice_inference.errors import CheckpointError
 
 __all__ = ["RenamedTensors"]
@@ -32,6 +33,17 @@ class RenamedTensors:
             CheckpointError: there is no such tensor, or it is not finite; the message has the checkpoint's name of it.
         """
         return self._checkpoint.float32(self._stored_name(name))
+
+    def __contains__(self, name: object) -> bool:
+        return self._names.get(str(name)) in self._checkpoint
+
+    def info(self, name: str) -> TensorInfo:
+        """Return a tensor's stored type, shape and place."""
+        return self._checkpoint.info(self._stored_name(name))
+
+    def array(self, name: str) -> npt.NDArray[np.generic]:
+        """Return a tensor as it is stored: a read-only view of the mapped file."""
+        return self._checkpoint.array(self._stored_name(name))
 
     def drop_pages(self, name: str) -> None:
         """Tell the kernel that a tensor's pages are not needed soon."""

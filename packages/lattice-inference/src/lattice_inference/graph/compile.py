@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lattice_inference.graph.fusion import Concat, Fusion, fuse
@@ -21,8 +21,17 @@ class CompiledProgram:
 
 
 def compile_program(
-    program: Program, *, rules: Sequence[Fusion | Concat] = (), in_place: Mapping[str, int] | None = None
+    program: Program,
+    *,
+    rules: Sequence[Fusion | Concat] = (),
+    rewrite: Callable[[Program], Program] | None = None,
+    in_place: Mapping[str, int] | None = None,
 ) -> CompiledProgram:
-    """Fuse ``program`` by ``rules`` and plan its memory; see :mod:`fusion` and :mod:`memory` for both."""
+    """Fuse ``program`` by ``rules`` and plan its memory; see :mod:`fusion` and :mod:`memory` for both.
+
+    ``rewrite`` is what else a backend does to the fused program: it may bring in ops that only the backend knows.
+    """
     fused = fuse(program, rules)
+    if rewrite is not None:
+        fused = rewrite(fused)
     return CompiledProgram(fused, plan_memory(fused, in_place or {}))

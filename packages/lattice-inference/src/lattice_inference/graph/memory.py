@@ -57,22 +57,26 @@ def plan_memory(program: Program, in_place: Mapping[str, int]) -> MemoryPlan:
         if not op.outputs:  # what it writes is the program's state
             free.extend(placement[buffer] for buffer in dying)
             continue
-        output = op.outputs[0].buffer
         donor = op.inputs[in_place[op.kind]] if op.kind in in_place else None
-        if (
-            donor is not None
-            and donor.buffer in dying
-            and donor.is_whole
-            and sum(view.buffer == donor.buffer for view in op.inputs) == 1  # nothing else of the op reads it meanwhile
-            and (donor.rows, donor.width) == (output.rows, output.width)
-        ):
-            placement[output] = placement[donor.buffer]
-            dying.discard(donor.buffer)
-        else:
-            placement[output] = _take(slots, free, output)
+        for position, output in enumerate(view.buffer for view in op.outputs):
+            if output not in last_use:
+                raise ValueError(f"nothing reads {output.name}: the program computes it for nobody")
+            if output in placement:  # another op has written other columns of it
+                continue
+            if (
+                position == 0
+                and donor is not None
+                and donor.buffer in dying
+                and donor.is_whole
+                and sum(view.buffer == donor.buffer for view in op.inputs)
+                == 1  # nothing else of the op reads it meanwhile
+                and (donor.rows, donor.width) == (output.rows, output.width)
+            ):
+                placement[output] = placement[donor.buffer]
+                dying.discard(donor.buffer)
+            else:
+                placement[output] = _take(slots, free, output)
         free.extend(placement[buffer] for buffer in dying)
-        if output not in last_use:
-            raise ValueError(f"nothing reads {output.name}: the program computes it for nobody")
     return MemoryPlan(tuple(slots), placement)
 
 

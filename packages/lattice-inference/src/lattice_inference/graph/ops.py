@@ -182,7 +182,13 @@ OPS: Mapping[str, OpDefinition] = {
         ("weight", "bias?"),
         {},
         _linear,
-        "y[t, n] = c + bias[n], where c is one chain over k from 0: c = fma(x[t, k], weight[n, k], c), starting at 0.",
+        "y[t, n] = c + bias[n], where c is one chain over k from 0: c = fma(x[t, k], weight[n, k], c), starting at 0. "
+        "With weights kept as integers and integer activations the CPU computes instead, all sums of integers exact: of "
+        "int8, c = (float(sum of (q_x - zero[t]) * q_w) * scale_w[n]) * scale_x[t], with a row's q_x = "
+        "min(max(round(x * (255 / range)) + zero, 0), 255), zero = round(-low * (255 / range)), scale_x = range / 255 "
+        "(kernels/integer_rows.h); of block formats one chain over blocks of 32, c = fma(I, d * scale_x, c), then, where "
+        "the format has offsets, c = fma(S, m * scale_x, c), with a block's q_x = round(x * (127 / max|x|)) and scale_x = "
+        "max|x| / 127 (kernels/block_tiles.h).",
     ),
     "add": OpDefinition(2, (), {}, _alike, "y = a + b."),
     "mul": OpDefinition(2, (), {}, _alike, "y = a * b."),

@@ -2,7 +2,16 @@
 
 from lattice_inference.quantize.bert_export import export_bert_gguf
 from lattice_inference.quantize.gguf_quantizer import quantize_gguf
+from lattice_inference.quantize.int8_directory import quantize_int8
 from lattice_inference.quantize.report import QuantizeReport
 from lattice_inference.quantize.rounding import QUANTIZERS, QuantizedType, quantize_rows
 
-__all__ = ["QUANTIZERS", "QuantizeReport", "QuantizedType", "export_bert_gguf", "quantize_gguf", "quantize_rows"]
+__all__ = [
+    "QUANTIZERS",
+    "QuantizeReport",
+    "QuantizedType",
+    "export_bert_gguf",
+    "quantize_gguf",
+    "quantize_int8",
+    "quantize_rows",
+]

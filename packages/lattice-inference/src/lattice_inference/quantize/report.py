@@ -18,11 +18,11 @@ class QuantizeReport:
     """A checkpoint that was written.
 
     Attributes:
-        path: the file.
+        path: the file, or the directory.
         tensors: how many tensors of each type it has.
         source_bytes: bytes of the source's tensors.
         tensor_bytes: bytes of the tensors written.
-        file_bytes: bytes of the file.
+        file_bytes: bytes of the file; of a directory, of its weights.
     """
 
     path: Path

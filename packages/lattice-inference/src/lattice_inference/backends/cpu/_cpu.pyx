@@ -1,7 +1,7 @@
 """The door into the C kernels: argument checks and memory, then one call without the GIL."""
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 cimport numpy as cnp
@@ -38,8 +38,14 @@ cdef extern from *:
     #else
     #define LATTICE_TRIM_HEAP() ((void)0) /* other C libraries give free memory back by themselves */
     #endif
+    #ifdef LATTICE_EMULATE_AVX512
+    #define EMULATED 1
+    #else
+    #define EMULATED 0
+    #endif
     """
     void trim_heap_now "LATTICE_TRIM_HEAP"() nogil
+    int EMULATED
 
 cdef extern from "lattice/cpu.h":
     int LATTICE_ISA_COUNT
@@ -59,7 +65,9 @@ cdef extern from "step.h" nogil:
     int LATTICE_MAX_SLOTS
     int LATTICE_MAX_HEAD_DIM
     int LATTICE_PANEL
-    int LATTICE_KERNEL_COUNT, LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_PAGED_ATTENTION, LATTICE_ACTIVATION_NONE
+    int LATTICE_KERNEL_COUNT, LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR, LATTICE_KERNEL_BLOCK_LINEAR
+    int LATTICE_KERNEL_DEQUANTIZED_LINEAR, LATTICE_KERNEL_QUANTIZE_ROWS, LATTICE_KERNEL_QUANTIZE_BLOCKS
+    int LATTICE_KERNEL_PAGED_ATTENTION, LATTICE_ACTIVATION_NONE
     ctypedef struct lattice_view:
         int32_t slot
         int32_t stride
@@ -70,6 +78,7 @@ cdef extern from "step.h" nogil:
         lattice_view input[3]
         lattice_view residual
         lattice_view output
+        lattice_view quantized
         int32_t weight_type
         const void *weight
         const float *bias
@@ -98,24 +107,56 @@ cdef extern from "step.h" nogil:
         char *scratch
         int64_t scratch_bytes
         int threads
+        int dot
     ctypedef struct lattice_kernel_table:
         void (*elementwise)(int function, const float *x, float *y, int64_t count)
+        uint32_t dot_feature
     void lattice_count_query_blocks(lattice_step *step, int32_t *blocks)
     int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)
     int64_t lattice_partials(const lattice_op *op, int64_t sequences, const int32_t *cu_seqlens, const int32_t *context)
+
+cdef extern from "int8_linear.h" nogil:
+    int64_t LATTICE_INT8_DEPTH
+    int64_t lattice_int8_panel_bytes(int64_t k)
+    int64_t lattice_integer_row_floats(int64_t k)
+
+cdef extern from "block_pack.h" nogil:
+    ctypedef struct lattice_block_layout:
+        int blocks
+        int file_bytes
+    lattice_block_layout lattice_block_layout_of(int format)
+    int64_t lattice_block_panel_bytes(int format, int64_t k)
+    int64_t lattice_block_row_floats(int64_t k)
+    int lattice_pack_block_panel(int format, const uint8_t *blocks, int64_t columns, int64_t k, uint8_t *panel)
 
 cdef extern from "run_step.h" nogil:
     const lattice_kernel_table *lattice_kernels(int isa)
     void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *step,
                           const lattice_kernel_table *table, lattice_pool *pool)
     void lattice_pack_panels(const void *weight, int64_t n, int64_t k, int64_t element_bytes, void *panels)
+    void lattice_pack_int8_panels(const int8_t *weight, const float *scales, int64_t n, int64_t k, char *panels)
 
 
 cdef lattice_pool *pool = lattice_pool_shared()
 
+# The numbers of kernels/step.h.
+QUANTIZE_ROWS = LATTICE_KERNEL_QUANTIZE_ROWS
+INT8_LINEAR = LATTICE_KERNEL_INT8_LINEAR
+QUANTIZE_BLOCKS = LATTICE_KERNEL_QUANTIZE_BLOCKS
+BLOCK_LINEAR = LATTICE_KERNEL_BLOCK_LINEAR
+DEQUANTIZED_LINEAR = LATTICE_KERNEL_DEQUANTIZED_LINEAR
+
+LINEARS = (
+    LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR, LATTICE_KERNEL_BLOCK_LINEAR, LATTICE_KERNEL_DEQUANTIZED_LINEAR
+)
+
+# A build for tests has these instructions written out in others, whatever the CPU.
+cdef uint32_t DOT_FEATURES = 0xffffffff if EMULATED else lattice_cpu_features()
+
 PANEL = LATTICE_PANEL
 MAX_SLOTS = LATTICE_MAX_SLOTS
 MAX_HEAD_DIM = LATTICE_MAX_HEAD_DIM
+INT8_DEPTH = LATTICE_INT8_DEPTH
 
 
 def select_isa(requested=None):
@@ -147,6 +188,11 @@ def cpu_features():
     names = ["avx2", "avx512", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_vpopcntdq", "neon", "dotprod", "i8mm", "bf16"]
     cdef uint32_t features = lattice_cpu_features()
     return [name for bit, name in enumerate(names) if features >> bit & 1]
+
+
+def has_dot_products(str isa):
+    """Whether this CPU has the dot product instruction that the integer kernels of a level have a body for."""
+    return bool(table_of(isa).dot_feature & DOT_FEATURES)
 
 
 def get_num_threads():
@@ -235,7 +281,9 @@ cdef class Memory:
 
 
 # The numbers of kernels/step.h; bfloat16 and float16 come as the uint16 of their bits.
-WEIGHT_TYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
+BLOCK_FORMATS = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
+WEIGHT_TYPES = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3}
+WEIGHT_TYPES |= {name: 16 + number for number, name in enumerate(BLOCK_FORMATS)}
 
 
 cdef void *weight_data(object array, int weight_type, Py_ssize_t size, str name) except NULL:
@@ -259,6 +307,71 @@ def pack_panels(weight, Memory target, Py_ssize_t offset):
     cdef void *panels = target.data + offset
     with nogil:
         lattice_pack_panels(source, n, k, size, panels)
+
+
+def int8_panel_bytes(Py_ssize_t k):
+    """The bytes of a panel of int8 weights of depth ``k``."""
+    return lattice_int8_panel_bytes(k)
+
+
+def integer_row_floats(Py_ssize_t k):
+    """The floats that a row of ``k`` activations takes in a slot once it is quantized."""
+    return lattice_integer_row_floats(k)
+
+
+def pack_int8_panels(cnp.ndarray weight not None, scales, Memory target, Py_ssize_t offset):
+    """Write int8 ``weight`` (n, k) and float32 ``scales`` (n,) as panels at a byte offset of ``target``; see int8_linear.h."""
+    cdef Py_ssize_t n = weight.shape[0], k = weight.shape[1]
+    if cnp.PyArray_TYPE(weight) != cnp.NPY_INT8 or not cnp.PyArray_IS_C_CONTIGUOUS(weight):
+        raise TypeError("weight must be a C-contiguous int8 array")
+    if k > LATTICE_INT8_DEPTH:
+        raise ValueError(f"sums over {k} products of int8 may leave int32: at most {LATTICE_INT8_DEPTH}")
+    cdef Py_ssize_t nbytes = (n + LATTICE_PANEL - 1) // LATTICE_PANEL * lattice_int8_panel_bytes(k)
+    if offset < 0 or offset % 64 or offset + nbytes > target.nbytes:
+        raise ValueError(f"{nbytes} bytes at {offset} do not fit in {target.nbytes}")
+    cdef const int8_t *source = <const int8_t *>cnp.PyArray_DATA(weight)
+    cdef const float *factors = float32_data(scales, n, "scales")
+    cdef char *panels = target.data + offset
+    with nogil:
+        lattice_pack_int8_panels(source, factors, n, k, panels)
+
+
+def block_panel_bytes(str format, Py_ssize_t k):
+    """The bytes of a panel of depth ``k`` in a block format."""
+    return lattice_block_panel_bytes(BLOCK_FORMATS.index(format), k)
+
+
+def block_row_floats(Py_ssize_t k):
+    """The floats that a row of ``k`` activations takes in a slot once it is quantized in blocks."""
+    return lattice_block_row_floats(k)
+
+
+def pack_blocks(str format, cnp.ndarray rows not None, Py_ssize_t k, Memory target, Py_ssize_t offset):
+    """Write ``rows`` of ggml's blocks, uint8 (n, bytes a row), as panels at a byte offset of ``target``; see block_format.h.
+
+    Returns whether every scale is finite. Calls for different panels may run at once.
+    """
+    cdef int number = BLOCK_FORMATS.index(format)
+    cdef lattice_block_layout layout = lattice_block_layout_of(number)
+    cdef Py_ssize_t n = rows.shape[0], elements = 32 * layout.blocks
+    if cnp.PyArray_TYPE(rows) != cnp.NPY_UINT8 or not cnp.PyArray_IS_C_CONTIGUOUS(rows) or rows.ndim != 2:
+        raise TypeError("rows must be a C-contiguous uint8 matrix")
+    if k % elements or rows.shape[1] != k // elements * layout.file_bytes:
+        raise ValueError(f"rows of {rows.shape[1]} bytes do not hold {k} elements in {format}")
+    cdef int64_t panel_bytes = lattice_block_panel_bytes(number, k), row_bytes = rows.shape[1]
+    if offset < 0 or offset % 32 or offset + (n + LATTICE_PANEL - 1) // LATTICE_PANEL * panel_bytes > target.nbytes:
+        raise ValueError(f"{n} rows at {offset} do not fit in {target.nbytes} bytes")
+    cdef const uint8_t *source = <const uint8_t *>cnp.PyArray_DATA(rows)
+    cdef uint8_t *panel = <uint8_t *>target.data + offset
+    cdef int finite = 1
+    cdef Py_ssize_t row
+    with nogil:
+        row = 0
+        while row < n:
+            finite &= lattice_pack_block_panel(number, source + row * row_bytes, min(n - row, LATTICE_PANEL), k, panel)
+            panel += panel_bytes
+            row += LATTICE_PANEL
+    return bool(finite)
 
 
 def elementwise(str function, x, *, str isa):
@@ -371,7 +484,10 @@ cdef class KvPages:
 
 
 cdef class Plan:
-    """The ops of a compiled program as C structs. Immutable once run; safe to run from several threads at once."""
+    """The ops of a compiled program as C structs. Immutable once run; safe to run from several threads at once.
+
+    ``dot`` says whether integer kernels use the CPU's dot product instruction; by default if it has one.
+    """
 
     cdef lattice_op *ops
     cdef Py_ssize_t count
@@ -380,12 +496,14 @@ cdef class Plan:
     cdef list tables
     cdef bint needs_pages
     cdef readonly str isa
+    cdef readonly bint dot
 
-    def __cinit__(self, str isa):
+    def __cinit__(self, str isa, dot=None):
         self.ops = NULL
         self.count = 0
         self.isa = isa
         self.table = table_of(isa)
+        self.dot = has_dot_products(isa) if dot is None else dot
         self.owners = []
         self.tables = []
 
@@ -395,15 +513,15 @@ cdef class Plan:
     def append(
         self, int kernel, *, int rows, inputs, output, Py_ssize_t k, Py_ssize_t n, residual=None, weight=None, bias=None,
         int activation=0, int mode=0, int heads=0, int kv_heads=0, int head_dim=0, float scale=1.0, float epsilon=0.0,
-        int layer=0, int window=0, bint packed=False, str weight_type="float32",
+        int layer=0, int window=0, bint packed=False, str weight_type="float32", quantized=None,
     ):
         """Add an op. Operands are (slot, stride, column); ``weight`` is an array or (Memory, byte offset) of panels."""
         if not 0 <= kernel < LATTICE_KERNEL_COUNT:
             raise ValueError(f"there is no kernel {kernel}")
-        for operand in (*inputs, output, residual):
+        for operand in (*inputs, output, residual, quantized):
             if operand is not None and not 0 <= operand[0] < LATTICE_MAX_SLOTS:
                 raise ValueError(f"slot {operand[0]} is not one of the {LATTICE_MAX_SLOTS} slots of a step")
-        if kernel == LATTICE_KERNEL_LINEAR and activation != LATTICE_ACTIVATION_NONE and residual is not None:
+        if kernel in LINEARS and activation != LATTICE_ACTIVATION_NONE and residual is not None:
             raise ValueError("a linear takes an activation or a residual: which comes first is not said by an op with both")
         cdef lattice_op *grown = <lattice_op *>realloc(self.ops, (self.count + 1) * sizeof(lattice_op))
         if grown == NULL:
@@ -419,6 +537,7 @@ cdef class Plan:
         op.weight_type = WEIGHT_TYPES[weight_type]
         self.needs_pages = self.needs_pages or kernel == LATTICE_KERNEL_PAGED_ATTENTION
         op.residual = view_of(residual)
+        op.quantized = view_of(quantized)
         op.output = view_of(output)
         cdef Memory memory
         if isinstance(weight, tuple):
@@ -515,6 +634,7 @@ cdef class Plan:
         step.scratch = arena.data + scratch_offset
         step.scratch_bytes = scratch_bytes
         step.threads = threads
+        step.dot = self.dot
         for which, limit in self.tables:
             for i in range(tokens):
                 if not 0 <= step.ids[which][i] < limit:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
-from lattice_inference.backends.cpu.lowering import IN_PLACE, RULES, lower
+from lattice_inference.backends.cpu.integer_inputs import quantize_inputs
+from lattice_inference.backends.cpu.lowering import IN_PLACE, ROW_FLOATS, RULES, lower
 from lattice_inference.backends.cpu.state import CpuState
-from lattice_inference.backends.cpu.weights import ResidentWeights, TensorSource
+from lattice_inference.backends.cpu.tensor_source import TensorSource
+from lattice_inference.backends.cpu.weight_forms import Activations, WeightForms
+from lattice_inference.backends.cpu.weights import ResidentWeights
 from lattice_inference.errors import InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.compile import CompiledProgram, compile_program
@@ -32,8 +36,15 @@ class CpuBackend:
         isa: ``"baseline"``, ``"avx2"``, ``"avx512"`` or ``"neon"``; by default ``LATTICE_ISA``, else the best level here.
         fused: apply the fusions. They change no bit of a result; without them each op of the model is a pass of its own.
         threads: the most threads a step may use; by default all of the process's pool.
-        precision: what linear weights and embedding tables are kept in. Values are float32 all the same: weights of 16 bits
-            are widened where they are used, so results are those of a float32 model with rounded weights, bit for bit.
+        precision: what linear weights and embedding tables are kept in. With 16 bits they are widened where they are used,
+            so results are those of a float32 model with rounded weights, bit for bit. With int8, linears over tokens
+            multiply integers (:mod:`int8_weights`, kernels/integer_rows.h); those over whole sequences, which cost
+            nothing, stay in float32. With ``"stored"`` they stay what the source has them in, block formats included.
+        activations: what int8 and block-quantized weights are multiplied by: rows rounded to integers (``"int8"``), or
+            floats, with weights widened where they are used (``"float32"``), which is slower and exact in the weights'
+            values.
+        dot: whether integer kernels use the CPU's dot product instruction (VNNI, SDOT); by default if it has one. It
+            changes no bit.
 
     Raises:
         ValueError: this CPU cannot run ``isa``.
@@ -47,12 +58,20 @@ class CpuBackend:
         fused: bool = True,
         threads: int | None = None,
         precision: Precision = "float32",
+        activations: Activations = "int8",
+        dot: bool | None = None,
     ) -> None:
         check_precision(precision)
+        if activations not in get_args(Activations):
+            raise UnsupportedError(
+                f"activations must be one of {', '.join(get_args(Activations))}, not {activations!r}"
+            )
         self.isa = _cpu.select_isa(isa)
         self.fused = fused
         self.threads = threads
         self.precision: Precision = precision
+        self.activations: Activations = activations
+        self.dot = dot
 
     def compile(self, program: Program, source: TensorSource) -> CpuProgram:
         """Return ``program`` ready to run, its weights read from ``source`` and packed.
@@ -60,12 +79,18 @@ class CpuBackend:
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
         """
-        compiled = compile_program(program, rules=RULES if self.fused else (), in_place=IN_PLACE)
+        forms = WeightForms(self.precision, source, self.activations)
+
+        def quantize(fused: Program) -> Program:
+            return quantize_inputs(forms.choose(fused), forms.integer_input, ROW_FLOATS, in_norms=self.fused)
+
+        compiled = compile_program(program, rules=RULES if self.fused else (), rewrite=quantize, in_place=IN_PLACE)
         if len(compiled.memory.slots) > _cpu.MAX_SLOTS:
             raise UnsupportedError(
                 f"the program needs {len(compiled.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible"
             )
-        return CpuProgram(compiled, ResidentWeights(compiled.program, source, self.precision), self.isa, self.threads)
+        weights = ResidentWeights(compiled.program, source, forms)
+        return CpuProgram(compiled, weights, _cpu.Plan(self.isa, self.dot), self.threads)
 
     @staticmethod
     def open_state(specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> CpuState:
@@ -76,12 +101,14 @@ class CpuBackend:
 class CpuProgram:
     """A program ready to run. Thread-safe: concurrent runs take turns on the pool and have memory of their own."""
 
-    def __init__(self, compiled: CompiledProgram, weights: ResidentWeights, isa: str, threads: int | None) -> None:
+    def __init__(
+        self, compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan, threads: int | None
+    ) -> None:
         self.program = compiled.program
         self._memory = compiled.memory
         self.threads = threads
         self._arenas = ArenaPool()
-        self._plan = _cpu.Plan(isa)
+        self._plan = plan
         lower(compiled, weights, self._plan)
         self.weight_sizes = weights.sizes()
 

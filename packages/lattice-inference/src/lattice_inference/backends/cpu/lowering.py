@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lattice_inference.backends.cpu import _cpu
+from lattice_inference.backends.cpu.weight_forms import PANEL_FORMS
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.compile import CompiledProgram
 from lattice_inference.graph.fusion import Concat, Fusion
@@ -15,7 +16,7 @@ from lattice_inference.graph.program import Op, Rows, View
 if TYPE_CHECKING:
     from lattice_inference.backends.cpu.weights import ResidentWeights
 
-__all__ = ["IN_PLACE", "RULES", "lower"]
+__all__ = ["IN_PLACE", "ROW_FLOATS", "RULES", "lower"]
 
 _ACTIVATIONS = ("gelu", "relu", "silu", "tanh")
 
@@ -40,11 +41,15 @@ IN_PLACE: Mapping[str, int] = {
     "rms_norm": 0,
     "mul": 0,
     "silu_mul": 0,
+    "layer_norm_quantized": 0,
     "l2_normalize": 0,
     "linear_add": 1,
     "embed_rows_add": 0,
 }
 """Ops that may write over one of their inputs: they read an element of it only to write the same one."""
+
+ROW_FLOATS = {"quantize_rows": _cpu.integer_row_floats, "quantize_blocks": _cpu.block_row_floats}
+"""The floats that a quantized row takes, by the op that quantizes."""
 
 # The numbers of kernels/step.h.
 _EMBED_ROWS, _LINEAR, _ADD, _ACTIVATION, _LAYER_NORM, _ATTENTION, _POOL, _L2_NORMALIZE = range(8)
@@ -96,8 +101,9 @@ def _embed_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[i
     table = op.weights["table"]
     arguments: Arguments = {
         "weight": weights[table],
-        "packed": table.use == "linear",  # the table of a tied embedding is kept as the linear that it is too
-        "weight_type": weights.precision,
+        # the table of a tied embedding is kept as the linear that it is too
+        "packed": table.use == "linear" and weights.form(table) not in PANEL_FORMS,
+        "weight_type": weights.form(table),
         "mode": _IDS[str(op.attributes["ids"])],
     }
     if op.inputs:
@@ -106,11 +112,13 @@ def _embed_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[i
 
 
 def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    weight = op.weights["weight"]
+    form = weights.form(weight)
     arguments: Arguments = {
         "inputs": [_operand(op.inputs[0], memory)],
-        "weight": weights[op.weights["weight"]],
-        "weight_type": weights.precision,
-        "k": op.inputs[0].width,
+        "weight": weights[weight],
+        "weight_type": form,
+        "k": weight.shape[1],
     }
     if "bias" in op.weights:
         arguments["bias"] = weights.array(op.weights["bias"])
@@ -119,7 +127,15 @@ def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, 
         arguments["residual"] = _operand(op.inputs[1], memory)
     elif suffix:
         arguments["activation"] = _activation_code(suffix, op)
-    return _LINEAR, arguments
+    if form not in PANEL_FORMS:
+        return _LINEAR, arguments
+    if weights.forms.integer_input(op) is None:
+        return _cpu.DEQUANTIZED_LINEAR, arguments
+    return _cpu.INT8_LINEAR if form == "int8" else _cpu.BLOCK_LINEAR, arguments
+
+
+def _quantize(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return (_cpu.QUANTIZE_ROWS if op.kind == "quantize_rows" else _cpu.QUANTIZE_BLOCKS), {"k": op.inputs[0].width}
 
 
 def _activation(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
@@ -135,6 +151,7 @@ def _layer_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[i
         "weight": weights.array(op.weights["weight"]),
         "bias": weights.array(op.weights["bias"]),
         "epsilon": op.attributes["epsilon"],
+        "quantized": _operand(op.outputs[1], memory) if len(op.outputs) > 1 else None,
     }
 
 
@@ -193,6 +210,9 @@ _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[int, 
     **dict.fromkeys(_ACTIVATIONS, _activation),
     "add": _add,
     "layer_norm": _layer_norm,
+    "layer_norm_quantized": _layer_norm,
+    "quantize_rows": _quantize,
+    "quantize_blocks": _quantize,
     "attention": _attention,
     "mul": _mul,
     "silu_mul": _mul,

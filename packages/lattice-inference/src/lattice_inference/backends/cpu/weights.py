@@ -2,71 +2,76 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.weight_sizes import WeightSize
+from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
+from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.backends.cpu.weight_forms import PANEL_FORMS, WeightForms
+from lattice_inference.checkpoint.blocks import BLOCK_FORMATS, dequantize_blocks
 from lattice_inference.checkpoint.dtypes import bfloat16_bits
-from lattice_inference.errors import CheckpointError
+from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.graph.memory import ALIGNMENT
 from lattice_inference.graph.program import Program, WeightRef
-from lattice_inference.precision import Precision
 
-__all__ = ["ResidentWeights", "TensorSource", "narrow"]
+__all__ = ["ResidentWeights", "StoredTensorSource", "TensorSource", "narrow"]
 
 Float32Array = npt.NDArray[np.float32]
+_PACKED_ELEMENTS = 1 << 22  # packed at a time
+
 StoredArray = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
-
-
-class TensorSource(Protocol):
-    """Where weights come from: a checkpoint, or anything that can hand out named float32 tensors."""
-
-    def float32(self, name: str) -> Float32Array:
-        """Return a tensor as a new C-contiguous float32 array."""
-        ...
-
-    def drop_pages(self, name: str) -> None:
-        """Let go of what the tensor's file holds in memory: it has been packed."""
-        ...
 
 
 class ResidentWeights:
     """The one form that each weight of a program is kept in: panels, rows, or a vector.
 
     Attributes:
-        precision: of the panels and rows; vectors are always float32.
+        forms: which form each has.
         memory: what the panels lie in.
 
     Raises:
-        CheckpointError: a tensor is missing, has another shape than the program says, or a value too large for
-            ``precision``.
+        CheckpointError: a tensor is missing, has another shape than the program says, or a value that its form cannot hold.
     """
 
-    def __init__(self, program: Program, source: TensorSource, precision: Precision = "float32") -> None:
-        self.precision: Precision = precision
+    def __init__(self, program: Program, source: TensorSource, forms: WeightForms) -> None:
+        self.forms = forms
         refs = list(dict.fromkeys(ref for op in program.ops for ref in op.weights.values()))
         self._panels: dict[WeightRef, int] = {}
         total = 0
         for ref in refs:
-            if ref.use == "linear":
+            if ref not in forms.twins and (ref.use == "linear" or forms[ref] in PANEL_FORMS):
                 self._panels[ref] = total
-                total += _panel_bytes(ref, 4 if precision == "float32" else 2)
+                total += _panel_bytes(ref, forms[ref])
+        self._panels |= {ref: self._panels[forms.twins[ref]] for ref in refs if ref in forms.twins}
         self.memory = _cpu.Memory(total, huge_pages=total >= 4 << 20)
         self._arrays: dict[WeightRef, StoredArray] = {}
         for ref in refs:
-            if ref in self._panels:
-                _cpu.pack_panels(self._stored(ref, source), self.memory, self._panels[ref])
-            else:
-                self._arrays[ref] = self._stored(ref, source)
+            self._keep(ref, source)
             for name in ref.sources:
                 source.drop_pages(name)
 
-    def _stored(self, ref: WeightRef, source: TensorSource) -> StoredArray:
-        weight = _gather(ref, source)
-        return weight if ref.use == "vector" else narrow(weight, self.precision, " + ".join(ref.sources))
+    def _keep(self, ref: WeightRef, source: TensorSource) -> None:
+        form, name = self.forms[ref], " + ".join(ref.sources)
+        if ref in self.forms.twins:
+            return
+        if form == "int8":
+            _check_depth(ref, name)
+            matrix = _gather_int8(ref, source)
+            _cpu.pack_int8_panels(matrix.integers, matrix.scales, self.memory, self._panels[ref])
+            return
+        if form in _cpu.BLOCK_FORMATS:
+            _pack_blocks(ref, source, form, self.memory, self._panels[ref])
+            return
+        weight = narrow(_gather(ref, source), form, name)
+        if ref.use == "linear":
+            _cpu.pack_panels(weight, self.memory, self._panels[ref])
+        else:
+            self._arrays[ref] = weight
 
     def __getitem__(self, ref: WeightRef) -> StoredArray | tuple[_cpu.Memory, int]:
         """Return the panels' memory and byte offset of a linear weight, or the array of another."""
@@ -80,7 +85,7 @@ class ResidentWeights:
 
     def form(self, ref: WeightRef) -> str:
         """Return what a weight is kept in."""
-        return "float32" if ref.use == "vector" else self.precision
+        return self.forms[ref]
 
     def sizes(self) -> tuple[WeightSize, ...]:
         """Return what each weight takes; two that share one form count once."""
@@ -92,7 +97,7 @@ class ResidentWeights:
         return tuple(WeightSize(" + ".join(ref.sources), self.form(ref), nbytes) for ref, nbytes in kept)
 
 
-def narrow(weight: Float32Array, precision: Precision, name: str) -> StoredArray:
+def narrow(weight: Float32Array, precision: str, name: str) -> StoredArray:
     """Return ``weight`` in ``precision``, rounded to nearest even; 16-bit types as the uint16 of their bits.
 
     Raises:
@@ -116,15 +121,123 @@ def narrow(weight: Float32Array, precision: Precision, name: str) -> StoredArray
     return np.ascontiguousarray(halves)
 
 
-def _panel_bytes(ref: WeightRef, element_bytes: int) -> int:
+def _panel_bytes(ref: WeightRef, form: str) -> int:
     columns, depth = ref.shape
-    nbytes = element_bytes * depth * -(-columns // _cpu.PANEL) * _cpu.PANEL
+    panels = -(-columns // _cpu.PANEL)
+    if form in _cpu.BLOCK_FORMATS:
+        nbytes = panels * _cpu.block_panel_bytes(form, depth)
+    elif form == "int8":
+        nbytes = panels * _cpu.int8_panel_bytes(depth)
+    else:
+        nbytes = panels * _cpu.PANEL * depth * (4 if form == "float32" else 2)
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
+def _pack_blocks(ref: WeightRef, source: TensorSource, form: str, memory: _cpu.Memory, offset: int) -> None:
+    """Pack a weight whose tensors are in blocks, some thousand rows at a time, on as many threads as the pool may use.
+
+    Raises:
+        CheckpointError: shapes do not fit, or a scale is NaN or infinite.
+    """
+    assert isinstance(source, StoredTensorSource)
+    _check_shapes(ref, [source.info(name).shape for name in ref.sources])
+    depth = ref.shape[1]
+    rows = _block_rows(ref, source, form)
+    step = max(_cpu.PANEL, _PACKED_ELEMENTS // depth // _cpu.PANEL * _cpu.PANEL)
+    panel_bytes = _cpu.block_panel_bytes(form, depth)
+
+    def pack(start: int) -> bool:
+        part = np.ascontiguousarray(rows(start, start + step))
+        return _cpu.pack_blocks(form, part, depth, memory, offset + start // _cpu.PANEL * panel_bytes)
+
+    starts = range(0, ref.shape[0], step)
+    if len(starts) == 1:
+        finite = [pack(0)]
+    else:
+        with ThreadPoolExecutor(_cpu.get_num_threads()) as pool:
+            finite = list(pool.map(pack, starts))
+    if not all(finite):
+        raise CheckpointError(f"{' + '.join(ref.sources)} has a scale that is NaN or infinite: the file is damaged")
+
+
+def _block_rows(ref: WeightRef, source: StoredTensorSource, form: str) -> Callable[[int, int], npt.NDArray[np.uint8]]:
+    """Return what gives rows of the weight as bytes of ``form``."""
+    arrays = [source.array(name) for name in ref.sources]
+    stored = [source.info(name).dtype for name in ref.sources]
+    bounds = np.cumsum([0, *(len(array) for array in arrays)])
+
+    def rows(start: int, stop: int) -> npt.NDArray[np.uint8]:
+        parts = []
+        for array, dtype, first in zip(arrays, stored, bounds[:-1], strict=True):
+            part = array[max(start - first, 0) : max(min(stop - first, len(array)), 0)]
+            if len(part):
+                parts.append(_bytes_of(part, dtype, form))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    return rows
+
+
+def _bytes_of(blocks: npt.NDArray[np.generic], dtype: str, form: str) -> npt.NDArray[np.uint8]:
+    """Return rows of blocks as bytes, requantized where they are of another format than ``form``."""
+    if dtype != form:
+        from lattice_inference.quantize.rounding import quantize_rows
+
+        format = BLOCK_FORMATS[dtype]
+        flat = np.ascontiguousarray(blocks).reshape(-1).view(format.layout)
+        blocks = quantize_rows(dequantize_blocks(flat, format).reshape(len(blocks), -1), form)
+    return np.ascontiguousarray(blocks).view(np.uint8).reshape(len(blocks), -1)
+
+
+def _check_depth(ref: WeightRef, name: str) -> None:
+    if ref.shape[1] > _cpu.INT8_DEPTH:
+        raise UnsupportedError(
+            f"{name} has {ref.shape[1]} inputs and int8 sums take at most {_cpu.INT8_DEPTH}: load the model with another "
+            "precision"
+        )
+
+
 def _gather(ref: WeightRef, source: TensorSource) -> Float32Array:
-    tensors = [source.float32(name) for name in ref.sources]
-    if any(tensor.shape[1:] != ref.shape[1:] for tensor in tensors) or sum(len(t) for t in tensors) != ref.shape[0]:
-        names = " + ".join(f"{name} {tensor.shape}" for name, tensor in zip(ref.sources, tensors, strict=True))
-        raise CheckpointError(f"the model needs a tensor of shape {ref.shape}, the checkpoint has {names}")
+    tensors = [_float32(name, source) for name in ref.sources]
+    _check_shapes(ref, [tensor.shape for tensor in tensors])
     return np.ascontiguousarray(tensors[0] if len(tensors) == 1 else np.concatenate(tensors))
+
+
+def _gather_int8(ref: WeightRef, source: TensorSource) -> Int8Matrix:
+    parts = [_int8(name, source) or quantize_matrix(_float32(name, source), name) for name in ref.sources]
+    _check_shapes(ref, [part.integers.shape for part in parts])
+    if len(parts) == 1:
+        return parts[0]
+    return Int8Matrix(
+        np.concatenate([part.integers for part in parts]), np.concatenate([part.scales for part in parts])
+    )
+
+
+def _float32(name: str, source: TensorSource) -> Float32Array:
+    stored = _int8(name, source)
+    return source.float32(name) if stored is None else stored.float32()
+
+
+def _int8(name: str, source: TensorSource) -> Int8Matrix | None:
+    """Return a matrix that the source has as int8 with scales, else None.
+
+    Raises:
+        CheckpointError: it has int8 without scales that fit.
+    """
+    if not isinstance(source, StoredTensorSource) or source.info(name).dtype != "I8":
+        return None
+    info = source.info(name)
+    if name + SCALE_SUFFIX not in source:
+        raise CheckpointError(f"{name} is int8 and the checkpoint has no scales for it, {name + SCALE_SUFFIX}")
+    scales = source.float32(name + SCALE_SUFFIX)
+    if len(info.shape) != 2 or scales.size != info.shape[0]:
+        raise CheckpointError(f"{name} is int8 of shape {info.shape} and has scales of shape {scales.shape}")
+    integers = np.ascontiguousarray(source.array(name), np.int8)
+    if integers.size and int(integers.min()) < -127:
+        raise CheckpointError(f"{name} holds -128: int8 weights go from -127 to 127")
+    return Int8Matrix(integers, scales.reshape(-1))
+
+
+def _check_shapes(ref: WeightRef, shapes: list[tuple[int, ...]]) -> None:
+    if any(shape[1:] != ref.shape[1:] for shape in shapes) or sum(shape[0] for shape in shapes) != ref.shape[0]:
+        names = " + ".join(f"{name} {shape}" for name, shape in zip(ref.sources, shapes, strict=True))
+        raise CheckpointError(f"the model needs a tensor of shape {ref.shape}, the checkpoint has {names}")

@@ -23,16 +23,12 @@
 #ifndef LATTICE_GEMM_H
 #define LATTICE_GEMM_H
 
-#include "elementwise.h"
+#include "activations.h"
 #include "lattice/half.h"
+#include "linear_output.h"
+#include "rows.h"
 
 #define PANEL_VECTORS (LATTICE_PANEL / VF_LANES)
-
-#if defined(__clang__)
-#define LATTICE_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define LATTICE_UNROLL _Pragma("GCC unroll 64")
-#endif
 
 /* What a tile asks memory for while it multiplies: its share of the panel that comes next, in four runs at once, because one
  * run alone is limited by how far ahead the memory system looks in it. The asking is spread over the first row tiles of a
@@ -42,17 +38,6 @@ typedef struct {
     const char *runs[4];
     int asks; /* lines in every four steps of k: 4, 2, 1 or none */
 } lattice_prefetch;
-
-/* Where sums go, and what is added to them: bias and residual may be NULL. With an activation there is no residual. */
-typedef struct {
-    float *y;
-    int64_t stride;
-    int64_t columns; /* of y; the last panel may be wider than what is left of them */
-    const float *bias;
-    const float *residual;
-    int64_t residual_stride;
-    int activation;
-} lattice_output;
 
 #define TILE_PANELS 8 /* panels of the widest tile of any level */
 

@@ -1,11 +1,24 @@
 /* Every kernel of one instruction set: this file is compiled once for each, and offers one table. */
 #include "attention.h"
+#include "block_kernels.h"
 #include "elementwise.h"
+#include "int8_kernels.h"
+#include "lattice/cpu.h"
 #include "linear.h"
 #include "normalize.h"
 #include "paged.h"
 #include "rope.h"
 #include "tokens.h"
+
+#if defined(LATTICE_ISA_AVX512)
+#define DOT_FEATURE LATTICE_FEATURE_AVX512_VNNI
+#elif defined(LATTICE_ISA_AVX2)
+#define DOT_FEATURE LATTICE_FEATURE_AVX_VNNI
+#elif defined(LATTICE_ISA_NEON)
+#define DOT_FEATURE LATTICE_FEATURE_DOTPROD
+#else
+#define DOT_FEATURE 0
+#endif
 
 const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
     .kernels =
@@ -27,6 +40,20 @@ const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
             [LATTICE_KERNEL_PAGED_ATTENTION] = {LATTICE_FN(paged_attention_tasks), LATTICE_FN(paged_attention_run)},
             [LATTICE_KERNEL_PAGED_MERGE] = {LATTICE_FN(paged_merge_tasks), LATTICE_FN(paged_merge_run)},
             [LATTICE_KERNEL_GATHER_ROWS] = {row_tasks, gather_rows_run},
+            [LATTICE_KERNEL_QUANTIZE_ROWS] = {LATTICE_FN(lattice_quantize_rows_tasks), LATTICE_FN(lattice_quantize_rows_run)},
+            [LATTICE_KERNEL_INT8_LINEAR] = {LATTICE_FN(lattice_int8_linear_tasks), LATTICE_FN(lattice_int8_linear_run)},
+            [LATTICE_KERNEL_QUANTIZE_BLOCKS] = {LATTICE_FN(lattice_quantize_blocks_tasks),
+                                                LATTICE_FN(lattice_quantize_blocks_run)},
+            [LATTICE_KERNEL_BLOCK_LINEAR] = {LATTICE_FN(lattice_block_linear_tasks), LATTICE_FN(lattice_block_linear_run)},
+            [LATTICE_KERNEL_DEQUANTIZED_LINEAR] = {LATTICE_FN(lattice_block_linear_tasks),
+                                                   LATTICE_FN(lattice_dequantized_linear_run)},
         },
     .elementwise = elementwise_run,
+    .dot_feature = DOT_FEATURE,
 };
+
+void LATTICE_FN(lattice_multiply_panel)(const float *x, int64_t x_stride, int64_t rows, const float *panel, int64_t k,
+                                        const lattice_output *output)
+{
+    gemm_float32(x, x_stride, rows, panel, k * LATTICE_PANEL, 1, k, output, 0);
+}

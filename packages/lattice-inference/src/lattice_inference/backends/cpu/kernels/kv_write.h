@@ -7,7 +7,7 @@
 
 #include "kv_types.h"
 #include "paged.h"
-#include "row_parts.h"
+#include "rows.h"
 
 #define ROUNDED_AT_ONCE 256 /* elements of a head, rounded in one go */
 

@@ -7,6 +7,7 @@
 #define LATTICE_NORMALIZE_H
 
 #include "elementwise.h"
+#include "int8_kernels.h"
 
 static float square_root(float x)
 {
@@ -43,6 +44,8 @@ static void layer_norm_run(const lattice_op *op, const lattice_step *step, int64
             const f32x16 scaled = f32x16_mul(f32x16_sub(load_part(x, i, n), mean), inverse);
             store_part(y, i, n, f32x16_fma(scaled, load_part(op->weight, i, n), load_part(op->bias, i, n)));
         }
+        if (op->quantized.slot >= 0)
+            LATTICE_FN(lattice_quantize_row)(y, n, step->dot, lattice_row(step, &op->quantized, row));
     }
 }
 

@@ -18,7 +18,7 @@
 
 #include "kv_types.h"
 #include "paged.h"
-#include "row_parts.h"
+#include "rows.h"
 #include "softmax.h"
 
 #if defined(__clang__)

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "int8_linear.h"
 #include "lattice/cpu.h"
 
 #define SMALL_STEP_TOKENS 32 /* a step of so few tokens does not queue behind another caller's */
@@ -75,6 +76,25 @@ void lattice_pack_panels(const void *weight, int64_t n, int64_t k, int64_t eleme
             else
                 for (int64_t i = 0; i < k; i++)
                     ((float *)panel)[i * LATTICE_PANEL + j] = ((const float *)row)[i];
+        }
+    }
+}
+
+void lattice_pack_int8_panels(const int8_t *weight, const float *scales, int64_t n, int64_t k, char *panels)
+{
+    const int64_t panel_bytes = lattice_int8_panel_bytes(k);
+    for (int64_t column = 0; column < n; column += LATTICE_PANEL, panels += panel_bytes) {
+        memset(panels, 0, (size_t)panel_bytes);
+        float *scale = (float *)panels;
+        int32_t *sum = (int32_t *)panels + LATTICE_PANEL;
+        int8_t *integers = (int8_t *)panels + 2 * LATTICE_PANEL * 4;
+        for (int64_t j = 0; j < LATTICE_PANEL && column + j < n; j++) {
+            const int8_t *row = weight + (column + j) * k;
+            scale[j] = scales[column + j];
+            for (int64_t i = 0; i < k; i++) {
+                sum[j] += row[i];
+                integers[i / 4 * 64 + 4 * j + i % 4] = row[i];
+            }
         }
     }
 }

@@ -16,4 +16,7 @@ void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *
 /* W [n][k] of elements of 2 or 4 bytes -> panels [n / 16][k][16]; missing columns of the last panel are zeros. */
 void lattice_pack_panels(const void *weight, int64_t n, int64_t k, int64_t element_bytes, void *panels);
 
+/* Int8 W [n][k] with a scale for each of n -> panels as int8_linear.h has them; missing columns are zeros. */
+void lattice_pack_int8_panels(const int8_t *weight, const float *scales, int64_t n, int64_t k, char *panels);
+
 #endif

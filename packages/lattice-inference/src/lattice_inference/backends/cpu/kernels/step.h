@@ -37,6 +37,11 @@ typedef enum {
     LATTICE_KERNEL_PAGED_ATTENTION,
     LATTICE_KERNEL_PAGED_MERGE,
     LATTICE_KERNEL_GATHER_ROWS,
+    LATTICE_KERNEL_QUANTIZE_ROWS = 24, /* integer_rows.h */
+    LATTICE_KERNEL_INT8_LINEAR,
+    LATTICE_KERNEL_QUANTIZE_BLOCKS, /* block_rows.h */
+    LATTICE_KERNEL_BLOCK_LINEAR,
+    LATTICE_KERNEL_DEQUANTIZED_LINEAR, /* block or int8 weights by float rows */
     LATTICE_KERNEL_COUNT
 } lattice_kernel_id;
 
@@ -49,8 +54,9 @@ typedef enum {
     LATTICE_ACTIVATION_TANH,
 } lattice_activation;
 
-/* How the elements of a linear's panels and of an embedding's table lie in memory. */
-typedef enum { LATTICE_WEIGHT_FLOAT32 = 0, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_FLOAT16 } lattice_weight_type;
+/* How the elements of a linear's panels and of an embedding's table lie in memory; from LATTICE_WEIGHT_BLOCKS on the formats of
+ * block_format.h. */
+typedef enum { LATTICE_WEIGHT_FLOAT32 = 0, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_FLOAT16, LATTICE_WEIGHT_INT8, LATTICE_WEIGHT_BLOCKS = 16 } lattice_weight_type;
 
 /* How keys and values lie in pages. */
 typedef enum { LATTICE_KV_FLOAT32 = 0, LATTICE_KV_BFLOAT16, LATTICE_KV_FLOAT16, LATTICE_KV_INT8 } lattice_kv_type;
@@ -78,6 +84,7 @@ typedef struct {
     lattice_view input[3];
     lattice_view residual; /* added in a linear's or embedding's epilogue */
     lattice_view output;
+    lattice_view quantized; /* where a layer norm writes its rows as integers too; slot < 0: nowhere */
     int32_t weight_type; /* LATTICE_WEIGHT_* */
     const void *weight;  /* panels of a linear, table of an embedding, scale (float32) of a norm */
     const float *bias;   /* NULL when the op has none */
@@ -111,6 +118,7 @@ typedef struct {
     char *scratch;         /* `threads` stretches of scratch_bytes */
     int64_t scratch_bytes; /* a multiple of 64 */
     int threads;
+    int dot; /* whether integer kernels use the level's dot product instruction */
 } lattice_step;
 
 typedef struct {
@@ -123,6 +131,7 @@ typedef struct {
 typedef struct {
     lattice_kernel kernels[LATTICE_KERNEL_COUNT];
     void (*elementwise)(int function, const float *x, float *y, int64_t count);
+    uint32_t dot_feature; /* LATTICE_FEATURE_* of the dot product instruction that this level has a body for, or 0 */
 } lattice_kernel_table;
 
 static inline int64_t lattice_rows(const lattice_op *op, const lattice_step *step)
@@ -200,6 +209,8 @@ static inline int64_t lattice_partials(const lattice_op *op, int64_t sequences, 
 /* Bytes of scratch that one thread needs for an op of this step. */
 static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)
 {
+    if (op->kernel == LATTICE_KERNEL_DEQUANTIZED_LINEAR)
+        return op->k * LATTICE_PANEL * (int64_t)sizeof(float);
     const int64_t width = lattice_round_up(op->head_dim, LATTICE_PANEL);
     int64_t floats = 0;
     if (op->kernel == LATTICE_KERNEL_ATTENTION) {

@@ -2,6 +2,10 @@
 #ifndef LATTICE_TOKENS_H
 #define LATTICE_TOKENS_H
 
+#include "block_kernels.h"
+#include "int8_linear.h"
+#include "lattice/half.h"
+#include "lattice/simd_integer.h"
 #include "normalize.h"
 
 /* The same as load_table from panels [row / 16][column][16]. */
@@ -21,6 +25,19 @@ static f32x16 load_packed(const lattice_op *op, int64_t id, int64_t i)
     return op->weight_type == LATTICE_WEIGHT_BFLOAT16 ? f32x16_load_bfloat16(halves) : f32x16_load_float16(halves);
 }
 
+/* Sixteen elements from `i` on of output `id` of an int8 linear, scale * integer: a table that shares a linear's panels. */
+LATTICE_INLINE f32x16 load_int8_row(const void *panels, int64_t k, int64_t id, int64_t i)
+{
+    const char *panel = (const char *)panels + id / LATTICE_PANEL * lattice_int8_panel_bytes(k);
+    const int64_t lane = id % LATTICE_PANEL;
+    const int8_t *integers = (const int8_t *)panel + 2 * LATTICE_PANEL * 4 + i * LATTICE_PANEL + 4 * lane;
+    int8_t part[16];
+    for (int j = 0; j < 16; j++)
+        part[j] = integers[j / 4 * 4 * LATTICE_PANEL + j % 4];
+    const float scale = ((const float *)panel)[lane];
+    return f32x16_mul(f32x16_from_i32x16(i32x16_load_int8(part)), f32x16_set1(scale));
+}
+
 /* Sixteen columns from `i` on of row `id` of an embedding's table, widened; zeros beyond its `n` columns. */
 LATTICE_INLINE f32x16 load_table(const lattice_op *op, int64_t id, int64_t i)
 {
@@ -29,6 +46,8 @@ LATTICE_INLINE f32x16 load_table(const lattice_op *op, int64_t id, int64_t i)
         return load_packed(op, id, i);
     if (op->weight_type == LATTICE_WEIGHT_FLOAT32)
         return load_part((const float *)op->weight + id * n, i, n);
+    if (op->weight_type == LATTICE_WEIGHT_INT8)
+        return load_int8_row(op->weight, op->k, id, i);
     const uint16_t *halves = (const uint16_t *)op->weight + id * n + i;
     uint16_t padded[16] = {0};
     if (n - i < 16)
@@ -47,6 +66,10 @@ static void embed_rows_run(const lattice_op *op, const lattice_step *step, int64
     for (int64_t t = first; t < end; t++) {
         const float *residual = has_residual ? lattice_row(step, &op->residual, t) : NULL;
         float *y = lattice_row(step, &op->output, t);
+        if (op->weight_type >= LATTICE_WEIGHT_BLOCKS) {
+            LATTICE_FN(lattice_block_table_row)(op, ids[t], residual, y);
+            continue;
+        }
         for (int64_t i = 0; i < op->n; i += 16) {
             const f32x16 value = load_table(op, ids[t], i);
             store_part(y, i, op->n, has_residual ? f32x16_add(load_part(residual, i, op->n), value) : value);

@@ -1,8 +1,17 @@
-/* Which rows a task has, and the sixteen columns of a row from `i` on: a row's tail is a copy padded with zeros. */
-#ifndef LATTICE_ROW_PARTS_H
-#define LATTICE_ROW_PARTS_H
+/* How ops that work row by row are cut into tasks, and the vectors of a row that need not end with one. */
+#ifndef LATTICE_ROWS_H
+#define LATTICE_ROWS_H
 
 #include "lattice/simd.h"
+#include "step.h"
+
+/* Rows in a task of the ops that work row by row: enough to be worth handing to another thread. */
+#define ROWS_A_TASK 16
+
+LATTICE_INLINE int64_t row_tasks(const lattice_op *op, const lattice_step *step)
+{
+    return step->threads == 1 ? 1 : lattice_divide_up(lattice_rows(op, step), ROWS_A_TASK);
+}
 
 /* The rows [first, end) of a task when `total` rows are spread over `tasks`. */
 LATTICE_INLINE void task_rows(int64_t total, int64_t task, int64_t tasks, int64_t *first, int64_t *end)

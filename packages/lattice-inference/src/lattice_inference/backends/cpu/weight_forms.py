@@ -1,0 +1,149 @@
+"""Which form each weight of a program is kept in, and programs rewritten where one linear would need two."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import groupby
+from typing import Literal
+
+from lattice_inference.backends.cpu import _cpu
+from lattice_inference.backends.cpu.integer_inputs import IntegerForm
+from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
+from lattice_inference.graph.program import Op, Program, Rows, View, WeightRef
+from lattice_inference.precision import Precision
+
+__all__ = ["PANEL_FORMS", "Activations", "RepackedWeightsWarning", "WeightForms"]
+
+Activations = Literal["int8", "float32"]
+"""What a linear with integer weights multiplies them by."""
+
+PANEL_FORMS = frozenset({"int8", *_cpu.BLOCK_FORMATS})
+"""Forms whose tables lie in the panels of a linear."""
+
+_STORED_FORMS: Mapping[str, str] = {"F16": "float16", "BF16": "bfloat16", "I8": "int8"}
+
+
+class RepackedWeightsWarning(UserWarning):
+    """A tensor's block format has no kernel of its own, so that it takes another form, and more memory, once loaded."""
+
+
+class WeightForms:
+    """The form of each weight: ``"float32"``, ``"bfloat16"``, ``"float16"``, ``"int8"``, or a block format of ggml.
+
+    Vectors are always float32. Under the precision ``"stored"`` everything else stays what the source has; block formats
+    without a kernel become Q8_0. What is not int8 under the precision ``"int8"``:
+
+    * weights that multiply whole sequences only, the heads on top of a model: they are used once a text, and what they
+      compute is the result itself (float32);
+    * embedding tables, whose rounding to int8 would cost as much quality as that of all linears (float16), unless the same
+      tensor is a linear's weight, too: a table then reads the linear's panels.
+
+    Args:
+        precision: what the caller asks for.
+        source: where the weights come from.
+        activations: what integer weights are multiplied by.
+
+    Attributes:
+        twins: for a table that reads a linear's panels, that linear's weight.
+    """
+
+    def __init__(self, precision: Precision, source: TensorSource, activations: Activations = "int8") -> None:
+        self._precision = precision
+        self._source = source
+        self._activations = activations
+        self._forms: dict[WeightRef, str] = {}
+        self.twins: dict[WeightRef, WeightRef] = {}
+
+    def choose(self, program: Program) -> Program:
+        """Decide for every weight of ``program``, and return it with each linear of several forms cut into one a form."""
+        program = replace(program, ops=tuple(part for op in program.ops for part in self._parts(op)))
+        for op in program.ops:
+            for ref in op.weights.values():
+                form = self._form_of(ref)
+                if self._precision == "int8" and ref.use == "linear" and op.outputs[0].rows is Rows.SEQUENCES:
+                    form = "float32"
+                if self._forms.get(ref) != "int8":
+                    self._forms[ref] = form
+        linears = {ref.sources: ref for ref in self._forms if ref.use == "linear"}
+        for ref, form in self._forms.items():
+            if ref.use == "rows" and form in PANEL_FORMS:
+                twin = linears.get(ref.sources)
+                if twin is not None and self._forms[twin] == form:
+                    self.twins[ref] = twin
+                elif form == "int8":
+                    self._forms[ref] = "float16"
+        return program
+
+    def __getitem__(self, ref: WeightRef) -> str:
+        return self._forms[ref]
+
+    def integer_input(self, op: Op) -> IntegerForm | None:
+        """Return what quantizes the input of a linear; None where it takes floats."""
+        form = self._forms[op.weights["weight"]]
+        if form not in PANEL_FORMS or self._activations == "float32":
+            return None
+        return "quantize_rows" if form == "int8" else "quantize_blocks"
+
+    def _form_of(self, ref: WeightRef) -> str:
+        if ref.use == "vector":
+            return "float32"
+        return self._form_of_source(ref.sources[0])
+
+    def _form_of_source(self, name: str) -> str:
+        if self._precision != "stored":
+            return self._precision
+        if not isinstance(self._source, StoredTensorSource):
+            return "float32"
+        stored = self._source.info(name).dtype
+        if stored in _cpu.BLOCK_FORMATS:
+            return stored
+        if stored in BLOCK_FORMATS:
+            warnings.warn(
+                f"weights in {stored} (the first is {name}) are kept as Q8_0, which takes more memory",
+                RepackedWeightsWarning,
+                stacklevel=2,
+            )
+            return "Q8_0"
+        return _STORED_FORMS.get(stored, "float32")
+
+    def _parts(self, op: Op) -> Iterator[Op]:
+        """Yield ``op``, or for a linear over tensors of several forms a linear for each run of one form."""
+        weight = op.weights.get("weight")
+        source = self._source
+        if weight is None or len(weight.sources) < 2 or not isinstance(source, StoredTensorSource):
+            yield op
+            return
+        runs = [
+            list(indices)
+            for _, indices in groupby(
+                range(len(weight.sources)), key=lambda index: self._form_of_source(weight.sources[index])
+            )
+        ]
+        column = 0
+        for run in runs if len(runs) > 1 else ():
+            width = sum(source.info(weight.sources[index]).shape[0] for index in run)
+            yield replace(
+                op,
+                inputs=(op.inputs[0], *(_columns(view, column, width) for view in op.inputs[1:])),
+                weights={name: _sources(ref, run, width) for name, ref in op.weights.items()},
+                outputs=(_columns(op.outputs[0], column, width),),
+            )
+            column += width
+        if len(runs) == 1:
+            yield op
+
+
+def _columns(view: View, column: int, width: int) -> View:
+    return View(view.buffer, view.column + column, width)
+
+
+def _sources(ref: WeightRef, run: list[int], width: int) -> WeightRef:
+    return replace(
+        ref,
+        sources=tuple(ref.sources[index] for index in run),
+        shape=(width, *ref.shape[1:]),
+        transform="concat" if len(run) > 1 else "none",
+    )

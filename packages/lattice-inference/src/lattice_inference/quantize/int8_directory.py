@@ -1,0 +1,164 @@
+"""An encoder's directory with int8 weights: what ``precision="int8"`` makes at load, made once.
+
+Weights are row-major int8 with a tensor of scales beside each, in no processor's order; the same code quantizes here and
+at load (:mod:`lattice_inference.backends.cpu.int8_weights`), so both give the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference._version import __version__
+from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
+from lattice_inference.backends.cpu.weight_forms import WeightForms
+from lattice_inference.backends.cpu.weights import narrow
+from lattice_inference.checkpoint.atomic_file import atomic_file
+from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, open_checkpoint
+from lattice_inference.checkpoint.safetensors_writer import StoredTensor, write_safetensors
+from lattice_inference.errors import CheckpointError, InvalidInputError
+from lattice_inference.graph.program import Program, WeightRef
+from lattice_inference.models.bert import build_bert_classifier, build_bert_encoder, find_names
+from lattice_inference.models.bert_config import BertArchitecture, BertConfig
+from lattice_inference.quantize.report import QuantizeReport
+from lattice_inference.required_files import DOWNLOAD_PATTERNS
+
+__all__ = ["quantize_int8"]
+
+
+def quantize_int8(
+    directory: str | os.PathLike[str],
+    destination: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    on_tensor: Callable[[str], object] = lambda name: None,
+) -> QuantizeReport:
+    """Write the encoder or cross-encoder in ``directory`` to a new directory with int8 weights.
+
+    Linears over tokens are int8, tables float16, what stands on top of the model float32. Every other file that a model
+    consists of is copied. :func:`~lattice_inference.encoder.load_encoder` and its like load the result, with
+    ``precision="int8"`` to the bits that the source gives.
+
+    Args:
+        directory: a model's directory with safetensors weights.
+        destination: the directory to be made. It appears when it is complete.
+        overwrite: replace ``destination`` if it is a model's directory.
+        on_tensor: told of each tensor that was written, by its name.
+
+    Raises:
+        InvalidInputError: ``destination`` exists, or lies in no folder.
+        CheckpointError, ModelConfigError, ModelNotFoundError: a file of the source is malformed or missing.
+        OSError: ``destination`` cannot be written.
+    """
+    source, destination = Path(directory), Path(destination)
+    _check(source, destination, overwrite)
+    config = BertConfig.from_directory(source)
+    with open_checkpoint(source) as checkpoint:
+        program = _program(config, checkpoint)
+        work = Path(tempfile.mkdtemp(dir=destination.parent, prefix=f".{destination.name}."))
+        try:
+            _copy_files(source, work)
+            tensors = _write(checkpoint, program, work / SINGLE_FILE, on_tensor)
+            work.chmod(0o777 & ~_umask())
+            if destination.exists():
+                shutil.rmtree(destination)
+            os.replace(work, destination)
+        except BaseException:
+            shutil.rmtree(work, ignore_errors=True)
+            raise
+        source_bytes = sum(checkpoint.info(name).nbytes for name in checkpoint.names())
+    return QuantizeReport(
+        destination,
+        dict(Counter(tensor.dtype for tensor in tensors)),
+        source_bytes,
+        sum(tensor.nbytes for tensor in tensors),
+        (destination / SINGLE_FILE).stat().st_size,
+    )
+
+
+def _check(source: Path, destination: Path, overwrite: bool) -> None:
+    if destination.exists():
+        if destination.samefile(source):
+            raise InvalidInputError(f"{destination}: is the source itself: write to another directory")
+        if not overwrite:
+            raise InvalidInputError(f"{destination}: exists: write to another directory, or allow it to be replaced")
+        if not (destination / "config.json").is_file():
+            raise InvalidInputError(f"{destination}: is no model's directory, and is not replaced")
+    if not destination.parent.is_dir():
+        raise InvalidInputError(f"{destination}: the folder {destination.parent} does not exist")
+
+
+def _program(config: BertConfig, checkpoint: Checkpoint) -> Program:
+    names = find_names(checkpoint.names())
+    if config.architecture is BertArchitecture.SEQUENCE_CLASSIFICATION:
+        return build_bert_classifier(config, names=names)
+    return build_bert_encoder(config, pooling="mean", names=names)  # pooling has no weights
+
+
+def _copy_files(source: Path, work: Path) -> None:
+    """Copy what a model consists of besides its own weights; modules' weights are small and stay as they are."""
+    for path in sorted({path for pattern in DOWNLOAD_PATTERNS for path in source.glob(pattern)}):
+        target = work / path.relative_to(source)
+        if path.is_file() and path.name != INDEX_FILE:
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, target)
+
+
+def _write(
+    checkpoint: Checkpoint, program: Program, path: Path, on_tensor: Callable[[str], object]
+) -> list[StoredTensor]:
+    forms = WeightForms("int8", checkpoint)
+    forms.choose(program)
+    refs = {ref.sources[0]: ref for op in program.ops for ref in op.weights.values()}
+    tensors: list[StoredTensor] = []
+    for name, ref in refs.items():
+        tensors += _stored(name, ref, forms[ref])
+    with atomic_file(path) as file:
+        arrays = _arrays(checkpoint, refs, forms, on_tensor)
+        write_safetensors(
+            file, tensors, arrays, {"format": "pt", "lattice.precision": "int8", "lattice.version": __version__}
+        )
+    return tensors
+
+
+def _stored(name: str, ref: WeightRef, form: str) -> list[StoredTensor]:
+    if form == "int8":
+        return [StoredTensor(name, "I8", ref.shape), StoredTensor(name + SCALE_SUFFIX, "F32", ref.shape[:1])]
+    return [StoredTensor(name, "F16" if form == "float16" else "F32", ref.shape)]
+
+
+def _arrays(
+    checkpoint: Checkpoint, refs: dict[str, WeightRef], forms: WeightForms, on_tensor: Callable[[str], object]
+) -> Iterator[npt.NDArray[np.generic]]:
+    for name, ref in refs.items():
+        if checkpoint.info(name).dtype == "I8":
+            raise CheckpointError(f"{checkpoint.directory}: {name} is int8 already")
+        weight = checkpoint.float32(name)
+        if weight.shape != ref.shape:
+            raise CheckpointError(
+                f"the model needs a tensor of shape {ref.shape}, the checkpoint has {name} {weight.shape}"
+            )
+        if forms[ref] == "int8":
+            matrix: Int8Matrix = quantize_matrix(weight, name)
+            yield matrix.integers
+            yield matrix.scales
+        elif forms[ref] == "float16":
+            yield narrow(weight, "float16", name).view(np.float16)
+        else:
+            yield weight
+        checkpoint.drop_pages(name)
+        on_tensor(name)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
