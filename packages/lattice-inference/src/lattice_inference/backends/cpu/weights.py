@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
-from lattice_inference.backends.weight_sizes import WeightSize
 from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
 from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.backends.cpu.weight_forms import PANEL_FORMS, WeightForms
+from lattice_inference.backends.weight_sizes import WeightSize
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS, dequantize_blocks
 from lattice_inference.checkpoint.dtypes import bfloat16_bits
 from lattice_inference.errors import CheckpointError, UnsupportedError
