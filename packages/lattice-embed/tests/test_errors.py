@@ -12,8 +12,10 @@ INSTANCES = [
     errors.DimensionMismatchError(expected=3, actual=4),
     errors.EmptyInputError("nothing"),
     errors.InvalidTextError(index=2, reason="is an int, not a str"),
+    errors.InvalidTransitionError(state="paused", action="start", remedy="resume it"),
     errors.NonFiniteVectorError(index=1, model="m"),
     errors.ProvenanceMismatchError(fields={"dimensions": (3, 4)}),
+    errors.SpaceMismatchError(expected="one", actual="another"),
     errors.TextTooLongError(index=7, length=33_000, limit=32_768, unit="characters"),
     errors.TextTooLongError(index=7, length=300, limit=256, unit="tokens"),
     errors.TooManyTextsError(limit=1_000),
@@ -38,6 +40,8 @@ def test_one_base_catches_everything() -> None:
         (errors.ModelConfigError, ValueError),
         (errors.NonFiniteVectorError, ArithmeticError),
         (errors.ServiceClosedError, RuntimeError),
+        (errors.InvalidTransitionError, RuntimeError),
+        (errors.StoreCorruptError, ValueError),
     ],
 )
 def test_errors_are_also_what_python_users_catch(kind: type[Exception], builtin: type[Exception]) -> None:

@@ -330,6 +330,12 @@ def test_write_overtakes_a_batch_that_is_being_embedded(bench: Bench) -> None:
     bench.coordinator.run(max_batches=0)
     bench.coordinator.write([("z", "asks both services for their space")])
     bench.new._before = overtake
+    bench.coordinator.run(max_batches=1)
+    assert bench.target_text("d00") == "newer"
+    assert bench.target_text("d01") is None
+    assert (
+        bench.coordinator.progress().pending == 25 - 10 + 1
+    )  # what was overtaken from outside waits for its turn again
     bench.coordinator.run()
     assert (bench.target_text("d00"), bench.target_text("d01")) == ("newer", "from outside")
 

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from lattice_embed import InvalidInputError, InvalidTransitionError, StoreError
 from lattice_embed.migration import BackfillConfig, BackfillCoordinator, MigrationState, Side
-from lattice_embed.stores import DocumentEmbedder, DocumentState, VectorSpace, create_store, open_store
+from lattice_embed.stores import DocumentEmbedder, DocumentState, StoredDocument, VectorSpace, create_store, open_store
 from lattice_embed.vectors import cosine_similarity
 
 from .hash_service import HashService, vector_of
@@ -104,6 +104,8 @@ class Migration(RuleBasedStateMachine):
         self.now = 1_000.0
         self.number = 0
         self.fuse = Fuse()
+        self.interlude: Callable[[], object] | None = None
+        self.unknown: set[str] = set()
         self.paths = {
             side: self.folder / (side.value if in_folder else f"{side.value}.db")
             for side, in_folder in zip(Side, folders, strict=True)
@@ -114,7 +116,7 @@ class Migration(RuleBasedStateMachine):
             target_query_threshold=threshold,
             rollback_window_secs=WINDOW,
         )
-        self.services = {side: HashService(name, before=self.fuse.touch) for side, name in NAMES.items()}
+        self.services = {side: HashService(name, before=self.before_embedding) for side, name in NAMES.items()}
         for side, path in self.paths.items():
             create_store(path, VectorSpace.of(self.services[side])).close()
         self.allowed: dict[str, set[str | None]] = {}
@@ -127,6 +129,13 @@ class Migration(RuleBasedStateMachine):
         self.plan()
         if started:
             self.coordinator.run(max_batches=1)
+
+    def before_embedding(self) -> None:
+        """What happens between the moment when a batch's texts are read and the moment when they are embedded."""
+        interlude, self.interlude = self.interlude, None
+        if interlude is not None:
+            interlude()
+        self.fuse.touch()
 
     def open_stores(self) -> None:
         self.stores = {side: FragileStore(open_store(path), self.fuse) for side, path in self.paths.items()}
@@ -206,6 +215,7 @@ class Migration(RuleBasedStateMachine):
     @rule(document=IDS, gone=st.booleans())
     def write_past_the_coordinator(self, document: str, gone: bool) -> None:
         """Not what is asked of users; the survey before completion makes up for it all the same."""
+        self.unknown.add(document)
         source = self.stores[Side.SOURCE].store
         if gone:
             source.delete([document])
@@ -230,6 +240,33 @@ class Migration(RuleBasedStateMachine):
         with contextlib.nullcontext() if runs else pytest.raises(InvalidTransitionError):
             self.guarded(lambda coordinator: coordinator.run(max_batches=batches), fuse)
 
+    @precondition(lambda self: self.state is MigrationState.IN_PROGRESS)
+    @rule(document=IDS, past_the_coordinator=st.booleans())
+    def write_overtakes_a_batch(self, document: str, past_the_coordinator: bool) -> None:
+        """The backfill has read a document's old text when the new one is written."""
+        assert self.coordinator is not None
+        for side in Side:
+            self.coordinator._participants.embedder(side)  # each asks its service once, which is no batch
+        text = self.new_text("")
+        self.allowed[document] = self.allowed.get(document, {None}) | {text}
+
+        def overtake() -> None:
+            assert self.coordinator is not None
+            if past_the_coordinator:
+                if self.coordinator._journal.states([document]) != {document: "pending"}:
+                    self.unknown.add(document)  # what is settled is compared again before completion only
+                stored = StoredDocument.embedded(document, text, vector_of("old", text), fingerprint="hash-old")
+                self.stores[Side.SOURCE].store.put([stored])
+            else:
+                self.coordinator.write([(document, text)])
+            self.allowed[document] = {text}
+
+        self.interlude = overtake
+        self.coordinator.run(max_batches=1)
+        if self.interlude is not None:  # there was nothing to embed
+            self.interlude = None
+            self.allowed[document] -= {text}
+
     @rule()
     def run_to_the_end(self) -> None:
         assert self.coordinator is not None
@@ -237,6 +274,8 @@ class Migration(RuleBasedStateMachine):
             self.coordinator.resume()
         if self.state not in OVER:
             progress = self.coordinator.run()
+            if progress.rollback_until is not None:
+                self.unknown.clear()  # the stores were compared
             assert (progress.state, progress.pending) == (MigrationState.COMPLETED, 0)
 
     @rule()
@@ -343,6 +382,20 @@ class Migration(RuleBasedStateMachine):
             for found in self.documents(side).values():
                 if found is not None and found.state is DocumentState.EMBEDDED:
                     assert found.vectors.tobytes() == vector_of(NAMES[side], found.text).tobytes()
+
+    @invariant()
+    def what_is_settled_is_so(self) -> None:
+        """A document that the journal calls done has in the target the text that the source has."""
+        assert self.coordinator is not None
+        progress = self.coordinator.progress()
+        if progress.state in OVER or (progress.state is MigrationState.COMPLETED and progress.rollback_until is None):
+            return
+        source, target = self.documents(Side.SOURCE), self.documents(Side.TARGET)
+        for document, state in self.coordinator._journal.states(list(source)).items():
+            if state == "done" and document not in self.unknown:
+                assert source[document] is not None, document
+                assert target[document] is not None, document
+                assert source[document].text == target[document].text, document
 
     @invariant()
     def numbers_add_up(self) -> None:

@@ -12,8 +12,9 @@ import bisect
 import json
 import os
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +41,8 @@ FORMAT = "lattice-vector-store"
 VERSION = 1
 FAN_IN = 8
 """Segments of one size class that are merged into one of the next."""
+
+_live: weakref.WeakSet[NumpyVectorStore] = weakref.WeakSet()
 
 READ_ATTEMPTS = 20
 """How often a reader starts again because a writer removed a segment that it was about to open."""
@@ -74,6 +77,7 @@ class NumpyVectorStore:
             raise StoreError(f"there is no vector store in {self._folder}: it has no {MANIFEST}")
         self._space = VectorSpace()
         self._refresh()
+        _live.add(self)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], space: VectorSpace | None = None) -> Self:
@@ -206,6 +210,13 @@ class NumpyVectorStore:
     def __repr__(self) -> str:
         return f"NumpyVectorStore({self.path!r}, model={self._space.model!r})"
 
+    def _forget_parent(self) -> None:
+        """In a fork: another thread of the parent may have been at what is in memory just then."""
+        self._lock = threading.RLock()
+        for segment in self._segments.values():
+            segment.close()
+        self._manifest, self._segments, self._order, self._entries = b"", {}, [], {}
+
     @contextmanager
     def _reading(self) -> Iterator[None]:
         with self._lock:
@@ -234,21 +245,26 @@ class NumpyVectorStore:
         self._remove_strays({record.name for record in records})
         records.append(write_segment(self._folder, _segment_name(number), documents, self._space.dimensions))
         number += 1
-        fresh: dict[str, Segment] = {}
-        while (count := _due_for_merging(records)) > 0:
-            for record in records[-count:]:
-                if record.name not in self._segments:
-                    fresh[record.name] = Segment(self._folder, record, self._space.dimensions)
-            parts = [self._segments.get(record.name) or fresh[record.name] for record in records[-count:]]
-            merged = _merged(parts, keep_deleted=count < len(records))
-            records[-count:] = [write_segment(self._folder, _segment_name(number), merged, self._space.dimensions)]
-            number += 1
+        with ExitStack() as opened:
+            while (count := _due_for_merging(records)) > 0:
+                merged = _merged(
+                    [
+                        self._segments.get(record.name) or self._open_segment(record, opened)
+                        for record in records[-count:]
+                    ],
+                    keep_deleted=count < len(records),
+                )
+                records[-count:] = [write_segment(self._folder, _segment_name(number), merged, self._space.dimensions)]
+                number += 1
         sync_folder(self._folder)
         _write_manifest(self._folder, self._space, records, number)
-        for segment in fresh.values():
-            segment.close()
         self._refresh()
         self._remove_strays({record.name for record in records})
+
+    def _open_segment(self, record: SegmentRecord, opened: ExitStack) -> Segment:
+        segment = Segment(self._folder, record, self._space.dimensions)
+        opened.callback(segment.close)
+        return segment
 
     def _remove_strays(self, kept: set[str]) -> None:
         """Remove files of segments that the manifest no longer, or not yet, names: merged ones, or a killed writer's."""
@@ -387,3 +403,12 @@ def _write_manifest(folder: Path, space: VectorSpace, records: Sequence[SegmentR
     }
     write_durably(folder / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
     sync_folder(folder)
+
+
+def _forget_parents() -> None:
+    for store in list(_live):
+        store._forget_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents)

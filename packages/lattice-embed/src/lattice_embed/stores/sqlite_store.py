@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -57,6 +58,8 @@ SCHEMA = (
 
 Row = tuple[Any, ...]
 
+_live: weakref.WeakSet[SqliteVectorStore] = weakref.WeakSet()
+
 
 class SqliteVectorStore:
     """A :class:`VectorStore` in one SQLite file (and the ``-wal`` and ``-shm`` beside it while it is open).
@@ -79,6 +82,7 @@ class SqliteVectorStore:
         self._space = self._read_space()
         self._index = _MemoryIndex(self._space.dimensions)
         self._index_lock = threading.Lock()
+        _live.add(self)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], space: VectorSpace | None = None) -> Self:
@@ -206,6 +210,10 @@ class SqliteVectorStore:
     def __repr__(self) -> str:
         return f"SqliteVectorStore({self.path!r}, model={self._space.model!r})"
 
+    def _forget_parent(self) -> None:
+        """In a fork: another thread of the parent may have been at the index just then."""
+        self._index, self._index_lock = _MemoryIndex(self._space.dimensions), threading.Lock()
+
     def _read_space(self) -> VectorSpace:
         try:
             ((fields,),) = self._database.read("SELECT fields FROM space")
@@ -217,15 +225,17 @@ class SqliteVectorStore:
         ((last,),) = self._database.read("SELECT coalesce(max(sequence), 0) FROM documents")
         return int(last) + 1
 
-    def _rows_of(self, columns: str, ids: Sequence[str]) -> Iterator[Row]:
+    def _rows_of(self, columns: str, ids: Sequence[str]) -> list[Row]:
         checked = check_ids(ids)
+        rows: list[Row] = []
         with self._database.snapshot():
             for start in range(0, len(checked), MOST_PARAMETERS):
                 part = checked[start : start + MOST_PARAMETERS]
                 marks = ",".join("?" * len(part))
-                yield from self._database.read(
+                rows += self._database.read(
                     f"SELECT {columns} FROM documents WHERE id IN ({marks}) AND state <> 'deleted'", part
                 )
+        return rows
 
     def _row_of(self, document: StoredDocument, sequence: int) -> Row:
         version = document.version
@@ -333,3 +343,12 @@ class _MemoryIndex:
             self._places = np.concatenate([self._places, np.zeros((more, 3), np.int64)])
         self._used += 1
         return self._used - 1
+
+
+def _forget_parents() -> None:
+    for store in list(_live):
+        store._forget_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parents)
