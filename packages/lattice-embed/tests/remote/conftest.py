@@ -9,6 +9,7 @@ import importlib.util
 import json
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -193,6 +194,11 @@ class Server(ThreadingHTTPServer):
                 handler.wfile.write(b"10000\r\n" + chunk + b"\r\n")
 
         return behave
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that breaks off is no error of the server."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     def close(self) -> None:
         self.shutdown()
