@@ -372,3 +372,27 @@ def test_import_loads_no_http_library() -> None:
 
 def test_public_names() -> None:
     assert lattice_embed.RemoteEmbeddingService is RemoteEmbeddingService
+
+
+def test_closing_ends_a_request_under_way(server: Any, connect: Any, library: str) -> None:
+    server.script = [server.drip(0.1)]
+    service = connect()
+    timer = threading.Timer(0.3, service.close)
+    timer.start()
+    with pytest.raises(ServiceClosedError, match="make a new"):
+        service.embed(["a"])
+    timer.join()
+
+
+def test_closing_within_a_loop_closes_its_connections(server: Any, connect: Any, library: str) -> None:
+    async def close_while_running() -> None:
+        service = connect()
+        await service.aembed(["a"])
+        assert len(service._transport._keepers) == 1
+        service.close()
+        await asyncio.sleep(0.05)
+        assert service._transport._keepers == {}
+        with pytest.raises(ServiceClosedError):
+            await service.aembed(["a"])
+
+    asyncio.run(close_while_running())
