@@ -224,6 +224,7 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         pytest.skip("no HTTP library: pip install httpx2")
     monkeypatch.setattr(transport, "LIBRARIES", (name,))
     assert transport.http_library() is importlib.import_module(name)
+    transport._certificates(transport.http_library())  # read once here, so that no test with a short limit pays for it
     return name
 
 

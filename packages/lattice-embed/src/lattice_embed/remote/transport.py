@@ -114,17 +114,18 @@ class HttpTransport:
             RemoteResponseError: a success with a body over the limit, or one that cannot be decoded.
             ServiceClosedError: the transport was closed.
         """
-        end = time.monotonic() + request.seconds
         try:
-            with self._sync_client() as client, self._stream(client, request) as response:
-                collected = _Body(response, request, self._server)
-                for chunk in response.iter_bytes():
-                    self._check_open()
-                    if not time.monotonic() < end:
-                        raise self._timeout(request)
-                    if collected.add(chunk):
-                        break
-                return collected.answer()
+            with self._sync_client() as client:
+                end = time.monotonic() + request.seconds
+                with self._stream(client, request) as response:
+                    collected = _Body(response, request, self._server)
+                    for chunk in response.iter_bytes():
+                        self._check_open()
+                        if not time.monotonic() < end:
+                            raise self._timeout(request)
+                        if collected.add(chunk):
+                            break
+                    return collected.answer()
         except Exception as error:
             failure = self._translated(error, request)
         raise failure  # here, where the library's error is no longer its context: that holds the request, and so the key
