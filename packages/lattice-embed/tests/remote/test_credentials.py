@@ -60,7 +60,7 @@ def test_key_appears_in_no_repr(connect: Any) -> None:
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 302, 200])
 def test_key_that_the_server_repeats_is_blotted_out(server: Any, connect: Any, embed: Any, status: int) -> None:
-    told = {"error": {"message": f"Incorrect API key provided: {KEY}. " + "x" * 270 + KEY}}
+    told = {"error": {"message": f"Incorrect API key provided: {KEY}. " + "x" * 235 + KEY}}
     server.usual = server.status(status, told, Location=f"http://elsewhere/{KEY}")
     with pytest.raises(RemoteServiceError) as caught:
         embed(connect(api_key=KEY), ["a"])

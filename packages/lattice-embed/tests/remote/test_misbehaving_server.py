@@ -59,7 +59,7 @@ PASSING: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("kind", PASSING)
 def test_what_passes_is_waited_out(server: Any, connect: Any, embed: Any, kind: str) -> None:
     server.script = [PASSING[kind](server)] * 2
-    service = connect(timeout=0.3)
+    service = connect(timeout=0.3 if kind == "slow" else 30)
     check(server, embed(service, TEXTS))
     assert [asked.texts for asked in server.asked] == [TEXTS] * 3
     assert (service.usage.requests, service.usage.retries, service.usage.texts) == (3, 2, 6)
@@ -79,7 +79,7 @@ def test_what_does_not_pass_ends_after_the_retries(
 ) -> None:
     server.usual = PASSING[kind](server)
     with pytest.raises(error) as caught:
-        embed(connect(timeout=0.1), TEXTS)
+        embed(connect(timeout=0.1 if kind == "slow" else 30), TEXTS)
     assert caught.value.status == status
     assert caught.value.attempts == len(server.asked) == 4
     assert "asked 4 times" in str(caught.value)
@@ -98,7 +98,8 @@ def test_retry_after_is_waited_for_by_every_call_of_the_service(server: Any, con
 
     async def two() -> None:
         first = asyncio.create_task(service.aembed(["first"]))
-        await asyncio.sleep(0.15)
+        while service._gate.remaining() <= 0:
+            await asyncio.sleep(0.01)
         await asyncio.gather(first, service.aembed(["second"]))
 
     asyncio.run(two())
@@ -152,7 +153,7 @@ def test_deadline_ends_a_call_whatever_the_retries(server: Any, connect: Any, em
     began = time.monotonic()
     with pytest.raises(RemoteServiceError):
         embed(connect(deadline=0.4, retry=RetryPolicy(max_retries=1_000, initial_delay=0.05, max_delay=0.05)), TEXTS)
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 5
     assert len(server.asked) > 2
 
 
@@ -163,7 +164,7 @@ def test_answer_that_drips_is_cut_off(server: Any, connect: Any, embed: Any, opt
     with pytest.raises(RemoteTimeoutError) as caught:
         embed(connect(**options, retry=RetryPolicy(max_retries=0)), TEXTS)
     assert isinstance(caught.value, TimeoutError)
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 5
 
 
 def test_deadline_holds_for_all_requests_together(server: Any, connect: Any, embed: Any) -> None:
@@ -181,14 +182,16 @@ def test_cancelled_call_breaks_off_its_request(server: Any, connect: Any, librar
 
     async def cancel() -> float:
         waiting = asyncio.create_task(service.aembed(TEXTS))
-        await asyncio.sleep(0.3)
+        while len(server.asked) < 2:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
         began = time.monotonic()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
         return time.monotonic() - began
 
-    assert asyncio.run(cancel()) < 0.2
+    assert asyncio.run(cancel()) < 1.0  # the answer would drip for longer
     assert len(server.asked) == 2
     check(server, service.embed(TEXTS))
     assert server.all_texts()[4:] == TEXTS[2:]  # the first two were paid for

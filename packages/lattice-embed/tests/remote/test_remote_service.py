@@ -243,19 +243,21 @@ def test_each_event_loop_has_its_own_connections(server: Any, connect: Any, libr
 
 
 def test_async_calls_run_side_by_side_on_one_loop(server: Any, connect: Any, library: str) -> None:
-    server.usual = server.slow(0.2)
-    server.usual, slow = (lambda handler, asked: handler.reply(server.document(asked))), server.usual
-    server.script = [slow] * 8
-    threads = threading.active_count()
+    together = threading.Barrier(8, timeout=10)
+
+    def when_all_are_there(handler: Any, asked: Any) -> None:
+        together.wait()
+        handler.reply(server.document(asked))
+
+    server.script = [when_all_are_there] * 8
 
     async def eight() -> list[Any]:
         async with connect() as service:
-            waiting = [asyncio.create_task(service.aembed_one(f"{number}")) for number in range(8)]
-            await asyncio.sleep(0.1)
-            assert threading.active_count() - threads <= 8  # the server's, one a request; none of ours
-            return await asyncio.gather(*waiting)
+            vectors = await asyncio.gather(*(service.aembed_one(f"{number}") for number in range(8)))
+            assert not [thread for thread in threading.enumerate() if thread.name.startswith("asyncio")]
+            return vectors
 
-    for number, vector in enumerate(asyncio.run(asyncio.wait_for(eight(), 1.4))):
+    for number, vector in enumerate(asyncio.run(eight())):
         np.testing.assert_allclose(vector, server.unit(f"{number}"), atol=1e-6)
 
 
@@ -372,3 +374,27 @@ def test_import_loads_no_http_library() -> None:
 
 def test_public_names() -> None:
     assert lattice_embed.RemoteEmbeddingService is RemoteEmbeddingService
+
+
+def test_closing_ends_a_request_under_way(server: Any, connect: Any, library: str) -> None:
+    server.script = [server.drip(0.1)]
+    service = connect()
+    timer = threading.Timer(0.3, service.close)
+    timer.start()
+    with pytest.raises(ServiceClosedError, match="make a new"):
+        service.embed(["a"])
+    timer.join()
+
+
+def test_closing_within_a_loop_closes_its_connections(server: Any, connect: Any, library: str) -> None:
+    async def close_while_running() -> None:
+        service = connect()
+        await service.aembed(["a"])
+        assert len(service._transport._keepers) == 1
+        service.close()
+        await asyncio.sleep(0.05)
+        assert service._transport._keepers == {}
+        with pytest.raises(ServiceClosedError):
+            await service.aembed(["a"])
+
+    asyncio.run(close_while_running())

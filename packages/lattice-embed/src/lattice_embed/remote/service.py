@@ -216,7 +216,7 @@ class RemoteEmbeddingService(EmbeddingService):
     # Closing
 
     def close(self) -> None:
-        """Close the connections. Calls under way in other threads end with an error, and so does any later one."""
+        """Close the connections. A later call is an error; one under way in another thread becomes one at its next step."""
         self._stopped.set()
         self._transport.close()
 

@@ -12,7 +12,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
@@ -100,6 +101,7 @@ class HttpTransport:
         """Begin without connections."""
         self._lock = threading.Lock()
         self._client: httpx2.Client | None = None
+        self._lent = 0
         self._keepers: dict[asyncio.AbstractEventLoop, tuple[AsyncGenerator[Any, None], httpx2.AsyncClient]] = {}
 
     # Threads
@@ -112,17 +114,18 @@ class HttpTransport:
             RemoteResponseError: a success with a body over the limit, or one that cannot be decoded.
             ServiceClosedError: the transport was closed.
         """
-        client = self._sync_client()
-        end = time.monotonic() + request.seconds
         try:
-            with self._stream(client, request) as response:
-                collected = _Body(response, request, self._server)
-                for chunk in response.iter_bytes():
-                    if not time.monotonic() < end:
-                        raise self._timeout(request)
-                    if collected.add(chunk):
-                        break
-                return collected.answer()
+            with self._sync_client() as client:
+                end = time.monotonic() + request.seconds
+                with self._stream(client, request) as response:
+                    collected = _Body(response, request, self._server)
+                    for chunk in response.iter_bytes():
+                        self._check_open()
+                        if not time.monotonic() < end:
+                            raise self._timeout(request)
+                        if collected.add(chunk):
+                            break
+                    return collected.answer()
         except Exception as error:
             failure = self._translated(error, request)
         raise failure  # here, where the library's error is no longer its context: that holds the request, and so the key
@@ -131,12 +134,31 @@ class HttpTransport:
         timeout = http_library().Timeout(request.seconds)
         return client.stream("POST", self._url, content=request.body, headers=dict(request.headers), timeout=timeout)
 
-    def _sync_client(self) -> httpx2.Client:
+    @contextmanager
+    def _sync_client(self) -> Iterator[httpx2.Client]:
+        """Lend the client. Whoever gives it back last closes it, if :meth:`close` was called meanwhile."""
         with self._lock:
             self._check_open()
             if self._client is None:
-                self._client = http_library().Client(follow_redirects=False, verify=_certificates(http_library()))
-            return self._client
+                library = http_library()
+                self._client = library.Client(follow_redirects=False, verify=_certificates(library))
+            client = self._client
+            self._lent += 1
+        try:
+            yield client
+        finally:
+            with self._lock:
+                self._lent -= 1
+            self._close_unused()
+
+    def _close_unused(self) -> None:
+        """Close the client if nobody wants it any more."""
+        with self._lock:
+            if not self._closed or self._lent:
+                return
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     # asyncio
 
@@ -159,7 +181,7 @@ class HttpTransport:
         loop = asyncio.get_running_loop()
         held = self._keepers.get(loop)
         if held is None:
-            for other in [other for other in self._keepers if other.is_closed()]:
+            for other in [other for other in list(self._keepers) if other.is_closed()]:
                 self._keepers.pop(other, None)
             keeper = self._keep(loop)
             held = self._keepers[loop] = (keeper, await anext(keeper))
@@ -182,12 +204,9 @@ class HttpTransport:
         return self._closed
 
     def close(self) -> None:
-        """Close the connections. Those of a running loop are closed by that loop, soon."""
-        with self._lock:
-            self._closed = True
-            client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        """Close the connections: at once where no request is under way, else when it ends; a running loop's by that loop."""
+        self._closed = True
+        self._close_unused()
         for loop, (keeper, _) in list(self._keepers.items()):
             if loop.is_running():
                 loop.call_soon_threadsafe(_finish, loop, keeper)
