@@ -112,9 +112,7 @@ class PeakMeter:
             raise RuntimeError(f"{compiler} failed: {(built.stderr.strip() or 'it printed nothing').splitlines()[-1]}")
         self._process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def rate(
-        self, what: Literal["fma", "read"], threads: int, seconds: float, *, size: int | None = None
-    ) -> float:
+    def rate(self, what: Literal["fma", "read"], threads: int, seconds: float, *, size: int | None = None) -> float:
         """Return operations a second (``fma``, a multiply-add being two) or bytes a second (``read``).
 
         ``read`` is of memory that no cache holds, or of ``size`` bytes in all, again and again.

@@ -80,7 +80,9 @@ def measure(options: argparse.Namespace) -> Record:
         )
         if done.returncode != 0:
             printed = done.stderr.strip().splitlines()
-            raise RuntimeError(f"the worker ended with status {done.returncode}: {printed[-1] if printed else 'silent'}")
+            raise RuntimeError(
+                f"the worker ended with status {done.returncode}: {printed[-1] if printed else 'silent'}"
+            )
         found = json.loads(done.stdout)
         record["isa"] = found["isa"]
         record["absent"] |= found["absent"]
@@ -119,7 +121,9 @@ def render(record: Mapping[str, Any]) -> str:
         rows = []
         for level in record["levels"]:
             times = {isa: median(level["seconds"][isa]) for isa in isas}
-            rows.append([level["cell"], *(scaled(times[isa]) for isa in isas), f"{times[isas[0]] / times[isas[-1]]:.1f}"])
+            rows.append(
+                [level["cell"], *(scaled(times[isa]) for isa in isas), f"{times[isas[0]] / times[isas[-1]]:.1f}"]
+            )
         parts.append(markdown_table(["one pair, Python's call included", *isas, "ratio"], rows))
     if record["absent"]:
         parts.append("Not here: " + "; ".join(f"{name} ({why})" for name, why in record["absent"].items()) + ".")

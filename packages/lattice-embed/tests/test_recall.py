@@ -6,7 +6,6 @@ import csv
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from lattice_embed import NativeEmbeddingService
@@ -40,7 +39,13 @@ def recall(vectors: Any, found: Any) -> float:
 
 @pytest.mark.parametrize(
     ("tier", "rescored", "least"),
-    [("bfloat16", False, 0.995), ("int8", False, 0.99), ("int4", False, 0.92), ("int4", True, 0.999), ("binary", True, 0.95)],
+    [
+        ("bfloat16", False, 0.995),
+        ("int8", False, 0.99),
+        ("int4", False, 0.92),
+        ("int4", True, 0.999),
+        ("binary", True, 0.95),
+    ],
 )
 def test_true_neighbours_are_found(sentence_vectors: Any, tier: Any, rescored: bool, least: float) -> None:
     matrix: ops.StoredMatrix = ops.quantize(sentence_vectors, tier)
