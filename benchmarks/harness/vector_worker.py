@@ -19,6 +19,8 @@ from peak import PeakMeter
 
 __all__ = ["main"]
 
+LEVEL_REPEATS = 1_000
+
 
 def time_cell(cell: Cell, meter: PeakMeter, threads: int, rounds: int) -> dict[str, Any]:
     """Time every engine of a cell in turns; each turn has an untimed call before it."""
@@ -61,7 +63,7 @@ def scalar_cells(dims: int) -> dict[str, Cell]:
     }
 
 
-def time_levels(rounds: int, meter: PeakMeter) -> list[dict[str, Any]]:
+def time_levels(rounds: int) -> list[dict[str, Any]]:
     """Time pairs on each instruction set of this CPU, one after the other in each turn."""
     found = []
     for dims in (384, 768, 1024):
@@ -72,9 +74,9 @@ def time_levels(rounds: int, meter: PeakMeter) -> list[dict[str, Any]]:
                 for isa in samples:
                     _vectors.select_isa(isa)
                     start = time.perf_counter()
-                    for _ in range(2000):
+                    for _ in range(LEVEL_REPEATS):
                         call()
-                    samples[isa].append((time.perf_counter() - start) / 2000)
+                    samples[isa].append((time.perf_counter() - start) / LEVEL_REPEATS)
             found.append({"cell": name, "seconds": samples})
     _vectors.select_isa()
     return found
@@ -91,7 +93,7 @@ def main(arguments: list[str]) -> None:
     with PeakMeter(isa, options["cc"]) as meter:
         for group in options["groups"]:
             if group == "levels":
-                levels = time_levels(rounds, meter) if threads == 1 else []
+                levels = time_levels(rounds) if threads == 1 else []
                 continue
             made = cells(group, peers, threads, rows=options["rows"], dims=options["dims"])
             samples += [time_cell(cell, meter, threads, rounds) for cell in made]

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import caches
@@ -14,6 +15,8 @@ import instructions
 import peak
 import precision_quality
 import quality
+import recall
+import vectors
 from harness.record import describe_run
 
 SCRIPTS = {
@@ -25,6 +28,8 @@ SCRIPTS = {
     "peak": peak,
     "precision_quality": precision_quality,
     "quality": quality,
+    "recall": recall,
+    "vectors": vectors,
 }
 
 
@@ -159,6 +164,74 @@ def test_quality_is_checked_for_the_model_that_it_is_known_of() -> None:
     assert len(quality.misses({**record, "spearman": 0.8206})) == 1
     assert quality.misses({**record, "spearman": 0.5, "model": "another"}) == []
     assert "| all-minilm-l6-v2 | stsb-en-test.csv | 9 | 0.8203 |" in quality.render({**record, "spearman": 0.82031})
+
+
+def test_vector_tables_name_the_fastest_peer_and_the_share() -> None:
+    sample = {"threads": 1, "bytes": 100, "operations": 0, "peaks": [200.0, 100.0, 100.0]}
+    seconds = {"Lattice": [1.0, 2.0, 2.0], "faiss": [4.0, 4.0, 9.0], "Lattice, float query": [0.1, 0.1, 0.1]}
+    level = {"cell": "dot, 384 float32", "seconds": {"baseline": [4e-7], "avx2": [1e-7]}}
+    record = {**describe_run("vectors"), "isa": "avx2", "absent": {"NumKong": "no such module"}, "levels": [level]}
+    text = vectors.render({**record, "samples": [{**sample, "cell": "nearest", "seconds": seconds}]})
+    assert "| nearest | 1 | 2000.00 ms | 2.00 | 50% |" in text
+    assert "faiss 4000.00 ms *" in text
+    assert "| dot, 384 float32 | 400 ns | 100 ns | 4.0 |" in text
+    assert "NumKong (no such module)" in text
+    alone = vectors.render({**record, "samples": [{**sample, "cell": "x", "seconds": {"Lattice": [1.0, 1.0, 1.0]}}]})
+    assert "| x | 1 | 1000.00 ms | - | 100% |" in alone
+
+
+def test_vectors_are_measured_with_the_peers_that_are_here(tmp_path: Path) -> None:
+    record = tmp_path / "vectors.json"
+    arguments = ["--threads", "1", "--rounds", "1", "--rows", "64", "--dims", "32", "--json", str(record)]
+    assert vectors.main([*arguments, "--only", "pair", "nearest", "rows", "all", "levels"]) == 0
+    found = json.loads(record.read_text(encoding="utf-8"))
+    assert len(found["samples"]) == 10
+    assert all("Lattice" in sample["seconds"] for sample in found["samples"])
+    assert all(share > 0 for sample in found["samples"] for share in sample["peaks"])
+
+
+def test_recall_has_limits_for_the_model_that_they_are_known_of() -> None:
+    found = {"int8": 0.991, "int8, rescored": 1.0, "int4": 0.9, "int4, rescored": 1.0}
+    found |= {"binary": 0.6, "binary, rescored": 0.97}
+    record = {
+        **describe_run("recall"),
+        "source": "all-minilm-l6-v2",
+        "count": 9,
+        "dims": 4,
+        "queries": 2,
+        "recall": found,
+    }
+    assert recall.misses(record) == ["int4: Recall@10 is 0.9000, 0.92 is the limit"]
+    assert recall.misses({**record, "source": "mine.npy"}) == []
+    assert "| binary | 0.6000 | 0.9700 |" in recall.render(record)
+
+
+def test_recall_of_given_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vectors_file = tmp_path / "mine.npy"
+    np.save(vectors_file, np.random.default_rng(0).standard_normal((300, 64)).astype(np.float32))
+    arguments = ["--vectors", str(vectors_file), "--queries", "20", "--json", str(tmp_path / "record.json")]
+    assert recall.main(arguments) == 0
+    assert "| float16 | 1.0000 | 1.0000 |" in capsys.readouterr().out
+    np.save(vectors_file, np.zeros((300, 64)))
+    assert recall.main(arguments) == 1
+    assert "float64" in capsys.readouterr().err
+
+
+def test_sentences_are_taken_once_and_clauses_after_them(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("This is the first sentence.,And this is the second one.,3\n", encoding="utf-8")
+    (tmp_path / "b.txt").write_text(
+        " = A heading of the text = \nThis is the first sentence. A third one , with a clause behind it. Short.\n",
+        encoding="utf-8",
+    )
+    expected = [
+        "This is the first sentence.",
+        "And this is the second one.",
+        "A third one , with a clause behind it.",
+        "with a clause behind it.",
+    ]
+    assert recall.read_sentences(tmp_path, 4) == expected
+    with pytest.raises(ValueError, match="holds 4 sentences; 5 are wanted"):
+        recall.read_sentences(tmp_path, 5)
 
 
 def test_pairs_are_read_with_their_quotes(tmp_path: Path) -> None:
