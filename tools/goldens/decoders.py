@@ -1,6 +1,6 @@
 """Makes what transformers computes from small decoders of every kind that is built, with drawn weights.
 
-The weights and token ids are not stored but drawn from names; see packages/lattice-inference/tests/models/drawn_checkpoints.py.
+Weights and token ids are not stored but drawn from names; see packages/lattice-inference/tests/models/drawn_checkpoints.py.
 Writes tests/data/decoders: configurations (cases.json), and the logits of some rows (outputs.npz). ``--check`` makes them
 again and compares. Needs torch and transformers.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 from pathlib import Path
@@ -25,7 +26,7 @@ from lattice_inference.errors import (
 from lattice_inference.graph.batch import Batch
 from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama
 from lattice_inference.models.llama_config import LlamaConfig
-from lattice_inference.runtime import get_num_threads, set_num_threads
+from lattice_inference.runtime import cpu_info, get_num_threads, set_num_threads
 
 FOLDER = Path(__file__).parents[1] / "data" / "decoders"
 CASES = json.loads((FOLDER / "cases.json").read_text())["cases"]
@@ -340,3 +341,17 @@ def test_a_checkpoint_that_is_not_the_configs_is_refused(drawn, tmp_path):
     (directory / "config.json").write_text(json.dumps({**config, "hidden_act": "gelu"}))
     with pytest.raises(UnsupportedError, match="hidden_act"):
         load_model(directory)
+
+
+def test_recorded_bits_have_not_moved(drawn):
+    """Hashes made on one machine hold on every other one with FMA; a change here must raise NUMERICS_VERSION."""
+    if cpu_info()["isa"] == "baseline":
+        pytest.skip("the promise of equal bits is for levels with FMA")
+    recorded = json.loads((FOLDER / "bits.json").read_text())
+    found = {}
+    for name in ("llama3-rope", "mistral", "qwen2"):
+        with load_model(drawn(name)) as model:
+            for dtype in TYPES:
+                logits = all_logits(model, ids_of(name), dtype=dtype)
+                found[f"{name}/{dtype}"] = hashlib.sha256(logits.tobytes()).hexdigest()[:16]
+    assert found == recorded

@@ -72,7 +72,7 @@ def _alike(op: Op) -> Shape:
     _require(
         (a.rows, a.width) == (b.rows, b.width),
         op,
-        f"{a.rows} x {a.width} and {b.rows} x {b.width} are not of one shape",
+        f"cannot {op.kind} {b.rows} x {b.width} to {a.rows} x {a.width}",
     )
     return a.rows, a.width
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -262,7 +262,7 @@ class CachedSequence:
             self._pages += fresh
             self._table = None
 
-    def commit(self, token_ids: Sequence[int]) -> None:
+    def commit(self, token_ids: Iterable[int]) -> None:
         """Count ``token_ids``, whose keys and values have been written to reserved room, as held. For backends' callers."""
         self._token_ids.extend(token_ids)
         assert self._pages_for(self.length) <= len(self._pages), "only reserved room can be committed"

@@ -68,7 +68,7 @@ class Plan:
     ) -> None: ...
     def check_ids(self, which: int, table_rows: int) -> None: ...
     def scratch_bytes(self, max_seqlen: int) -> int: ...
-    def partial_bytes(self, cu_seqlens: _Int32, context: _Int32) -> int: ...
+    def bookkeeping_bytes(self, cu_seqlens: _Int32, context: _Int32 | None = None) -> int: ...
     def run(
         self,
         token_ids: _Int32,
@@ -81,10 +81,10 @@ class Plan:
         scratch_offset: int,
         scratch_bytes: int,
         threads: int,
+        bookkeeping_offset: int,
         logit_rows: _Int32 | None = None,
         kv: KvPages | None = None,
         context: _Int32 | None = None,
         pages: _Int32 | None = None,
         cu_pages: _Int32 | None = None,
-        partial_offset: int = 0,
     ) -> tuple[int, int] | None: ...

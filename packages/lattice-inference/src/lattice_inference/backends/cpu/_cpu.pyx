@@ -65,8 +65,9 @@ cdef extern from "step.h" nogil:
     ctypedef struct lattice_kv_layer:
         char *keys
         char *values
-        float *key_scales
-        float *value_scales
+        char *key_scales
+        char *value_scales
+        int64_t page_stride
         int32_t type, kv_heads, head_dim, width
     ctypedef struct lattice_step:
         int64_t tokens, sequences, max_seqlen, logit_count
@@ -172,6 +173,11 @@ cdef const int32_t *int32_data(cnp.ndarray array, Py_ssize_t size, str name) exc
     return <const int32_t *>cnp.PyArray_DATA(array)
 
 
+cdef int64_t round_up(int64_t nbytes) noexcept:
+    """The next multiple of a cache line."""
+    return (nbytes + 63) // 64 * 64
+
+
 cdef class Memory:
     """Zeroed memory from the operating system, aligned to a page, given back when the object goes.
 
@@ -262,16 +268,17 @@ KV_TYPES = {"float32": (0, 4), "bfloat16": (1, 2), "float16": (2, 2), "int8": (3
 cdef class KvPages:
     """Pages of keys and values: for every layer (kv_heads, head_dim, type), ``pages`` pages of ``page_tokens`` tokens.
 
-    The layout is that of kernels/step.h. Address space is reserved, memory is taken when a page is first written.
+    A page is one stretch of memory: layer after layer its keys, values and scales (kernels/step.h), each from a multiple of
+    64 bytes on. Address space is reserved, memory is taken when a page is first written; where the system has huge pages it
+    comes in those, because attention goes through all of it in no order that a processor foresees.
     """
 
     cdef lattice_kv_layer *layers
     cdef Memory memory
-    cdef list regions
     cdef readonly Py_ssize_t count, page_tokens, pages, page_bytes
 
     def __cinit__(self, layers, Py_ssize_t page_tokens, Py_ssize_t pages):
-        cdef Py_ssize_t i, offset = 0, size
+        cdef Py_ssize_t i, j, offset = 0
         cdef char *base
         if page_tokens not in (16, 32, 64) or pages < 1:
             raise ValueError(f"there are no pages of {page_tokens} tokens, or {pages} of them")
@@ -279,24 +286,25 @@ cdef class KvPages:
         self.layers = <lattice_kv_layer *>malloc(max(1, self.count) * sizeof(lattice_kv_layer))
         if self.layers == NULL:
             raise MemoryError
-        self.regions = []  # (offset, bytes a page)
+        offsets = []
         for kv_heads, head_dim, kind in layers:
-            number, element = KV_TYPES[kind]
+            element = KV_TYPES[kind][1]
             width = (head_dim + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL
             if not 1 <= head_dim <= LATTICE_MAX_HEAD_DIM or kv_heads < 1:
                 raise ValueError(f"{kv_heads} heads of {head_dim} dimensions cannot be kept")
-            scales = kv_heads * page_tokens * 4 if kind == "int8" else 0
-            for size in (kv_heads * head_dim * page_tokens * element, kv_heads * width * page_tokens * element, scales, scales):
-                self.regions.append((offset, size))
-                offset += (size * pages + 63) // 64 * 64
-        self.page_bytes = sum(size for _, size in self.regions)
-        self.memory = Memory(offset)
+            scale_bytes = 4 if kind == "int8" else 0
+            for vector_bytes in (head_dim * element, width * element, scale_bytes, scale_bytes):
+                offsets.append(offset)
+                offset += round_up(kv_heads * page_tokens * vector_bytes)
+        self.page_bytes = offset
+        self.memory = Memory(offset * pages, huge_pages=offset * pages >= 4 << 20)
         base = self.memory.data
         for i, (kv_heads, head_dim, kind) in enumerate(layers):
-            self.layers[i].keys = base + <Py_ssize_t>self.regions[4 * i][0]
-            self.layers[i].values = base + <Py_ssize_t>self.regions[4 * i + 1][0]
-            self.layers[i].key_scales = <float *>(base + <Py_ssize_t>self.regions[4 * i + 2][0])
-            self.layers[i].value_scales = <float *>(base + <Py_ssize_t>self.regions[4 * i + 3][0])
+            self.layers[i].keys = base + <Py_ssize_t>offsets[4 * i]
+            self.layers[i].values = base + <Py_ssize_t>offsets[4 * i + 1]
+            self.layers[i].key_scales = base + <Py_ssize_t>offsets[4 * i + 2]
+            self.layers[i].value_scales = base + <Py_ssize_t>offsets[4 * i + 3]
+            self.layers[i].page_stride = self.page_bytes
             self.layers[i].type = KV_TYPES[kind][0]
             self.layers[i].kv_heads, self.layers[i].head_dim = kv_heads, head_dim
             self.layers[i].width = (head_dim + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL
@@ -324,35 +332,24 @@ cdef class KvPages:
                 raise ValueError(f"there is no page {numbers[i]} among {self.pages}")
         return 0
 
-    cdef int check_page(self, Py_ssize_t page) except -1:
-        if not 0 <= page < self.pages:
-            raise ValueError(f"there is no page {page} among {self.pages}")
-        return 0
+    cdef char *page(self, Py_ssize_t number) except NULL:
+        if not 0 <= number < self.pages:
+            raise ValueError(f"there is no page {number} among {self.pages}")
+        return self.memory.data + number * self.page_bytes
 
     def copy_page(self, Py_ssize_t source, Py_ssize_t target):
-        """Copy one page of every layer over another."""
-        cdef Py_ssize_t offset, size
-        self.check_page(source)
-        self.check_page(target)
-        for offset, size in self.regions:
-            memcpy(self.memory.data + offset + target * size, self.memory.data + offset + source * size, size)
+        """Copy one page over another."""
+        memcpy(self.page(target), self.page(source), self.page_bytes)
 
     def export(self, Py_ssize_t page):
-        """Return the content of a page of every layer, one after the other."""
-        cdef Py_ssize_t offset, size
-        self.check_page(page)
-        return b"".join([self.memory.data[offset + page * size : offset + (page + 1) * size] for offset, size in self.regions])
+        """Return the content of a page."""
+        return self.page(page)[: self.page_bytes]
 
     def import_(self, Py_ssize_t page, const unsigned char[::1] content not None):
         """Write what :meth:`export` returned into a page."""
-        cdef Py_ssize_t offset, size, done = 0
-        self.check_page(page)
         if content.shape[0] != self.page_bytes:
             raise ValueError(f"a page has {self.page_bytes} bytes, not {content.shape[0]}")
-        for offset, size in self.regions:
-            if size:
-                memcpy(self.memory.data + offset + page * size, &content[done], size)
-            done += size
+        memcpy(self.page(page), &content[0], self.page_bytes)
 
 
 cdef class Plan:
@@ -427,28 +424,37 @@ cdef class Plan:
             most = max(most, lattice_scratch_bytes(&self.ops[i], max_seqlen))
         return most
 
-    def partial_bytes(self, cnp.ndarray cu_seqlens not None, cnp.ndarray context not None):
-        """Return the bytes of ``PagedInputs.partials`` for sequences of these lengths after ``context`` tokens each."""
-        cdef int64_t most = 0, sequences = context.size
+    def bookkeeping_bytes(self, cu_seqlens, context=None):
+        """Return the bytes that a run needs to cut its work into tasks.
+
+        They hold the number of query blocks before each sequence and, where ``context`` says how many tokens the pages of
+        each have already, the number of parts before each and what the parts of a sequence give until they are merged.
+        """
+        cdef int64_t most = 0, sequences = cu_seqlens.size - 1
         cdef const int32_t *bounds = int32_data(cu_seqlens, sequences + 1, "cu_seqlens")
-        cdef const int32_t *lengths = int32_data(context, sequences, "context")
+        cdef const int32_t *lengths
+        if context is None:
+            return round_up(4 * (sequences + 1))
+        lengths = int32_data(context, sequences, "context")
         for i in range(self.count):
             if self.ops[i].kernel == LATTICE_KERNEL_PAGED_ATTENTION:
                 most = max(most, lattice_partials(&self.ops[i], sequences, bounds, lengths))
-        return 2 * 8 * (sequences + 1) + 64 + 4 * most
+        return round_up(4 * (sequences + 1)) + round_up(16 * (sequences + 1)) + 4 * most
 
     def run(
         self, cnp.ndarray token_ids not None, cnp.ndarray token_type_ids not None, cnp.ndarray positions not None,
         cnp.ndarray cu_seqlens not None, Py_ssize_t max_seqlen,
         Memory arena not None, slot_offsets, Py_ssize_t scratch_offset, Py_ssize_t scratch_bytes, int threads,
+        Py_ssize_t bookkeeping_offset,
         cnp.ndarray logit_rows=None, KvPages kv=None, cnp.ndarray context=None, cnp.ndarray pages=None,
-        cnp.ndarray cu_pages=None, Py_ssize_t partial_offset=0,
+        cnp.ndarray cu_pages=None,
     ):
         """Run every op on a batch. Returns (which, row) of the first id outside its table, else None.
 
-        ``arena`` holds the slots at ``slot_offsets`` and, at ``scratch_offset``, ``threads`` stretches of scratch. For a
-        program that keeps keys and values: their pages ``kv``, the tokens of each sequence in them before, the numbers of
-        its pages, ``pages[cu_pages[b]:cu_pages[b + 1]]``, and at ``partial_offset`` of the arena ``partial_bytes``.
+        ``arena`` holds the slots at ``slot_offsets``, at ``scratch_offset`` ``threads`` stretches of scratch, and at
+        ``bookkeeping_offset``, a multiple of 64, ``bookkeeping_bytes``. A program that keeps keys and values is given their
+        pages ``kv``, the tokens of each sequence in them before, and the numbers of its pages,
+        ``pages[cu_pages[b]:cu_pages[b + 1]]``.
         """
         cdef lattice_step step
         cdef Py_ssize_t tokens = token_ids.size, i
@@ -462,6 +468,9 @@ cdef class Plan:
         step.ids[1] = int32_data(token_type_ids, tokens, "token_type_ids")
         step.ids[2] = int32_data(positions, tokens, "positions")
         step.cu_seqlens = int32_data(cu_seqlens, step.sequences + 1, "cu_seqlens")
+        cdef char *bookkeeping = arena.data + bookkeeping_offset
+        if bookkeeping_offset % 64 or bookkeeping_offset + self.bookkeeping_bytes(cu_seqlens, context) > arena.nbytes:
+            raise ValueError("the arena is too small to cut this step into tasks")
         if logit_rows is not None:
             step.logit_count = logit_rows.size
             step.logit_rows = int32_data(logit_rows, step.logit_count, "logit_rows")
@@ -472,15 +481,13 @@ cdef class Plan:
             if context is None or pages is None or cu_pages is None:
                 raise TypeError("pages come with context, pages and cu_pages")
             kv.check(step.cu_seqlens, step.sequences, context, pages, cu_pages)
-            if partial_offset % 64 or partial_offset + self.partial_bytes(cu_seqlens, context) > arena.nbytes:
-                raise ValueError("the arena is too small for the partials of this step")
             step.kv = kv.layers
             step.page_tokens = kv.page_tokens
             step.context = int32_data(context, step.sequences, "context")
             step.pages = int32_data(pages, pages.size, "pages")
             step.cu_pages = int32_data(cu_pages, step.sequences + 1, "cu_pages")
-            step.attention_units = <int64_t *>(arena.data + partial_offset)
-            step.partials = <float *>(arena.data + partial_offset + (16 * (step.sequences + 1) + 63) // 64 * 64)
+            step.attention_units = <int64_t *>(bookkeeping + round_up(4 * (step.sequences + 1)))
+            step.partials = <float *>(<char *>step.attention_units + round_up(16 * (step.sequences + 1)))
         elif self.needs_pages:
             raise TypeError("this program keeps keys and values: pass their pages")
         if scratch_offset + scratch_bytes * threads > arena.nbytes:
@@ -494,11 +501,7 @@ cdef class Plan:
             for i in range(tokens):
                 if not 0 <= step.ids[which][i] < limit:
                     return which, i
-        cdef int32_t *blocks = <int32_t *>malloc((step.sequences + 1) * sizeof(int32_t))
-        if blocks == NULL:
-            raise MemoryError
         with nogil:
-            lattice_count_query_blocks(&step, blocks)
+            lattice_count_query_blocks(&step, <int32_t *>bookkeeping)
             lattice_step_run(self.ops, self.count, &step, self.table, pool)
-        free(blocks)
         return None

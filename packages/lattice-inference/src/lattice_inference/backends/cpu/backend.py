@@ -105,14 +105,13 @@ class CpuProgram:
                 pages that do not exist or do not suffice.
             NonFiniteError: an output holds NaN or infinity; its ``rows`` are rows of that output.
         """
-        paged = self._paged_inputs(batch, state)
+        context, pages, cu_pages = self._paged_inputs(batch, state) or (None, None, None)
         counts = {Rows.TOKENS: batch.tokens, Rows.SEQUENCES: batch.sequences, Rows.LOGIT_ROWS: batch.logit_count}
         offsets, slots_bytes = self._memory.offsets(counts)
         threads = min(_cpu.get_num_threads(), self._threads or _cpu.get_num_threads())
         scratch_bytes = self._plan.scratch_bytes(batch.max_seqlen)
-        partial_offset = slots_bytes + threads * scratch_bytes
-        partial_bytes = self._plan.partial_bytes(batch.cu_seqlens, paged[0]) if paged else 0
-        arena = self._arenas.take(partial_offset + partial_bytes)
+        bookkeeping_offset = slots_bytes + threads * scratch_bytes
+        arena = self._arenas.take(bookkeeping_offset + self._plan.bookkeeping_bytes(batch.cu_seqlens, context))
         try:
             outside = self._plan.run(
                 batch.token_ids,
@@ -125,10 +124,12 @@ class CpuProgram:
                 slots_bytes,
                 scratch_bytes,
                 threads,
+                bookkeeping_offset,
                 batch.logit_rows,
-                state.kv if state is not None else None,
-                *(paged or (None, None, None)),
-                partial_offset,
+                None if state is None else state.kv,
+                context,
+                pages,
+                cu_pages,
             )
             if outside is not None:
                 self._refuse_id(batch, *outside)

@@ -13,6 +13,27 @@ LATTICE_INLINE int64_t kv_element_bytes(int type)
     return type == LATTICE_KV_FLOAT32 ? 4 : type == LATTICE_KV_INT8 ? 1 : 2;
 }
 
+/* Where the keys of a head lie in a page, [dim][token], its values, [token][width], and the scales of both, [token]. */
+LATTICE_INLINE char *kv_keys(const lattice_kv_layer *kv, int64_t page, int64_t head, int64_t page_tokens)
+{
+    return kv->keys + page * kv->page_stride + head * kv->head_dim * page_tokens * kv_element_bytes(kv->type);
+}
+
+LATTICE_INLINE char *kv_values(const lattice_kv_layer *kv, int64_t page, int64_t head, int64_t page_tokens)
+{
+    return kv->values + page * kv->page_stride + head * kv->width * page_tokens * kv_element_bytes(kv->type);
+}
+
+LATTICE_INLINE float *kv_key_scales(const lattice_kv_layer *kv, int64_t page, int64_t head, int64_t page_tokens)
+{
+    return (float *)(kv->key_scales + page * kv->page_stride) + head * page_tokens;
+}
+
+LATTICE_INLINE float *kv_value_scales(const lattice_kv_layer *kv, int64_t page, int64_t head, int64_t page_tokens)
+{
+    return (float *)(kv->value_scales + page * kv->page_stride) + head * page_tokens;
+}
+
 #if defined(LATTICE_ISA_AVX512) && !defined(LATTICE_EMULATE_AVX512)
 LATTICE_INLINE vf vf_load_int8(const int8_t *p)
 {

@@ -51,13 +51,11 @@ void LATTICE_FN(kv_write_run)(const lattice_op *op, const lattice_step *step, in
         const int64_t page = step->pages[step->cu_pages[sequence] + position / page_tokens], slot = position % page_tokens;
         const float *key = lattice_row(step, &op->input[0], t), *value = lattice_row(step, &op->input[1], t);
         for (int64_t head = 0; head < kv->kv_heads; head++, key += dim, value += dim) {
-            const int64_t place = page * kv->kv_heads + head;
-            char *keys = kv->keys + (place * dim * page_tokens + slot) * element;
-            char *values = kv->values + (place * page_tokens + slot) * width * element;
+            char *keys = kv_keys(kv, page, head, page_tokens) + slot * element;
+            char *values = kv_values(kv, page, head, page_tokens) + slot * width * element;
             if (kv->type == LATTICE_KV_INT8) {
-                const int64_t vector = place * page_tokens + slot;
-                write_int8(key, dim, rounded, (int8_t *)keys, page_tokens, &kv->key_scales[vector]);
-                write_int8(value, dim, rounded, (int8_t *)values, 1, &kv->value_scales[vector]);
+                write_int8(key, dim, rounded, (int8_t *)keys, page_tokens, kv_key_scales(kv, page, head, page_tokens) + slot);
+                write_int8(value, dim, rounded, (int8_t *)values, 1, kv_value_scales(kv, page, head, page_tokens) + slot);
             } else {
                 write_floats(key, dim, kv->type, keys, page_tokens);
                 write_floats(value, dim, kv->type, values, 1);

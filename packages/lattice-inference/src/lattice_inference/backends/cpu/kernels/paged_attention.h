@@ -74,49 +74,56 @@ LATTICE_INLINE key_range keys_seen(const paged_rows *rows, int64_t row, int64_t 
 }
 
 LATTICE_INLINE void paged_product(int type, int64_t rows, const float *a, int64_t a_stride, const char *b, int64_t b_stride,
-                                  int64_t k, float *c, int64_t c_stride, int64_t columns, int fresh)
+                                  int64_t k, float *c, int64_t c_stride, int64_t columns, int fresh, const char *next)
 {
     switch (type) {
     case LATTICE_KV_FLOAT32:
-        paged_product_float32(rows, a, a_stride, b, b_stride, k, c, c_stride, columns, fresh);
+        paged_product_float32(rows, a, a_stride, b, b_stride, k, c, c_stride, columns, fresh, next);
         return;
     case LATTICE_KV_BFLOAT16:
-        paged_product_bfloat16(rows, a, a_stride, b, b_stride, k, c, c_stride, columns, fresh);
+        paged_product_bfloat16(rows, a, a_stride, b, b_stride, k, c, c_stride, columns, fresh, next);
         return;
     case LATTICE_KV_FLOAT16:
-        paged_product_float16(rows, a, a_stride, b, b_stride, k, c, c_stride, columns, fresh);
+        paged_product_float16(rows, a, a_stride, b, b_stride, k, c, c_stride, columns, fresh, next);
         return;
     default:
-        paged_product_int8(rows, a, a_stride, b, b_stride, k, c, c_stride, columns, fresh);
+        paged_product_int8(rows, a, a_stride, b, b_stride, k, c, c_stride, columns, fresh, next);
     }
 }
 
-LATTICE_INLINE int64_t place_of(const paged_rows *rows, int64_t segment, int64_t key)
+/* The page that holds a key of a segment. */
+LATTICE_INLINE int64_t page_of(const paged_rows *rows, int64_t segment, int64_t key)
 {
-    const int64_t page = (segment * LATTICE_KEY_SEGMENT + key) / rows->step->page_tokens;
-    return rows->pages[page] * (int64_t)rows->kv->kv_heads + rows->kv_head;
+    return rows->pages[(segment * LATTICE_KEY_SEGMENT + key) / rows->step->page_tokens];
 }
 
 /* Scores of `count` rows against the pages that hold keys [first, end) of a segment. */
 static void score_rows(const paged_rows *rows, const float *queries, int64_t count, int64_t segment, int64_t first, int64_t end)
 {
     const lattice_kv_layer *kv = rows->kv;
-    const int64_t tokens = rows->step->page_tokens, dim = kv->head_dim, page_bytes = dim * tokens * kv_element_bytes(kv->type);
+    const int64_t tokens = rows->step->page_tokens;
+    int64_t page = page_of(rows, segment, first);
+    const char *keys = kv_keys(kv, page, rows->kv_head, tokens);
     for (int64_t key = first / tokens * tokens; key < end; key += tokens) {
-        const int64_t place = place_of(rows, segment, key);
         const int64_t columns = end - key < tokens ? lattice_round_up(end - key, 16) : tokens;
+        const int64_t next_page = page_of(rows, segment, key + tokens < end ? key + tokens : first);
+        const char *next = key + tokens < end ? kv_keys(kv, next_page, rows->kv_head, tokens)
+                                              : kv_values(kv, next_page, rows->kv_head, tokens);
         for (int64_t r = 0; r < count; r += PAGED_TILE_ROWS) {
             const int64_t here = count - r < PAGED_TILE_ROWS ? count - r : PAGED_TILE_ROWS;
             float *scores = rows->scores + r * LATTICE_KEY_SEGMENT + key;
-            paged_product(kv->type, here, queries + r * kv->width, kv->width, kv->keys + place * page_bytes, tokens, dim, scores,
-                          LATTICE_KEY_SEGMENT, columns, 1);
+            paged_product(kv->type, here, queries + r * kv->width, kv->width, keys, tokens, kv->head_dim, scores,
+                          LATTICE_KEY_SEGMENT, columns, 1, r == 0 ? next : keys);
         }
+        const float *scales = kv_key_scales(kv, page, rows->kv_head, tokens);
+        keys = next;
+        page = next_page;
         if (kv->type != LATTICE_KV_INT8)
             continue;
         for (int64_t r = 0; r < count; r++)
             for (int64_t j = 0; j < columns; j += 16) {
                 float *scores = rows->scores + r * LATTICE_KEY_SEGMENT + key + j;
-                f32x16_store(scores, f32x16_mul(f32x16_load(scores), f32x16_load(kv->key_scales + place * tokens + j)));
+                f32x16_store(scores, f32x16_mul(f32x16_load(scores), f32x16_load(scales + j)));
             }
     }
 }
@@ -129,21 +136,24 @@ static void weigh_values(const paged_rows *rows, const float *p, int64_t count, 
     const int64_t tokens = rows->step->page_tokens, row_bytes = kv->width * kv_element_bytes(kv->type);
     float scaled[PAGED_TILE_ROWS * 64];
     for (int64_t key = first; key < end;) {
-        const int64_t slot = key % tokens, place = place_of(rows, segment, key);
+        const int64_t slot = key % tokens, page = page_of(rows, segment, key);
         const int64_t here = end - key < tokens - slot ? end - key : tokens - slot;
+        const char *values = kv_values(kv, page, rows->kv_head, tokens) + slot * row_bytes, *next = values;
         const float *weights = p + key;
         int64_t weight_stride = LATTICE_KEY_SEGMENT;
         if (kv->type == LATTICE_KV_INT8) {
+            const float *scales = kv_value_scales(kv, page, rows->kv_head, tokens) + slot;
             for (int64_t r = 0; r < count; r++)
                 for (int64_t j = 0; j < here; j++)
-                    scaled[r * 64 + j] = weights[r * LATTICE_KEY_SEGMENT + j] * kv->value_scales[place * tokens + slot + j];
+                    scaled[r * 64 + j] = weights[r * LATTICE_KEY_SEGMENT + j] * scales[j];
             weights = scaled;
             weight_stride = 64;
         }
-        paged_product(kv->type, count, weights, weight_stride, kv->values + (place * tokens + slot) * row_bytes, kv->width, here,
-                      output, stride, kv->width, fresh);
-        fresh = 0;
         key += here;
+        if (key < end)
+            next = kv_values(kv, page_of(rows, segment, key), rows->kv_head, tokens);
+        paged_product(kv->type, count, weights, weight_stride, values, kv->width, here, output, stride, kv->width, fresh, next);
+        fresh = 0;
     }
 }
 

@@ -1,24 +1,25 @@
 /* c[r][j] += sum over i of a[r][i] b[i][j], each a chain of fused multiply-adds in ascending i, with b in the type that keys and
  * values are kept in. Included once for each type: KV is an element, KV_LOAD(p) widens a vector of them, KV_NAME(name) makes
- * names of their own.
+ * names of their own. `next` is where the rows lie that are wanted after these: each step asks memory for one of them.
  */
 #define PAGED_TILE(R, V)                                                                                               \
     static void KV_NAME(paged_##R##x##V)(const float *restrict a, int64_t a_stride, const KV *restrict b, int64_t b_stride, \
-                                         int64_t k, float *restrict c, int64_t c_stride, int fresh)                    \
+                                         int64_t k, float *restrict c, int64_t c_stride, int fresh, const KV *next)    \
     {                                                                                                                  \
         vf sum[R][V];                                                                                                  \
         LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
             LATTICE_UNROLL for (int j = 0; j < V; j++)                                                                 \
                 sum[r][j] = fresh ? vf_zero() : vf_load(c + r * c_stride + j * VF_LANES);                              \
         for (int64_t i = 0; i < k; i++) {                                                                              \
-            vf columns[V];                                                                                             \
-            LATTICE_UNROLL for (int j = 0; j < V; j++)                                                                 \
-                columns[j] = KV_LOAD(b + i * b_stride + j * VF_LANES);                                                 \
+            vf x[R];                                                                                                   \
+            __builtin_prefetch(next + i * b_stride, 0, 3);                                                             \
             LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                 \
+                x[r] = vf_set1(a[r * a_stride + i]);                                                                   \
+            LATTICE_UNROLL for (int j = 0; j < V; j++)                                                                 \
             {                                                                                                          \
-                const vf x = vf_set1(a[r * a_stride + i]);                                                             \
-                LATTICE_UNROLL for (int j = 0; j < V; j++)                                                             \
-                    vf_accumulate(&sum[r][j], x, columns[j]);                                                          \
+                const vf column = KV_LOAD(b + i * b_stride + j * VF_LANES);                                            \
+                LATTICE_UNROLL for (int r = 0; r < R; r++)                                                             \
+                    vf_accumulate(&sum[r][j], x[r], column);                                                           \
             }                                                                                                          \
         }                                                                                                              \
         LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
@@ -33,10 +34,11 @@ PAGED_TILE(1, 4) PAGED_TILE(2, 4) PAGED_TILE(3, 4)
 
 /* `rows` rows, from 1 to PAGED_TILE_ROWS, by `columns` columns, a multiple of 16. */
 LATTICE_INLINE void KV_NAME(paged_product)(int64_t rows, const float *a, int64_t a_stride, const char *b, int64_t b_stride,
-                                           int64_t k, float *c, int64_t c_stride, int64_t columns, int fresh)
+                                           int64_t k, float *c, int64_t c_stride, int64_t columns, int fresh,
+                                           const char *next)
 {
     static void (*const tiles[PAGED_TILE_ROWS][3])(const float *, int64_t, const KV *, int64_t, int64_t, float *, int64_t,
-                                                   int) = {
+                                                   int, const KV *) = {
         {KV_NAME(paged_1x1), KV_NAME(paged_1x2), KV_NAME(paged_1x4)},
         {KV_NAME(paged_2x1), KV_NAME(paged_2x2), KV_NAME(paged_2x4)},
         {KV_NAME(paged_3x1), KV_NAME(paged_3x2), KV_NAME(paged_3x4)},
@@ -44,7 +46,7 @@ LATTICE_INLINE void KV_NAME(paged_product)(int64_t rows, const float *a, int64_t
     for (int64_t j = 0; j < columns;) {
         const int64_t left = (columns - j) / VF_LANES;
         const int wide = left >= 4 ? 2 : left >= 2 ? 1 : 0;
-        tiles[rows - 1][wide](a, a_stride, (const KV *)b + j, b_stride, k, c + j, c_stride, fresh);
+        tiles[rows - 1][wide](a, a_stride, (const KV *)b + j, b_stride, k, c + j, c_stride, fresh, (const KV *)next + j);
         j += VF_LANES << wide;
     }
 }

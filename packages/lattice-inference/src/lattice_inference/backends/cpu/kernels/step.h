@@ -85,11 +85,11 @@ typedef struct {
     int64_t n;           /* columns written */
 } lattice_op;
 
-/* Pages of one layer: keys [page][kv_head][dim][token], values [page][kv_head][token][width], width being head_dim rounded up
- * to 16, and for int8 the scale of every vector, [page][kv_head][token]. */
+/* What a layer keeps in a page, page_stride bytes from one page to the next: keys [kv_head][dim][token], values
+ * [kv_head][token][width], width being head_dim rounded up to 16, and for int8 the scale of every vector, [kv_head][token]. */
 typedef struct {
-    char *keys, *values;
-    float *key_scales, *value_scales;
+    char *keys, *values, *key_scales, *value_scales; /* in page 0 */
+    int64_t page_stride;
     int32_t type; /* LATTICE_KV_* */
     int32_t kv_heads, head_dim, width;
 } lattice_kv_layer;
