@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -90,7 +91,7 @@ class ResidentWeights:
     def sizes(self) -> tuple[WeightSize, ...]:
         """Return what each weight takes; two that share one form count once."""
         starts = sorted(set(self._panels.values()))
-        ends = dict(zip(starts, [*starts[1:], self.memory.nbytes], strict=True))
+        ends = dict(itertools.pairwise([*starts, self.memory.nbytes]))
         owners = {start: ref for ref, start in reversed(self._panels.items())}
         kept = [(ref, ends[start] - start) for start, ref in sorted(owners.items())]
         kept += [(ref, array.nbytes) for ref, array in self._arrays.items()]
