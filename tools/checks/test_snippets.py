@@ -22,7 +22,7 @@ MODEL = re.compile("minilm", re.IGNORECASE)
 
 def is_local(command: str) -> bool:
     """Whether the command can run here: it names the model that the tests have, or needs none."""
-    return bool(MODEL.search(command) or re.search(r"lattice-embed (models|doctor|--version|--help)", command))
+    return bool(MODEL.search(command) or re.search(r"lattice(-embed)? (models|doctor|--version|--help)$", command))
 
 
 COMMANDS = [(f"{name}:{line}", command) for name, text in TEXTS.items() for line, command in commands_of(text)]
@@ -63,7 +63,11 @@ def test_snippets_that_are_not_run_compile(name):
 @pytest.mark.model
 @pytest.mark.parametrize("command", [pytest.param(c, id=place) for place, c in COMMANDS if is_local(c)])
 def test_command_succeeds(command, minilm_directory, snippet_folder, snippet_environment):
-    shell = f'set -eo pipefail; lattice-embed() {{ {shlex.quote(sys.executable)} -m lattice_embed "$@"; }}; {command}'
+    python = shlex.quote(sys.executable)
+    doors = (
+        f'lattice-embed() {{ {python} -m lattice_embed "$@"; }}; lattice() {{ {python} -m lattice_inference "$@"; }}'
+    )
+    shell = f"set -eo pipefail; {doors}; {command}"
     done = subprocess.run(
         ["bash", "-c", shell],
         cwd=snippet_folder,
@@ -79,11 +83,14 @@ def test_command_succeeds(command, minilm_directory, snippet_folder, snippet_env
 
 @pytest.mark.parametrize("command", [pytest.param(c, id=place) for place, c in COMMANDS])
 def test_command_has_only_options_that_exist(command):
-    from lattice_embed.cli.parser import build_parser
+    import lattice_embed.cli.parser
+    import lattice_inference.cli.parser
 
     words = shlex.split(command)
-    words = words[words.index("lattice-embed") + 1 :]
-    assert build_parser().parse_args(words[: words.index("|") if "|" in words else None]).run
+    start = next(place for place, word in enumerate(words) if word in ("lattice", "lattice-embed"))
+    parsers = {"lattice": lattice_inference.cli.parser, "lattice-embed": lattice_embed.cli.parser}
+    rest = words[start + 1 :]
+    assert parsers[words[start]].build_parser().parse_args(rest[: rest.index("|") if "|" in rest else None]).run
 
 
 def test_pages_show_snippets_and_commands():

