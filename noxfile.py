@@ -140,7 +140,7 @@ def parity(session: nox.Session) -> None:
     """Make the goldens again with transformers and compare them, and ours, with the committed ones."""
     install_house(session)
     session.install(*ORACLE)
-    for script in ("minilm.py", "architectures.py"):
+    for script in ("minilm.py", "architectures.py", "decoders.py"):
         session.run("python", f"tools/goldens/{script}", "--check", env={"LATTICE_OFFLINE": "1"})
 
 
