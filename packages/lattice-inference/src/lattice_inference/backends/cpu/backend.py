@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
 from typing import get_args
 
 import numpy as np
@@ -109,6 +110,7 @@ class CpuProgram:
         self.threads = threads
         self._arenas = ArenaPool()
         self._plan = plan
+        self._fitting_specs: tuple[KvSpec, ...] | None = None  # of the state that was seen last and fits
         lower(compiled, weights, self._plan)
         self.weight_sizes = weights.sizes()
 
@@ -183,20 +185,23 @@ class CpuProgram:
             raise InvalidInputError(
                 "this program keeps keys and values: it needs a state, and a batch with context_lengths and block_table"
             )
+        if state.specs is not self._fitting_specs:
+            self._check_shapes(state)
+        bounds = np.array([0, *accumulate(map(len, batch.block_table))], np.int32)
+        pages = np.ascontiguousarray(np.concatenate(batch.block_table), np.int32)
+        try:
+            state.kv.check(batch.cu_seqlens, batch.context_lengths, pages, bounds)
+        except InvalidInputError:
+            raise
+        except ValueError as error:
+            raise InvalidInputError(f"block_table: {error}") from error
+        return batch.context_lengths, pages, bounds
+
+    def _check_shapes(self, state: CpuState) -> None:
         shapes = [(spec.kv_heads, spec.head_dim) for spec in state.specs]
         if shapes != [(spec.kv_heads, spec.head_dim) for spec in self.program.kv_specs]:
             raise InvalidInputError("the state was opened for another program: its layers are not of the same shape")
-        bounds = np.zeros(batch.sequences + 1, np.int32)
-        np.cumsum([len(pages) for pages in batch.block_table], out=bounds[1:])
-        pages = np.ascontiguousarray(np.concatenate(batch.block_table), np.int32)
-        needed = batch.context_lengths + np.diff(batch.cu_seqlens)
-        short = np.flatnonzero(np.diff(bounds) * state.page_tokens < needed)
-        if len(short) or (len(pages) and not (int(pages.min()) >= 0 and int(pages.max()) < state.pages)):
-            raise InvalidInputError(
-                f"block_table must name pages below {state.pages}, enough for each sequence"
-                + (f": sequence {short[0]} has {int(needed[short[0]])} tokens" if len(short) else "")
-            )
-        return batch.context_lengths, pages, bounds
+        self._fitting_specs = state.specs
 
     def _copy_outputs(
         self, wanted: Collection[str] | None, arena: _cpu.Memory, offsets: Sequence[int], counts: Mapping[Rows, int]
