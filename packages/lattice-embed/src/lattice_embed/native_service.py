@@ -124,7 +124,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             else the model's own length.
         precision: what weights are kept in: ``"float32"``, or ``"bfloat16"`` or ``"float16"``, which take half the memory
             and move vectors a little (float16 less than bfloat16), or ``"int8"``, which multiplies integers: the fastest and
-            smallest (cosine to float32 about 0.998).
+            smallest (cosine to float32 about 0.998). ``"stored"`` keeps what the file has, quantized weights included.
         threads: most threads that a call may use of the pool that the whole process shares; ``None`` for all of them.
         truncate: what happens to a text over the model's token limit: ``"right"`` cuts its end and says so in the
             result, ``"error"`` raises :class:`TextTooLongError`.

@@ -170,7 +170,7 @@ def load_cross_encoder(
         path_or_name: a directory, or a model's name; see :func:`lattice_inference.hub.find_model`.
         precision: what weights are kept in: ``"float32"``, or ``"bfloat16"`` or ``"float16"``, which take half the memory
             and move results a little (float16 less than bfloat16), or ``"int8"``, which multiplies integers: the fastest and
-            smallest (cosine to float32 about 0.998).
+            smallest (cosine to float32 about 0.998). ``"stored"`` keeps what the file has, quantized weights included.
         max_tokens: a lower limit on the tokens of a pair than the model's own.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
         threads: the most threads a call may use; by default all of the process's pool.

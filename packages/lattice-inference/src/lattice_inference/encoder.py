@@ -248,7 +248,7 @@ def load_encoder(
         path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.hub.find_model`.
         precision: what weights are kept in: ``"float32"``, or ``"bfloat16"`` or ``"float16"``, which take half the memory
             and move results a little (float16 less than bfloat16), or ``"int8"``, which multiplies integers: the fastest and
-            smallest (cosine to float32 about 0.998).
+            smallest (cosine to float32 about 0.998). ``"stored"`` keeps what the file has, quantized weights included.
         pooling, normalize, max_tokens: used only where the directory has no ``modules.json``; pooling must then be given.
             For a GGUF file, ``pooling`` counts where the file names none, and ``normalize`` is true by default.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
