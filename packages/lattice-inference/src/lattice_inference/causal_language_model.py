@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.backends.cpu.weight_forms import Activations
 from lattice_inference.checkpoint.computed_tensors import ComputedTensors
 from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.gguf import open_gguf
@@ -21,9 +22,8 @@ from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.decoder_program import DecoderProgram
 from lattice_inference.errors import InvalidInputError, TextTooLongError
-from lattice_inference.graph.program import Program
 from lattice_inference.hub import ModelFiles, find_model
-from lattice_inference.model_fingerprint import digest_of_files
+from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama, find_decoder_names
 from lattice_inference.models.llama_config import LlamaConfig, token_ids_of
 from lattice_inference.models.llama_gguf import read_llama_gguf
@@ -85,6 +85,7 @@ class CausalLanguageModel:
         source: where the files were found; see :func:`lattice_inference.hub.find_model`.
         directory: the files, or the GGUF file.
         precision: what the weights are kept in.
+        activations: what quantized weights are multiplied by.
         config: sizes and choices of the network.
     """
 
@@ -92,10 +93,12 @@ class CausalLanguageModel:
         self,
         *,
         files: ModelFiles,
+        snapshot: ModelSnapshot,
         config: LlamaConfig,
         program: DecoderProgram,
         generation_config: Mapping[str, object],
         precision: Precision,
+        activations: Activations,
         reload: partial[CausalLanguageModel],
     ) -> None:
         self.config = config
@@ -108,6 +111,8 @@ class CausalLanguageModel:
         self.source = files.source
         self.directory = files.directory
         self.precision: Precision = precision
+        self.activations: Activations = activations
+        self._snapshot = snapshot
         self._program = program
         self._reload = reload
 
@@ -124,8 +129,14 @@ class CausalLanguageModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What logits depend on, as text: the files, the precision and ``NUMERICS_VERSION``. First use reads the files."""
-        return f"{digest_of_files(self.directory)}:{self.precision}:n{NUMERICS_VERSION}"
+        """What logits depend on, as text: the files, how their weights are multiplied, and ``NUMERICS_VERSION``.
+
+        First use reads the files.
+
+        Raises:
+            CheckpointError: a file was changed after the model was loaded, before the first use.
+        """
+        return f"{self._snapshot.digest()}:{self.precision}:{self.activations}:n{NUMERICS_VERSION}"
 
     @cached_property
     def chat_template(self) -> ChatTemplate | None:
@@ -255,7 +266,8 @@ class CausalLanguageModel:
 def load_model(
     path_or_name: str | os.PathLike[str],
     *,
-    precision: Precision | None = None,
+    precision: Precision = "stored",
+    activations: Activations = "int8",
     offline: bool | None = None,
     threads: int | None = None,
 ) -> CausalLanguageModel:
@@ -263,8 +275,10 @@ def load_model(
 
     Args:
         path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.hub.find_model`.
-        precision: what weights are kept in; by default what they are stored in, and float16 for quantized ones. Sums are
-            always float32.
+        precision: what weights are kept in; by default what they are stored in, block formats included. Sums are always
+            float32.
+        activations: what quantized weights are multiplied by: rows rounded to integers, 32 elements to a scale, or floats,
+            which is slower and exact in the weights' values. Other weights are always multiplied by floats.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
         threads: the most threads a call may use; by default all of the process's pool.
 
@@ -273,9 +287,9 @@ def load_model(
         ChecksumError, CheckpointError, ModelConfigError: a file is damaged or malformed.
         UnsupportedError: the architecture or an option does not exist here.
     """
-    if precision is not None:
-        check_precision(precision)
+    check_precision(precision)
     files = find_model(path_or_name, offline=offline)
+    snapshot = ModelSnapshot.take(files.directory)
     with contextlib.ExitStack() as stack:
         if is_gguf(files.directory):
             checkpoint = stack.enter_context(open_gguf(files.directory))
@@ -286,26 +300,26 @@ def load_model(
             checkpoint = stack.enter_context(open_checkpoint(files.directory))
             names, frequencies = find_decoder_names(checkpoint.names()), config.rope.frequencies(config.rotary_dim)
         source = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: frequencies})
-        graph = build_llama(config, names)
-        kept = _stored_precision(graph, source) if precision is None else precision
-        program = DecoderProgram(graph, source, precision=kept, threads=threads)
+        program = DecoderProgram(
+            build_llama(config, names), source, precision=precision, activations=activations, threads=threads
+        )
     return CausalLanguageModel(
         files=files,
         config=config,
         program=program,
         generation_config=_generation_config(files.directory),
-        precision=kept,
-        reload=partial(load_model, os.fspath(path_or_name), precision=precision, offline=offline, threads=threads),
+        snapshot=snapshot,
+        precision=precision,
+        activations=activations,
+        reload=partial(
+            load_model,
+            os.fspath(path_or_name),
+            precision=precision,
+            activations=activations,
+            offline=offline,
+            threads=threads,
+        ),
     )
-
-
-def _stored_precision(program: Program, source: ComputedTensors) -> Precision:
-    """Return what matrices can be kept in without growing: the type that all of them are stored in, else the wider one."""
-    refs = {ref for op in program.ops for ref in op.weights.values() if ref.use != "vector"}
-    types = {source.info(name).dtype for ref in refs for name in ref.sources}
-    if types == {"BF16"}:
-        return "bfloat16"
-    return "float32" if types & {"F32", "F64", "BF16"} else "float16"
 
 
 def _generation_config(directory: Path) -> Mapping[str, object]:

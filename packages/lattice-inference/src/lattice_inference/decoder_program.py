@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import CpuBackend, CpuProgram, CpuState
+from lattice_inference.backends.cpu.weight_forms import Activations
 from lattice_inference.backends.cpu.weights import TensorSource
 from lattice_inference.backends.weight_sizes import WeightSize
 from lattice_inference.errors import InvalidInputError, NonFiniteError
@@ -45,11 +46,17 @@ class DecoderProgram:
     """Logits that a step computes at most (64 MiB of them), if that is a row or more."""
 
     def __init__(
-        self, program: Program, source: TensorSource, *, precision: Precision, threads: int | None = None
+        self,
+        program: Program,
+        source: TensorSource,
+        *,
+        precision: Precision,
+        activations: Activations = "int8",
+        threads: int | None = None,
     ) -> None:
         self._specs = program.kv_specs
         self._vocab_size = program.outputs["logits"].width
-        self._backend = CpuBackend(threads=threads, precision=precision)
+        self._backend = CpuBackend(threads=threads, precision=precision, activations=activations)
         self._program: CpuProgram | None = self._backend.compile(program, source)
 
     def open_state(

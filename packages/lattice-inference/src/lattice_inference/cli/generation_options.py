@@ -33,8 +33,14 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
         choices=get_args(Precision),
-        default="float32",
-        help="what weights are kept in (default: float32)",
+        default="stored",
+        help="what weights are kept in (default: what the model's files have them in)",
+    )
+    parser.add_argument(
+        "--activations",
+        choices=("int8", "float32"),
+        default="int8",
+        help="what quantized weights are multiplied by: integers, or floats, slower and exact (default: int8)",
     )
     add_threads(parser)
     add_json(parser)
@@ -123,7 +129,7 @@ def open_model(
 
     if options.threads is not None:
         set_num_threads(options.threads)
-    return load_model(name or options.model, precision=precision or options.precision)
+    return load_model(name or options.model, precision=precision or options.precision, activations=options.activations)
 
 
 def result_as_json(result: GenerateResult) -> dict[str, object]:
