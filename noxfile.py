@@ -80,8 +80,9 @@ def fuzz(session: nox.Session) -> None:
     install_house(session, model=False)
     session.install(*TEST)
     environment = {"LATTICE_FUZZ_ROUNDS": "8000", "LATTICE_FUZZ_SECONDS": "240"}
+    environment |= {name: value for name, value in os.environ.items() if name.startswith("LATTICE_FUZZ_")}
     path = "packages/lattice-inference/tests/checkpoint/test_gguf_fuzz.py"
-    session.run("python", "-m", "pytest", "-q", path, env=environment | dict(os.environ))
+    session.run("python", "-m", "pytest", "-q", path, env=environment)
 
 
 @nox.session

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import CpuBackend, sigmoid
+from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.safetensors import open_checkpoint
-from lattice_inference.errors import InvalidInputError, TextTooLongError
+from lattice_inference.errors import InvalidInputError, TextTooLongError, UnsupportedError
 from lattice_inference.hub import ModelFiles, find_model
 from lattice_inference.model_fingerprint import digest_of_files
 from lattice_inference.models.bert import build_bert_classifier, find_names
@@ -175,6 +176,10 @@ def load_cross_encoder(
     """
     check_precision(precision)
     files = find_model(path_or_name, offline=offline)
+    if is_gguf(files.directory):
+        raise UnsupportedError(
+            f"{files.directory}: cross-encoders in GGUF files are not built: load the model's directory"
+        )
     bert = BertConfig.from_directory(files.directory)
     config = read_cross_encoder_config(files.directory, bert)
     tokenizer = load_tokenizer(files.directory)

@@ -7,6 +7,8 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from lattice_inference.checkpoint import gguf_header
 from lattice_inference.checkpoint.gguf import open_gguf, open_gguf_file
@@ -32,11 +34,11 @@ SMALL = build(
 def refuse(path: Path, message: str) -> None:
     """Assert that a file is refused with a message that names it, within a second and 100 MB."""
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.thread_time()
     try:
         with pytest.raises(CheckpointError, match=message) as caught:
             open_gguf(path)
-        assert time.perf_counter() - start < 1
+        assert time.thread_time() - start < 1
         assert tracemalloc.get_traced_memory()[1] < 100e6
     finally:
         tracemalloc.stop()
@@ -56,6 +58,10 @@ def test_verdict_on_each_kind_of_file(tmp_path, case):
             assert list(checkpoint.metadata) == [entry[0] for entry in case.get("entries", [])]
 
 
+def test_what_users_of_the_peers_hit_is_among_them():
+    assert {case["case"] for case in CASES if "case" in case} == {"G1", "G3", "G4", "G7", "G9", "G10"}
+
+
 def test_a_file_cut_anywhere_is_refused(tmp_path):
     path = tmp_path / "model.gguf"
     for length in range(len(SMALL)):
@@ -73,7 +79,7 @@ def test_absurd_counts_in_any_place_cost_nothing(tmp_path, count):
         content = bytearray(SMALL)
         content[position : position + 8] = struct.pack("<Q", count)
         path.write_bytes(content)
-        start = time.perf_counter()
+        start = time.thread_time()
         try:
             with open_gguf(path) as checkpoint:
                 for name in checkpoint.names():
@@ -82,7 +88,7 @@ def test_absurd_counts_in_any_place_cost_nothing(tmp_path, count):
                     repr(value), str(value)
         except CheckpointError:
             pass
-        assert time.perf_counter() - start < 1
+        assert time.thread_time() - start < 1
 
 
 @pytest.mark.parametrize(
@@ -108,10 +114,37 @@ def test_a_large_array_of_empty_strings_is_walked_over_in_time(tmp_path):
     with open(path, "wb") as file:
         file.write(head)
         file.truncate(len(head) + 8 * count)
-    start = time.perf_counter()
+    start = time.thread_time()
     with open_gguf(path) as checkpoint:
         assert len(checkpoint.metadata["a"]) == count  # type: ignore[arg-type]
-    assert time.perf_counter() - start < 5  # a machine with many tests at once; alone it is half a second
+    assert time.thread_time() - start < 2  # alone it is a quarter of a second
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(st.sampled_from([b"a", "é".encode(), "😀".encode(), b"\xc3", b"\xa9", b"\xff"])), max_size=5))
+@example([[b"\xc3"], [b"\xa9"]])
+@example([[b"a", b"\xc3"], [], [b"\xa9", b"a"]])
+@example([["é".encode()], [], ["😀".encode(), b"a"], []])
+@example([])
+def test_each_string_of_an_array_is_judged_by_itself(tmp_path, parts):
+    """A character that is cut in two by the end of a string is in neither, though the two together are UTF-8."""
+    strings = [b"".join(part) for part in parts]
+    body = b"".join(struct.pack("<Q", len(string)) + string for string in strings)
+    head = "09000000" + "08000000" + struct.pack("<Q", len(strings)).hex()
+    path = tmp_path / "model.gguf"
+    path.write_bytes(build({"entries": [["a", "raw", head + body.hex()]]}))
+    with open_gguf(path) as checkpoint:
+        array = checkpoint.metadata["a"]
+        assert isinstance(array, gguf_header.GgufArray)
+        assert array.bytes_strings() == strings
+        assert array.text_bytes == sum(map(len, strings))
+        try:
+            expected = [string.decode() for string in strings]
+        except UnicodeDecodeError:
+            with pytest.raises(CheckpointError, match=r"a\[\d\] is not UTF-8"):
+                array.strings()
+        else:
+            assert array.strings() == expected
 
 
 @pytest.mark.parametrize(

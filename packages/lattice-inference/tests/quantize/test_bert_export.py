@@ -88,6 +88,7 @@ def test_names_and_keys_are_llama_cpps(tiny, exported):
 
 @pytest.mark.parametrize(("dtype", "bound"), [("F16", 1e-3), ("BF16", 1e-2), ("Q8_0", 2e-2)])
 def test_smaller_types_come_near(tiny, tmp_path, dtype, bound):
+    """Case G6: 16-bit tensors load, near the original; so do quantized ones."""
     report = export_bert_gguf(tiny, tmp_path / "small.gguf", dtype)
     assert report.file_bytes < (tiny / "model.safetensors").stat().st_size
     with load_encoder(tiny) as one, load_encoder(report.path, max_tokens=one.max_tokens) as other:
@@ -135,6 +136,7 @@ def test_pooling_of_a_file_that_names_none_is_the_callers(exported, tmp_path):
     ],
 )
 def test_bad_keys_are_refused_by_name(exported, tmp_path, changes, error, message):
+    """Case G14: no heads, absurd widths, fields missing."""
     path = rewrite(exported, tmp_path / "bad.gguf", **changes)
     with pytest.raises(error, match=message):
         load_encoder(path)

@@ -11,9 +11,11 @@ decoded when they are asked for.
 
 from __future__ import annotations
 
+import itertools
 import math
 import mmap
 import struct
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +62,7 @@ MAX_NAME_BYTES = 1024
 MAX_TEXT_BYTES = 16 * 2**20
 
 #: Most strings in all arrays together; the largest published vocabularies and merges have some 700,000.
-MAX_ARRAY_STRINGS = 4_000_000
+MAX_ARRAY_STRINGS = 2_000_000
 
 #: Largest ``general.alignment``.
 MAX_ALIGNMENT = 2**20
@@ -106,7 +108,9 @@ class GgufArray(Sequence[object]):
         key: its key, for messages.
     """
 
-    def __init__(self, path: Path, mapping: mmap.mmap, key: str, kind: str, count: int, offset: int, end: int) -> None:
+    def __init__(
+        self, path: Path, mapping: mmap.mmap, key: str, kind: str, count: int, offset: int, end: int, ends: array[int]
+    ) -> None:
         self.key = key
         self.kind = kind
         self._path = path
@@ -114,6 +118,7 @@ class GgufArray(Sequence[object]):
         self._count = count
         self._offset = offset
         self._end = end
+        self._ends = ends  # where in the file each string ends; none for numbers
 
     def __len__(self) -> int:
         return self._count
@@ -147,13 +152,27 @@ class GgufArray(Sequence[object]):
         Raises:
             CheckpointError: they are not strings, one is not UTF-8, or the file is closed.
         """
-        values = []
-        for index, value in enumerate(self.bytes_strings()):
-            try:
-                values.append(value.decode())
-            except UnicodeDecodeError as cause:
-                raise CheckpointError(f"{self._path}: {self.key}[{index}] is not UTF-8: {value[:60]!r}") from cause
-        return values
+        content, starts, ends = self._text()
+        # Decoded at one go, which is several times as fast as one by one: if no string begins in the middle of a character
+        # and all of them together are UTF-8, so is each.
+        is_first = (content & 0xC0) != 0x80
+        try:
+            text = content.tobytes().decode()
+        except UnicodeDecodeError as cause:
+            raise self._not_utf8(int(np.searchsorted(ends, cause.start, side="right"))) from cause
+        begins_badly = (
+            (starts < ends) & ~is_first[np.minimum(starts, max(content.size - 1, 0))] if content.size else None
+        )
+        if begins_badly is not None and begins_badly.any():
+            raise self._not_utf8(int(np.argmax(begins_badly)))
+        characters = np.concatenate([[0], np.cumsum(is_first)])
+        bounds = characters[np.concatenate([[0], ends])].tolist()
+        return [text[start:end] for start, end in itertools.pairwise(bounds)]
+
+    @property
+    def text_bytes(self) -> int:
+        """How many bytes all strings have together."""
+        return self._end - self._offset - 8 * self._count
 
     def first(self, count: int) -> tuple[object, ...]:
         """Return the first ``count`` elements, or all if they are fewer; a string that is not UTF-8 as bytes."""
@@ -165,14 +184,9 @@ class GgufArray(Sequence[object]):
         """Return the elements, strings, as the bytes that the file has: the first ``count``, or all."""
         if self.kind != "STRING":
             raise CheckpointError(f"{self._path}: {self.key} is an array of {self.kind}; expected strings")
-        content = self._content()
-        values = []
-        position = 0
-        for _ in range(self._count if count is None else min(count, self._count)):
-            (length,) = _UINT64.unpack_from(content, position)
-            values.append(content[position + 8 : position + 8 + length])
-            position += 8 + length
-        return values
+        ends = self._ends if count is None else self._ends[:count]
+        starts = itertools.chain([self._offset], ends)
+        return [self._read(start + 8, end) for start, end in zip(starts, ends, strict=False)]
 
     def _values(self) -> Sequence[object]:
         if self.kind == "STRING":
@@ -180,9 +194,28 @@ class GgufArray(Sequence[object]):
         values: list[object] = self.numbers().tolist()
         return values
 
+    def _text(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return all strings laid end to end, and where in that each begins and ends."""
+        if self.kind != "STRING":
+            raise CheckpointError(f"{self._path}: {self.key} is an array of {self.kind}; expected strings")
+        written = np.frombuffer(self._read(self._offset, self._end), np.uint8)
+        ends = np.frombuffer(self._ends, np.int64) - self._offset
+        befores = np.concatenate([[0], ends])[:-1]
+        is_text = np.ones(written.size, np.bool_)
+        is_text[(befores[:, None] + np.arange(8)).reshape(-1)] = False
+        number = np.arange(self._count)
+        return written[is_text], befores - 8 * number, ends - 8 * (number + 1)
+
+    def _not_utf8(self, index: int) -> CheckpointError:
+        value = self.bytes_strings(index + 1)[index]
+        return CheckpointError(f"{self._path}: {self.key}[{index}] is not UTF-8: {value[:60]!r}")
+
     def _content(self) -> bytes:
+        return self._read(self._offset, self._end)
+
+    def _read(self, start: int, end: int) -> bytes:
         try:
-            return self._mapping[self._offset : self._end]
+            return self._mapping[start:end]
         except ValueError as cause:
             raise CheckpointError(f"{self._path}: the file is closed") from cause
 
@@ -354,27 +387,35 @@ def _parse_array(reader: _Reader, key: str) -> GgufArray:
             f"{key!r:.200} claims {count:,} elements at byte {reader.position:,}, where {reader.left:,} bytes are left"
         )
     start = reader.position
+    ends = array("q")
     if dtype is None:
         reader.array_strings += count
         if reader.array_strings > MAX_ARRAY_STRINGS:
             raise reader.error(f"arrays have more than the {MAX_ARRAY_STRINGS:,} strings that are read")
-        reader.position = _end_of_strings(reader, key, count)
+        ends = _ends_of_strings(reader, key, count)
+        reader.position = ends[-1] if count else start
     else:
         reader.position += count * dtype.itemsize
-    return GgufArray(reader.path, reader.mapping, key, kind, count, start, reader.position)
+    return GgufArray(reader.path, reader.mapping, key, kind, count, start, reader.position, ends)
 
 
-def _end_of_strings(reader: _Reader, key: str, count: int) -> int:
-    """Return where an array of strings ends, having walked over their lengths."""
+def _ends_of_strings(reader: _Reader, key: str, count: int) -> array[int]:
+    """Return where each string of an array ends, having walked over their lengths."""
     mapping, position, last = reader.mapping, reader.position, reader.size - 8
     unpack = _UINT64.unpack_from
-    left = count
-    while left and position <= last:
+    ends = array("q")
+    append = ends.append
+    for _ in range(count):
+        if position > last:
+            position = reader.size + 1
+            break
         position += 8 + unpack(mapping, position)[0]
-        left -= 1
-    if left or position > reader.size:
+        if position > reader.size:
+            break
+        append(position)
+    if position > reader.size:
         raise reader.error(f"{key!r:.200} is an array of {count:,} strings that ends behind the file's end")
-    return position
+    return ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,20 +57,19 @@ class GgufVocabulary:
             raise TokenizerError(f"{path} has no {_PREFIX}tokens: it holds no tokenizer")
         if tokens.kind != "STRING":
             raise _wrong_kind(path, "tokens", tokens.kind, "STRING")
-        encoded = tokens.bytes_strings()
-        total = sum(map(len, encoded))
-        if not encoded or total > MAX_VOCABULARY_BYTES:
+        count = len(tokens)
+        if not count or tokens.text_bytes > MAX_VOCABULARY_BYTES:
             raise TokenizerError(
-                f"{path}: {_PREFIX}tokens has {total:,} bytes in {len(encoded):,} tokens; there must be at least one "
+                f"{path}: {_PREFIX}tokens has {tokens.text_bytes:,} bytes in {count:,} tokens; there must be at least one "
                 f"token and at most {MAX_VOCABULARY_BYTES:,} bytes"
             )
         types = _array(metadata, "token_type", path)
         if types is None:
-            values: npt.NDArray[np.generic] = np.full(len(encoded), NORMAL, np.uint8)
+            values: npt.NDArray[np.generic] = np.full(count, NORMAL, np.uint8)
         else:
             if types.kind not in ("INT32", "UINT32"):
                 raise _wrong_kind(path, "token_type", types.kind, "INT32")
-            values = _of_length(types, len(encoded), path)
+            values = _of_length(types, count, path)
             if not np.isin(values, range(7)).all():
                 raise TokenizerError(f"{path}: {_PREFIX}token_type holds {values.max()}; types are 0 to 6")
         return cls(path, tokens.strings(), values.astype(np.uint8), metadata)
@@ -134,7 +133,7 @@ class GgufVocabulary:
 
     def ids(self) -> dict[str, int]:
         """Return the tokens with their ids; raise :class:`TokenizerError` if one stands twice."""
-        ids = {token: token_id for token_id, token in enumerate(self.tokens)}
+        ids = dict(zip(self.tokens, range(len(self.tokens)), strict=True))
         if len(ids) != len(self.tokens):
             token_id, token = next(item for item in enumerate(self.tokens) if ids[item[1]] != item[0])
             raise TokenizerError(
