@@ -31,10 +31,7 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
     """Add what says which model is loaded, and how."""
     add_model(parser)
     parser.add_argument(
-        "--precision",
-        choices=get_args(Precision),
-        default="float32",
-        help="what weights are kept in (default: float32)",
+        "--precision", choices=get_args(Precision), help="what weights are kept in (default: load_model's)"
     )
     add_threads(parser)
     add_json(parser)
@@ -123,7 +120,9 @@ def open_model(
 
     if options.threads is not None:
         set_num_threads(options.threads)
-    return load_model(name or options.model, precision=precision or options.precision)
+    chosen = precision or options.precision
+    path = name or options.model
+    return load_model(path) if chosen is None else load_model(path, precision=chosen)
 
 
 def result_as_json(result: GenerateResult) -> dict[str, object]:

@@ -220,7 +220,9 @@ def _environment() -> Any:
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             sizes = [abs(item) if isinstance(item, (int, float)) else len(item) for item in (left, right)]
-            if (operator == "**" and max(sizes) > 2**10) or (operator == "*" and sizes[0] * sizes[1] > _LARGEST_PRODUCT):
+            if (operator == "**" and max(sizes) > 2**10) or (
+                operator == "*" and sizes[0] * sizes[1] > _LARGEST_PRODUCT
+            ):
                 raise RuntimeError(f"the result of its {operator} is too large")
             return super().call_binop(context, operator, left, right)
 
