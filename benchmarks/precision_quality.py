@@ -68,7 +68,7 @@ def measure(options: argparse.Namespace) -> Record:
     precisions = options.precision or get_args(Precision)
     record = describe_run(SCRIPT)
     samples = []
-    with load_model(options.model) as reference:
+    with load_model(options.model, precision="float32") as reference:
         for precision in precisions:
             with load_model(options.model, precision=precision) as model:
                 compared = compare_logits(reference, model, text, max_tokens=options.max_tokens)

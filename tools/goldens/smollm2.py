@@ -96,7 +96,7 @@ def main() -> int:
 
     stored = json.loads(TARGET.read_text(encoding="utf-8"))
     made = by_transformers(tokenizer, model, stored["text"])
-    with load_model(model_directory() / FILE_NAME) as ours, Session(ours) as session:
+    with load_model(model_directory() / FILE_NAME, precision="float32") as ours, Session(ours) as session:
         greedy = list(session.generate(PROMPT, GenerateConfig.greedy(NEW_TOKENS)).token_ids)
         nll = perplexity(ours, stored["text"], window=WINDOW, stride=STRIDE).nll
         print(f"greedy: {made['greedy']} by transformers, {greedy} by us, {stored['greedy']} committed")

@@ -26,7 +26,7 @@ def file(smollm2):
 
 @pytest.fixture(scope="module")
 def model(file):
-    with load_model(file) as loaded:
+    with load_model(file, precision="float32") as loaded:
         yield loaded
 
 
