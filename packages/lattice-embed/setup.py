@@ -30,17 +30,14 @@ vectors = NativeExtension(
         f"{KERNELS}/prepare_query.c",
     ],
     kernels=[
-        f"{KERNELS}/{name}.c"
-        for name in (
-            "vector_kernels",
-            "row_kernels",
-            "matrix_product",
-            "integer_kernels",
-            "integer_kernels_dot",
-            "binary_kernels",
-            "binary_kernels_popcount",
-            "storing_kernels",
-        )
+        f"{KERNELS}/vector_kernels.c",
+        f"{KERNELS}/row_kernels.c",
+        f"{KERNELS}/matrix_product.c",
+        f"{KERNELS}/integer_kernels.c",
+        f"{KERNELS}/integer_kernels_dot.c",
+        f"{KERNELS}/binary_kernels.c",
+        f"{KERNELS}/binary_kernels_popcount.c",
+        f"{KERNELS}/storing_kernels.c",
     ],
     header_folders=[KERNELS],
 )
