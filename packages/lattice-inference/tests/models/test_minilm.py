@@ -80,7 +80,7 @@ def test_int8_keeps_the_direction_nearly(minilm_directory, encoder, fifty):
             assert (small.encode([texts[index]]).vectors[0] == got[index]).all()
 
 
-@pytest.mark.parametrize(("dtype", "least"), [("Q8_0", 0.999), ("Q4_1", 0.95), ("F16", 0.999999)])
+@pytest.mark.parametrize(("dtype", "least"), [("Q8_0", 0.998), ("Q4_1", 0.997), ("F16", 0.999999)])
 def test_a_gguf_file_may_stay_as_it_is_stored(minilm_directory, fifty, tmp_path, dtype, least):
     """Block-quantized weights by int8 activations give nearly what the same weights give in float32."""
     path = export_bert_gguf(minilm_directory, tmp_path / "minilm.gguf", dtype).path
