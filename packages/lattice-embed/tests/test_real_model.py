@@ -18,6 +18,7 @@ from scipy.stats import spearmanr  # type: ignore[import-untyped]
 
 from lattice_embed import EmbeddingModel, NativeEmbeddingService, TextTooLongError
 from lattice_embed import vectors as ops
+from lattice_embed.cli import main
 
 pytestmark = pytest.mark.model
 
@@ -120,3 +121,25 @@ def test_similarity_ranks_sentences_as_people_do(minilm: NativeEmbeddingService)
     similarity = ops.batch_cosine_similarity(first, second)
     correlation = spearmanr(similarity, [float(row[2]) for row in rows]).statistic
     assert math.isclose(correlation, 0.8203, abs_tol=0.0002)
+
+
+def test_int8_costs_little_of_the_direction(minilm: NativeEmbeddingService, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [text for text in ODD_TEXTS if len(text) < 400] + ["A sentence of everyday words.", "Another one, longer."]
+    with NativeEmbeddingService(EmbeddingModel.ALL_MINILM_L6_V2, precision="int8") as small:
+        result = small.embed(texts)
+        assert result.fingerprint != minilm.embed(texts).fingerprint
+        cosines = (result.vectors.astype(np.float64) * minilm.embed(texts).vectors).sum(axis=1)
+        assert cosines.min() >= 0.99
+        assert main(["embed", "--model", "all-minilm-l6-v2", "--precision", "int8", "--json", texts[-1]]) == 0
+        (entry,) = json.loads(capsys.readouterr().out)["embeddings"]
+        assert np.array_equal(np.array(entry["embedding"], np.float32), result.vectors[-1])
+
+
+@pytest.mark.skipif(not STSB.exists(), reason=f"{STSB} is not here; its licence does not let us ship it")
+def test_int8_ranks_sentences_nearly_as_float32_does() -> None:
+    with STSB.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    with NativeEmbeddingService(EmbeddingModel.ALL_MINILM_L6_V2, precision="int8") as small:
+        first, second = (small.encode(row[column] for row in rows) for column in (0, 1))
+    correlation = spearmanr(ops.batch_cosine_similarity(first, second), [float(row[2]) for row in rows]).statistic
+    assert math.isclose(correlation, 0.8203, abs_tol=0.003)

@@ -168,11 +168,27 @@ LATTICE_INLINE void multiply_blocks(int format, int rows, int dot, const uint8_t
         f32x16_store(sums + r * LATTICE_PANEL, c[r]);
 }
 
+#if defined(LATTICE_ISA_BASELINE)
+/* One function for all formats: eight of them would take minutes to compile, and the baseline is there to run, not to be fast. */
+#if defined(__clang__)
+__attribute__((noinline))
+#else
+__attribute__((noinline, noclone))
+#endif
+static void multiply_formatted(int format, const uint8_t *panel, int64_t k, const float *x, float *sums)
+{
+    multiply_blocks(format, 1, 0, panel, k, x, 0, sums);
+}
+#define MULTIPLY_BLOCKS(FORMAT, ROWS, DOT) ((void)x_stride, multiply_formatted(FORMAT, panel, k, x, sums))
+#else
+#define MULTIPLY_BLOCKS(FORMAT, ROWS, DOT) multiply_blocks(FORMAT, ROWS, DOT, panel, k, x, x_stride, sums)
+#endif
+
 #define BLOCK_TILE(FORMAT, ROWS, DOT)                                                                                  \
     static void tile_##FORMAT##_##ROWS##_##DOT(const uint8_t *panel, int64_t k, const float *x, int64_t x_stride,      \
                                                float *sums)                                                            \
     {                                                                                                                  \
-        multiply_blocks(LATTICE_##FORMAT, ROWS, DOT, panel, k, x, x_stride, sums);                                     \
+        MULTIPLY_BLOCKS(LATTICE_##FORMAT, ROWS, DOT);                                                                  \
     }
 #if BLOCK_TILE_ROWS == 1
 #define BLOCK_TILES(FORMAT, DOT) BLOCK_TILE(FORMAT, 1, DOT)

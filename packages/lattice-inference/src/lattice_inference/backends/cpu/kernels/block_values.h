@@ -63,6 +63,9 @@ LATTICE_INLINE void dequantize_panel_of(int format, const uint8_t *panel, int64_
 
 static void dequantize_panel(int format, const uint8_t *panel, int64_t k, float *y)
 {
+#if defined(LATTICE_ISA_BASELINE)
+    dequantize_panel_of(format, panel, k, y);
+#else
     switch (format) {
 #define ONE_FORMAT(FORMAT)                                                                                             \
     case LATTICE_##FORMAT:                                                                                             \
@@ -78,6 +81,7 @@ static void dequantize_panel(int format, const uint8_t *panel, int64_t k, float 
         ONE_FORMAT(Q6_K);
 #undef ONE_FORMAT
     }
+#endif
 }
 
 /* Column `column` of a panel as k floats, a row of a table, to y; plus `residual`, which may lie where y does, if not NULL. */
