@@ -1,6 +1,6 @@
 """Starts engines in processes of their own and talks to them, so that no thread pool disturbs another.
 
-The other end is :mod:`harness.worker`.
+The other end is :mod:`harness.worker`, or for engines that decode :mod:`harness.decoder_worker`.
 """
 
 from __future__ import annotations
@@ -52,10 +52,19 @@ class EngineProcess:
         RuntimeError: the engine could not be loaded; the message ends with what the process printed.
     """
 
-    def __init__(self, name: str, directory: Path, graphs: Path, threads: int, *, isa: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        graphs: Path,
+        threads: int,
+        *,
+        isa: str | None = None,
+        worker: str = "harness.worker",
+    ) -> None:
         self.name = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        command = [sys.executable, "-m", "harness.worker", name, str(directory), str(graphs), str(threads)]
+        command = [sys.executable, "-m", worker, name, str(directory), str(graphs), str(threads)]
         start = time.perf_counter()
         self._process = subprocess.Popen(
             command,

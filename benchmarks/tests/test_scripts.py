@@ -9,6 +9,7 @@ import pytest
 
 import caches
 import compare
+import decode
 import embed
 import footprint
 import instructions
@@ -22,6 +23,7 @@ from harness.record import describe_run
 SCRIPTS = {
     "caches": caches,
     "compare": compare,
+    "decode": decode,
     "embed": embed,
     "footprint": footprint,
     "instructions": instructions,
@@ -156,6 +158,33 @@ def test_a_cache_that_slows_new_texts_down_is_a_miss() -> None:
     record = caches_record()
     record["seconds"]["sqlite-miss 1"] = [50e-6]
     assert caches.misses(record) == ["sqlite, 1 a call: a miss costs 2.50 % more, 2 is the limit"]
+
+
+def decode_record(own: float, peer: float, own_prompt: float = 1.0, peer_prompt: float = 3.0) -> dict[str, Any]:
+    common = {"model": "m.gguf", "threads": 1, "bytes": 10**9, "read": 2e10, "peak_bytes": 10**9, "ids": [1]}
+    samples = [
+        {**common, "engine": engine, "seconds": time, "prompt_seconds": prompt, "own_seconds_a_token": counter}
+        for engine, time, prompt, counter in (
+            ("lattice", own, own_prompt, None),
+            ("llama.cpp", peer, peer_prompt, 0.04),
+        )
+    ]
+    facts = {"isa": "avx2", "absent": {}, "early": 32, "late": 256, "prompt": 512}
+    return {**describe_run("decode"), **facts, "samples": samples}
+
+
+def test_decoding_is_measured_by_the_bandwidth_and_by_the_peer() -> None:
+    record = decode_record(0.055, 0.1)  # 1 GB in 55 ms of 20 GB/s: 91 %
+    assert decode.misses(record) == []
+    row = "| m.gguf, 1 | llama.cpp | 10.0 (own counter 25.0) | 50% | 1.82 | 171 | 3.00 | 1000 |"
+    assert row in decode.render(record).splitlines()
+
+
+def test_slow_decoding_and_slow_prompts_are_misses() -> None:
+    assert decode.misses(decode_record(0.06, 0.1, 2.0)) == [
+        "m.gguf, 1 threads: decoding reads 83% of the bandwidth, 88% is asked",
+        "m.gguf, 1 threads: prompts 1.50 times llama.cpp, 2.5 is asked",
+    ]
 
 
 def test_quality_is_checked_for_the_model_that_it_is_known_of() -> None:

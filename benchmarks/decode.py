@@ -1,0 +1,201 @@
+"""Times decoding and prompts of language models in GGUF files beside llama.cpp: same file, same threads, one run.
+
+Each engine is a process of its own for each number of threads; they take turns. Decoding is greedy, a token's time
+the slope between the 32nd and the 256th token; a figure is the median over the turns. What llama.cpp's own counter
+says is given beside its slope. Decoding reads every weight for every token, so its speed is also given as a share of
+the memory bandwidth that a C program measures in the same turns (bytes of the file's tensors a token).
+
+Without files, models with drawn weights in the shape of Qwen3-0.6B are written first (tools/models/random_llama.py).
+The peer:
+
+  pip install llama-cpp-python        from its sdist, compiled for this machine
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from harness.decoder_worker import DECODERS
+from harness.options import Record, add_record_options, finish, limits, positive_int
+from harness.process import EngineProcess
+from harness.progress import report
+from harness.record import describe_run
+from harness.tables import markdown_table, provenance
+from peak import PeakMeter
+
+__all__ = ["main", "misses", "render"]
+
+SCRIPT = "decode"
+ROOT = Path(__file__).resolve().parents[1]
+DRAWN = ROOT / "build" / "models"
+PEER = "llama.cpp"
+
+EXAMPLES = """
+examples:
+  python benchmarks/decode.py                              drawn weights, Q8_0 and Q4_0, 1 and 2 threads
+  python benchmarks/decode.py model.gguf --threads 1       one file
+  python benchmarks/decode.py --types Q8_0 --engines lattice --check
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", type=Path, metavar="FILE.gguf", help="(default: drawn weights)")
+    parser.add_argument("--types", nargs="+", default=["Q8_0", "Q4_0"], metavar="TYPE", help="types of drawn weights")
+    parser.add_argument("--engines", nargs="+", choices=list(DECODERS), default=list(DECODERS), metavar="ENGINE")
+    parser.add_argument("--threads", nargs="+", type=positive_int, default=[1, 2], metavar="N", help="(default: 1 2)")
+    parser.add_argument("--repeats", type=positive_int, default=5, metavar="N", help="turns of each (default: 5)")
+    parser.add_argument("--early", type=positive_int, default=32, metavar="N", help="(default: 32)")
+    parser.add_argument("--late", type=positive_int, default=256, metavar="N", help="(default: 256)")
+    parser.add_argument("--prompt", type=positive_int, default=512, metavar="N", help="tokens of it (default: 512)")
+    parser.add_argument("--cc", default=os.environ.get("CC", "cc"), help="C compiler (default: $CC, else cc)")
+    add_record_options(parser, SCRIPT)
+    options = parser.parse_args(arguments)
+    if not options.early < options.late:
+        parser.error("--early must be below --late")
+    return finish(SCRIPT, options, measure=partial(measure, options), render=render, misses=misses)
+
+
+def measure(options: argparse.Namespace) -> Record:
+    """Run what the options ask for and return the record."""
+    import lattice_inference
+
+    record = describe_run(SCRIPT, distributions=["llama-cpp-python"])
+    record |= {"isa": lattice_inference.cpu_info()["isa"], "absent": {}, "samples": []}
+    record |= {"early": options.early, "late": options.late, "prompt": options.prompt}
+    for path in options.models or [drawn_model(kind) for kind in options.types]:
+        nbytes = weight_bytes(path)
+        for threads in options.threads:
+            with ExitStack() as stack:
+                running = []
+                for name in options.engines:
+                    report(f"{path.name}, {threads} threads: loading {name}")
+                    try:
+                        start = partial(EngineProcess, worker="harness.decoder_worker")
+                        running.append(stack.enter_context(start(name, path, ROOT, threads)))
+                    except RuntimeError as error:
+                        if name == "lattice":
+                            raise
+                        record["absent"][name] = str(error)
+                meter = stack.enter_context(PeakMeter(record["isa"], options.cc))
+                for turn in range(options.repeats):
+                    for process in running:
+                        report(f"{path.name}, {threads} threads: turn {turn + 1} of {options.repeats}, {process.name}")
+                        sample = {"model": path.name, "bytes": nbytes, "threads": threads, "engine": process.name}
+                        sample["read"] = meter.rate("read", threads, 0.3)
+                        sample |= process.ask(do="decode", early=options.early, late=options.late)
+                        sample["prompt_seconds"] = process.ask(do="prefill", tokens=options.prompt)["seconds"]
+                        sample["peak_bytes"] = process.ask(do="memory")["peak_bytes"]
+                        record["samples"].append(sample)
+    report()
+    return record
+
+
+def drawn_model(kind: str) -> Path:
+    """Return a file of drawn weights in the shape of Qwen3-0.6B, written unless it is there."""
+    path = DRAWN / f"qwen3-0.6b-{kind.lower()}.gguf"
+    if not path.exists():
+        report(f"writing {path.name}")
+        DRAWN.mkdir(parents=True, exist_ok=True)
+        place = ROOT / "tools" / "models" / "random_llama.py"
+        spec = importlib.util.spec_from_file_location("random_llama", place)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # where its dataclasses look themselves up
+        spec.loader.exec_module(module)
+        module.write_random_llama(path, module.SHAPES["qwen3-0.6b"], kind)
+    return path
+
+
+def weight_bytes(path: Path) -> int:
+    """Return the bytes of a file's tensors."""
+    from lattice_inference.checkpoint.gguf import open_gguf
+
+    with open_gguf(path) as checkpoint:
+        return sum(checkpoint.info(name).nbytes for name in checkpoint.names())
+
+
+def _groups(record: Mapping[str, Any]) -> dict[tuple[str, int], dict[str, list[Mapping[str, Any]]]]:
+    groups: dict[tuple[str, int], dict[str, list[Mapping[str, Any]]]] = {}
+    for sample in record["samples"]:
+        by_engine = groups.setdefault((sample["model"], sample["threads"]), {})
+        by_engine.setdefault(sample["engine"], []).append(sample)
+    return groups
+
+
+def _median(samples: Sequence[Mapping[str, Any]], field: str) -> float:
+    return median(float(sample[field]) for sample in samples)
+
+
+def bandwidth_share(samples: Sequence[Mapping[str, Any]]) -> float:
+    """Return the bytes of weights that a second of decoding reads, as a share of the read bandwidth of the same turn."""
+    return median(float(sample["bytes"]) / float(sample["seconds"]) / float(sample["read"]) for sample in samples)
+
+
+def misses(record: Mapping[str, Any]) -> list[str]:
+    """Return a line for every limit that is missed."""
+    bounds = limits(SCRIPT)
+    lines = []
+    for (model, threads), by_engine in _groups(record).items():
+        own, peer = by_engine["lattice"], by_engine.get(PEER)
+        where = f"{model}, {threads} threads"
+        share, least = bandwidth_share(own), bounds["bandwidth_share"]
+        if not share >= least:
+            lines.append(f"{where}: decoding reads {share:.0%} of the bandwidth, {least:.0%} is asked")
+        if peer is not None:
+            reached = _median(peer, "prompt_seconds") / _median(own, "prompt_seconds")
+            if not reached >= bounds["prompt_ratio"]:
+                lines.append(f"{where}: prompts {reached:.2f} times {PEER}, {bounds['prompt_ratio']} is asked")
+    return lines
+
+
+def render(record: Mapping[str, Any]) -> str:
+    """Return the tables of a record in Markdown."""
+    rows = []
+    for (model, threads), by_engine in _groups(record).items():
+        own = by_engine.get("lattice")
+        for name, samples in by_engine.items():
+            counted = [sample["own_seconds_a_token"] for sample in samples if sample["own_seconds_a_token"]]
+            decode, prompt = _median(samples, "seconds"), _median(samples, "prompt_seconds")
+            ratios = ["-", "-"]
+            if own is not None and name != "lattice":
+                ratios = [f"{decode / _median(own, 'seconds'):.2f}", f"{prompt / _median(own, 'prompt_seconds'):.2f}"]
+            rows.append(
+                [
+                    f"{model}, {threads}",
+                    name,
+                    f"{1 / decode:.1f}" + (f" (own counter {1 / median(counted):.1f})" if counted else ""),
+                    f"{bandwidth_share(samples):.0%}",
+                    ratios[0],
+                    f"{record['prompt'] / prompt:.0f}",
+                    ratios[1],
+                    f"{max(sample['peak_bytes'] for sample in samples) / 1e6:.0f}",
+                ]
+            )
+    header = ["model, threads", "engine", "decoding, tokens/s", "share of the bandwidth", "decoding time / Lattice's"]
+    header += ["prompt, tokens/s", "prompt time / Lattice's", "peak memory, MB"]
+    notes = [
+        provenance(record),
+        f"Instruction set {record['isa']}. Greedy, slope between tokens {record['early']} and {record['late']}; prompts of "
+        f"{record['prompt']} tokens; keys and values in float16; medians.",
+    ]
+    notes.append(markdown_table(header, rows))
+    notes += [f"Left out: {name}: {reason}" for name, reason in record["absent"].items()]
+    return "\n\n".join(notes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""The drawn models that decode.py measures: files that load, in every type, with the sizes of their shape."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from lattice_inference import Extension, load_model
+
+TOOL = Path(__file__).resolve().parents[2] / "tools" / "models" / "random_llama.py"
+
+
+@pytest.fixture(scope="module")
+def random_llama() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("random_llama", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "F16"])
+def test_a_drawn_model_computes(random_llama: ModuleType, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "tiny.gguf"
+    random_llama.write_random_llama(path, random_llama.SHAPES["tiny"], kind)
+    again = tmp_path / "again.gguf"
+    random_llama.write_random_llama(again, random_llama.SHAPES["tiny"], kind)
+    assert path.read_bytes() == again.read_bytes()
+    with load_model(path) as model, model.open_cache() as cache:
+        logits = model.forward([Extension(cache.sequence(), [1, 2, 3], "all")])
+    assert logits.shape == (3, 320)
+    assert np.isfinite(logits).all()
+    assert logits.std() > 0.1
