@@ -25,7 +25,12 @@ setup(
             NativeExtension(
                 "lattice_inference.backends.cpu._cpu",
                 [f"{CPU}/_cpu.pyx", f"{CPU}/kernels/run_step.c", f"{CPU}/kernels/block_pack.c"],
-                kernels=[f"{CPU}/kernels/{name}.c" for name in ("kernels", "int8_kernels", "block_kernels", "paged")],
+                kernels=[
+                    f"{CPU}/kernels/kernels.c",
+                    f"{CPU}/kernels/int8_kernels.c",
+                    f"{CPU}/kernels/block_kernels.c",
+                    f"{CPU}/kernels/paged.c",
+                ],
                 header_folders=[f"{CPU}/kernels"],
             ),
             NativeExtension(

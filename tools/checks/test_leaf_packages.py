@@ -72,9 +72,10 @@ def names(requirements: object) -> set[str]:
 
 
 @pytest.mark.parametrize("package", LEAVES)
-def test_a_leaf_requires_numpy_and_nothing_else(package: str) -> None:
+def test_a_leaf_requires_nothing_heavy(package: str) -> None:
     project = declared(package)
-    assert names(project["dependencies"]) == {"numpy"}
+    templates = {"jinja2"} if package == "lattice-inference" else set()  # of chats; imported where one is rendered
+    assert names(project["dependencies"]) == {"numpy"} | templates
 
 
 def test_the_hub_client_comes_with_lattice_embed_only() -> None:

@@ -120,9 +120,15 @@ def test_vector_without_a_direction_does_not_pass(loader: Any, baseline: DriftBa
         assert check_drift(shifted(spoil), baseline).status == "drift"
 
 
-def test_other_weights_are_a_mismatch(loader: Any, service: Any, baseline: DriftBaseline) -> None:
-    loader.encoders[-1].fingerprint = "fake:other weights"
-    report = check_drift(service, baseline)
+def with_fingerprint(loader: Any, fingerprint: str) -> NativeEmbeddingService:
+    """A service that was loaded from other files."""
+    service = NativeEmbeddingService("all-minilm-l6-v2").load()
+    loader.encoders[-1].fingerprint = fingerprint
+    return service
+
+
+def test_other_weights_are_a_mismatch(loader: Any, baseline: DriftBaseline) -> None:
+    report = check_drift(with_fingerprint(loader, "fake:other weights"), baseline)
     assert report.status == "mismatch"
     assert not report.same_fingerprint
     assert "other weights" in report.reason
@@ -131,11 +137,10 @@ def test_other_weights_are_a_mismatch(loader: Any, service: Any, baseline: Drift
 
 
 def test_change_of_numerics_is_judged_by_the_vectors_and_told(
-    loader: Any, service: Any, baseline: DriftBaseline, monkeypatch: pytest.MonkeyPatch
+    loader: Any, baseline: DriftBaseline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison, "NUMERICS_VERSION", 99)
-    loader.encoders[-1].fingerprint = "fake:n99"
-    report = check_drift(service, baseline)
+    report = check_drift(with_fingerprint(loader, "fake:n99"), baseline)
     assert report.ok
     assert not report.same_fingerprint
     assert "this is 99" in report.reason

@@ -436,7 +436,6 @@ class Migration(RuleBasedStateMachine):
 
 @pytest.mark.usefixtures("no_sync")
 def test_invariants_hold_under_any_sequence() -> None:
-    np.seterr(all="raise")
     run_state_machine_as_test(
         Migration,
         settings=settings(

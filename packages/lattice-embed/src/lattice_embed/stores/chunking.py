@@ -49,7 +49,8 @@ def spans_of_chunks(service: EmbeddingService, text: str, chunking: Chunking) ->
 
     A document that fits is one chunk. Every token lies in a chunk, and each chunk by itself has at most
     ``chunking.tokens`` tokens: a word cut in two may have more tokens than it had whole, so chunks are counted again,
-    and cut shorter where they have too many.
+    and cut shorter where they have too many. Only a single token, which cannot be cut, may by itself have more than a limit
+    of one or two.
 
     Raises:
         InvalidTextError: the text holds a lone surrogate.
