@@ -158,7 +158,7 @@ def test_the_file_says_what_generation_needs(tmp_path):
         assert (model.vocab_size, model.context_length, model.bos_token_id) == (VOCAB, 256, 1)
         assert model.eos_token_ids == (2, 7)
         assert model.generation_config == {}
-        assert model.fingerprint.endswith(":float32:n1")
+        assert model.fingerprint.endswith(":stored:int8:n1")
 
 
 @pytest.mark.parametrize(
