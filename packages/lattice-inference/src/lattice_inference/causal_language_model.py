@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.decoder_program import DecoderProgram
 from lattice_inference.errors import InvalidInputError, TextTooLongError
 from lattice_inference.hub import ModelFiles, find_model
+from lattice_inference.loaded_model import LoadedModel
 from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama, find_decoder_names
 from lattice_inference.models.llama_config import LlamaConfig, token_ids_of
@@ -60,7 +60,7 @@ class Extension:
     logits: Logits = "last"
 
 
-class CausalLanguageModel:
+class CausalLanguageModel(LoadedModel[DecoderProgram]):
     """A language model that predicts the next token. Made by :func:`load_model`.
 
     >>> model = load_model("model-directory")                                             # doctest: +SKIP
@@ -101,6 +101,7 @@ class CausalLanguageModel:
         activations: Activations,
         reload: partial[CausalLanguageModel],
     ) -> None:
+        super().__init__(files=files, snapshot=snapshot, program=program, precision=precision, reload=reload)
         self.config = config
         self.vocab_size = config.vocab_size
         self.context_length = config.context_length
@@ -108,13 +109,7 @@ class CausalLanguageModel:
         more = token_ids_of(generation_config, "eos_token_id", source=str(files.directory / "generation_config.json"))
         self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys((*config.eos_token_ids, *more)))
         self.generation_config = generation_config
-        self.source = files.source
-        self.directory = files.directory
-        self.precision: Precision = precision
         self.activations: Activations = activations
-        self._snapshot = snapshot
-        self._program = program
-        self._reload = reload
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -221,21 +216,6 @@ class CausalLanguageModel:
             NonFiniteError: logits hold NaN or infinity; its ``rows`` are rows of the result.
         """
         return self._program.run([self._checked(extension) for extension in extensions])
-
-    def close(self) -> None:
-        """Give the weights back. Further use raises InvalidInputError; closing twice is harmless."""
-        self._program.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return self._reload, ()
 
     def __repr__(self) -> str:
         return (

@@ -81,6 +81,11 @@ class DecoderProgram:
         """Give the weights back. Further runs raise InvalidInputError; closing twice is harmless."""
         self._program = None
 
+    def trim(self) -> None:
+        """Give the memory that steps left behind back to the operating system."""
+        if self._program is not None:
+            self._program.trim()
+
     def run(self, requests: Sequence[Request]) -> Float32Array:
         """Run the requests and return the logits wanted, (R, vocab_size).
 

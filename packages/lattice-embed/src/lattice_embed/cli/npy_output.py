@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_embed.errors import InvalidInputError
-from lattice_embed.whole_file import whole_file
+from lattice_inference.checkpoint.atomic_file import atomic_file
 
 __all__ = ["check_npy_path", "write_npy"]
 
@@ -35,5 +35,5 @@ def write_npy(path: Path, array: npt.NDArray[np.float32]) -> None:
     Raises:
         OSError: it cannot be written. Nothing is left behind.
     """
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         np.save(file, array, allow_pickle=False)

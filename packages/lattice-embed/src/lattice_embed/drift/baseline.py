@@ -23,8 +23,8 @@ from lattice_embed.errors import InvalidInputError, LatticeEmbedError
 from lattice_embed.result import Float32Array
 from lattice_embed.service import EmbeddingService
 from lattice_embed.validation import check_role
-from lattice_embed.whole_file import whole_file
 from lattice_inference import NUMERICS_VERSION
+from lattice_inference.checkpoint.atomic_file import atomic_file
 
 __all__ = ["DriftBaseline", "DriftBaselineError", "DriftTolerance"]
 
@@ -123,7 +123,7 @@ class DriftBaseline:
         Raises:
             OSError: it cannot be written. A file that was there before is as it was.
         """
-        with whole_file(path) as file:
+        with atomic_file(Path(path)) as file:
             file.writelines(line.encode() for line in self._lines())
 
     @classmethod
