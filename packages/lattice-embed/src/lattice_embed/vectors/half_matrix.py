@@ -114,5 +114,6 @@ class Float16Matrix(HalfMatrix):
 
     def dequantize(self) -> Float32Array:
         """Return the vectors as stored, float32 (n, dims)."""
-        rows: Float32Array = self.data.view(np.float16).astype(np.float32)
+        with np.errstate(invalid="ignore"):  # a stored NaN may be a signalling one, of which some processors tell
+            rows: Float32Array = self.data.view(np.float16).astype(np.float32)
         return rows
