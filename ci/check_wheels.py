@@ -27,10 +27,18 @@ LIMITS = {
     "lattice-embed": 3 * MEGABYTE,
     "lattice-inference": 6 * MEGABYTE,
     "lattice-fann": 1 * MEGABYTE,
-    "lattice-transport": 2 * MEGABYTE,
+    "lattice-transport": 1 * MEGABYTE,
 }
 REQUIREMENTS = {
-    "lattice-embed": {"numpy", "lattice-inference[hub]", "blake3"},
+    "lattice-embed": {
+        "numpy",
+        "lattice-inference[hub]",
+        "blake3",
+        "extra:httpx2",
+        "extra:langchain-core",
+        "extra:llama-index-core",
+        "extra:chromadb",
+    },
     "lattice-inference": {"numpy", "jinja2", "extra:huggingface-hub", "extra:regex"},
     "lattice-fann": {"numpy", "extra:matplotlib"},
     "lattice-transport": {"numpy", "extra:matplotlib"},
