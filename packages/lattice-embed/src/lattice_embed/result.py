@@ -45,7 +45,7 @@ class EmbeddingResult:
         token_counts: npt.ArrayLike | None = None,
         truncated: npt.ArrayLike | None = None,
         fingerprint: str | Callable[[], str] = "",
-        provenance: VectorProvenance | Callable[[], VectorProvenance] | None = None,
+        provenance: VectorProvenance | Callable[[], VectorProvenance | None] | None = None,
         model: str = "",
         role: Role = Role.GENERIC,
         prompt: str = "",
