@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import lattice_inference
-from lattice_embed import NativeEmbeddingService
+from lattice_embed import EmbeddingModel, NativeEmbeddingService
 from lattice_embed.cli import main
 
 Capture = pytest.CaptureFixture[str]
@@ -57,7 +57,9 @@ def failure(capsys: Capture, *arguments: str) -> tuple[int, str]:
 
 def test_json_holds_the_vectors_of_the_service(loader: Any, capsys: Capture) -> None:
     report = run_json(capsys, "embed", "--model", "minilm", "--json", "one two", "three")
-    assert list(report) == ["model", "dim", "embeddings", "usage"]
+    assert list(report) == ["model", "dim", "fingerprint", "space", "embeddings", "usage"]
+    origin = NativeEmbeddingService(EmbeddingModel.ALL_MINILM_L6_V2).provenance()
+    assert (report["fingerprint"], report["space"]) == (origin.fingerprint, origin.space)
     assert (report["model"], report["dim"]) == ("all-minilm-l6-v2", 384)
     assert [list(entry) for entry in report["embeddings"]] == [["index", "tokens", "truncated", "embedding"]] * 2
     assert [entry["index"] for entry in report["embeddings"]] == [0, 1]

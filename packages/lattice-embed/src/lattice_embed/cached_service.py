@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from types import TracebackType
@@ -39,13 +40,15 @@ class _Space:
     revision, pooling, dimension, precision, numerics version, role, prompt, and whether it is normalised.
     """
 
-    __slots__ = ("_prefix", "provenance", "role")
+    __slots__ = ("_origin", "_prefix", "normalize", "provenance", "role")
 
     def __init__(
         self, config: ModelConfig, provenance: VectorProvenance | None, role: Role, normalize: bool, owner: bytes
     ) -> None:
         self.role = role
+        self.normalize = normalize
         self.provenance = provenance
+        self._origin: CachedOrigin | None = None
         # Of a service that cannot say which weights it has, nobody else's vectors are taken.
         revision = owner if provenance is None else provenance.fingerprint
         key = config.to_embedding_key().canonical_bytes
@@ -57,6 +60,17 @@ class _Space:
         hasher = self._prefix.copy()
         hasher.update(len(encoded).to_bytes(8, "little") + encoded)
         return hasher.digest()
+
+    def origin(self, result: EmbeddingResult) -> CachedOrigin:
+        """Return what the entries of a result have in common; the same object for every call that has it in common."""
+        provenance = self.provenance
+        if provenance is None:
+            return CachedOrigin(result.model, result.prompt, result.fingerprint, result.provenance)
+        known = self._origin
+        if known is None or (known.model, known.prompt) != (result.model, result.prompt):
+            known = CachedOrigin(result.model, result.prompt, provenance.fingerprint, provenance)
+            self._origin = known
+        return known
 
 
 class CachedEmbeddingService(EmbeddingService):
@@ -94,6 +108,7 @@ class CachedEmbeddingService(EmbeddingService):
         self._cache = EmbeddingCache(capacity, max_bytes=max_bytes) if cache is None else cache
         self._owner = os.urandom(16)
         self._spaces: dict[tuple[str, str, bool], _Space] = {}
+        self._last_space: _Space | None = None
         self._flights: SingleFlight[CachedEmbedding] = SingleFlight()
 
     # What the service is
@@ -184,8 +199,15 @@ class CachedEmbeddingService(EmbeddingService):
             return self._embed_inner(texts, model, role, normalize)
         checked = check_texts(texts, max_texts=self._inner.max_batch_size, max_chars=self._inner.max_text_chars)
         space = self._space(model, check_role(role), normalize)
-        keys = list(map(space.key, checked))
-        entries = self._fetch(checked, keys, space, model, normalize)
+        keys = [space.key(text) for text in checked]
+        entries = self._known(keys)
+        if not entries and len(set(keys)) == len(keys):
+            entries, result = self._work_out(checked, keys, keys, entries, space, model)
+            if result is not None:
+                return self._own(result, space)
+        elif len(entries) < len(set(keys)):
+            wanted = [key for key in dict.fromkeys(keys) if key not in entries]
+            entries, _ = self._work_out(checked, keys, wanted, entries, space, model)
         found = [entries[key] for key in keys]
         origin = found[0].origin
         data = bytearray().join([entry.data for entry in found])
@@ -211,7 +233,7 @@ class CachedEmbeddingService(EmbeddingService):
         key = space.key(text)
         entry = self._cache.get(key)
         if entry is None or not self._is_ours(entry):
-            entry = self._work_out([text], [key], [key], {}, space, model, normalize)[key]
+            entry = self._work_out([text], [key], [key], {}, space, model)[0][key]
         return np.frombuffer(bytearray(entry.data), np.float32)
 
     def count_tokens(self, texts: Sequence[str], *, role: Role = Role.GENERIC) -> npt.NDArray[np.int32]:
@@ -231,38 +253,40 @@ class CachedEmbeddingService(EmbeddingService):
         provenance = self._inner.provenance(model, role=role, normalize=normalize)
         if provenance is None:
             return _Space(self._inner.model_config(model), None, role, normalize, self._owner)
+        last = self._last_space
+        if last is not None and last.provenance is provenance and last.role is role and last.normalize is normalize:
+            return last
         known = self._spaces.get((provenance.fingerprint, role.value, normalize))
         if known is None:
             known = _Space(self._inner.model_config(model), provenance, role, normalize, self._owner)
             self._spaces[provenance.fingerprint, role.value, normalize] = known
+        self._last_space = known
         return known
 
-    def _fetch(
-        self, texts: Sequence[str], keys: Sequence[bytes], space: _Space, model: ModelName | None, normalize: bool
-    ) -> dict[bytes, CachedEmbedding]:
-        """Return the entry of every key: from the cache, from another call that works on it, or computed here."""
+    def _known(self, keys: Sequence[bytes]) -> dict[bytes, CachedEmbedding]:
+        """Return the entries of the keys that are in the cache."""
+        if len(keys) == 1:
+            entry = self._cache.get(keys[0])
+            return {keys[0]: entry} if entry is not None and self._is_ours(entry) else {}
         wanted = list(dict.fromkeys(keys))
         looked_up = zip(wanted, self._cache.get_many(wanted), strict=True)
-        entries = {key: entry for key, entry in looked_up if entry is not None and self._is_ours(entry)}
-        if len(entries) == len(wanted):
-            return entries
-        wanted = [key for key in wanted if key not in entries]
-        return self._work_out(texts, keys, wanted, entries, space, model, normalize)
+        return {key: entry for key, entry in looked_up if entry is not None and self._is_ours(entry)}
 
     def _work_out(
         self,
         texts: Sequence[str],
         keys: Sequence[bytes],
-        wanted: list[bytes],
+        wanted: Sequence[bytes],
         entries: dict[bytes, CachedEmbedding],
         space: _Space,
         model: ModelName | None,
-        normalize: bool,
-    ) -> dict[bytes, CachedEmbedding]:
-        """Add the entries of the ``wanted`` keys to ``entries``; nobody computes what another call is working on."""
-        places: dict[bytes, int] = {}
-        for place, key in enumerate(keys):
-            places.setdefault(key, place)
+    ) -> tuple[dict[bytes, CachedEmbedding], EmbeddingResult | None]:
+        """Add the entries of the ``wanted`` keys to ``entries``; nobody computes what another call is working on.
+
+        Returns:
+            The entries; and what the inner service returned, where that is the answer to the whole call.
+        """
+        places: dict[bytes, int] | None = None
         while wanted:
             flight, mine, theirs = self._flights.claim(wanted)
             results: dict[bytes, CachedEmbedding] = {}
@@ -271,9 +295,16 @@ class CachedEmbeddingService(EmbeddingService):
                     entry = self._cache.peek(key)
                     if entry is not None and self._is_ours(entry):
                         results[key] = entry
-                missing = [key for key in mine if key not in results]
+                missing = [key for key in mine if key not in results] if results else mine
+                if len(missing) == len(keys):  # every text of the call, each once and in its place
+                    result = self._compute(range(len(keys)), keys, texts, space, model, results)
+                    return results, result
                 if missing:
-                    results |= self._compute([places[key] for key in missing], missing, texts, space, model, normalize)
+                    if places is None:
+                        places = {}
+                        for place, key in enumerate(keys):
+                            places.setdefault(key, place)
+                    self._compute([places[key] for key in missing], missing, texts, space, model, results)
             finally:
                 self._flights.finish(flight, mine, results)
             entries |= results
@@ -282,36 +313,52 @@ class CachedEmbeddingService(EmbeddingService):
                 if entry is not None:
                     entries[key] = entry
             wanted = [key for key in wanted if key not in entries]  # their leaders failed: now it is our turn
-        return entries
+        return entries, None
 
     def _compute(
         self,
-        places: list[int],
-        keys: list[bytes],
+        places: Sequence[int],
+        keys: Sequence[bytes],
         texts: Sequence[str],
         space: _Space,
         model: ModelName | None,
-        normalize: bool,
-    ) -> dict[bytes, CachedEmbedding]:
-        """Have the inner service embed the texts at some places, and keep what it gives."""
+        entries: dict[bytes, CachedEmbedding],
+    ) -> EmbeddingResult:
+        """Have the inner service embed the texts at some places, keep what it gives, and add it to ``entries``."""
         try:
-            result = self._embed_inner([texts[place] for place in places], model, space.role, normalize)
+            result = self._embed_inner([texts[place] for place in places], model, space.role, space.normalize)
         except (InvalidTextError, NonFiniteVectorError) as error:
             _raise_shifted(error, places)
-        finite = np.isfinite(result.vectors).all(axis=1)
-        if not finite.all():
-            raise NonFiniteVectorError(index=places[int(np.argmin(finite))], model=result.model or self._inner.name)
-        provenance = space.provenance
-        fingerprint = result.fingerprint if provenance is None else provenance.fingerprint
-        origin = CachedOrigin(result.model, result.prompt, fingerprint, provenance or result.provenance)
+        bad = _first_not_finite(result.vectors)
+        if bad is not None:
+            raise NonFiniteVectorError(index=places[bad], model=result.model or self._inner.name)
+        origin, owner = space.origin(result), self._owner
         counts, truncated = result.token_counts.tolist(), result.truncated.tolist()
-        entries = {}
-        for key, vector, count, cut in zip(keys, result.vectors, counts, truncated, strict=True):
-            entries[key] = CachedEmbedding(
-                vector.tobytes(), token_count=count, truncated=cut, origin=origin, owner=self._owner
+        data = result.vectors.tobytes()
+        size = len(data) // len(keys)
+        made = {}
+        for row, key in enumerate(keys):
+            vector = data[row * size : (row + 1) * size]
+            made[key] = CachedEmbedding(
+                vector, token_count=counts[row], truncated=truncated[row], origin=origin, owner=owner
             )
-        self._cache.put_many(entries.items())
-        return entries
+        self._cache.put_many(made.items())
+        entries |= made
+        return result
+
+    def _own(self, result: EmbeddingResult, space: _Space) -> EmbeddingResult:
+        """Return what the inner service returned as a result of this one: a copy, with what this knows of its origin."""
+        origin = space.origin(result)
+        return EmbeddingResult(
+            result.vectors.copy(),
+            token_counts=result.token_counts.copy(),
+            truncated=result.truncated.copy(),
+            fingerprint=origin.fingerprint,
+            provenance=origin.provenance,
+            model=origin.model,
+            role=space.role,
+            prompt=origin.prompt,
+        )
 
     def _embed_inner(
         self, texts: Sequence[str], model: ModelName | None, role: Role, normalize: bool
@@ -324,6 +371,14 @@ class CachedEmbeddingService(EmbeddingService):
     def _is_ours(self, entry: CachedEmbedding) -> bool:
         """Whether an entry may be used: a service that refuses long texts must not be given another's cut one."""
         return not entry.truncated or entry.owner == self._owner
+
+
+def _first_not_finite(vectors: Float32Array) -> int | None:
+    """Return the first row that holds NaN or infinity, or None."""
+    if math.isfinite(np.vdot(vectors, vectors)):  # the sum of squares of everything: one quick look at good vectors
+        return None
+    finite = np.isfinite(vectors).all(axis=1)
+    return None if finite.all() else int(np.argmin(finite))
 
 
 def _raise_shifted(error: InvalidTextError | NonFiniteVectorError, places: Sequence[int]) -> NoReturn:

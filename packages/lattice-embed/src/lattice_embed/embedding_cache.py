@@ -137,18 +137,19 @@ class _Shard:
 
     def put(self, key: bytes, entry: CachedEmbedding) -> None:
         size = len(entry.data) + ENTRY_OVERHEAD_BYTES
+        entries, capacity, max_bytes = self.entries, self.capacity, self.max_bytes
         with self.lock:
-            replaced = self.entries.pop(key, None)
+            replaced = entries.pop(key, None)
             if replaced is not None:
                 self.bytes -= len(replaced.data) + ENTRY_OVERHEAD_BYTES
-            if self.max_bytes is not None and size > self.max_bytes:
+            if max_bytes is not None and size > max_bytes:
                 return
-            self.entries[key] = entry
+            entries[key] = entry
             self.bytes += size
-            while (self.capacity is not None and len(self.entries) > self.capacity) or (
-                self.max_bytes is not None and self.bytes > self.max_bytes
+            while (capacity is not None and len(entries) > capacity) or (
+                max_bytes is not None and self.bytes > max_bytes
             ):
-                _, oldest = self.entries.popitem(last=False)
+                _, oldest = entries.popitem(last=False)
                 self.bytes -= len(oldest.data) + ENTRY_OVERHEAD_BYTES
                 self.evictions += 1
 

@@ -336,6 +336,8 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         loaded = self._load()
         prompt = loaded.prompts[role]
         shortened = loaded.config.output_dim
+        if shortened == loaded.encoder.dimension:
+            shortened = None  # the model's own length by another name
         try:
             encoded = loaded.encoder.encode(
                 checked, prompt=prompt, normalize=normalize and shortened is None, truncate=self._truncate

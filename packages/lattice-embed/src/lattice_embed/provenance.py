@@ -42,7 +42,7 @@ class VectorProvenance:
         pooling: how token vectors become one vector; empty where nobody can know.
         prompt: what was put before the text.
         dimensions: length of the vector.
-        precision: what the weights are kept in.
+        precision: what the weights are kept in; empty where nobody can know.
         normalized: whether the vector is scaled to length 1.
         numerics_version: ``lattice_inference.NUMERICS_VERSION``; 0 for vectors that were computed elsewhere.
     """

@@ -45,7 +45,7 @@ class EmbeddingResult:
         token_counts: npt.ArrayLike | None = None,
         truncated: npt.ArrayLike | None = None,
         fingerprint: str | Callable[[], str] = "",
-        provenance: VectorProvenance | Callable[[], VectorProvenance] | None = None,
+        provenance: VectorProvenance | Callable[[], VectorProvenance | None] | None = None,
         model: str = "",
         role: Role = Role.GENERIC,
         prompt: str = "",
@@ -53,16 +53,17 @@ class EmbeddingResult:
         self.vectors: Float32Array = np.ascontiguousarray(vectors, dtype=np.float32)
         if self.vectors.ndim != 2:
             raise InvalidInputError(f"vectors have {self.vectors.ndim} dimensions; they must be (texts, dim)")
-        count = len(self.vectors)
+        shape = self.vectors.shape[:1]
         self.token_counts: npt.NDArray[np.int32] = (
-            np.full(count, -1, np.int32) if token_counts is None else np.ascontiguousarray(token_counts, np.int32)
+            np.full(shape, -1, np.int32) if token_counts is None else np.ascontiguousarray(token_counts, np.int32)
         )
         self.truncated: npt.NDArray[np.bool_] = (
-            np.zeros(count, np.bool_) if truncated is None else np.ascontiguousarray(truncated, np.bool_)
+            np.zeros(shape, np.bool_) if truncated is None else np.ascontiguousarray(truncated, np.bool_)
         )
-        for name, array in (("token_counts", self.token_counts), ("truncated", self.truncated)):
-            if array.shape != (count,):
-                raise InvalidInputError(f"{name} has shape {array.shape}; with {count} vectors it must be ({count},)")
+        if self.token_counts.shape != shape or self.truncated.shape != shape:
+            name = "truncated" if self.token_counts.shape == shape else "token_counts"
+            wrong = getattr(self, name).shape
+            raise InvalidInputError(f"{name} has shape {wrong}; with {shape[0]} vectors it must be {shape}")
         self._fingerprint = fingerprint
         self._provenance = provenance
         self.model = model

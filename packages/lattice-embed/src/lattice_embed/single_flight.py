@@ -14,23 +14,33 @@ Value = TypeVar("Value")
 
 
 class Flight(Generic[Value]):
-    """The work of one thread, its leader, on some keys; others may wait for it."""
+    """The work of one thread, its leader, on some keys; others may wait for it.
+
+    Nearly every flight ends without a passenger: what they wait on is made for the first of them.
+    """
 
     __slots__ = ("_landed", "_results")
 
     def __init__(self) -> None:
-        self._landed = threading.Event()
+        self._landed: threading.Event | None = None
         self._results: dict[bytes, Value] = {}
 
+    def board(self) -> None:
+        """Be ready for :meth:`wait`. Under the lock of whoever knows the flight, and before it has landed."""
+        if self._landed is None:
+            self._landed = threading.Event()
+
     def wait(self, key: bytes) -> Value | None:
-        """Wait for the leader and return its result for ``key``, or None if it failed."""
-        self._landed.wait()
+        """Wait for the leader and return its result for ``key``, or None if it failed. After :meth:`board`."""
+        if self._landed is not None:
+            self._landed.wait()
         return self._results.get(key)
 
     def land(self, results: dict[bytes, Value]) -> None:
-        """Let those who wait go on."""
+        """Let those who wait go on. Nobody can board any more."""
         self._results = results
-        self._landed.set()
+        if self._landed is not None:
+            self._landed.set()
 
 
 # The leaders of a process are not in its forked child, where nobody may wait for them.
@@ -60,6 +70,7 @@ class SingleFlight(Generic[Value]):
                 if other is flight:
                     mine.append(key)
                 else:
+                    other.board()
                     theirs[key] = other
         return flight, mine, theirs
 
@@ -67,7 +78,7 @@ class SingleFlight(Generic[Value]):
         """End a flight: what is not in ``results`` has failed, and whoever waits for it may try for itself."""
         with self._lock:
             for key in keys:
-                if self._flights.get(key) is flight:
+                if self._flights.get(key) is flight:  # after a fork it may be nobody's, or another's
                     del self._flights[key]
         flight.land(results)
 

@@ -66,6 +66,49 @@ def test_corpus_is_imported_embedded_and_searched(capsys: Capture, loader: Any) 
     assert sorted(text for text in loader.encoders[0].seen if text != PROBE) == sorted(TEXTS)
 
 
+QWEN = "qwen3-embedding-0.6b"
+
+
+@pytest.mark.usefixtures("qwen_runs")
+def test_shorter_vectors_are_kept_and_found_again(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = run(capsys, "store", "import", "q.db", "--input", "corpus.txt", "--model", QWEN, "--output-dim", "64")
+    assert report["documents"] == 32
+    monkeypatch.setenv("LATTICE_EMBED_DIM", "128")  # what is there decides, not what a new service would take
+    run(capsys, "store", "import", "q.db", "--input", "corpus.txt")
+    assert len(run(capsys, "store", "query", "q.db", "line number 7", "--top", "2")["matches"]) == 2
+    info = run(capsys, "store", "info", "q.db")
+    assert (info["dimensions"], info["states"]) == (64, {"embedded": 32})
+    status, message = failure(capsys, "store", "import", "q.db", "--input", "corpus.txt", "--output-dim", "32")
+    assert (status, "64 dimensions" in message) == (2, True)
+
+
+@pytest.mark.usefixtures("qwen_runs")
+def test_native_length_is_kept_whatever_the_environment_says(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(capsys, "store", "import", "q.db", "--input", "corpus.txt", "--model", QWEN)
+    monkeypatch.setenv("LATTICE_EMBED_DIM", "128")
+    assert len(run(capsys, "store", "query", "q.db", "line number 7", "--top", "2")["matches"]) == 2
+    assert run(capsys, "store", "info", "q.db")["dimensions"] == 1024
+
+
+@pytest.mark.usefixtures("qwen_runs")
+def test_backfill_to_shorter_vectors(capsys: Capture) -> None:
+    run(capsys, "store", "import", "corpus.db", "--input", "corpus.txt")
+    arguments = ("backfill", "--from-store", "corpus.db", "--model", QWEN)
+    plan = run(capsys, *arguments, "--output-dim", "64", "--dry-run")
+    assert (plan["dimensions"], plan["target"]) == (64, f"corpus.{QWEN}-64.db")
+    done = run(capsys, *arguments, "--output-dim", "64")
+    assert (done["state"], done["processed"]) == ("completed", 32)
+    assert run(capsys, "store", "info", plan["target"])["dimensions"] == 64
+    whole = run(capsys, *arguments)
+    assert run(capsys, "store", "info", whole["target"])["dimensions"] == 1024
+
+
+def test_texts_alone_have_no_dimension(capsys: Capture) -> None:
+    status, message = failure(capsys, "store", "import", "new.db", "--input", "corpus.txt", "--output-dim", "64")
+    assert (status, "--model" in message) == (2, True)
+    assert not Path("new.db").exists()
+
+
 def test_default_places_are_beside_the_old_store(capsys: Capture, folder: Path) -> None:
     run(capsys, "store", "import", "corpus.db", "--input", "corpus.txt")
     plan = run(capsys, "backfill", "--from-store", "corpus.db", "--model", "minilm", "--dry-run")

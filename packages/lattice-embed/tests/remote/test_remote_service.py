@@ -21,6 +21,7 @@ from lattice_embed import (
     InvalidTextError,
     ModelConfigError,
     ModelDescription,
+    ProvenanceMismatchError,
     RemoteAuthenticationError,
     RemoteEmbeddingService,
     RetryPolicy,
@@ -28,6 +29,7 @@ from lattice_embed import (
     ServiceClosedError,
     TextTooLongError,
     TooManyTextsError,
+    VectorProvenance,
     WrongModelError,
 )
 from lattice_embed.remote import transport
@@ -211,6 +213,33 @@ def test_fingerprint_tells_spaces_apart(server: Any, connect: Any) -> None:
     ]
     assert len(set(prints)) == len(prints)
     assert fingerprint(connect(MINE)) == prints[0]
+
+
+def test_provenance_says_what_is_known(server: Any, connect: Any) -> None:
+    service = connect("text-embedding-3-small", output_dim=64)
+    provenance = service.provenance(role=Role.QUERY, normalize=False)
+    result = service.embed(["a"], role=Role.QUERY, normalize=False)
+    assert result.provenance == provenance
+    assert result.fingerprint == provenance.fingerprint
+    assert (provenance.dimensions, provenance.normalized, provenance.weights) == (64, False, "")
+    assert provenance.model == f"text-embedding-3-small at {service.base_url}"
+    assert VectorProvenance.from_json(provenance.to_json()) == provenance
+    with pytest.raises(WrongModelError):
+        service.provenance("minilm")
+
+
+def test_provenance_of_an_unknown_model_waits_for_its_dimension(server: Any, connect: Any) -> None:
+    service = connect("nobody-knows")
+    assert service.provenance() is None
+    assert service.embed(["a"]).provenance.dimensions == 8
+    assert service.provenance().dimensions == 8
+
+
+def test_provenance_tells_two_servers_apart(server: Any, connect: Any) -> None:
+    here = connect(MINE).embed(["a"]).provenance
+    there = RemoteEmbeddingService(MINE, base_url="http://localhost:1/v1").provenance()
+    with pytest.raises(ProvenanceMismatchError):
+        here.check_comparable(there)
 
 
 def test_any_number_of_texts(server: Any, connect: Any) -> None:

@@ -120,7 +120,7 @@ def _open(options: argparse.Namespace, journal: Path, stack: ExitStack) -> Backf
             journal,
             source=stack.enter_context(open_store(plan.source_path)),
             target=stack.enter_context(open_store(plan.target_path)),
-            target_service=stack.enter_context(open_service(options, plan.target.location, _truncate(options))),
+            target_service=stack.enter_context(open_service(options, plan.target, _truncate(options))),
         )
     )
 
@@ -233,6 +233,8 @@ def _target_path(options: argparse.Namespace) -> Path:
         raise InvalidInputError("which migration? name it by --to-store, --journal, or --from-store and --model")
     source = Path(options.from_store)
     name = resolve_model(options.model or default_model()).name.replace("/", "--")
+    if options.output_dim is not None:
+        name += f"-{options.output_dim}"
     suffix = source.suffix if source.suffix.lower() in SQLITE_SUFFIXES else ""
     stem = source.name.removesuffix(suffix) if suffix else source.name
     return source.with_name(f"{stem}.{name}{suffix}")

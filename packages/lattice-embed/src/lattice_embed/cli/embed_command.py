@@ -55,6 +55,8 @@ def embed_all(
         np.concatenate([result.vectors for result in results]),
         token_counts=np.concatenate([result.token_counts for result in results]),
         truncated=np.concatenate([result.truncated for result in results]),
+        fingerprint=lambda: results[0].fingerprint,
+        provenance=lambda: results[0].provenance,
         model=results[0].model,
         role=role,
         prompt=results[0].prompt,
@@ -63,7 +65,9 @@ def embed_all(
 
 def _json_object(result: EmbeddingResult) -> Iterator[str]:
     """Yield the JSON object in pieces: a list of a million numbers is built for one text at a time."""
-    yield f'{{"model": {json.dumps(result.model)}, "dim": {result.dimensions}, "embeddings": ['
+    origin = {"model": result.model, "dim": result.dimensions, "fingerprint": result.fingerprint or None}
+    origin["space"] = None if result.provenance is None else result.provenance.space
+    yield json.dumps(origin)[:-1] + ', "embeddings": ['
     for index, vector in enumerate(result):
         entry = {
             "index": index,

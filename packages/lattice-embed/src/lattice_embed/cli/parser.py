@@ -130,7 +130,7 @@ def build_parser() -> argparse.ArgumentParser:
         default="generic",
         help="what the texts are for: decides the prompt that the model wants before each (default: generic, none)",
     )
-    embed.add_argument("--output-dim", type=int, metavar="N", help="shorter vectors, for models trained for that")
+    _add_output_dim(embed)
     embed.add_argument("--no-normalize", action="store_true", help="do not scale the vectors to length 1")
     embed.add_argument("--output", metavar="FILE.npy", help="write the vectors to a NumPy file, float32 (texts, dim)")
     embed.add_argument(
@@ -172,7 +172,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_json(cache)
 
     store = _add_command(commands, "store", "keep documents and vectors, and search them", store_options.EXAMPLES)
-    store_options.add_store_actions(store, _add_model_and_json)
+    store_options.add_store_actions(store, _add_model_and_json, _add_output_dim)
 
     actions = "\n".join(f"  {name:<14}{text}" for name, text in backfill_options.ACTIONS.items())
     backfill = _add_command(
@@ -183,6 +183,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     backfill_options.add_backfill_options(backfill)
     _add_model(backfill, truncate=False)
+    _add_output_dim(backfill)
     _add_json(backfill)
 
     _add_check_drift(commands)
@@ -296,6 +297,10 @@ def _add_model(command: argparse.ArgumentParser, *, truncate: bool = True) -> No
         default="right",
         help="what happens to a text over the model's token limit: cut its end, or fail (default: right)",
     )
+
+
+def _add_output_dim(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--output-dim", type=int, metavar="N", help="shorter vectors, for models trained for that")
 
 
 def _add_cache_folder(command: argparse.ArgumentParser, what: str) -> None:

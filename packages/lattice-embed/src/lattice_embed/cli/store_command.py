@@ -11,6 +11,7 @@ from typing import Any
 from lattice_embed.cli.progress import progress_bar
 from lattice_embed.cli.text_input import read_lines
 from lattice_embed.errors import InvalidInputError
+from lattice_embed.model_source import resolve_model
 from lattice_embed.native_service import NativeEmbeddingService
 from lattice_embed.stores import (
     DocumentEmbedder,
@@ -39,10 +40,26 @@ def run(options: argparse.Namespace) -> int:
         return _info(store, options) if options.action == "info" else _query(store, options)
 
 
-def open_service(options: argparse.Namespace, location: str | None, truncate: str) -> NativeEmbeddingService:
-    """Return the service of ``--model``, or of a store's own model."""
+def open_service(options: argparse.Namespace, space: VectorSpace | None, truncate: str) -> NativeEmbeddingService:
+    """Return the service of ``--model``, or of the model of a store's space, whose vectors are as long as the space says.
+
+    Raises:
+        InvalidInputError: ``--output-dim`` is another length than the space has.
+    """
+    output_dim = getattr(options, "output_dim", None)
+    model = options.model
+    if space is not None and space.holds_vectors:
+        if output_dim not in (None, space.dimensions):
+            raise InvalidInputError(
+                f"--output-dim {output_dim}: the vectors have {space.dimensions} dimensions, and only a new store may "
+                "have others"
+            )
+        model = model or space.location
+        member = resolve_model(model).model
+        output_dim = space.dimensions if member is not None and member.supports_output_dim else None
     return NativeEmbeddingService(
-        options.model or location,
+        model,
+        output_dim=output_dim,
         precision=options.precision,
         threads=options.threads,
         truncate="error" if truncate == "error" else "right",
@@ -60,12 +77,14 @@ def _import(options: argparse.Namespace) -> int:
                 f"{options.store} holds texts only: import without --model, and `lattice-embed backfill --model` embeds them"
             )
         if options.model or (store is not None and store.space.holds_vectors):
-            location = None if store is None else store.space.location
-            with open_service(options, location, options.truncate) as service:
+            space = None if store is None else store.space
+            with open_service(options, space, options.truncate) as service:
                 if store is None:
                     store = create_store(options.store, VectorSpace.of(service))
                 _put_all(store, documents, DocumentEmbedder(service, store.space))
         else:
+            if options.output_dim is not None:
+                raise InvalidInputError("--output-dim goes with --model: texts alone have no vectors")
             store = store or create_store(options.store)
             _put_all(store, documents, None)
         report = {"store": options.store, "imported": len(documents), "documents": len(store)}
@@ -136,7 +155,7 @@ def _for_people(value: object) -> object:
 def _query(store: VectorStore, options: argparse.Namespace) -> int:
     if not store.space.holds_vectors:
         raise InvalidInputError(f"{options.store} holds texts only: `lattice-embed backfill` embeds them")
-    with open_service(options, store.space.location, options.truncate) as service:
+    with open_service(options, store.space, options.truncate) as service:
         vector = DocumentEmbedder(service, store.space).embed_query(options.text)
     matches = store.query(vector, options.top, fingerprint=store.space.fingerprint)
     documents = store.get([match.id for match in matches])

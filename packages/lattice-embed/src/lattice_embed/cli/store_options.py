@@ -19,8 +19,14 @@ vectors, all of one model; `lattice-embed backfill` moves it to another.
 """
 
 
-def add_store_actions(command: argparse.ArgumentParser, add_shared: Callable[[argparse.ArgumentParser], None]) -> None:
-    """Add the actions; ``add_shared`` adds the options that commands with a model share."""
+def add_store_actions(
+    command: argparse.ArgumentParser,
+    add_shared: Callable[[argparse.ArgumentParser], None],
+    add_output_dim: Callable[[argparse.ArgumentParser], None],
+) -> None:
+    """Add the actions; ``add_shared`` adds the options that commands with a model share, ``add_output_dim`` the one of
+    those that decide how long vectors are.
+    """
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
 
     def add_action(name: str, summary: str, description: str) -> argparse.ArgumentParser:
@@ -37,6 +43,7 @@ def add_store_actions(command: argparse.ArgumentParser, add_shared: Callable[[ar
     )
     fill.add_argument("--input", required=True, metavar="FILE", help="a UTF-8 text file, a .jsonl file, or - for lines")
     add_shared(fill)
+    add_output_dim(fill)
     info = add_action("info", "say what a store holds", "Say what a store holds.")
     info.add_argument("--verify", action="store_true", help="read everything and compare it with its digests")
     add_shared(info)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError, TextTooLongError
+from lattice_embed.provenance import VectorProvenance
 from lattice_embed.remote.batching import TokenCounter
 from lattice_embed.remote.errors import RemoteResponseError
 from lattice_embed.result import EmbeddingResult, Float32Array
@@ -30,7 +31,7 @@ class Call:
         counts: tokens of each text sent, where the caller gave a function that counts them.
         model: name of the model in the result.
         server: what errors call the server.
-        fingerprint: works out the fingerprint of the result.
+        provenance: works out where the vectors come from, once there are any.
     """
 
     texts: list[str]
@@ -40,7 +41,7 @@ class Call:
     counts: Mapping[str, int] | None
     model: str
     server: str
-    fingerprint: Callable[[], str]
+    provenance: Callable[[], VectorProvenance | None]
 
     def positions(self, texts: Sequence[str]) -> list[int]:
         """Return where each of ``texts`` stands first in the caller's list."""
@@ -66,7 +67,7 @@ class Call:
         return EmbeddingResult(
             rows,
             token_counts=counts,
-            fingerprint=self.fingerprint,
+            provenance=self.provenance,
             model=self.model,
             role=self.role,
             prompt=self.prompt,

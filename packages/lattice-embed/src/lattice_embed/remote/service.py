@@ -13,8 +13,6 @@ from types import TracebackType
 from typing import Any, Self, get_args
 from urllib.parse import urlsplit
 
-import blake3
-
 from lattice_embed._version import __version__
 from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
 from lattice_embed.errors import (
@@ -26,6 +24,7 @@ from lattice_embed.errors import (
     WrongModelError,
 )
 from lattice_embed.model_config import ModelConfig
+from lattice_embed.provenance import VectorProvenance
 from lattice_embed.remote.batching import TokenCounter, most_tokens, split_requests
 from lattice_embed.remote.call import Call, count_all
 from lattice_embed.remote.course import Course, Send, Step, Wait
@@ -190,6 +189,21 @@ class RemoteEmbeddingService(EmbeddingService):
             return False
         return True
 
+    def provenance(
+        self, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True
+    ) -> VectorProvenance | None:
+        """Return what is known about where a vector of such a call comes from; the weights behind a server are not.
+
+        Its ``model`` is the name and the server's address: under one name, two servers may run two models. ``weights``,
+        ``pooling`` and ``precision`` are empty. ``None`` while the dimension is not known: before the first answer of a
+        model that is not in the catalogue, where no ``native_dimensions`` was passed.
+
+        Raises:
+            WrongModelError: ``model`` is not the service's.
+        """
+        self._check_model(model)
+        return self._provenance(self._prompt(check_role(role)), normalize)
+
     def __repr__(self) -> str:
         return f"RemoteEmbeddingService({self._wire_name!r}, base_url={self._base_url!r})"
 
@@ -300,7 +314,7 @@ class RemoteEmbeddingService(EmbeddingService):
         role = check_role(role)
         self._check_model(model)
         self._check_open()
-        prompt = "" if self._description is None else self._description.prompt(role)
+        prompt = self._prompt(role)
         sent = [prompt + text for text in checked] if prompt else checked
         limit = sys.maxsize if self._description is None else self._description.max_tokens
         call = Call(
@@ -311,7 +325,7 @@ class RemoteEmbeddingService(EmbeddingService):
             counts=None if self._count_tokens is None else count_all(sent, self._count_tokens, limit),
             model=self._wire_name,
             server=self._server,
-            fingerprint=partial(self._fingerprint, prompt, normalize),
+            provenance=partial(self._provenance, prompt, normalize),
         )
         unique = list(dict.fromkeys(sent))
         paid = self._paid.take(unique)
@@ -421,14 +435,19 @@ class RemoteEmbeddingService(EmbeddingService):
             description = dataclasses.replace(description, supports_output_dim=True)
         return ModelConfig(description, self._output_dim)
 
-    def _fingerprint(self, prompt: str, normalize: bool) -> str:
-        """Digest of what is known about where a vector came from: the weights behind a server are not."""
-        digest = blake3.blake3()
-        for field in ("remote", self._base_url, self._wire_name, prompt, str(normalize), str(self._output_dim)):
-            encoded = field.encode()
-            digest.update(len(encoded).to_bytes(8, "little"))  # length first: no two lists of fields run together
-            digest.update(encoded)
-        return digest.hexdigest(16)
+    def _prompt(self, role: Role) -> str:
+        return "" if self._description is None else self._description.prompt(role)
+
+    def _provenance(self, prompt: str, normalize: bool) -> VectorProvenance | None:
+        if self._dimensions is None:
+            return None
+        return VectorProvenance(
+            model=f"{self._wire_name} at {self._base_url}",
+            prompt=prompt,
+            dimensions=self._dimensions,
+            precision="",
+            normalized=normalize,
+        )
 
     def _check_model(self, model: ModelName | None) -> None:
         if model is None or model is self._member or model == self._wire_name:

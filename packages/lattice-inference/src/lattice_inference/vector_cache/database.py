@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from lattice_inference.errors import InvalidInputError, VectorCacheError
 from lattice_inference.vector_cache.schema import SCHEMA, bytes_in_use, folder_lock, is_ours, transaction
@@ -64,6 +64,7 @@ _CHECKPOINT_PAGES = 4_000  # a checkpoint waits for the disk: one in a thousand 
 # SQLite's primary result codes.
 _PERM, _BUSY, _LOCKED, _READONLY, _CORRUPT, _CANTOPEN, _NOTADB = 3, 5, 6, 8, 11, 14, 26
 
+Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
 Mode = Literal["closed", "read-write", "read-only", "off"]
 
@@ -129,6 +130,7 @@ class VectorCache:
         chosen = default_cache_folder() if folder is None else Path(folder).expanduser()
         self.folder = Path(os.path.abspath(chosen))  # a later chdir must not move it
         self.path = self.folder / FILE_NAME
+        self._name = str(self.path)  # looked at by every store
         self.max_bytes = max_bytes
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
@@ -145,7 +147,7 @@ class VectorCache:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the vector's bytes for each key, or None. A vector that does not match its checksum counts as missing."""
-        found = self._guarded(lambda connection: self._look_up(connection, keys)) or {}
+        found = self._guarded(self._look_up, keys) or {}
         vectors = [found.get(key) for key in keys]
         missing = vectors.count(None)
         self.misses += missing
@@ -164,7 +166,7 @@ class VectorCache:
         with self._lock:
             if self._connection is not None and self._file_now() != self._file:
                 self._close_quietly()  # it was taken away, as another process does with a damaged one
-            self._guarded(lambda connection: self._store(connection, entries, space))
+            self._guarded(self._store, entries, space)
 
     def clear(self, space: str | None = None) -> int:
         """Drop every vector, or those of one space, give the disk space back, and return how many there were.
@@ -172,7 +174,7 @@ class VectorCache:
         Raises:
             VectorCacheError: the database cannot be written.
         """
-        removed = self._guarded(lambda connection: self._drop(connection, space))
+        removed = self._guarded(self._drop, space)
         if removed is None:
             raise VectorCacheError(f"{self.path} cannot be written: nothing was removed")
         return removed
@@ -226,7 +228,7 @@ class VectorCache:
     def _look_up(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
         for start in range(0, len(keys), _LOOKUP_CHUNK):
-            chunk = keys[start : start + _LOOKUP_CHUNK]
+            chunk = keys[start : start + _LOOKUP_CHUNK] if len(keys) > _LOOKUP_CHUNK else keys
             query = _SELECT_ONE if len(chunk) == 1 else _SELECT.format(",".join("?" * len(chunk)))
             for row, key, checksum, vector in connection.execute(query, chunk):
                 if zlib.crc32(vector, zlib.crc32(key)) != checksum:
@@ -247,17 +249,19 @@ class VectorCache:
         tidy = bool(self._used or self._damaged) or self._grown >= self.max_bytes // 64
         if len(entries) == 1 and space_id is not None and not tidy:
             # One statement is a transaction of its own, and a third of the cost of three.
-            self._set_newest(connection.execute(_INSERT, _record(space_id, *entries[0])).lastrowid or 0)
-        else:
-            with transaction(connection):
-                self._move_used(connection)
-                space_id = self._space_id(connection, space)
-                connection.executemany(_INSERT, [_record(space_id, key, vector) for key, vector in entries])
-                if tidy:
-                    self._make_room(connection)
-                    self._grown = 0
-                (newest,) = connection.execute("SELECT max(row) FROM vectors").fetchone()
-                self._set_newest(newest or 0)
+            key, vector = entries[0]
+            self._set_newest(connection.execute(_INSERT, _record(space_id, key, vector)).lastrowid or 0)
+            self._grown += len(vector) + _ROW_BYTES
+            return
+        with transaction(connection):
+            self._move_used(connection)
+            space_id = self._space_id(connection, space)
+            connection.executemany(_INSERT, [_record(space_id, key, vector) for key, vector in entries])
+            if tidy:
+                self._make_room(connection)
+                self._grown = 0
+            (newest,) = connection.execute("SELECT max(row) FROM vectors").fetchone()
+            self._set_newest(newest or 0)
         self._grown += sum([len(vector) + _ROW_BYTES for _, vector in entries])
 
     def _move_used(self, connection: sqlite3.Connection) -> None:
@@ -325,13 +329,18 @@ class VectorCache:
 
     # Connecting, and what goes wrong
 
-    def _guarded(self, work: Callable[[sqlite3.Connection], Returned]) -> Returned | None:
+    def _guarded(
+        self,
+        work: Callable[Concatenate[sqlite3.Connection, Arguments], Returned],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Returned | None:
         """Do ``work`` with the open database and return what it returns; None where the database cannot be used."""
         with self._lock:
             for attempt in (1, 2):
                 try:
                     connection = self._connection or self._open()
-                    return None if connection is None else work(connection)
+                    return None if connection is None else work(connection, *arguments, **options)
                 except sqlite3.Error as error:
                     self._used.clear()
                     code = _code(error)
@@ -373,7 +382,7 @@ class VectorCache:
 
     def _file_now(self) -> tuple[int, int] | None:
         try:
-            status = os.stat(self.path)
+            status = os.stat(self._name)
         except OSError:
             return None
         return status.st_dev, status.st_ino

@@ -13,7 +13,12 @@
  * Range. Where a sum of squares leaves [1e-20, 1e30], single precision may have overflowed or lost small terms: cosine,
  * Euclidean distance and normalize then repeat the sums in double, one term after the other, where no float can overflow.
  *
- * Bound by loads: two per FMA for a pair.
+ * Bound by loads: two per FMA for a pair. Rows that come from memory are read as several streams, where the registers hold
+ * the sums of several rows, because the prefetcher keeps more lines on their way for several streams than for one:
+ *
+ *     rows 0 .. count / 4       [ 0 1 2 ... ]      row i of every part at once: the query is loaded once for all
+ *     rows count / 4 ..         [ 0 1 2 ... ]
+ *       ...
  */
 #ifndef LATTICE_ROW_SUMS_H
 #define LATTICE_ROW_SUMS_H
@@ -24,6 +29,15 @@
 #include "stored_rows.h"
 
 #define BLOCK 16
+
+/* Rows at once: against one query, and of pairs (each has two rows). Sums of two rows would leave 16 registers. */
+#if defined(LATTICE_ISA_AVX512)
+#define QUERY_STREAMS 4
+#define PAIR_STREAMS 2
+#else
+#define QUERY_STREAMS 1
+#define PAIR_STREAMS 1
+#endif
 #define SMALLEST_SQUARE 1e-20f
 #define LARGEST_SQUARE 1e30f
 
@@ -72,46 +86,71 @@ LATTICE_INLINE f32x16 add_term(int metric, f32x16 sum, f32x16 a, f32x16 b)
     return f32x16_fma(difference, difference, sum);
 }
 
-LATTICE_INLINE float sum_of_terms(int metric, int kind, const float *a, const void *b, size_t width)
+/* Of `rows` pairs at once, known to the compiler: vector r is at a + r * a_gap floats and at b + r * b_gap bytes. */
+LATTICE_INLINE void sums_of_terms(int rows, int metric, int kind, const float *a, size_t a_gap, const void *b, size_t b_gap,
+                                  size_t width, float *sums)
 {
-    f32x16 sum[4] = {f32x16_zero(), f32x16_zero(), f32x16_zero(), f32x16_zero()};
+    f32x16 sum[QUERY_STREAMS][4];
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < 4; i++)
+            sum[r][i] = f32x16_zero();
     size_t k = 0;
     for (; k + 4 * BLOCK <= width; k += 4 * BLOCK)
         for (size_t i = 0; i < 4; i++)
-            sum[i] = add_term(metric, sum[i], f32x16_load(a + k + i * BLOCK), load_whole(kind, b, k + i * BLOCK));
+            for (int r = 0; r < rows; r++)
+                sum[r][i] = add_term(metric, sum[r][i], f32x16_load(a + (size_t)r * a_gap + k + i * BLOCK),
+                                     load_whole(kind, (const char *)b + (size_t)r * b_gap, k + i * BLOCK));
     for (size_t i = 0; i < 4; i++, k += BLOCK)
         if (k < width)
-            sum[i] = add_term(metric, sum[i], load_block(LATTICE_FLOAT32, a, k, width), load_block(kind, b, k, width));
-    return f32x16_fold_add(f32x16_add(f32x16_add(sum[0], sum[1]), f32x16_add(sum[2], sum[3])));
+            for (int r = 0; r < rows; r++)
+                sum[r][i] = add_term(metric, sum[r][i], load_block(LATTICE_FLOAT32, a + (size_t)r * a_gap, k, width),
+                                     load_block(kind, (const char *)b + (size_t)r * b_gap, k, width));
+    for (int r = 0; r < rows; r++)
+        sums[r] = f32x16_fold_add(f32x16_add(f32x16_add(sum[r][0], sum[r][1]), f32x16_add(sum[r][2], sum[r][3])));
 }
 
-/* The sums that cosine needs. `aa` is left alone if it is NULL. */
-LATTICE_INLINE void cosine_sums(int kind, const float *a, const void *b, size_t width, float *ab, float *aa, float *bb)
+LATTICE_INLINE float sum_of_terms(int metric, int kind, const float *a, const void *b, size_t width)
 {
-    f32x16 sum_ab[2] = {f32x16_zero(), f32x16_zero()};
-    f32x16 sum_aa[2] = {f32x16_zero(), f32x16_zero()};
-    f32x16 sum_bb[2] = {f32x16_zero(), f32x16_zero()};
+    float sum;
+    sums_of_terms(1, metric, kind, a, 0, b, 0, width, &sum);
+    return sum;
+}
+
+/* The sums that cosine needs, of `rows` pairs as above. `aa` is left alone if it is NULL. */
+LATTICE_INLINE void cosine_sums(int rows, int kind, const float *a, size_t a_gap, const void *b, size_t b_gap, size_t width,
+                                float *ab, float *aa, float *bb)
+{
+    f32x16 sum_ab[QUERY_STREAMS][2], sum_aa[QUERY_STREAMS][2], sum_bb[QUERY_STREAMS][2];
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < 2; i++)
+            sum_ab[r][i] = sum_aa[r][i] = sum_bb[r][i] = f32x16_zero();
     size_t k = 0;
     for (; k + 2 * BLOCK <= width; k += 2 * BLOCK)
-        for (size_t i = 0; i < 2; i++) {
-            const f32x16 x = f32x16_load(a + k + i * BLOCK), y = load_whole(kind, b, k + i * BLOCK);
-            sum_ab[i] = f32x16_fma(x, y, sum_ab[i]);
-            sum_bb[i] = f32x16_fma(y, y, sum_bb[i]);
-            if (aa)
-                sum_aa[i] = f32x16_fma(x, x, sum_aa[i]);
-        }
+        for (size_t i = 0; i < 2; i++)
+            for (int r = 0; r < rows; r++) {
+                const f32x16 x = f32x16_load(a + (size_t)r * a_gap + k + i * BLOCK);
+                const f32x16 y = load_whole(kind, (const char *)b + (size_t)r * b_gap, k + i * BLOCK);
+                sum_ab[r][i] = f32x16_fma(x, y, sum_ab[r][i]);
+                sum_bb[r][i] = f32x16_fma(y, y, sum_bb[r][i]);
+                if (aa)
+                    sum_aa[r][i] = f32x16_fma(x, x, sum_aa[r][i]);
+            }
     for (size_t i = 0; i < 2; i++, k += BLOCK)
-        if (k < width) {
-            const f32x16 x = load_block(LATTICE_FLOAT32, a, k, width), y = load_block(kind, b, k, width);
-            sum_ab[i] = f32x16_fma(x, y, sum_ab[i]);
-            sum_bb[i] = f32x16_fma(y, y, sum_bb[i]);
-            if (aa)
-                sum_aa[i] = f32x16_fma(x, x, sum_aa[i]);
-        }
-    *ab = f32x16_fold_add(f32x16_add(sum_ab[0], sum_ab[1]));
-    *bb = f32x16_fold_add(f32x16_add(sum_bb[0], sum_bb[1]));
-    if (aa)
-        *aa = f32x16_fold_add(f32x16_add(sum_aa[0], sum_aa[1]));
+        if (k < width)
+            for (int r = 0; r < rows; r++) {
+                const f32x16 x = load_block(LATTICE_FLOAT32, a + (size_t)r * a_gap, k, width);
+                const f32x16 y = load_block(kind, (const char *)b + (size_t)r * b_gap, k, width);
+                sum_ab[r][i] = f32x16_fma(x, y, sum_ab[r][i]);
+                sum_bb[r][i] = f32x16_fma(y, y, sum_bb[r][i]);
+                if (aa)
+                    sum_aa[r][i] = f32x16_fma(x, x, sum_aa[r][i]);
+            }
+    for (int r = 0; r < rows; r++) {
+        ab[r] = f32x16_fold_add(f32x16_add(sum_ab[r][0], sum_ab[r][1]));
+        bb[r] = f32x16_fold_add(f32x16_add(sum_bb[r][0], sum_bb[r][1]));
+        if (aa)
+            aa[r] = f32x16_fold_add(f32x16_add(sum_aa[r][0], sum_aa[r][1]));
+    }
 }
 
 static __attribute__((noinline)) double cosine_in_double(int kind, const float *a, const void *b, size_t width)
@@ -155,34 +194,61 @@ LATTICE_INLINE float finish_euclidean(int kind, float squared, const float *a, c
     return in_range(squared) ? (float)sqrt((double)squared) : (float)euclidean_in_double(kind, a, b, width);
 }
 
-LATTICE_INLINE float score_one(int metric, int kind, const float *a, const void *b, size_t width)
+/* `rows` scores as above, of a's rows or, where `query_square` is not NULL, of one vector whose sum of squares that is. The
+ * score of pair r goes to scores[r * gap].
+ */
+LATTICE_INLINE void score_some(int rows, int metric, int kind, const float *a, size_t a_gap, const float *query_square,
+                               const void *b, size_t b_gap, size_t width, float *scores, size_t gap)
 {
     if (metric == LATTICE_COSINE) {
-        float ab, aa, bb;
-        cosine_sums(kind, a, b, width, &ab, &aa, &bb);
-        return finish_cosine(kind, ab, aa, bb, a, b, width);
+        float ab[QUERY_STREAMS], aa[QUERY_STREAMS], bb[QUERY_STREAMS];
+        cosine_sums(rows, kind, a, a_gap, b, b_gap, width, ab, query_square ? NULL : aa, bb);
+        for (int r = 0; r < rows; r++)
+            scores[(size_t)r * gap] =
+                finish_cosine(kind, ab[r], query_square ? *query_square : aa[r], bb[r], a + (size_t)r * a_gap,
+                              (const char *)b + (size_t)r * b_gap, width);
+        return;
     }
-    const float sum = sum_of_terms(metric, kind, a, b, width);
-    return metric == LATTICE_EUCLIDEAN ? finish_euclidean(kind, sum, a, b, width) : sum;
+    float sums[QUERY_STREAMS];
+    sums_of_terms(rows, metric, kind, a, a_gap, b, b_gap, width, sums);
+    for (int r = 0; r < rows; r++)
+        scores[(size_t)r * gap] = metric != LATTICE_EUCLIDEAN
+                                      ? sums[r]
+                                      : finish_euclidean(kind, sums[r], a + (size_t)r * a_gap,
+                                                         (const char *)b + (size_t)r * b_gap, width);
 }
 
-/* scores[i] = metric(a + i * a_step, row i of b), the metric and the kind known to the compiler. */
+LATTICE_INLINE float score_one(int metric, int kind, const float *a, const void *b, size_t width)
+{
+    float score;
+    score_some(1, metric, kind, a, 0, NULL, b, 0, width, &score, 0);
+    return score;
+}
+
+/* scores[i] = metric(a + i * a_step, row i of b) in `streams` parts, metric, kind and streams known to the compiler. */
+LATTICE_INLINE void score_parts(int streams, int metric, int kind, const float *a, size_t a_step, const float *query_square,
+                                const void *b, size_t count, size_t width, float *scores)
+{
+    const size_t row_bytes = width * bytes_of(kind), part = count / (size_t)streams;
+    for (size_t i = 0; i < part; i++)
+        score_some(streams, metric, kind, a + i * a_step, part * a_step, query_square, (const char *)b + i * row_bytes,
+                   part * row_bytes, width, scores + i, part);
+    for (size_t i = part * (size_t)streams; i < count; i++)
+        score_some(1, metric, kind, a + i * a_step, 0, query_square, (const char *)b + i * row_bytes, 0, width, scores + i,
+                   0);
+}
+
 LATTICE_INLINE void score_each(int metric, int kind, const float *a, size_t a_step, const void *b, size_t count,
                                size_t width, float *scores)
 {
-    const size_t row_bytes = width * bytes_of(kind);
-    if (metric != LATTICE_COSINE || a_step != 0) {
-        for (size_t i = 0; i < count; i++)
-            scores[i] = score_one(metric, kind, a + i * a_step, (const char *)b + i * row_bytes, width);
+    if (a_step != 0) {
+        score_parts(PAIR_STREAMS, metric, kind, a, a_step, NULL, b, count, width, scores);
         return;
     }
-    float ab, aa, bb;
-    cosine_sums(LATTICE_FLOAT32, a, a, width, &ab, &aa, &bb);
-    for (size_t i = 0; i < count; i++) {
-        const void *row = (const char *)b + i * row_bytes;
-        cosine_sums(kind, a, row, width, &ab, NULL, &bb);
-        scores[i] = finish_cosine(kind, ab, aa, bb, a, row, width);
-    }
+    float square = 0.0f, ignored;
+    if (metric == LATTICE_COSINE)
+        cosine_sums(1, LATTICE_FLOAT32, a, 0, a, 0, width, &ignored, NULL, &square);
+    score_parts(QUERY_STREAMS, metric, kind, a, 0, &square, b, count, width, scores);
 }
 
 LATTICE_INLINE void score_rows_of_kind(int metric, int kind, const float *a, size_t a_step, const void *b, size_t count,
