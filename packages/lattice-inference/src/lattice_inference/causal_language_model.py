@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu.weight_forms import Activations
+from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.computed_tensors import ComputedTensors
 from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.gguf import open_gguf
@@ -86,6 +87,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         directory: the files, or the GGUF file.
         precision: what the weights are kept in.
         activations: what quantized weights are multiplied by.
+        calibration: what it was loaded with, or None.
         config: sizes and choices of the network.
     """
 
@@ -99,6 +101,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         generation_config: Mapping[str, object],
         precision: Precision,
         activations: Activations,
+        calibration: Calibration | None,
         reload: partial[CausalLanguageModel],
     ) -> None:
         super().__init__(files=files, snapshot=snapshot, program=program, precision=precision, reload=reload)
@@ -110,6 +113,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys((*config.eos_token_ids, *more)))
         self.generation_config = generation_config
         self.activations: Activations = activations
+        self.calibration = calibration
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -131,7 +135,8 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         Raises:
             CheckpointError: a file was changed after the model was loaded, before the first use.
         """
-        return f"{self._snapshot.digest()}:{self.precision}:{self.activations}:n{NUMERICS_VERSION}"
+        ranges = "" if self.calibration is None else f":{self.calibration.digest()}"
+        return f"{self._snapshot.digest()}:{self.precision}:{self.activations}{ranges}:n{NUMERICS_VERSION}"
 
     @cached_property
     def chat_template(self) -> ChatTemplate | None:
@@ -248,6 +253,7 @@ def load_model(
     *,
     precision: Precision = "stored",
     activations: Activations = "int8",
+    calibration: Calibration | None = None,
     offline: bool | None = None,
     threads: int | None = None,
 ) -> CausalLanguageModel:
@@ -259,6 +265,8 @@ def load_model(
             float32.
         activations: what quantized weights are multiplied by: rows rounded to integers, 32 elements to a scale, or floats,
             which is slower and exact in the weights' values. Other weights are always multiplied by floats.
+        calibration: fixed ranges for the inputs of int8 linears, instead of each row's own or those that the files have; see
+            :class:`lattice_inference.quantize.Calibrator`.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
         threads: the most threads a call may use; by default all of the process's pool.
 
@@ -268,6 +276,7 @@ def load_model(
         UnsupportedError: the architecture or an option does not exist here.
     """
     check_precision(precision)
+    check_calibration(calibration, precision, activations)
     files = find_model(path_or_name, offline=offline)
     snapshot = ModelSnapshot.take(files.directory)
     with contextlib.ExitStack() as stack:
@@ -281,7 +290,12 @@ def load_model(
             names, frequencies = find_decoder_names(checkpoint.names()), config.rope.frequencies(config.rotary_dim)
         source = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: frequencies})
         program = DecoderProgram(
-            build_llama(config, names), source, precision=precision, activations=activations, threads=threads
+            build_llama(config, names),
+            source,
+            precision=precision,
+            activations=activations,
+            input_ranges=None if calibration is None else calibration.ranges,
+            threads=threads,
         )
     return CausalLanguageModel(
         files=files,
@@ -291,11 +305,13 @@ def load_model(
         snapshot=snapshot,
         precision=precision,
         activations=activations,
+        calibration=calibration,
         reload=partial(
             load_model,
             os.fspath(path_or_name),
             precision=precision,
             activations=activations,
+            calibration=calibration,
             offline=offline,
             threads=threads,
         ),

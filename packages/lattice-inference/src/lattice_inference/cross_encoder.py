@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import CpuBackend, sigmoid
+from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.errors import InvalidInputError, TextTooLongError, UnsupportedError
@@ -46,6 +47,7 @@ class CrossEncoder(TextModel):
         directory: the files.
         tokenizer: the model's tokenizer.
         precision: what the weights are kept in.
+        calibration: what it was loaded with, or None.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class CrossEncoder(TextModel):
         label_count: int,
         precision: Precision,
         isa: str,
+        calibration: Calibration | None,
         reload: partial[CrossEncoder],
     ) -> None:
         super().__init__(
@@ -68,6 +71,7 @@ class CrossEncoder(TextModel):
         self.activation: ScoreActivation = config.activation
         self.max_tokens = config.max_tokens
         self._isa = isa
+        self.calibration = calibration
 
     def score(
         self,
@@ -144,7 +148,10 @@ class CrossEncoder(TextModel):
         """What a score depends on, as text; see :attr:`Encoder.fingerprint <lattice_inference.Encoder.fingerprint>`."""
         if self._fingerprint is None:
             digest = self._snapshot.digest()
-            self._fingerprint = f"{digest}:{self.activation}:{self.max_tokens}:{self.precision}:n{NUMERICS_VERSION}"
+            ranges = "" if self.calibration is None else f":{self.calibration.digest()}"
+            self._fingerprint = (
+                f"{digest}:{self.activation}:{self.max_tokens}:{self.precision}{ranges}:n{NUMERICS_VERSION}"
+            )
         return self._fingerprint
 
     def __repr__(self) -> str:
@@ -161,6 +168,7 @@ def load_cross_encoder(
     max_tokens: int | None = None,
     offline: bool | None = None,
     threads: int | None = None,
+    calibration: Calibration | None = None,
 ) -> CrossEncoder:
     """Load a cross-encoder: a ``BertForSequenceClassification`` or one of its RoBERTa kin.
 
@@ -174,6 +182,8 @@ def load_cross_encoder(
         max_tokens: a lower limit on the tokens of a pair than the model's own.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
         threads: the most threads a call may use; by default all of the process's pool.
+        calibration: fixed ranges for the inputs of int8 linears, instead of each row's own or those that the files have; see
+            :class:`lattice_inference.quantize.Calibrator`.
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
@@ -182,6 +192,7 @@ def load_cross_encoder(
         InvalidInputError: ``max_tokens`` leaves no room for a pair.
     """
     check_precision(precision)
+    check_calibration(calibration, precision)
     files = find_model(path_or_name, offline=offline)
     if is_gguf(files.directory):
         raise UnsupportedError(
@@ -199,7 +210,8 @@ def load_cross_encoder(
             f"max_tokens is {config.max_tokens}; the special tokens of a pair alone are {least - 1}, so it must be at "
             f"least {least}"
         )
-    backend = CpuBackend(threads=threads, precision=precision)
+    ranges = None if calibration is None else calibration.ranges
+    backend = CpuBackend(threads=threads, precision=precision, input_ranges=ranges)
     with open_checkpoint(files.directory) as checkpoint:
         program = backend.compile(build_bert_classifier(bert, names=find_names(checkpoint.names())), checkpoint)
     return CrossEncoder(
@@ -211,6 +223,7 @@ def load_cross_encoder(
         label_count=bert.label_count,
         precision=precision,
         isa=backend.isa,
+        calibration=calibration,
         reload=partial(
             load_cross_encoder,
             os.fspath(path_or_name),
@@ -218,6 +231,7 @@ def load_cross_encoder(
             max_tokens=max_tokens,
             offline=offline,
             threads=threads,
+            calibration=calibration,
         ),
     )
 

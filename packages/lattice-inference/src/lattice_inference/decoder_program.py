@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
@@ -17,6 +17,7 @@ from lattice_inference.backends.weight_sizes import WeightSize
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import Program
+from lattice_inference.input_range import InputRange
 from lattice_inference.precision import Precision
 from lattice_inference.state import CachedSequence
 
@@ -52,11 +53,14 @@ class DecoderProgram:
         *,
         precision: Precision,
         activations: Activations = "int8",
+        input_ranges: Mapping[str, InputRange] | None = None,
         threads: int | None = None,
     ) -> None:
         self._specs = program.kv_specs
         self._vocab_size = program.outputs["logits"].width
-        self._backend = CpuBackend(threads=threads, precision=precision, activations=activations)
+        self._backend = CpuBackend(
+            threads=threads, precision=precision, activations=activations, input_ranges=input_ranges
+        )
         self._program: CpuProgram | None = self._backend.compile(program, source)
 
     def open_state(

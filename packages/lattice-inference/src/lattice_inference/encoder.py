@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from lattice_inference.backends.cpu import CpuBackend
 from lattice_inference.backends.cpu.tensor_source import TensorSource
+from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.checkpoint_group import open_checkpoint_group
 from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.gguf import open_gguf
@@ -91,6 +92,7 @@ class Encoder(TextModel):
         directory: the files, or the GGUF file.
         tokenizer: the model's tokenizer.
         precision: what the weights are kept in.
+        calibration: what it was loaded with, or None.
     """
 
     def __init__(
@@ -102,11 +104,13 @@ class Encoder(TextModel):
         program: TextProgram,
         recipe: _Recipe,
         precision: Precision,
+        calibration: Calibration | None,
         reload: partial[Encoder],
     ) -> None:
         super().__init__(
             files=files, snapshot=snapshot, tokenizer=tokenizer, program=program, precision=precision, reload=reload
         )
+        self.calibration = calibration
         self.dimension = recipe.dimension
         self.max_tokens = recipe.max_tokens
         self.pooling: Literal["cls", "mean", "last"] = recipe.pooling.value
@@ -210,15 +214,16 @@ class Encoder(TextModel):
         """What a vector depends on, as text: equal fingerprints mean comparable, bit-identical vectors.
 
         It covers the weights and the tokenizer (SHA-256 of their files), those of modules on top, pooling, token limit,
-        precision and ``NUMERICS_VERSION``. Worked out on first use, which reads the files.
+        precision, calibration and ``NUMERICS_VERSION``. Worked out on first use, which reads the files.
 
         Raises:
             CheckpointError: a file was changed after the model was loaded, before the first use.
         """
         if self._fingerprint is None:  # threads that come here together read the files each: that is right, only slower
+            ranges = "" if self.calibration is None else f":{self.calibration.digest()}"
             self._fingerprint = (
                 f"{self._snapshot.digest()}:{self.pooling}:{self.max_tokens}"
-                f":{self.precision}:n{NUMERICS_VERSION}" + (":lower" if self._recipe.lower_case else "")
+                f":{self.precision}{ranges}:n{NUMERICS_VERSION}" + (":lower" if self._recipe.lower_case else "")
             )
         return self._fingerprint
 
@@ -238,6 +243,7 @@ def load_encoder(
     offline: bool | None = None,
     threads: int | None = None,
     cache: VectorCache | str | os.PathLike[str] | bool | None = None,
+    calibration: Calibration | None = None,
 ) -> Encoder:
     """Load a text encoder.
 
@@ -255,6 +261,8 @@ def load_encoder(
         threads: the most threads a call may use; by default all of the process's pool.
         cache: keep vectors on disk, and look them up before they are computed: a
             :class:`~lattice_inference.VectorCache`, a folder, or True for the default folder.
+        calibration: fixed ranges for the inputs of int8 linears, instead of each row's own or those that the files have; see
+            :class:`lattice_inference.quantize.Calibrator`.
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
@@ -262,6 +270,7 @@ def load_encoder(
         UnsupportedError: the architecture, a module or an option does not exist here.
     """
     check_precision(precision)
+    check_calibration(calibration, precision)
     files = find_model(path_or_name, offline=offline)
     snapshot = ModelSnapshot.take(files.directory)
     with contextlib.ExitStack() as stack:
@@ -279,7 +288,8 @@ def load_encoder(
             tensors = stack.enter_context(open_checkpoint_group(files.directory, recipe.folders))
             names = find_names(tensors.main.names())
         tokenizer = load_tokenizer(files.directory)
-        program = CpuBackend(threads=threads, precision=precision).compile(
+        ranges = None if calibration is None else calibration.ranges
+        program = CpuBackend(threads=threads, precision=precision, input_ranges=ranges).compile(
             build_bert_encoder(config, pooling=recipe.pooling.value, names=names, layers=recipe.layers), tensors
         )
     reload = partial(
@@ -292,6 +302,7 @@ def load_encoder(
         offline=offline,
         threads=threads,
         cache=cache,
+        calibration=calibration,
     )
     encoder = Encoder(
         files=files,
@@ -300,6 +311,7 @@ def load_encoder(
         program=TextProgram(program, config, files.directory),
         recipe=recipe,
         precision=precision,
+        calibration=calibration,
         reload=reload,
     )
     if cache is not None and cache is not False:

@@ -20,7 +20,7 @@ from lattice_inference.models.bert import position_ids
 from lattice_inference.models.bert_config import BertConfig
 from lattice_inference.tokenizer import PackedEncoding
 
-__all__ = ["STEP_TOKENS", "TextProgram", "reads_token_types"]
+__all__ = ["STEP_TOKENS", "TextProgram", "batch_of_texts", "reads_token_types", "steps_of_texts"]
 
 STEP_TOKENS = 1024
 """Tokens that go through the model at once: enough to keep every core busy, few enough to stay in cache and to answer a
@@ -71,7 +71,7 @@ class TextProgram:
             NonFiniteError: a row would hold NaN or infinity; its ``rows`` are indices of texts.
         """
         program = self._open()
-        steps = list(_steps(packed.cu_seqlens))
+        steps = list(steps_of_texts(packed.cu_seqlens))
         if len(steps) == 1:
             return self._run_step(program, packed, steps[0], output)
         results = np.empty((len(packed.cu_seqlens) - 1, program.program.outputs[output].width), np.float32)
@@ -97,16 +97,25 @@ class TextProgram:
             ) from error
 
     def _batch(self, packed: PackedEncoding, rows: npt.NDArray[np.intp]) -> Batch:
-        """The batch of some of the texts; all of them are the packed arrays as they are."""
-        if len(rows) < len(packed.cu_seqlens) - 1:
-            packed = packed.select(rows)
-        bounds, token_ids, type_ids = packed.cu_seqlens, packed.token_ids, packed.type_ids
-        return Batch(
-            token_ids,
-            bounds,
-            token_type_ids=type_ids if self._reads_token_types else None,
-            positions=position_ids(self._config, token_ids, bounds),
-        )
+        return batch_of_texts(packed, rows, self._config, reads_types=self._reads_token_types)
+
+
+def batch_of_texts(
+    packed: PackedEncoding, rows: npt.NDArray[np.intp], config: BertConfig, *, reads_types: bool
+) -> Batch:
+    """Return the batch of some of the texts; all of them are the packed arrays as they are.
+
+    ``reads_types``: see :func:`reads_token_types`.
+    """
+    if len(rows) < len(packed.cu_seqlens) - 1:
+        packed = packed.select(rows)
+    bounds, token_ids = packed.cu_seqlens, packed.token_ids
+    return Batch(
+        token_ids,
+        bounds,
+        token_type_ids=packed.type_ids if reads_types else None,
+        positions=position_ids(config, token_ids, bounds),
+    )
 
 
 def reads_token_types(config: BertConfig, directory: Path) -> bool:
@@ -128,7 +137,7 @@ def reads_token_types(config: BertConfig, directory: Path) -> bool:
     return not isinstance(name, str) or name.removesuffix("Fast") in _TYPED_TOKENIZERS
 
 
-def _steps(bounds: npt.NDArray[np.int32]) -> Iterator[npt.NDArray[np.intp]]:
+def steps_of_texts(bounds: npt.NDArray[np.int32]) -> Iterator[npt.NDArray[np.intp]]:
     """Cut texts into steps of at most STEP_TOKENS tokens (or one text), longest first, so that a step's are alike."""
     lengths = bounds[1:] - bounds[:-1]
     if int(bounds[-1]) <= STEP_TOKENS:

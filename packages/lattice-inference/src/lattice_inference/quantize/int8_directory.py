@@ -1,7 +1,8 @@
-"""An encoder's directory with int8 weights: what ``precision="int8"`` makes at load, made once.
+"""A model's directory with int8 weights: what ``precision="int8"`` makes at load, made once.
 
 Weights are row-major int8 with a tensor of scales beside each, in no processor's order; the same code quantizes here and
-at load (:mod:`lattice_inference.backends.cpu.int8_weights`), so both give the same bits.
+at load (:mod:`lattice_inference.backends.cpu.int8_weights`), so both give the same bits. With a calibration
+the range that a weight's input is rounded within, low and high, stands beside it, too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +22,16 @@ from lattice_inference._version import __version__
 from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
 from lattice_inference.backends.cpu.weight_forms import WeightForms
 from lattice_inference.backends.cpu.weights import narrow
+from lattice_inference.calibration import Calibration
 from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.checkpoint.checkpoint import Checkpoint
-from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, open_checkpoint
+from lattice_inference.checkpoint.formats import is_gguf
+from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor, write_safetensors
-from lattice_inference.errors import CheckpointError, InvalidInputError
-from lattice_inference.graph.program import Program, WeightRef
-from lattice_inference.models.bert import build_bert_classifier, build_bert_encoder, find_names
-from lattice_inference.models.bert_config import BertArchitecture, BertConfig
+from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
+from lattice_inference.graph.program import WeightRef
+from lattice_inference.input_range import RANGE_SUFFIX
+from lattice_inference.quantize.model_program import ModelProgram, open_model_program
 from lattice_inference.quantize.report import QuantizeReport
 from lattice_inference.required_files import DOWNLOAD_PATTERNS
 
@@ -38,35 +42,38 @@ def quantize_int8(
     directory: str | os.PathLike[str],
     destination: str | os.PathLike[str],
     *,
+    calibration: Calibration | None = None,
     overwrite: bool = False,
     on_tensor: Callable[[str], object] = lambda name: None,
 ) -> QuantizeReport:
-    """Write the encoder or cross-encoder in ``directory`` to a new directory with int8 weights.
+    """Write the encoder, cross-encoder or decoder in ``directory`` to a new directory with int8 weights.
 
-    Linears over tokens are int8, tables float16, what stands on top of the model float32. Every other file that a model
-    consists of is copied. :func:`~lattice_inference.encoder.load_encoder` and its like load the result, with
-    ``precision="int8"`` to the bits that the source gives.
+    Linears over tokens are int8, tables float16 (but for one that is the output matrix too), what stands on top of the model
+    float32. Every other file that a model consists of is copied. ``load_encoder``, ``load_cross_encoder`` and
+    ``load_model`` load the result, with ``precision="int8"`` to the bits that the source gives.
 
     Args:
-        directory: a model's directory with safetensors weights.
+        directory: a model's directory with safetensors weights in floats.
         destination: the directory to be made. It appears when it is complete.
+        calibration: fixed ranges for the inputs of the linears, which loading then applies; without them each row has its
+            own range.
         overwrite: replace ``destination`` if it is a model's directory.
         on_tensor: told of each tensor that was written, by its name.
 
     Raises:
-        InvalidInputError: ``destination`` exists, or lies in no folder.
+        InvalidInputError: ``destination`` exists, or lies in no folder; ``calibration`` is another model's.
+        UnsupportedError: ``directory`` is a GGUF file, whose int8 is Q8_0.
         CheckpointError, ModelConfigError, ModelNotFoundError: a file of the source is malformed or missing.
         OSError: ``destination`` cannot be written.
     """
     source, destination = Path(directory), Path(destination)
     _check(source, destination, overwrite)
-    config = BertConfig.from_directory(source)
-    with open_checkpoint(source) as checkpoint:
-        program = _program(config, checkpoint)
+    with ExitStack() as stack:
+        model = open_model_program(source, stack)
         work = Path(tempfile.mkdtemp(dir=destination.parent, prefix=f".{destination.name}."))
         try:
             _copy_files(source, work)
-            tensors = _write(checkpoint, program, work / SINGLE_FILE, on_tensor)
+            tensors = _write(model, calibration, work / SINGLE_FILE, on_tensor)
             work.chmod(0o777 & ~_umask())
             if destination.exists():
                 shutil.rmtree(destination)
@@ -74,7 +81,7 @@ def quantize_int8(
         except BaseException:
             shutil.rmtree(work, ignore_errors=True)
             raise
-        source_bytes = sum(checkpoint.info(name).nbytes for name in checkpoint.names())
+        source_bytes = sum(model.checkpoint.info(name).nbytes for name in model.checkpoint.names())
     return QuantizeReport(
         destination,
         dict(Counter(tensor.dtype for tensor in tensors)),
@@ -85,6 +92,11 @@ def quantize_int8(
 
 
 def _check(source: Path, destination: Path, overwrite: bool) -> None:
+    if is_gguf(source):
+        raise UnsupportedError(
+            f"{source}: only a directory is written with int8 weights; a GGUF file has Q8_0 for that (quantize_gguf), or is "
+            "loaded with precision='int8'"
+        )
     if destination.exists():
         if destination.samefile(source):
             raise InvalidInputError(f"{destination}: is the source itself: write to another directory")
@@ -94,13 +106,6 @@ def _check(source: Path, destination: Path, overwrite: bool) -> None:
             raise InvalidInputError(f"{destination}: is no model's directory, and is not replaced")
     if not destination.parent.is_dir():
         raise InvalidInputError(f"{destination}: the folder {destination.parent} does not exist")
-
-
-def _program(config: BertConfig, checkpoint: Checkpoint) -> Program:
-    names = find_names(checkpoint.names())
-    if config.architecture is BertArchitecture.SEQUENCE_CLASSIFICATION:
-        return build_bert_classifier(config, names=names)
-    return build_bert_encoder(config, pooling="mean", names=names)  # pooling has no weights
 
 
 def _copy_files(source: Path, work: Path) -> None:
@@ -113,30 +118,37 @@ def _copy_files(source: Path, work: Path) -> None:
 
 
 def _write(
-    checkpoint: Checkpoint, program: Program, path: Path, on_tensor: Callable[[str], object]
+    model: ModelProgram, calibration: Calibration | None, path: Path, on_tensor: Callable[[str], object]
 ) -> list[StoredTensor]:
-    forms = WeightForms("int8", checkpoint)
-    forms.choose(program)
-    refs = {ref.sources[0]: ref for op in program.ops for ref in op.weights.values()}
+    forms = WeightForms("int8", model.checkpoint)
+    forms.choose(model.program)
+    used = {ref.sources[0]: ref for op in model.program.ops for ref in op.weights.values()}
+    refs = {name: ref for name, ref in used.items() if name in model.checkpoint}  # others are worked out at load
     tensors: list[StoredTensor] = []
     for name, ref in refs.items():
-        tensors += _stored(name, ref, forms[ref])
+        tensors += _stored(name, ref, forms[ref], is_calibrated=calibration is not None)
+    metadata = {"format": "pt", "lattice.precision": "int8", "lattice.version": __version__}
+    if calibration is not None:
+        metadata["lattice.calibration"] = calibration.as_metadata()
     with atomic_file(path) as file:
-        arrays = _arrays(checkpoint, refs, forms, on_tensor)
-        write_safetensors(
-            file, tensors, arrays, {"format": "pt", "lattice.precision": "int8", "lattice.version": __version__}
-        )
+        write_safetensors(file, tensors, _arrays(model.checkpoint, refs, forms, calibration, on_tensor), metadata)
     return tensors
 
 
-def _stored(name: str, ref: WeightRef, form: str) -> list[StoredTensor]:
+def _stored(name: str, ref: WeightRef, form: str, *, is_calibrated: bool) -> list[StoredTensor]:
     if form == "int8":
-        return [StoredTensor(name, "I8", ref.shape), StoredTensor(name + SCALE_SUFFIX, "F32", ref.shape[:1])]
+        scales = StoredTensor(name + SCALE_SUFFIX, "F32", ref.shape[:1])
+        ranges = [StoredTensor(name + RANGE_SUFFIX, "F32", (2,))] if is_calibrated else []
+        return [StoredTensor(name, "I8", ref.shape), scales, *ranges]
     return [StoredTensor(name, "F16" if form == "float16" else "F32", ref.shape)]
 
 
 def _arrays(
-    checkpoint: Checkpoint, refs: dict[str, WeightRef], forms: WeightForms, on_tensor: Callable[[str], object]
+    checkpoint: Checkpoint,
+    refs: dict[str, WeightRef],
+    forms: WeightForms,
+    calibration: Calibration | None,
+    on_tensor: Callable[[str], object],
 ) -> Iterator[npt.NDArray[np.generic]]:
     for name, ref in refs.items():
         if checkpoint.info(name).dtype == "I8":
@@ -150,6 +162,9 @@ def _arrays(
             matrix: Int8Matrix = quantize_matrix(weight, name)
             yield matrix.integers
             yield matrix.scales
+            if calibration is not None:
+                limits = calibration.range(name)
+                yield np.array([limits.low, limits.high], np.float32)
         elif forms[ref] == "float16":
             yield narrow(weight, "float16", name).view(np.float16)
         else:

@@ -79,6 +79,7 @@ cdef extern from "step.h" nogil:
         lattice_view residual
         lattice_view output
         lattice_view quantized
+        const float *range
         int32_t weight_type
         const void *weight
         const float *bias
@@ -103,7 +104,7 @@ cdef extern from "step.h" nogil:
         const int32_t *cu_pages
         int64_t *attention_units
         float *partials
-        float *slots[32]
+        float *slots[512]
         char *scratch
         int64_t scratch_bytes
         int threads
@@ -439,9 +440,11 @@ cdef class Plan:
     def append(
         self, int kernel, *, int rows, inputs, output, Py_ssize_t k, Py_ssize_t n, residual=None, weight=None, bias=None,
         int activation=0, int mode=0, int heads=0, int kv_heads=0, int head_dim=0, float scale=1.0, float epsilon=0.0,
-        int layer=0, int window=0, bint packed=False, str weight_type="float32", quantized=None,
+        int layer=0, int window=0, bint packed=False, str weight_type="float32", quantized=None, bounds=None,
     ):
-        """Add an op. Operands are (slot, stride, column); ``weight`` is an array or (Memory, byte offset) of panels."""
+        """Add an op. Operands are (slot, stride, column); ``weight`` is an array or (Memory, byte offset) of panels;
+        ``bounds`` holds low and high, float32, that rows are quantized within.
+        """
         if not 0 <= kernel < LATTICE_KERNEL_COUNT:
             raise ValueError(f"there is no kernel {kernel}")
         for operand in (*inputs, output, residual, quantized):
@@ -473,7 +476,9 @@ cdef class Plan:
             op.weight = weight_data(weight, op.weight_type, weight.size, "weight")
         if bias is not None:
             op.bias = float32_data(bias, n, "bias")
-        self.owners.append((weight, bias))
+        if bounds is not None:
+            op.range = float32_data(bounds, 2, "bounds")
+        self.owners.append((weight, bias, bounds))
         self.count += 1
 
     def check_ids(self, int which, Py_ssize_t table_rows):

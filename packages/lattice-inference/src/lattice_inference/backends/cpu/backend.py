@@ -22,6 +22,7 @@ from lattice_inference.errors import InvalidInputError, NonFiniteError, Unsuppor
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.compile import CompiledProgram, compile_program
 from lattice_inference.graph.program import KvSpec, Program, Rows
+from lattice_inference.input_range import InputRange
 from lattice_inference.precision import Precision, check_precision
 
 __all__ = ["CpuBackend", "CpuProgram", "TensorSource"]
@@ -44,6 +45,7 @@ class CpuBackend:
         activations: what int8 and block-quantized weights are multiplied by: rows rounded to integers (``"int8"``), or
             floats, with weights widened where they are used (``"float32"``), which is slower and exact in the weights'
             values.
+        input_ranges: see :class:`WeightForms`.
         dot: whether integer kernels use the CPU's dot product instruction (VNNI, SDOT); by default if it has one. It
             changes no bit.
         tiles: whether kernels use the CPU's matrix tiles (AMX) where they have a body for them; by default if it has them
@@ -62,6 +64,7 @@ class CpuBackend:
         threads: int | None = None,
         precision: Precision = "float32",
         activations: Activations = "int8",
+        input_ranges: Mapping[str, InputRange] | None = None,
         dot: bool | None = None,
         tiles: bool | None = None,
     ) -> None:
@@ -75,6 +78,7 @@ class CpuBackend:
         self.threads = threads
         self.precision: Precision = precision
         self.activations: Activations = activations
+        self.input_ranges = input_ranges
         self.dot = dot
         self.tiles = tiles
 
@@ -84,7 +88,7 @@ class CpuBackend:
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
         """
-        forms = WeightForms(self.precision, source, self.activations)
+        forms = WeightForms(self.precision, source, self.activations, self.input_ranges)
 
         def quantize(fused: Program) -> Program:
             return quantize_inputs(forms.choose(fused), forms.integer_input, ROW_FLOATS, in_norms=self.fused)

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from lattice_inference.graph.program import Buffer, Op, Program, View
+from lattice_inference.graph.program import AttributeValue, Buffer, Op, Program, View
+from lattice_inference.input_range import InputRange
 
 __all__ = ["IntegerForm", "quantize_inputs"]
 
-IntegerForm = str
-"""The op that quantizes a row: ``"quantize_rows"``, one scale a row."""
+
+@dataclass(frozen=True)
+class IntegerForm:
+    """What quantizes a row.
+
+    Attributes:
+        kind: the op: ``"quantize_rows"``, one scale a row, or ``"quantize_blocks"``, one for 32 elements.
+        range: what a calibration fixed for all rows of ``quantize_rows``; without it each row has its own.
+    """
+
+    kind: Literal["quantize_rows", "quantize_blocks"]
+    range: InputRange | None = None
+
+    @property
+    def attributes(self) -> Mapping[str, AttributeValue]:
+        """The attributes of the op."""
+        return {} if self.range is None else {"low": self.range.low, "high": self.range.high}
+
 
 # Norms that write their rows as integers too, where somebody reads their floats besides.
 _QUANTIZING = {"layer_norm": "layer_norm_quantized"}
@@ -19,7 +37,7 @@ _QUANTIZING = {"layer_norm": "layer_norm_quantized"}
 def quantize_inputs(
     program: Program,
     form_of: Callable[[Op], IntegerForm | None],
-    row_floats: Mapping[IntegerForm, Callable[[int], int]],
+    row_floats: Mapping[str, Callable[[int], int]],
     *,
     in_norms: bool = True,
 ) -> Program:
@@ -31,7 +49,7 @@ def quantize_inputs(
     Args:
         program: after fusion.
         form_of: what quantizes the input of a linear, or None for one that takes floats.
-        row_floats: for each form, the floats that a row of so many elements takes.
+        row_floats: for each kind of form, the floats that a row of so many elements takes.
         in_norms: have layer norms quantize their own output; else everything is quantized in passes of their own.
     """
     ops: list[Op] = []
@@ -43,7 +61,7 @@ def quantize_inputs(
         if form is not None:
             x = op.inputs[0]
             if (x, form) not in quantized:
-                quantized[x, form] = _integers(x, form, row_floats[form](x.width))
+                quantized[x, form] = _integers(x, form, row_floats[form.kind](x.width))
                 _append_quantizer(ops, x, form, quantized[x, form], in_norms and x.buffer in float_readers)
             op = replace(op, inputs=(quantized[x, form], *op.inputs[1:]))
         ops.append(op)
@@ -56,15 +74,16 @@ def _reads_integers(op: Op, view: View, form_of: Callable[[Op], IntegerForm | No
 
 
 def _integers(x: View, form: IntegerForm, floats: int) -> View:
-    name = f"{x.buffer.name}[{x.column}:{x.column + x.width}].{form}"
+    name = f"{x.buffer.name}[{x.column}:{x.column + x.width}].{form.kind}"
     return View(Buffer(x.buffer.index, name, x.rows, floats), 0, floats)
 
 
 def _append_quantizer(ops: list[Op], x: View, form: IntegerForm, output: View, in_norm: bool) -> None:
     """Have ``x`` quantized: by the norm that makes it if ``in_norm`` and there is one, else by an op of its own."""
-    if form == "quantize_rows" and x.is_whole and in_norm:
+    if form.kind == "quantize_rows" and x.is_whole and in_norm:
         for index, op in enumerate(ops):
             if op.kind in _QUANTIZING and op.outputs == (x,):
-                ops[index] = replace(op, kind=_QUANTIZING[op.kind], outputs=(x, output))
+                attributes = {**op.attributes, **form.attributes}
+                ops[index] = replace(op, kind=_QUANTIZING[op.kind], outputs=(x, output), attributes=attributes)
                 return
-    ops.append(Op(form, (x,), {}, (output,)))
+    ops.append(Op(form.kind, (x,), {}, (output,), form.attributes))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.weight_forms import PANEL_FORMS
 from lattice_inference.errors import UnsupportedError
@@ -135,7 +138,13 @@ def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, 
 
 
 def _quantize(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return (_cpu.QUANTIZE_ROWS if op.kind == "quantize_rows" else _cpu.QUANTIZE_BLOCKS), {"k": op.inputs[0].width}
+    kernel = _cpu.QUANTIZE_ROWS if op.kind == "quantize_rows" else _cpu.QUANTIZE_BLOCKS
+    return kernel, {"k": op.inputs[0].width, "bounds": _bounds(op)}
+
+
+def _bounds(op: Op) -> npt.NDArray[np.float32] | None:
+    """Return low and high that a calibration fixed for the rows that ``op`` quantizes, if one did."""
+    return np.array([op.attributes["low"], op.attributes["high"]], np.float32) if "low" in op.attributes else None
 
 
 def _activation(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
@@ -152,6 +161,7 @@ def _layer_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[i
         "bias": weights.array(op.weights["bias"]),
         "epsilon": op.attributes["epsilon"],
         "quantized": _operand(op.outputs[1], memory) if len(op.outputs) > 1 else None,
+        "bounds": _bounds(op),
     }
 
 

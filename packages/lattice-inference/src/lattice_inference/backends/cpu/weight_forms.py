@@ -12,7 +12,9 @@ from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.integer_inputs import IntegerForm
 from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
+from lattice_inference.errors import CheckpointError, InvalidInputError
 from lattice_inference.graph.program import Op, Program, Rows, View, WeightRef
+from lattice_inference.input_range import RANGE_SUFFIX, InputRange
 from lattice_inference.precision import Precision
 
 __all__ = ["PANEL_FORMS", "Activations", "RepackedWeightsWarning", "WeightForms"]
@@ -45,13 +47,22 @@ class WeightForms:
         precision: what the caller asks for.
         source: where the weights come from.
         activations: what integer weights are multiplied by.
+        input_ranges: by a weight's name, the range that the rows it is multiplied by are rounded within, where weight and
+            rows are int8; it counts before one that the source has. Without either each row has its own range.
 
     Attributes:
         twins: for a table that reads a linear's panels, that linear's weight.
     """
 
-    def __init__(self, precision: Precision, source: TensorSource, activations: Activations = "int8") -> None:
+    def __init__(
+        self,
+        precision: Precision,
+        source: TensorSource,
+        activations: Activations = "int8",
+        input_ranges: Mapping[str, InputRange] | None = None,
+    ) -> None:
         self._precision = precision
+        self._input_ranges = {} if input_ranges is None else input_ranges
         self._source = source
         self._activations = activations
         self._forms: dict[WeightRef, str] = {}
@@ -81,11 +92,36 @@ class WeightForms:
         return self._forms[ref]
 
     def integer_input(self, op: Op) -> IntegerForm | None:
-        """Return what quantizes the input of a linear; None where it takes floats."""
-        form = self._forms[op.weights["weight"]]
+        """Return what quantizes the input of a linear; None where it takes floats.
+
+        Raises:
+            CheckpointError: the source has a range for it that makes no sense.
+        """
+        weight = op.weights["weight"]
+        form = self._forms[weight]
         if form not in PANEL_FORMS or self._activations == "float32":
             return None
-        return "quantize_rows" if form == "int8" else "quantize_blocks"
+        return IntegerForm("quantize_rows", self._range(weight)) if form == "int8" else IntegerForm("quantize_blocks")
+
+    def _range(self, weight: WeightRef) -> InputRange | None:
+        ranges = [self._range_of_source(name) for name in weight.sources]
+        if len(set(ranges)) > 1:
+            names = ", ".join(weight.sources)
+            raise CheckpointError(f"{names} multiply one input and have different ranges for it: calibrate again")
+        return ranges[0]
+
+    def _range_of_source(self, name: str) -> InputRange | None:
+        if name in self._input_ranges:
+            return self._input_ranges[name]
+        if not isinstance(self._source, StoredTensorSource) or name + RANGE_SUFFIX not in self._source:
+            return None
+        ends = self._source.float32(name + RANGE_SUFFIX)
+        if ends.shape != (2,):
+            raise CheckpointError(f"{name + RANGE_SUFFIX} must hold low and high, not be of shape {ends.shape}")
+        try:
+            return InputRange(float(ends[0]), float(ends[1]))
+        except InvalidInputError as cause:
+            raise CheckpointError(f"{name + RANGE_SUFFIX}: {cause}") from cause
 
     def _form_of(self, ref: WeightRef) -> str:
         if ref.use == "vector":

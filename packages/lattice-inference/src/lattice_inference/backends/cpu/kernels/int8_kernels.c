@@ -21,9 +21,9 @@ LATTICE_INLINE integer_row_form row_form(const lattice_step *step)
     return step->dot ? DOT_ROW_FORM : PLAIN_ROW_FORM;
 }
 
-void LATTICE_FN(lattice_quantize_row)(const float *x, int64_t n, int dot, float *row)
+void LATTICE_FN(lattice_quantize_row)(const float *x, int64_t n, const float *fixed, int dot, float *row)
 {
-    quantize_row(x, n, dot ? DOT_ROW_FORM : PLAIN_ROW_FORM, row);
+    quantize_row(x, n, fixed, dot ? DOT_ROW_FORM : PLAIN_ROW_FORM, row);
 }
 
 int64_t LATTICE_FN(lattice_quantize_rows_tasks)(const lattice_op *op, const lattice_step *step)
@@ -38,7 +38,8 @@ void LATTICE_FN(lattice_quantize_rows_run)(const lattice_op *op, const lattice_s
     int64_t first, end;
     task_rows(lattice_rows(op, step), task, tasks, &first, &end);
     for (int64_t row = first; row < end; row++)
-        quantize_row(lattice_row(step, &op->input[0], row), op->k, row_form(step), lattice_row(step, &op->output, row));
+        quantize_row(lattice_row(step, &op->input[0], row), op->k, op->range, row_form(step),
+                     lattice_row(step, &op->output, row));
 }
 
 typedef struct {

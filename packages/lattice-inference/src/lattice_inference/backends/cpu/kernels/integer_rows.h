@@ -5,7 +5,10 @@
  *
  * with every operation rounded to float32, ties to even, no fused one: all levels, the baseline included, give the same q.
  * Each row is quantized by itself, so its integers do not depend on its company. A row whose range is below 2^-100 has the
- * scale 0. Where an element is NaN or infinite, the scale is, and so is every output of the row.
+ * scale 0. Where an element is NaN or infinite, the scale is NaN, and so is every output of the row.
+ *
+ * A calibration may fix low and high for all rows: scale and zero are then the same for every row, and elements beyond them
+ * become 0 or 255.
  *
  * A row in memory: a line of 64 bytes with scale (float) and zero (int32), then its elements up to a multiple of 16. The elements'
  * form is the level's own: what its multiply-add instruction takes. Rows live for the length of a step only.
@@ -47,7 +50,8 @@ LATTICE_INLINE int32_t integer_row_zero(const char *elements)
     return zero;
 }
 
-static void quantize_row(const float *x, int64_t n, integer_row_form form, float *row)
+/* fixed: low <= 0 and high >= 0 as a calibration fixed them, or NULL for those of the row */
+static void quantize_row(const float *x, int64_t n, const float *fixed, integer_row_form form, float *row)
 {
     f32x16 low = f32x16_zero(), high = f32x16_zero(), poison = f32x16_zero();
     for (int64_t i = 0; i < n; i += 16) {
@@ -56,7 +60,8 @@ static void quantize_row(const float *x, int64_t n, integer_row_form form, float
         high = f32x16_max(value, high);
         poison = f32x16_add(poison, f32x16_mul(value, f32x16_zero()));
     }
-    const float least = -f32x16_fold_max(f32x16_neg(low)), range = f32x16_fold_max(high) - least;
+    const float least = fixed != NULL ? fixed[0] : -f32x16_fold_max(f32x16_neg(low));
+    const float range = (fixed != NULL ? fixed[1] : f32x16_fold_max(high)) - least;
     const int flat = !(range >= 0x1p-100f);
     const float inverse = flat ? 0.0f : 255.0f / range;
     const f32x16 zero = f32x16_round(f32x16_set1(-least * inverse));

@@ -45,7 +45,7 @@ static void layer_norm_run(const lattice_op *op, const lattice_step *step, int64
             store_part(y, i, n, f32x16_fma(scaled, load_part(op->weight, i, n), load_part(op->bias, i, n)));
         }
         if (op->quantized.slot >= 0)
-            LATTICE_FN(lattice_quantize_row)(y, n, step->dot, lattice_row(step, &op->quantized, row));
+            LATTICE_FN(lattice_quantize_row)(y, n, op->range, step->dot, lattice_row(step, &op->quantized, row));
     }
 }
 

@@ -48,6 +48,8 @@ void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *
     step.threads = threads > 0 ? threads : 1;
     const uint64_t environment = lattice_float_environment_default();
     for (int64_t i = 0; i < count; i++) {
+        if (lattice_rows(&ops[i], &step) == 0) /* no logits are wanted: kernels need not know that there may be nothing */
+            continue;
         const lattice_kernel *kernel = &table->kernels[ops[i].kernel];
         op_in_progress current = {&ops[i], &step, kernel, kernel->tasks(&ops[i], &step)};
         if (step.threads > 1)

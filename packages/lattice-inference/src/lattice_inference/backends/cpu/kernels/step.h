@@ -15,7 +15,7 @@
 #define LATTICE_SCORE_ROWS 24   /* query rows whose scores lie in cache together: whole tiles on every level */
 #define LATTICE_PAGED_ROWS 96   /* rows times heads of a group in one task of paged attention */
 #define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
-#define LATTICE_MAX_SLOTS 32
+#define LATTICE_MAX_SLOTS 512 /* a handful, but for programs whose linears are observed */
 
 enum { LATTICE_ROWS_TOKENS = 0, LATTICE_ROWS_SEQUENCES = 1, LATTICE_ROWS_LOGITS = 2 };
 
@@ -85,6 +85,7 @@ typedef struct {
     lattice_view residual; /* added in a linear's or embedding's epilogue */
     lattice_view output;
     lattice_view quantized; /* where a layer norm writes its rows as integers too; slot < 0: nowhere */
+    const float *range;     /* low and high that rows are quantized within; NULL: each row within its own */
     int32_t weight_type; /* LATTICE_WEIGHT_* */
     const void *weight;  /* panels of a linear, table of an embedding, scale (float32) of a norm */
     const float *bias;   /* NULL when the op has none */

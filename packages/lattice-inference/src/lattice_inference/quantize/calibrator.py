@@ -1,0 +1,188 @@
+"""Finds the ranges that the inputs of linears have on real texts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self, get_args
+
+from lattice_inference.backends.cpu import CpuBackend, CpuProgram, CpuState
+from lattice_inference.calibration import Calibration
+from lattice_inference.errors import InvalidInputError
+from lattice_inference.graph.program import Program, Rows, View
+from lattice_inference.hub import find_model
+from lattice_inference.quantize.model_program import PAGE_TOKENS, WINDOW, open_model_program
+from lattice_inference.quantize.observers import (
+    CalibrationMethod,
+    EmaObserver,
+    MaxAbsObserver,
+    Observer,
+    PercentileObserver,
+)
+
+__all__ = ["Calibrator"]
+
+_MOST_OBSERVED = 384  # inputs of one run: each has a slot of the step
+
+
+class Calibrator:
+    """Runs a model over texts and watches the inputs of its linears.
+
+    >>> with Calibrator("model-directory", method="percentile", percentile=99.99) as calibrator:      # doctest: +SKIP
+    ...     calibrator.observe([text])
+    ...     quantize_int8("model-directory", "model-int8", calibration=calibrator.calibration())
+
+    The model runs as its files have it, with float activations. What it sees of a text are windows of 256 tokens for a
+    decoder, else the text up to the longest input; a cross-encoder sees each text with the one after it.
+
+    For one thread at a time. A context manager; :meth:`close` gives the weights back.
+
+    Args:
+        path_or_name: the directory, GGUF file or name of an encoder, cross-encoder or decoder.
+        method: ``"max-abs"``: the largest magnitudes seen; ``"ema"``: the moving average of each step's;
+            ``"percentile"``: what holds so many percent of all inputs.
+        percentile: for that method, above 50 and at most 100.
+        momentum: for the moving average, what it keeps of its past at each step.
+        threads: the most threads that a step may use.
+
+    Raises:
+        InvalidInputError: an argument is out of range.
+        ModelNotFoundError, CheckpointError, ModelConfigError, UnsupportedError: as the loaders do.
+    """
+
+    def __init__(
+        self,
+        path_or_name: str | os.PathLike[str],
+        *,
+        method: CalibrationMethod = "percentile",
+        percentile: float = 99.99,
+        momentum: float = 0.9,
+        threads: int | None = None,
+    ) -> None:
+        self._method, observer = _observer(method, percentile, momentum)
+        self._tokens = 0
+        self._programs: list[_ObservedProgram] | None = []
+        with contextlib.ExitStack() as stack:
+            self._model = open_model_program(Path(find_model(path_or_name).directory), stack)
+            inputs = _linear_inputs(self._model.program)
+            self._observers: dict[View, Observer] = {view: observer() for view in inputs}
+            self._weights = inputs
+            backend = CpuBackend(precision="stored", activations="float32", threads=threads)
+            for start in range(0, len(inputs), _MOST_OBSERVED):
+                views = list(inputs)[start : start + _MOST_OBSERVED]
+                outputs = {f"input.{index}": view for index, view in enumerate(views)}
+                watched = replace(self._model.program, outputs={**self._model.program.outputs, **outputs})
+                self._programs.append(
+                    _ObservedProgram(backend.compile(watched, self._model.tensors), outputs, _state(watched))
+                )
+
+    @property
+    def reads_windows(self) -> bool:
+        """Whether the model takes a long text in windows, as decoders do, and does not cut it off."""
+        return bool(self._model.program.kv_specs)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens were seen so far."""
+        return self._tokens
+
+    def observe(
+        self,
+        texts: str | Sequence[str],
+        *,
+        max_tokens: int | None = None,
+        on_step: Callable[[int], object] = lambda tokens: None,
+    ) -> None:
+        """Have the model see ``texts``.
+
+        Args:
+            texts: one text or several.
+            max_tokens: end after the step that reaches so many tokens.
+            on_step: told of each step's tokens.
+
+        Raises:
+            InvalidInputError: it was closed, there is nothing to see, or a text holds a lone surrogate.
+            NonFiniteError: the model computes NaN or infinity.
+        """
+        if self._programs is None:
+            raise InvalidInputError("this calibrator is closed")
+        given = [texts] if isinstance(texts, str) else list(texts)
+        seen = 0
+        for batch in self._model.batches([text for text in given if text.strip()]):
+            for program in self._programs:
+                results = program.program.run(batch, outputs=program.outputs, state=program.state)
+                for name, view in program.outputs.items():
+                    self._observers[view].observe(results[name])
+            seen += batch.tokens
+            on_step(batch.tokens)
+            if max_tokens is not None and seen >= max_tokens:
+                break
+        if not seen:
+            raise InvalidInputError("there is no text to calibrate with")
+        self._tokens += seen
+
+    def calibration(self) -> Calibration:
+        """Return the ranges of what was seen so far.
+
+        Raises:
+            InvalidInputError: nothing was.
+        """
+        if not self._tokens:
+            raise InvalidInputError("nothing was observed yet")
+        ranges = {
+            weight: observer.range() for view, observer in self._observers.items() for weight in self._weights[view]
+        }
+        return Calibration(self._method, self._tokens, ranges)
+
+    def close(self) -> None:
+        """Give the weights back; twice is harmless."""
+        self._programs = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class _ObservedProgram:
+    """A program that hands out the inputs of some of its linears."""
+
+    program: CpuProgram
+    outputs: Mapping[str, View]
+    state: CpuState | None
+
+
+def _observer(method: str, percentile: float, momentum: float) -> tuple[str, Callable[[], Observer]]:
+    """Return a method in words, and what makes its observers."""
+    made: dict[str, tuple[str, Callable[[], Observer]]] = {
+        "max-abs": ("max-abs", MaxAbsObserver),
+        "ema": (f"ema {momentum:g}", lambda: EmaObserver(momentum)),
+        "percentile": (f"percentile {percentile:g}", lambda: PercentileObserver(percentile)),
+    }
+    if method not in made:
+        raise InvalidInputError(f"method must be one of {', '.join(get_args(CalibrationMethod))}, not {method!r}")
+    made[method][1]()  # checks its argument
+    return made[method]
+
+
+def _linear_inputs(program: Program) -> dict[View, list[str]]:
+    """Return the weights that multiply each input of the linears over tokens."""
+    inputs: dict[View, list[str]] = {}
+    for op in program.ops:
+        if op.kind == "linear" and op.outputs[0].rows is not Rows.SEQUENCES:
+            inputs.setdefault(op.inputs[0], []).extend(op.weights["weight"].sources)
+    return inputs
+
+
+def _state(program: Program) -> CpuState | None:
+    if not program.kv_specs:
+        return None
+    return CpuBackend.open_state(program.kv_specs, page_tokens=PAGE_TOKENS, pages=-(-WINDOW // PAGE_TOKENS))
