@@ -30,6 +30,7 @@ void LATTICE_FN(lattice_quantize_blocks_run)(const lattice_op *op, const lattice
 
 typedef struct {
     int64_t row_blocks, column_groups;
+    int64_t unit; /* panels that stay together */
 } block_grid;
 
 /* How a linear is cut: blocks of rows times groups of panels. */
@@ -39,12 +40,15 @@ LATTICE_INLINE block_grid block_cut(const lattice_op *op, const lattice_step *st
     int64_t block = BLOCK_BYTES / (op->input[0].stride * (int64_t)sizeof(float)) / BLOCK_TILE_ROWS * BLOCK_TILE_ROWS;
     if (block < 8 * BLOCK_TILE_ROWS)
         block = 8 * BLOCK_TILE_ROWS;
-    block_grid grid = {lattice_divide_up(rows, block), 1};
+    block_grid grid = {lattice_divide_up(rows, block), 1, 1};
     if (step->threads > 1) {
-        /* with few rows, long runs of panels stream better; a few tasks a thread even out the ends */
-        grid.column_groups = lattice_divide_up((rows <= BLOCK_TILE_ROWS ? 3 : 4) * step->threads, grid.row_blocks);
-        if (grid.column_groups > panels)
-            grid.column_groups = panels;
+        if (rows == 1 && panels >= 2 * BLOCK_STRIP_PANELS * step->threads)
+            grid.unit = BLOCK_STRIP_PANELS;
+        /* a few tasks a thread even out the ends */
+        const int64_t units = lattice_divide_up(panels, grid.unit);
+        grid.column_groups = lattice_divide_up(4 * step->threads, grid.row_blocks);
+        if (grid.column_groups > units)
+            grid.column_groups = units;
     }
     return grid;
 }
@@ -65,8 +69,10 @@ LATTICE_INLINE block_task task_part(const lattice_op *op, const lattice_step *st
     const block_grid grid = block_cut(op, step);
     block_task part;
     task_rows(lattice_rows(op, step), task / grid.column_groups, grid.row_blocks, &part.row, &part.row_end);
-    task_rows(lattice_divide_up(op->n, LATTICE_PANEL), task % grid.column_groups, grid.column_groups, &part.panel,
-              &part.panel_end);
+    const int64_t panels = lattice_divide_up(op->n, LATTICE_PANEL);
+    task_rows(lattice_divide_up(panels, grid.unit), task % grid.column_groups, grid.column_groups, &part.panel, &part.panel_end);
+    part.panel *= grid.unit;
+    part.panel_end = part.panel_end * grid.unit < panels ? part.panel_end * grid.unit : panels;
     return part;
 }
 
@@ -106,10 +112,10 @@ void LATTICE_FN(lattice_block_linear_run)(const lattice_op *op, const lattice_st
     (void)thread;
     (void)tasks;
     const int format = op->weight_type - LATTICE_WEIGHT_BLOCKS;
-    const block_tile *tiles = plain_block_tiles[format];
+    const block_tile_set *set = &plain_block_tiles[format];
 #if !defined(LATTICE_ISA_BASELINE)
     if (step->dot)
-        tiles = dot_block_tiles[format];
+        set = &dot_block_tiles[format];
 #endif
     const block_task part = task_part(op, step, task);
     const int64_t panel_bytes = lattice_block_panel_bytes(format, op->k), rows = part.row_end - part.row;
@@ -117,13 +123,22 @@ void LATTICE_FN(lattice_block_linear_run)(const lattice_op *op, const lattice_st
     if (rows == 0)
         return;
     const float *x = lattice_row(step, &op->input[0], part.row);
-    float sums[BLOCK_TILE_ROWS * LATTICE_PANEL] __attribute__((aligned(64)));
-    for (int64_t panel = part.panel; panel < part.panel_end; panel++) {
+    float sums[(BLOCK_TILE_ROWS > BLOCK_STRIP_PANELS ? BLOCK_TILE_ROWS : BLOCK_STRIP_PANELS) * LATTICE_PANEL]
+        __attribute__((aligned(64)));
+    int64_t panel = part.panel;
+    for (; rows == 1 && panel + BLOCK_STRIP_PANELS <= part.panel_end; panel += BLOCK_STRIP_PANELS) {
+        set->strip((const uint8_t *)op->weight + panel * panel_bytes, op->k, x, stride, sums);
+        for (int p = 0; p < BLOCK_STRIP_PANELS; p++) {
+            const lattice_output output = panel_output(op, step, part.row, panel + p);
+            finish_sums(sums + p * LATTICE_PANEL, 1, &output);
+        }
+    }
+    for (; panel < part.panel_end; panel++) {
         const uint8_t *weights = (const uint8_t *)op->weight + panel * panel_bytes;
         for (int64_t first = 0, height; first < rows; first += height) {
             height = rows - first >= BLOCK_TILE_ROWS ? BLOCK_TILE_ROWS : rows - first == 1 ? 1 : 2;
             const lattice_output output = panel_output(op, step, part.row + first, panel);
-            tiles[height - 1](weights, op->k, x + first * stride, stride, sums);
+            set->tiles[height - 1](weights, op->k, x + first * stride, stride, sums);
             finish_sums(sums, height, &output);
         }
     }

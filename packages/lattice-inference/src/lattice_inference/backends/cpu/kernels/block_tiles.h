@@ -11,8 +11,9 @@
  *     record   | d m | block 0: s o, lines, high bits | block 1 ...      one after the other for all of k
  *     row      four elements at a time, repeated over the sixteen columns
  *
- * With one row memory is the bound: every line is asked for well before its use. With more, a line is unpacked once for all
- * rows of the tile.
+ * With one row memory is the bound: every line is asked for well before its use, and where there are registers for it several
+ * panels are gone through side by side, because one stream of reads does not keep memory busy. With more rows a line is
+ * unpacked once for all rows of the tile.
  */
 #ifndef LATTICE_BLOCK_TILES_H
 #define LATTICE_BLOCK_TILES_H
@@ -27,10 +28,18 @@
 #else
 #define BLOCK_TILE_ROWS 4
 #endif
-#define BLOCK_AHEAD_BYTES 3072 /* how far before its use a line is asked for */
+#if defined(LATTICE_ISA_AVX512)
+#define BLOCK_STRIP_PANELS 8
+#else
+#define BLOCK_STRIP_PANELS 1
+#endif
 
-/* Rows in a tile are 1, 2 or BLOCK_TILE_ROWS: three of them take a tile of two and one of one. */
+/* Rows in a tile are 1, 2 or BLOCK_TILE_ROWS: three of them take a tile of two and one of one. A strip is one row by
+ * BLOCK_STRIP_PANELS panels, sums [panel][16]. */
 typedef void (*block_tile)(const uint8_t *panel, int64_t k, const float *x, int64_t x_stride, float *sums);
+typedef struct {
+    block_tile tiles[BLOCK_TILE_ROWS], strip;
+} block_tile_set;
 
 LATTICE_INLINE int has_fifth_bits(int format)
 {
@@ -49,8 +58,12 @@ LATTICE_INLINE f32x16 load_scales(const uint8_t *p)
 #endif
 }
 
+/* Whether high nibbles stay where they lie, sixteen times what they are. */
+#define HIGH_NIBBLES_LIE(format, dot)                                                                                  \
+    (WHOLE_LINE_BYTES(dot) && (format == LATTICE_Q4_0 || format == LATTICE_Q4_1 || format == LATTICE_Q4_K))
+
 /* The elements of line J (0 to 3, a literal) of a block, as bytes: `low` 4J to 4J + 3, `high` 16 + 4J to 16 + 4J + 3. */
-#define UNPACK_LINE(format, lines, J, low, high)                                                                       \
+#define UNPACK_LINE(format, lines, J, low, high, shifted)                                                                       \
     do {                                                                                                               \
         if (format == LATTICE_Q8_0) {                                                                                  \
             low = line_load(lines + 64 * J);                                                                           \
@@ -59,7 +72,7 @@ LATTICE_INLINE f32x16 load_scales(const uint8_t *p)
         }                                                                                                              \
         const bytes64 packed_ = line_load(lines + 64 * J);                                                             \
         low = line_mask(packed_, 15);                                                                                  \
-        high = line_mask(line_right(packed_, 4), 15);                                                                  \
+        high = shifted ? line_mask(packed_, 0xf0) : line_mask(line_right(packed_, 4), 15);                             \
         if (has_fifth_bits(format)) {                                                                                  \
             const bytes64 bits_ = line_load(lines + 256);                                                              \
             low = line_or(low, line_mask(line_left(bits_, 4 - J), 16));                                                \
@@ -82,10 +95,10 @@ LATTICE_INLINE bytes64 four_elements(const int8_t *q)
 #define MULTIPLY_LINE(J)                                                                                               \
     do {                                                                                                               \
         bytes64 low, high;                                                                                             \
-        __builtin_prefetch(lines + 64 * J + BLOCK_AHEAD_BYTES, 0, 3);                                                  \
+        __builtin_prefetch(lines + 64 * J + ahead, 0, 3);                                                              \
         if (format == LATTICE_Q8_0)                                                                                    \
-            __builtin_prefetch(lines + 256 + 64 * J + BLOCK_AHEAD_BYTES, 0, 3);                                        \
-        UNPACK_LINE(format, lines, J, low, high);                                                                      \
+            __builtin_prefetch(lines + 256 + 64 * J + ahead, 0, 3);                                                    \
+        UNPACK_LINE(format, lines, J, low, high, HIGH_NIBBLES_LIE(format, dot));                                       \
         LATTICE_UNROLL for (int r = 0; r < rows; r++)                                                                  \
         {                                                                                                              \
             const bytes64 x_low = four_elements(q[r] + 4 * J), x_high = four_elements(q[r] + 16 + 4 * J);              \
@@ -94,7 +107,7 @@ LATTICE_INLINE bytes64 four_elements(const int8_t *q)
                 add_signed_line(&first[r], high, x_high, dot);                                                         \
             } else {                                                                                                   \
                 add_line(&first[r], low, x_low, dot);                                                                  \
-                add_line(format == LATTICE_Q6_K ? &second[r] : &first[r], high, x_high, dot);                          \
+                add_line(apart ? &second[r] : &first[r], high, x_high, dot);                                           \
                 if (J == 3 || (J == 1 && (has_fifth_bits(format) || format == LATTICE_Q6_K))) {                        \
                     widen(&first[r], dot);                                                                             \
                     if (format == LATTICE_Q6_K)                                                                        \
@@ -104,68 +117,82 @@ LATTICE_INLINE bytes64 four_elements(const int8_t *q)
         }                                                                                                              \
     } while (0)
 
-/* sums [rows][16]. `format`, `rows` and `dot` are literals of the functions made of this. */
-LATTICE_INLINE void multiply_blocks(int format, int rows, int dot, const uint8_t *panel, int64_t k, const float *x,
-                                    int64_t x_stride, float *sums)
+/* sums [panels][rows][16]. `format`, `rows`, `panels` and `dot` are literals of the functions made of this. */
+LATTICE_INLINE void multiply_blocks(int format, int rows, int panels, int dot, const uint8_t *panel, int64_t k,
+                                    const float *x, int64_t x_stride, float *sums)
 {
     const lattice_block_layout layout = lattice_block_layout_of(format);
-    f32x16 c[BLOCK_TILE_ROWS];
+    const int64_t panel_bytes = lattice_block_panel_bytes(format, k);
+    const int64_t record_bytes = layout.header_bytes + layout.blocks * layout.block_bytes;
+    const int apart = format == LATTICE_Q6_K || HIGH_NIBBLES_LIE(format, dot); /* the two halves of a block */
+    f32x16 c[BLOCK_STRIP_PANELS][BLOCK_TILE_ROWS];
     block_row row[BLOCK_TILE_ROWS];
     LATTICE_UNROLL for (int r = 0; r < rows; r++)
     {
-        c[r] = f32x16_zero();
+        LATTICE_UNROLL for (int p = 0; p < panels; p++)
+            c[p][r] = f32x16_zero();
         row[r] = block_row_at(x + r * x_stride, k);
     }
-    const uint8_t *record = panel;
-    for (int64_t b = 0; b < k / LATTICE_BLOCK; record += layout.header_bytes + layout.blocks * layout.block_bytes) {
-        const f32x16 d = load_scales(record), m = layout.header_bytes == 64 ? load_scales(record + 32) : f32x16_zero();
-        const uint8_t *block = record + layout.header_bytes;
-        for (int inside = 0; inside < layout.blocks; inside++, b++, block += layout.block_bytes) {
-            const uint8_t *lines = block + layout.scale_bytes;
-            line_sum first[BLOCK_TILE_ROWS], second[BLOCK_TILE_ROWS];
+    int64_t place = 0; /* of a record in its panel */
+    for (int64_t b = 0; b < k / LATTICE_BLOCK; place += record_bytes)
+        for (int inside = 0; inside < layout.blocks; inside++, b++) {
+            /* towards its end a strip asks for the next one */
+            const int64_t ahead =
+                panels == 1 ? 3072 : place + 768 < panel_bytes ? 768 : 768 + (panels - 1) * panel_bytes;
+            int32_t half[BLOCK_TILE_ROWS], other[BLOCK_TILE_ROWS];
             const int8_t *q[BLOCK_TILE_ROWS];
             LATTICE_UNROLL for (int r = 0; r < rows; r++)
             {
-                first[r] = second[r] = sum_zero();
+                half[r] = row[r].sums[2 * b];
+                other[r] = row[r].sums[2 * b + 1];
                 q[r] = row[r].q + b * LATTICE_BLOCK;
             }
-            MULTIPLY_LINE(0);
-            MULTIPLY_LINE(1);
-            MULTIPLY_LINE(2);
-            MULTIPLY_LINE(3);
-            LATTICE_UNROLL for (int r = 0; r < rows; r++)
+            LATTICE_UNROLL for (int p = 0; p < panels; p++)
             {
-                const int32_t half = row[r].sums[2 * b], other = row[r].sums[2 * b + 1], whole = half + other;
-                const f32x16 scale = f32x16_set1(row[r].scales[b]);
-                i32x16 value = sum_value(&first[r], dot);
-                if (format == LATTICE_Q8_0) {
-                    if (SIGNED_LINE_EXCESS(dot) != 0)
-                        value = i32x16_sub(value, i32x16_set1(SIGNED_LINE_EXCESS(dot) * whole));
-                } else if (format == LATTICE_Q6_K) {
-                    const i32x16 next = i32x16_sub(sum_value(&second[r], dot), i32x16_set1(layout.center * other));
-                    value = i32x16_sub(value, i32x16_set1(layout.center * half));
-                    value = i32x16_add(i32x16_mul(value, i32x16_load_int8((const int8_t *)block)),
-                                       i32x16_mul(next, i32x16_load_int8((const int8_t *)block + 16)));
-                } else if (layout.center != 0) {
-                    value = i32x16_sub(value, i32x16_set1(layout.center * whole));
-                } else if (layout.scale_bytes > 0) {
-                    value = i32x16_mul(value, i32x16_load_uint8(block));
+                const uint8_t *record = panel + p * panel_bytes + place;
+                const f32x16 d = load_scales(record);
+                const f32x16 m = layout.header_bytes == 64 ? load_scales(record + 32) : f32x16_zero();
+                const uint8_t *block = record + layout.header_bytes + inside * layout.block_bytes;
+                const uint8_t *lines = block + layout.scale_bytes;
+                const int32_t excess = format == LATTICE_Q8_0 ? SIGNED_LINE_EXCESS(dot) : layout.center;
+                line_sum first[BLOCK_TILE_ROWS], second[BLOCK_TILE_ROWS];
+                LATTICE_UNROLL for (int r = 0; r < rows; r++)
+                {
+                    first[r] = sum_from(-excess * (format == LATTICE_Q6_K ? half[r] : half[r] + other[r]), dot);
+                    second[r] = sum_from(format == LATTICE_Q6_K ? -excess * other[r] : 0, dot);
                 }
-                c[r] = f32x16_fma(f32x16_from_i32x16(value), f32x16_mul(d, scale), c[r]);
-                if (layout.header_bytes == 64) {
-                    const f32x16 offset = f32x16_mul(m, scale);
-                    if (layout.scale_bytes == 0) {
-                        c[r] = f32x16_fma(f32x16_set1((float)whole), offset, c[r]);
-                    } else {
-                        const i32x16 sum = i32x16_mul(i32x16_load_uint8(block + 16), i32x16_set1(whole));
-                        c[r] = f32x16_fma(f32x16_from_i32x16(sum), f32x16_neg(offset), c[r]);
+                MULTIPLY_LINE(0);
+                MULTIPLY_LINE(1);
+                MULTIPLY_LINE(2);
+                MULTIPLY_LINE(3);
+                LATTICE_UNROLL for (int r = 0; r < rows; r++)
+                {
+                    const int32_t whole = half[r] + other[r];
+                    const f32x16 scale = f32x16_set1(row[r].scales[b]);
+                    i32x16 value = sum_value(&first[r], dot);
+                    if (format == LATTICE_Q6_K)
+                        value = i32x16_add(i32x16_mul(value, i32x16_load_int8((const int8_t *)block)),
+                                           i32x16_mul(sum_value(&second[r], dot), i32x16_load_int8((const int8_t *)block + 16)));
+                    else if (apart)
+                        value = i32x16_add(value, i32x16_shift_right(sum_value(&second[r], dot), 4));
+                    if (layout.scale_bytes > 0 && format != LATTICE_Q6_K)
+                        value = i32x16_mul(value, i32x16_load_uint8(block));
+                    c[p][r] = f32x16_fma(f32x16_from_i32x16(value), f32x16_mul(d, scale), c[p][r]);
+                    if (layout.header_bytes == 64) {
+                        const f32x16 offset = f32x16_mul(m, scale);
+                        if (layout.scale_bytes == 0) {
+                            c[p][r] = f32x16_fma(f32x16_set1((float)whole), offset, c[p][r]);
+                        } else {
+                            const i32x16 sum = i32x16_mul(i32x16_load_uint8(block + 16), i32x16_set1(whole));
+                            c[p][r] = f32x16_fma(f32x16_from_i32x16(sum), f32x16_neg(offset), c[p][r]);
+                        }
                     }
                 }
             }
         }
-    }
-    LATTICE_UNROLL for (int r = 0; r < rows; r++)
-        f32x16_store(sums + r * LATTICE_PANEL, c[r]);
+    LATTICE_UNROLL for (int p = 0; p < panels; p++)
+        LATTICE_UNROLL for (int r = 0; r < rows; r++)
+            f32x16_store(sums + (p * rows + r) * LATTICE_PANEL, c[p][r]);
 }
 
 #if defined(LATTICE_ISA_BASELINE)
@@ -177,26 +204,35 @@ __attribute__((noinline, noclone))
 #endif
 static void multiply_formatted(int format, const uint8_t *panel, int64_t k, const float *x, float *sums)
 {
-    multiply_blocks(format, 1, 0, panel, k, x, 0, sums);
+    multiply_blocks(format, 1, 1, 0, panel, k, x, 0, sums);
 }
-#define MULTIPLY_BLOCKS(FORMAT, ROWS, DOT) ((void)x_stride, multiply_formatted(FORMAT, panel, k, x, sums))
+#define MULTIPLY_BLOCKS(FORMAT, ROWS, PANELS, DOT) ((void)x_stride, multiply_formatted(FORMAT, panel, k, x, sums))
 #else
-#define MULTIPLY_BLOCKS(FORMAT, ROWS, DOT) multiply_blocks(FORMAT, ROWS, DOT, panel, k, x, x_stride, sums)
+#define MULTIPLY_BLOCKS(FORMAT, ROWS, PANELS, DOT) multiply_blocks(FORMAT, ROWS, PANELS, DOT, panel, k, x, x_stride, sums)
 #endif
 
-#define BLOCK_TILE(FORMAT, ROWS, DOT)                                                                                  \
-    static void tile_##FORMAT##_##ROWS##_##DOT(const uint8_t *panel, int64_t k, const float *x, int64_t x_stride,      \
-                                               float *sums)                                                            \
+#define BLOCK_TILE(FORMAT, ROWS, PANELS, DOT)                                                                          \
+    static void tile_##FORMAT##_##ROWS##x##PANELS##_##DOT(const uint8_t *panel, int64_t k, const float *x,             \
+                                                          int64_t x_stride, float *sums)                               \
     {                                                                                                                  \
-        MULTIPLY_BLOCKS(LATTICE_##FORMAT, ROWS, DOT);                                                                  \
+        MULTIPLY_BLOCKS(LATTICE_##FORMAT, ROWS, PANELS, DOT);                                                          \
     }
 #if BLOCK_TILE_ROWS == 1
-#define BLOCK_TILES(FORMAT, DOT) BLOCK_TILE(FORMAT, 1, DOT)
-#define TILE_ROW(FORMAT, DOT) [LATTICE_##FORMAT] = {tile_##FORMAT##_1_##DOT}
+#define BLOCK_TILES(FORMAT, DOT) BLOCK_TILE(FORMAT, 1, 1, DOT)
+#define TILE_ROW(FORMAT, DOT) [LATTICE_##FORMAT] = {{tile_##FORMAT##_1x1_##DOT}, tile_##FORMAT##_1x1_##DOT}
 #else
-#define BLOCK_TILES(FORMAT, DOT) BLOCK_TILE(FORMAT, 1, DOT) BLOCK_TILE(FORMAT, 2, DOT) BLOCK_TILE(FORMAT, 4, DOT)
+#if BLOCK_STRIP_PANELS == 8
+#define BLOCK_STRIP(FORMAT, DOT) BLOCK_TILE(FORMAT, 1, 8, DOT)
+#define STRIP_OF(FORMAT, DOT) tile_##FORMAT##_1x8_##DOT
+#else
+#define BLOCK_STRIP(FORMAT, DOT)
+#define STRIP_OF(FORMAT, DOT) tile_##FORMAT##_1x1_##DOT
+#endif
+#define BLOCK_TILES(FORMAT, DOT)                                                                                       \
+    BLOCK_TILE(FORMAT, 1, 1, DOT) BLOCK_TILE(FORMAT, 2, 1, DOT) BLOCK_TILE(FORMAT, 4, 1, DOT) BLOCK_STRIP(FORMAT, DOT)
 #define TILE_ROW(FORMAT, DOT)                                                                                          \
-    [LATTICE_##FORMAT] = {tile_##FORMAT##_1_##DOT, tile_##FORMAT##_2_##DOT, NULL, tile_##FORMAT##_4_##DOT}
+    [LATTICE_##FORMAT] = {{tile_##FORMAT##_1x1_##DOT, tile_##FORMAT##_2x1_##DOT, NULL, tile_##FORMAT##_4x1_##DOT},     \
+                          STRIP_OF(FORMAT, DOT)}
 #endif
 #define ALL_BLOCK_TILES(DOT)                                                                                           \
     BLOCK_TILES(Q8_0, DOT) BLOCK_TILES(Q4_0, DOT) BLOCK_TILES(Q4_1, DOT) BLOCK_TILES(Q5_0, DOT)                        \
@@ -208,10 +244,10 @@ static void multiply_formatted(int format, const uint8_t *panel, int64_t k, cons
     }
 
 ALL_BLOCK_TILES(0)
-static const block_tile plain_block_tiles[LATTICE_BLOCK_FORMATS][BLOCK_TILE_ROWS] = TILE_TABLE(0);
+static const block_tile_set plain_block_tiles[LATTICE_BLOCK_FORMATS] = TILE_TABLE(0);
 #if !defined(LATTICE_ISA_BASELINE)
 ALL_BLOCK_TILES(1)
-static const block_tile dot_block_tiles[LATTICE_BLOCK_FORMATS][BLOCK_TILE_ROWS] = TILE_TABLE(1);
+static const block_tile_set dot_block_tiles[LATTICE_BLOCK_FORMATS] = TILE_TABLE(1);
 #endif
 
 #endif

@@ -33,7 +33,7 @@ LATTICE_INLINE void dequantize_panel_of(int format, const uint8_t *panel, int64_
             uint8_t codes[8][64];
             bytes64 low, high;
 #define KEEP_LINE(J)                                                                                                   \
-    UNPACK_LINE(format, lines, J, low, high);                                                                          \
+    UNPACK_LINE(format, lines, J, low, high, 0);                                                                       \
     line_store(codes[J], low);                                                                                         \
     line_store(codes[J + 4], high)
             KEEP_LINE(0);

@@ -10,8 +10,9 @@
  *     q of 6 bits    2         2 * 2 * 63 * 127 = 32004
  *     int8           each is widened by itself: |q| by x with q's sign, 2 * 128 * 127 = 32512
  *
- * `sum_value` is the int32 sum of each column: exact, so the same whatever the instructions. `dot` chooses the level's dot
- * product instruction, at compile time.
+ * `sum_value` is the int32 sum of each column, with what the sum was begun from: exact, so the same whatever the instructions.
+ * `dot` chooses the level's dot product instruction, at compile time. Where it takes all eight bits of q (WHOLE_LINE_BYTES),
+ * high nibbles are multiplied where they lie, as sixteen times what they are, and their sum is shifted.
  */
 #ifndef LATTICE_BYTES64_H
 #define LATTICE_BYTES64_H
@@ -42,7 +43,11 @@ LATTICE_INLINE bytes64 line_or(bytes64 a, bytes64 b) { return _mm512_or_si512(a,
 #define line_right(a, bits) _mm512_srli_epi16(a, bits)
 #define line_left(a, bits) _mm512_slli_epi16(a, bits)
 LATTICE_INLINE bytes64 line_repeat(int32_t four) { return _mm512_set1_epi32(four); }
-LATTICE_INLINE line_sum sum_zero(void) { return (line_sum){_mm512_setzero_si512(), _mm512_setzero_si512()}; }
+LATTICE_INLINE line_sum sum_from(int32_t start, int dot)
+{
+    (void)dot;
+    return (line_sum){_mm512_setzero_si512(), _mm512_set1_epi32(start)};
+}
 LATTICE_INLINE void add_line(line_sum *sum, bytes64 q, bytes64 x, int dot)
 {
     if (dot)
@@ -52,6 +57,7 @@ LATTICE_INLINE void add_line(line_sum *sum, bytes64 q, bytes64 x, int dot)
 }
 /* VNNI takes q + 128, unsigned: the sum is too large by 128 times the sum of x. */
 #define SIGNED_LINE_EXCESS(dot) ((dot) ? 128 : 0)
+#define WHOLE_LINE_BYTES(dot) (dot)
 LATTICE_INLINE void add_signed_line(line_sum *sum, bytes64 q, bytes64 x, int dot)
 {
     if (dot) {
@@ -119,10 +125,11 @@ LATTICE_INLINE bytes64 line_or(bytes64 a, bytes64 b) { LATTICE_BOTH(_mm256_or_si
 LATTICE_INLINE bytes64 line_right(bytes64 a, int bits) { LATTICE_BOTH(_mm256_srli_epi16(a.part[h], bits)); }
 LATTICE_INLINE bytes64 line_left(bytes64 a, int bits) { LATTICE_BOTH(_mm256_slli_epi16(a.part[h], bits)); }
 LATTICE_INLINE bytes64 line_repeat(int32_t four) { LATTICE_BOTH(((void)h, _mm256_set1_epi32(four))); }
-LATTICE_INLINE line_sum sum_zero(void)
+LATTICE_INLINE line_sum sum_from(int32_t start, int dot)
 {
-    const __m256i zero = _mm256_setzero_si256();
-    return (line_sum){{zero, zero}, {zero, zero}};
+    (void)dot;
+    const __m256i zero = _mm256_setzero_si256(), wide = _mm256_set1_epi32(start);
+    return (line_sum){{zero, zero}, {wide, wide}};
 }
 LATTICE_INLINE void add_line(line_sum *sum, bytes64 q, bytes64 x, int dot)
 {
@@ -134,6 +141,7 @@ LATTICE_INLINE void add_line(line_sum *sum, bytes64 q, bytes64 x, int dot)
     }
 }
 #define SIGNED_LINE_EXCESS(dot) ((dot) ? 128 : 0) /* as above */
+#define WHOLE_LINE_BYTES(dot) 0 /* a second sum costs more registers than there are */
 LATTICE_INLINE void add_signed_line(line_sum *sum, bytes64 q, bytes64 x, int dot)
 {
     for (int h = 0; h < 2; h++) {
@@ -195,14 +203,16 @@ LATTICE_INLINE bytes64 line_repeat(int32_t four)
 {
     LATTICE_QUARTERS(bytes64, ((void)i, vreinterpretq_u8_s32(vdupq_n_s32(four))));
 }
-LATTICE_INLINE line_sum sum_zero(void)
+LATTICE_INLINE line_sum sum_from(int32_t start, int dot)
 {
+    const int32_t pairs[4] = {start, dot ? start : 0, start, dot ? start : 0};
     line_sum sum;
     for (int i = 0; i < 8; i++)
-        sum.wide[i] = vdupq_n_s32(0);
+        sum.wide[i] = vld1q_s32(pairs);
     return sum;
 }
 #define SIGNED_LINE_EXCESS(dot) 0
+#define WHOLE_LINE_BYTES(dot) 0
 LATTICE_INLINE void add_signed_line(line_sum *sum, bytes64 q, bytes64 x, int dot)
 {
     for (int i = 0; i < 4; i++) {
@@ -254,8 +264,15 @@ LATTICE_INLINE bytes64 line_repeat(int32_t four)
     memcpy(bytes, &four, 4);
     LATTICE_BYTES(bytes[i % 4]);
 }
-LATTICE_INLINE line_sum sum_zero(void) { return (line_sum){{0}}; }
+LATTICE_INLINE line_sum sum_from(int32_t start, int dot)
+{
+    (void)dot;
+    line_sum sum;
+    i32x16_store(sum.wide, i32x16_set1(start));
+    return sum;
+}
 #define SIGNED_LINE_EXCESS(dot) 0
+#define WHOLE_LINE_BYTES(dot) 0
 LATTICE_INLINE void add_signed_line(line_sum *sum, bytes64 q, bytes64 x, int dot)
 {
     (void)dot;
