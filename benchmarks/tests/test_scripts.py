@@ -17,6 +17,7 @@ import peak
 import precision_quality
 import quality
 import recall
+import tokenizing
 import vectors
 from harness.record import describe_run
 
@@ -31,6 +32,7 @@ SCRIPTS = {
     "precision_quality": precision_quality,
     "quality": quality,
     "recall": recall,
+    "tokenizing": tokenizing,
     "vectors": vectors,
 }
 
@@ -217,6 +219,59 @@ def test_vectors_are_measured_with_the_peers_that_are_here(tmp_path: Path) -> No
     assert len(found["samples"]) == 10
     assert all("Lattice" in sample["seconds"] for sample in found["samples"])
     assert all(share > 0 for sample in found["samples"] for share in sample["peaks"])
+
+
+def tokenizing_record(kind: str, *, peer: float = 9.0, same_ids: bool = True, **changes: Any) -> dict[str, Any]:
+    """Our time is 1 us for whatever is timed, a sentence and 250,000 pieces to load included."""
+    times = {"lattice encode": [1.0, 1.0, 5.0], "lattice encode_packed": [2.0], "tokenizers encode": [peer, peer]}
+    samples = [{"case": case, "bytes": 44, "same_ids": same_ids, "microseconds": times} for case in ("one", "other")]
+    run = {"tokenizer": "model", "kind": kind, "threads": 1, "samples": samples, "pieces": 250_000}
+    run |= {"loading": {"lattice load_tokenizer": [1.0]}, "doubling": {"x": {"once": [1.0], "twice": [2.0]}}}
+    return {**describe_run("tokenizing"), "text": "any", "runs": [{**run, **changes}]}
+
+
+def test_tokenizing_has_limits_by_kind_of_tokenizer() -> None:
+    assert tokenizing.misses(tokenizing_record("WordPiece")) == []
+    assert tokenizing.misses(tokenizing_record("Unigram", peer=5.1)) == []
+    assert tokenizing.misses(tokenizing_record("WordPiece", peer=7.9))[0].startswith(
+        "model, 1 threads, one: 7.90 times"
+    )
+    text = tokenizing.render(tokenizing_record("BPE"))
+    assert "| one | 1 | 44.0 | 9.0 | - | the same |" in text
+    slow = {"loading": {"lattice load_tokenizer": [151e3]}, "doubling": {"x": {"once": [1.0], "twice": [3.0]}}}
+    loading, doubling = tokenizing.misses(tokenizing_record("BPE", **slow))
+    assert "loading takes 151 ms, 150 is the limit" in loading
+    assert "twice x takes 3.00 times as long" in doubling
+    assert len(tokenizing.misses(tokenizing_record("BPE", same_ids=False))) == 2
+
+
+def test_tokenizers_are_measured_in_processes_of_their_own(tmp_path: Path) -> None:
+    vocabulary = tmp_path / "model"
+    vocabulary.mkdir()
+    definition = {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": {"type": "Lowercase"},
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": None,
+        "decoder": None,
+        "model": {
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": {token: number for number, token in enumerate(["[UNK]", "the", "fox", "a"])},
+        },
+    }
+    (vocabulary / "tokenizer.json").write_text(json.dumps(definition), encoding="utf-8")
+    record = tmp_path / "tokenizing.json"
+    arguments = ["--tokenizer", str(vocabulary), "--seconds", "0.01", "--json", str(record)]
+    assert tokenizing.main(arguments) == 0
+    one, two = json.loads(record.read_text(encoding="utf-8"))["runs"]
+    assert (one["threads"], two["threads"]) == (1, 2)
+    assert one["loading"]
+    assert "loading" not in two
+    assert all(sample["same_ids"] for run in (one, two) for sample in run["samples"])
 
 
 def test_recall_has_limits_for_the_model_that_they_are_known_of() -> None:
