@@ -1,7 +1,8 @@
 /* What this CPU and operating system can run: feature bits and the choice of an instruction set.
  *
  * A feature counts only when the operating system saves the registers it needs (XGETBV on x86): a CPU may announce AVX-512
- * under a hypervisor or kernel that does not preserve it. Nothing here executes an instruction beyond the baseline.
+ * under a hypervisor or kernel that does not preserve it. Tile registers (AMX) also need the system's permission, which is asked
+ * for here. Nothing here executes an instruction beyond the baseline.
  */
 #ifndef LATTICE_CPU_H
 #define LATTICE_CPU_H
@@ -40,6 +41,8 @@ enum {
     LATTICE_FEATURE_DOTPROD = 1u << 7,
     LATTICE_FEATURE_I8MM = 1u << 8,
     LATTICE_FEATURE_BF16 = 1u << 9,
+    LATTICE_FEATURE_AMX_INT8 = 1u << 10,
+    LATTICE_FEATURE_AMX_BF16 = 1u << 11,
 };
 
 static inline const char *lattice_isa_name(int isa)
@@ -62,11 +65,40 @@ typedef struct {
     uint32_t leaf7_b, leaf7_c; /* leaf 7, subleaf 0, EBX and ECX */
     uint32_t leaf7_1_a;        /* leaf 7, subleaf 1, EAX */
     uint64_t saved_state;      /* XCR0; read only when leaf 1 says that it may be (OSXSAVE) */
+    uint32_t leaf7_d;          /* leaf 7, subleaf 0, EDX */
+    int tiles_permitted;       /* whether this process may use tile registers */
 } lattice_cpuid;
 
 static inline int lattice_may_read_state(const lattice_cpuid *id)
 {
     return (id->leaf1_c >> 27) & 1; /* OSXSAVE */
+}
+
+static inline int lattice_has_tiles(const lattice_cpuid *id)
+{
+    const uint64_t tile_state = 0x60000; /* XCR0 bits 17, 18: the shapes of tiles and what they hold */
+    return ((id->leaf7_d >> 24) & 1) && lattice_may_read_state(id) && (id->saved_state & tile_state) == tile_state;
+}
+
+/* Whether this process may use tile registers. Linux saves their 8 KB only for processes that have asked, and refuses where a
+ * thread's signal stack is too small for them. The answer is the process's: it holds in all threads, those that are started
+ * later too, and in forks. */
+static inline int lattice_ask_for_tiles(void)
+{
+#if defined(__linux__) && !defined(__ILP32__)
+    static int answers; /* 0: not asked, else 1 + whether permitted; asking twice does no harm */
+    int answer = __atomic_load_n(&answers, __ATOMIC_RELAXED);
+    if (answer == 0) {
+        long result;
+        /* arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), by its number: C libraries have no function for it */
+        __asm__ volatile("syscall" : "=a"(result) : "a"(158L), "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
+        answer = 1 + (result == 0);
+        __atomic_store_n(&answers, answer, __ATOMIC_RELAXED);
+    }
+    return answer - 1;
+#else
+    return 0;
+#endif
 }
 
 static inline uint32_t lattice_features_of(const lattice_cpuid *id)
@@ -94,6 +126,12 @@ static inline uint32_t lattice_features_of(const lattice_cpuid *id)
         if ((id->leaf7_1_a >> 5) & 1)
             features |= LATTICE_FEATURE_AVX512_BF16;
     }
+    if (lattice_has_tiles(id) && id->tiles_permitted) {
+        if ((id->leaf7_d >> 25) & 1)
+            features |= LATTICE_FEATURE_AMX_INT8;
+        if ((id->leaf7_d >> 22) & 1)
+            features |= LATTICE_FEATURE_AMX_BF16;
+    }
     return features;
 }
 
@@ -105,8 +143,9 @@ static inline uint32_t lattice_cpu_features(void)
         return 0;
     if (lattice_may_read_state(&id))
         id.saved_state = lattice_enabled_register_state();
-    if (__get_cpuid_count(7, 0, &a, &id.leaf7_b, &id.leaf7_c, &d) && a >= 1) /* EAX: the highest subleaf */
+    if (__get_cpuid_count(7, 0, &a, &id.leaf7_b, &id.leaf7_c, &id.leaf7_d) && a >= 1) /* EAX: the highest subleaf */
         __get_cpuid_count(7, 1, &id.leaf7_1_a, &b, &c, &d);
+    id.tiles_permitted = lattice_has_tiles(&id) && lattice_ask_for_tiles();
     return lattice_features_of(&id);
 }
 #elif defined(__aarch64__)

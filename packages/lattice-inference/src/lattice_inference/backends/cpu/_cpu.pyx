@@ -108,9 +108,11 @@ cdef extern from "step.h" nogil:
         int64_t scratch_bytes
         int threads
         int dot
+        int tiles
     ctypedef struct lattice_kernel_table:
         void (*elementwise)(int function, const float *x, float *y, int64_t count)
         uint32_t dot_feature
+        uint32_t tile_features
     void lattice_count_query_blocks(lattice_step *step, int32_t *blocks)
     int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)
     int64_t lattice_partials(const lattice_op *op, int64_t sequences, const int32_t *cu_seqlens, const int32_t *context)
@@ -151,7 +153,7 @@ LINEARS = (
 )
 
 # A build for tests has these instructions written out in others, whatever the CPU.
-cdef uint32_t DOT_FEATURES = 0xffffffff if EMULATED else lattice_cpu_features()
+cdef uint32_t PRODUCT_FEATURES = 0xffffffff if EMULATED else lattice_cpu_features()
 
 PANEL = LATTICE_PANEL
 MAX_SLOTS = LATTICE_MAX_SLOTS
@@ -185,14 +187,23 @@ def available_isas():
 
 def cpu_features():
     """Return the names of the instruction set extensions that kernels can make use of here."""
-    names = ["avx2", "avx512", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_vpopcntdq", "neon", "dotprod", "i8mm", "bf16"]
+    names = [
+        "avx2", "avx512", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_vpopcntdq", "neon", "dotprod", "i8mm", "bf16",
+        "amx_int8", "amx_bf16",
+    ]
     cdef uint32_t features = lattice_cpu_features()
     return [name for bit, name in enumerate(names) if features >> bit & 1]
 
 
 def has_dot_products(str isa):
     """Whether this CPU has the dot product instruction that the integer kernels of a level have a body for."""
-    return bool(table_of(isa).dot_feature & DOT_FEATURES)
+    return bool(table_of(isa).dot_feature & PRODUCT_FEATURES)
+
+
+def has_tiles(str isa):
+    """Whether this CPU and system have the matrix tiles (AMX) that kernels of a level have bodies for."""
+    cdef uint32_t wanted = table_of(isa).tile_features
+    return wanted != 0 and wanted & PRODUCT_FEATURES == wanted
 
 
 def get_num_threads():
@@ -399,7 +410,8 @@ include "kv_pages.pxi"
 cdef class Plan:
     """The ops of a compiled program as C structs. Immutable once run; safe to run from several threads at once.
 
-    ``dot`` says whether integer kernels use the CPU's dot product instruction; by default if it has one.
+    ``dot`` says whether integer kernels use the CPU's dot product instruction, ``tiles`` whether kernels use its matrix
+    tiles; by default if it has them, and tiles only beside dot products.
     """
 
     cdef lattice_op *ops
@@ -409,14 +421,15 @@ cdef class Plan:
     cdef list tables
     cdef bint needs_pages
     cdef readonly str isa
-    cdef readonly bint dot
+    cdef readonly bint dot, tiles
 
-    def __cinit__(self, str isa, dot=None):
+    def __cinit__(self, str isa, dot=None, tiles=None):
         self.ops = NULL
         self.count = 0
         self.isa = isa
         self.table = table_of(isa)
         self.dot = has_dot_products(isa) if dot is None else dot
+        self.tiles = self.dot and has_tiles(isa) if tiles is None else tiles
         self.owners = []
         self.tables = []
 
@@ -548,6 +561,7 @@ cdef class Plan:
         step.scratch_bytes = scratch_bytes
         step.threads = threads
         step.dot = self.dot
+        step.tiles = self.tiles
         for which, limit in self.tables:
             for i in range(tokens):
                 if not 0 <= step.ids[which][i] < limit:

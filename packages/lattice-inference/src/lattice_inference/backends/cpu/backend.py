@@ -46,6 +46,8 @@ class CpuBackend:
             values.
         dot: whether integer kernels use the CPU's dot product instruction (VNNI, SDOT); by default if it has one. It
             changes no bit.
+        tiles: whether kernels use the CPU's matrix tiles (AMX) where they have a body for them; by default if it has them
+            and ``dot`` is not refused. Linears with int8 weights are the same bits with and without.
 
     Raises:
         ValueError: this CPU cannot run ``isa``.
@@ -61,6 +63,7 @@ class CpuBackend:
         precision: Precision = "float32",
         activations: Activations = "int8",
         dot: bool | None = None,
+        tiles: bool | None = None,
     ) -> None:
         check_precision(precision)
         if activations not in get_args(Activations):
@@ -73,6 +76,7 @@ class CpuBackend:
         self.precision: Precision = precision
         self.activations: Activations = activations
         self.dot = dot
+        self.tiles = tiles
 
     def compile(self, program: Program, source: TensorSource) -> CpuProgram:
         """Return ``program`` ready to run, its weights read from ``source`` and packed.
@@ -91,7 +95,7 @@ class CpuBackend:
                 f"the program needs {len(compiled.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible"
             )
         weights = ResidentWeights(compiled.program, source, forms)
-        return CpuProgram(compiled, weights, _cpu.Plan(self.isa, self.dot), self.threads)
+        return CpuProgram(compiled, weights, _cpu.Plan(self.isa, self.dot, self.tiles), self.threads)
 
     @staticmethod
     def open_state(specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> CpuState:

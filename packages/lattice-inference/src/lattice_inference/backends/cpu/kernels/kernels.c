@@ -20,6 +20,8 @@
 #define DOT_FEATURE 0
 #endif
 
+#define TILE_FEATURES 0
+
 const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
     .kernels =
         {
@@ -50,6 +52,7 @@ const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
         },
     .elementwise = elementwise_run,
     .dot_feature = DOT_FEATURE,
+    .tile_features = TILE_FEATURES,
 };
 
 void LATTICE_FN(lattice_multiply_panel)(const float *x, int64_t x_stride, int64_t rows, const float *panel, int64_t k,

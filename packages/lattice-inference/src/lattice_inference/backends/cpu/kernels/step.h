@@ -118,7 +118,8 @@ typedef struct {
     char *scratch;         /* `threads` stretches of scratch_bytes */
     int64_t scratch_bytes; /* a multiple of 64 */
     int threads;
-    int dot; /* whether integer kernels use the level's dot product instruction */
+    int dot;   /* whether integer kernels use the level's dot product instruction */
+    int tiles; /* whether kernels use the level's matrix tiles, where they have a body for them */
 } lattice_step;
 
 typedef struct {
@@ -131,7 +132,8 @@ typedef struct {
 typedef struct {
     lattice_kernel kernels[LATTICE_KERNEL_COUNT];
     void (*elementwise)(int function, const float *x, float *y, int64_t count);
-    uint32_t dot_feature; /* LATTICE_FEATURE_* of the dot product instruction that this level has a body for, or 0 */
+    uint32_t dot_feature;   /* LATTICE_FEATURE_* of the dot product instruction that this level has a body for, or 0 */
+    uint32_t tile_features; /* LATTICE_FEATURE_* of the matrix tiles that this level has bodies for, all needed, or 0 */
 } lattice_kernel_table;
 
 static inline int64_t lattice_rows(const lattice_op *op, const lattice_step *step)
