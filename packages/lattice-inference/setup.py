@@ -28,6 +28,8 @@ setup(
                 kernels=[
                     f"{CPU}/kernels/kernels.c",
                     f"{CPU}/kernels/int8_kernels.c",
+                    f"{CPU}/kernels/bfloat16_kernels.c",
+                    f"{CPU}/kernels/tile_attention.c",
                     f"{CPU}/kernels/block_kernels.c",
                     f"{CPU}/kernels/paged.c",
                 ],

@@ -17,6 +17,11 @@ HALVES = ("bfloat16", "float16")
 LENGTHS = [1, 2, 3, 5, 8, 13, 14, 15, 16, 17, 31, 47, 48, 49, 64, 100]
 
 
+def widening(isa, precision, *, fused=True):
+    """A backend that multiplies floats: what rounds activations to bfloat16 is tested in test_bfloat16.py."""
+    return CpuBackend(isa=isa, precision=precision, fused=fused, bfloat16_products="float32")
+
+
 def widened(halves, precision):
     """The float32 values of the bits, by NumPy's float16 or by the definition of bfloat16."""
     if precision == "float16":
@@ -76,11 +81,11 @@ def test_results_are_those_of_float32_with_rounded_weights(isa, precision):
     matrices = {name for name, tensor in tensors.items() if tensor.ndim == 2}
     exact = {name: rounded(t, precision) if name in matrices else t for name, t in tensors.items()}
     batch = random_batch(np.random.default_rng(5), LENGTHS)
-    half = CpuBackend(isa=isa, precision=precision).compile(program, Tensors(tensors)).run(batch)
+    half = widening(isa, precision).compile(program, Tensors(tensors)).run(batch)
     full = CpuBackend(isa=isa).compile(program, Tensors(exact)).run(batch)
     for name in program.outputs:
         assert half[name].tobytes() == full[name].tobytes(), name
-    plain = CpuBackend(isa=isa, precision=precision, fused=False).compile(program, Tensors(tensors)).run(batch)
+    plain = widening(isa, precision, fused=False).compile(program, Tensors(tensors)).run(batch)
     assert all(half[name].tobytes() == plain[name].tobytes() for name in program.outputs)
 
 
@@ -95,7 +100,7 @@ def test_linears_of_any_depth_and_number_of_rows(isa, precision, depth):
         program, tensors = one_op({"x": x}, lambda g, views: g.linear(views["x"], g.weight("w", (45, depth))))
         tensors["w"] = weight
         half, full = (
-            CpuBackend(isa=isa, precision=kind).compile(program, Tensors(tensors)).run(batch_of([rows]))["y"]
+            widening(isa, kind).compile(program, Tensors(tensors)).run(batch_of([rows]))["y"]
             for kind in (precision, "float32")
         )
         assert half.tobytes() == full.tobytes(), rows

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -7,6 +8,7 @@ _Float32 = npt.NDArray[np.float32]
 _Int32 = npt.NDArray[np.int32]
 _Weight = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 _Operand = tuple[int, int, int]
+_Products = Literal["widened", "dot", "tiles"]
 
 PANEL: int
 MAX_SLOTS: int
@@ -17,6 +19,9 @@ INT8_LINEAR: int
 QUANTIZE_BLOCKS: int
 BLOCK_LINEAR: int
 DEQUANTIZED_LINEAR: int
+ROUND_ROWS: int
+BFLOAT16_LINEAR: int
+TILE_ATTENTION: int
 WEIGHT_TYPES: dict[str, int]
 BLOCK_FORMATS: tuple[str, ...]
 KV_TYPES: dict[str, tuple[int, int]]
@@ -26,6 +31,10 @@ def available_isas() -> list[str]: ...
 def cpu_features() -> list[str]: ...
 def has_dot_products(isa: str) -> bool: ...
 def has_tiles(isa: str) -> bool: ...
+def bfloat16_products(isa: str) -> list[_Products]: ...
+def bfloat16_panel_bytes(k: int) -> int: ...
+def bfloat16_row_floats(k: int) -> int: ...
+def pack_bfloat16_panels(weight: npt.NDArray[np.uint16], target: Memory, offset: int) -> None: ...
 def get_num_threads() -> int: ...
 def set_num_threads(threads: int) -> None: ...
 def trim_heap() -> None: ...
@@ -60,7 +69,9 @@ class Plan:
     isa: str
     dot: bool
     tiles: bool
-    def __init__(self, isa: str, dot: bool | None = None, tiles: bool | None = None) -> None: ...
+    def __init__(
+        self, isa: str, dot: bool | None = None, tiles: bool | None = None, bfloat16: str = "widened"
+    ) -> None: ...
     def append(
         self,
         kernel: int,
@@ -86,6 +97,7 @@ class Plan:
         weight_type: str = "float32",
         quantized: _Operand | None = None,
         bounds: _Float32 | None = None,
+        rounded: _Operand | None = None,
     ) -> None: ...
     def check_ids(self, which: int, table_rows: int) -> None: ...
     def scratch_bytes(self, max_seqlen: int) -> int: ...

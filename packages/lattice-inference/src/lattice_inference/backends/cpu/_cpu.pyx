@@ -1,7 +1,7 @@
 """The door into the C kernels: argument checks and memory, then one call without the GIL."""
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 cimport numpy as cnp
@@ -67,6 +67,7 @@ cdef extern from "step.h" nogil:
     int LATTICE_PANEL
     int LATTICE_KERNEL_COUNT, LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR, LATTICE_KERNEL_BLOCK_LINEAR
     int LATTICE_KERNEL_DEQUANTIZED_LINEAR, LATTICE_KERNEL_QUANTIZE_ROWS, LATTICE_KERNEL_QUANTIZE_BLOCKS
+    int LATTICE_KERNEL_ROUND_ROWS, LATTICE_KERNEL_BFLOAT16_LINEAR, LATTICE_KERNEL_TILE_ATTENTION
     int LATTICE_KERNEL_PAGED_ATTENTION, LATTICE_ACTIVATION_NONE
     ctypedef struct lattice_view:
         int32_t slot
@@ -80,6 +81,7 @@ cdef extern from "step.h" nogil:
         lattice_view output
         lattice_view quantized
         const float *range
+        lattice_view rounded
         int32_t weight_type
         const void *weight
         const float *bias
@@ -110,10 +112,12 @@ cdef extern from "step.h" nogil:
         int threads
         int dot
         int tiles
+        int bfloat16
     ctypedef struct lattice_kernel_table:
         void (*elementwise)(int function, const float *x, float *y, int64_t count)
         uint32_t dot_feature
         uint32_t tile_features
+        uint32_t bfloat16_dot_feature, bfloat16_tile_feature
     void lattice_count_query_blocks(lattice_step *step, int32_t *blocks)
     int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)
     int64_t lattice_partials(const lattice_op *op, int64_t sequences, const int32_t *cu_seqlens, const int32_t *context)
@@ -122,6 +126,10 @@ cdef extern from "int8_linear.h" nogil:
     int64_t LATTICE_INT8_DEPTH
     int64_t lattice_int8_panel_bytes(int64_t k)
     int64_t lattice_integer_row_floats(int64_t k)
+
+cdef extern from "bfloat16_linear.h" nogil:
+    int64_t lattice_bfloat16_panel_bytes(int64_t k)
+    int64_t lattice_bfloat16_row_floats(int64_t k)
 
 cdef extern from "block_pack.h" nogil:
     ctypedef struct lattice_block_layout:
@@ -137,6 +145,7 @@ cdef extern from "run_step.h" nogil:
     void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *step,
                           const lattice_kernel_table *table, lattice_pool *pool)
     void lattice_pack_panels(const void *weight, int64_t n, int64_t k, int64_t element_bytes, void *panels)
+    void lattice_pack_bfloat16_panels(const uint16_t *weight, int64_t n, int64_t k, uint16_t *panels)
     void lattice_pack_int8_panels(const int8_t *weight, const float *scales, int64_t n, int64_t k, char *panels)
 
 
@@ -148,9 +157,13 @@ INT8_LINEAR = LATTICE_KERNEL_INT8_LINEAR
 QUANTIZE_BLOCKS = LATTICE_KERNEL_QUANTIZE_BLOCKS
 BLOCK_LINEAR = LATTICE_KERNEL_BLOCK_LINEAR
 DEQUANTIZED_LINEAR = LATTICE_KERNEL_DEQUANTIZED_LINEAR
+ROUND_ROWS = LATTICE_KERNEL_ROUND_ROWS
+BFLOAT16_LINEAR = LATTICE_KERNEL_BFLOAT16_LINEAR
+TILE_ATTENTION = LATTICE_KERNEL_TILE_ATTENTION
 
 LINEARS = (
-    LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR, LATTICE_KERNEL_BLOCK_LINEAR, LATTICE_KERNEL_DEQUANTIZED_LINEAR
+    LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR, LATTICE_KERNEL_BLOCK_LINEAR, LATTICE_KERNEL_DEQUANTIZED_LINEAR,
+    LATTICE_KERNEL_BFLOAT16_LINEAR
 )
 
 # A build for tests has these instructions written out in others, whatever the CPU.
@@ -205,6 +218,24 @@ def has_tiles(str isa):
     """Whether this CPU and system have the matrix tiles (AMX) that kernels of a level have bodies for."""
     cdef uint32_t wanted = table_of(isa).tile_features
     return wanted != 0 and wanted & PRODUCT_FEATURES == wanted
+
+
+# What multiplies rows of bfloat16: the numbers of kernels/step.h.
+BFLOAT16_PRODUCTS = ("widened", "dot", "tiles")
+
+
+def bfloat16_products(str isa):
+    """What a level can multiply rows of bfloat16 by on this CPU, slowest first: the names of BFLOAT16_PRODUCTS."""
+    cdef const lattice_kernel_table *table = table_of(isa)
+    cdef uint32_t features = lattice_cpu_features()
+    return [
+        name
+        for name, there in zip(
+            BFLOAT16_PRODUCTS,
+            (True, table.bfloat16_dot_feature & features != 0, table.bfloat16_tile_feature & features != 0),
+        )
+        if there
+    ]
 
 
 def get_num_threads():
@@ -294,7 +325,7 @@ cdef class Memory:
 
 # The numbers of kernels/step.h; bfloat16 and float16 come as the uint16 of their bits.
 BLOCK_FORMATS = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
-WEIGHT_TYPES = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3}
+WEIGHT_TYPES = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3, "bfloat16_pairs": 4}
 WEIGHT_TYPES |= {name: 16 + number for number, name in enumerate(BLOCK_FORMATS)}
 
 
@@ -319,6 +350,28 @@ def pack_panels(weight, Memory target, Py_ssize_t offset):
     cdef void *panels = target.data + offset
     with nogil:
         lattice_pack_panels(source, n, k, size, panels)
+
+
+def bfloat16_panel_bytes(Py_ssize_t k):
+    """The bytes of a panel of depth ``k`` of bfloat16 weights in pairs."""
+    return lattice_bfloat16_panel_bytes(k)
+
+
+def bfloat16_row_floats(Py_ssize_t k):
+    """The floats that a row of ``k`` activations takes in a slot once it is rounded to bfloat16."""
+    return lattice_bfloat16_row_floats(k)
+
+
+def pack_bfloat16_panels(cnp.ndarray weight not None, Memory target, Py_ssize_t offset):
+    """Write ``weight`` (n, k), the uint16 of bfloat16, as panels at a byte offset of ``target``; see bfloat16_linear.h."""
+    cdef Py_ssize_t n = weight.shape[0], k = weight.shape[1]
+    cdef const uint16_t *source = <const uint16_t *>weight_data(weight, 1, n * k, "weight")
+    cdef Py_ssize_t nbytes = (n + LATTICE_PANEL - 1) // LATTICE_PANEL * lattice_bfloat16_panel_bytes(k)
+    if offset < 0 or offset % 64 or offset + nbytes > target.nbytes:
+        raise ValueError(f"{nbytes} bytes at {offset} do not fit in {target.nbytes}")
+    cdef uint16_t *panels = <uint16_t *>(target.data + offset)
+    with nogil:
+        lattice_pack_bfloat16_panels(source, n, k, panels)
 
 
 def int8_panel_bytes(Py_ssize_t k):
@@ -412,7 +465,8 @@ cdef class Plan:
     """The ops of a compiled program as C structs. Immutable once run; safe to run from several threads at once.
 
     ``dot`` says whether integer kernels use the CPU's dot product instruction, ``tiles`` whether kernels use its matrix
-    tiles; by default if it has them, and tiles only beside dot products.
+    tiles; by default if it has them, and tiles only beside dot products. ``bfloat16`` says
+    what multiplies rows of bfloat16, one of :func:`bfloat16_products`.
     """
 
     cdef lattice_op *ops
@@ -423,14 +477,18 @@ cdef class Plan:
     cdef bint needs_pages
     cdef readonly str isa
     cdef readonly bint dot, tiles
+    cdef int bfloat16
 
-    def __cinit__(self, str isa, dot=None, tiles=None):
+    def __cinit__(self, str isa, dot=None, tiles=None, str bfloat16="widened"):
         self.ops = NULL
         self.count = 0
         self.isa = isa
         self.table = table_of(isa)
         self.dot = has_dot_products(isa) if dot is None else dot
         self.tiles = self.dot and has_tiles(isa) if tiles is None else tiles
+        if bfloat16 not in bfloat16_products(isa):
+            raise ValueError(f"{isa} has no {bfloat16!r} of bfloat16 here, it has: {', '.join(bfloat16_products(isa))}")
+        self.bfloat16 = BFLOAT16_PRODUCTS.index(bfloat16)
         self.owners = []
         self.tables = []
 
@@ -441,13 +499,14 @@ cdef class Plan:
         self, int kernel, *, int rows, inputs, output, Py_ssize_t k, Py_ssize_t n, residual=None, weight=None, bias=None,
         int activation=0, int mode=0, int heads=0, int kv_heads=0, int head_dim=0, float scale=1.0, float epsilon=0.0,
         int layer=0, int window=0, bint packed=False, str weight_type="float32", quantized=None, bounds=None,
+        rounded=None,
     ):
         """Add an op. Operands are (slot, stride, column); ``weight`` is an array or (Memory, byte offset) of panels;
         ``bounds`` holds low and high, float32, that rows are quantized within.
         """
         if not 0 <= kernel < LATTICE_KERNEL_COUNT:
             raise ValueError(f"there is no kernel {kernel}")
-        for operand in (*inputs, output, residual, quantized):
+        for operand in (*inputs, output, residual, quantized, rounded):
             if operand is not None and not 0 <= operand[0] < LATTICE_MAX_SLOTS:
                 raise ValueError(f"slot {operand[0]} is not one of the {LATTICE_MAX_SLOTS} slots of a step")
         if kernel in LINEARS and activation != LATTICE_ACTIVATION_NONE and residual is not None:
@@ -467,6 +526,7 @@ cdef class Plan:
         self.needs_pages = self.needs_pages or kernel == LATTICE_KERNEL_PAGED_ATTENTION
         op.residual = view_of(residual)
         op.quantized = view_of(quantized)
+        op.rounded = view_of(rounded)
         op.output = view_of(output)
         cdef Memory memory
         if isinstance(weight, tuple):
@@ -567,6 +627,7 @@ cdef class Plan:
         step.threads = threads
         step.dot = self.dot
         step.tiles = self.tiles
+        step.bfloat16 = self.bfloat16
         for which, limit in self.tables:
             for i in range(tokens):
                 if not 0 <= step.ids[which][i] < limit:

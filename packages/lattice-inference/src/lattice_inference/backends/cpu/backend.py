@@ -14,9 +14,10 @@ from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
 from lattice_inference.backends.cpu.integer_inputs import quantize_inputs
 from lattice_inference.backends.cpu.lowering import IN_PLACE, ROW_FLOATS, RULES, lower
+from lattice_inference.backends.cpu.rounded_inputs import round_inputs
 from lattice_inference.backends.cpu.state import CpuState
 from lattice_inference.backends.cpu.tensor_source import TensorSource
-from lattice_inference.backends.cpu.weight_forms import Activations, WeightForms
+from lattice_inference.backends.cpu.weight_forms import Activations, Bfloat16Products, WeightForms
 from lattice_inference.backends.cpu.weights import ResidentWeights
 from lattice_inference.errors import InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.batch import Batch
@@ -50,9 +51,11 @@ class CpuBackend:
             changes no bit.
         tiles: whether kernels use the CPU's matrix tiles (AMX) where they have a body for them; by default if it has them
             and ``dot`` is not refused. Linears with int8 weights are the same bits with and without.
+        bfloat16_products: how linears with bfloat16 weights multiply; by default by the best that the CPU has and ``dot``
+            and ``tiles`` do not refuse, and by widening them if it has nothing. The choice changes the last bits.
 
     Raises:
-        ValueError: this CPU cannot run ``isa``.
+        ValueError: this CPU cannot run ``isa``, or has not these products.
         UnsupportedError: there is no such precision.
     """
 
@@ -67,6 +70,7 @@ class CpuBackend:
         input_ranges: Mapping[str, InputRange] | None = None,
         dot: bool | None = None,
         tiles: bool | None = None,
+        bfloat16_products: Bfloat16Products | None = None,
     ) -> None:
         check_precision(precision)
         if activations not in get_args(Activations):
@@ -81,6 +85,18 @@ class CpuBackend:
         self.input_ranges = input_ranges
         self.dot = dot
         self.tiles = tiles
+        self.bfloat16_products = self._choose_products(bfloat16_products)
+
+    def _choose_products(self, asked: Bfloat16Products | None) -> Bfloat16Products:
+        if asked == "float32":
+            return asked
+        present = _cpu.bfloat16_products(self.isa)
+        if asked is not None:
+            if asked not in present:
+                raise ValueError(f"{self.isa} multiplies bfloat16 here by {', '.join(present)}, not by {asked!r}")
+            return asked
+        refused = {"widened"} | ({"dot", "tiles"} if self.dot is False else {"tiles"} if self.tiles is False else set())
+        return next((products for products in reversed(present) if products not in refused), "float32")
 
     def compile(self, program: Program, source: TensorSource) -> CpuProgram:
         """Return ``program`` ready to run, its weights read from ``source`` and packed.
@@ -88,18 +104,21 @@ class CpuBackend:
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
         """
-        forms = WeightForms(self.precision, source, self.activations, self.input_ranges)
+        forms = WeightForms(self.precision, source, self.activations, self.input_ranges, self.bfloat16_products)
 
-        def quantize(fused: Program) -> Program:
-            return quantize_inputs(forms.choose(fused), forms.integer_input, ROW_FLOATS, in_norms=self.fused)
+        def narrow_inputs(fused: Program) -> Program:
+            quantized = quantize_inputs(forms.choose(fused), forms.integer_input, ROW_FLOATS, in_norms=self.fused)
+            return round_inputs(quantized, forms.rounded_inputs, _cpu.bfloat16_row_floats, in_producers=self.fused)
 
-        compiled = compile_program(program, rules=RULES if self.fused else (), rewrite=quantize, in_place=IN_PLACE)
+        compiled = compile_program(program, rules=RULES if self.fused else (), rewrite=narrow_inputs, in_place=IN_PLACE)
         if len(compiled.memory.slots) > _cpu.MAX_SLOTS:
             raise UnsupportedError(
                 f"the program needs {len(compiled.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible"
             )
         weights = ResidentWeights(compiled.program, source, forms)
-        return CpuProgram(compiled, weights, _cpu.Plan(self.isa, self.dot, self.tiles), self.threads)
+        products = "widened" if self.bfloat16_products == "float32" else self.bfloat16_products
+        plan = _cpu.Plan(self.isa, self.dot, self.tiles, products)
+        return CpuProgram(compiled, weights, plan, self.threads)
 
     @staticmethod
     def open_state(specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> CpuState:

@@ -76,11 +76,16 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
         if op.kind not in _LOWERINGS:
             raise UnsupportedError(f"the CPU backend has no kernel for the op {op.kind!r}")
         kernel, arguments = _LOWERINGS[op.kind](op, weights, compiled.memory)
-        output = op.outputs[0] if op.outputs else None
-        rows, width = (op.inputs[0].rows, 0) if output is None else (output.rows, output.width)
+        written = op.outputs[0] if op.outputs else None
+        rows, width = (op.inputs[0].rows, 0) if written is None else (written.rows, written.width)
+        rounded_width = op.attributes.get("rounded_width")
+        rounded = None if rounded_width is None else op.outputs[-1]
+        output = None if written == rounded else written
+        width = int(rounded_width or width)
         common: Arguments = {
             "rows": _ROWS[rows],
             "output": None if output is None else _operand(output, compiled.memory),
+            "rounded": None if rounded is None else _operand(rounded, compiled.memory),
             "n": width,
             "inputs": [_operand(view, compiled.memory) for view in op.inputs],
             "k": width,
@@ -130,6 +135,8 @@ def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, 
         arguments["residual"] = _operand(op.inputs[1], memory)
     elif suffix:
         arguments["activation"] = _activation_code(suffix, op)
+    if form == "bfloat16_pairs":
+        return _cpu.BFLOAT16_LINEAR, arguments
     if form not in PANEL_FORMS:
         return _LINEAR, arguments
     if weights.forms.integer_input(op) is None:
@@ -147,6 +154,10 @@ def _bounds(op: Op) -> npt.NDArray[np.float32] | None:
     return np.array([op.attributes["low"], op.attributes["high"]], np.float32) if "low" in op.attributes else None
 
 
+def _round_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    return _cpu.ROUND_ROWS, {}
+
+
 def _activation(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
     return _ACTIVATION, {"activation": _activation_code(op.kind, op)}
 
@@ -160,13 +171,14 @@ def _layer_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[i
         "weight": weights.array(op.weights["weight"]),
         "bias": weights.array(op.weights["bias"]),
         "epsilon": op.attributes["epsilon"],
-        "quantized": _operand(op.outputs[1], memory) if len(op.outputs) > 1 else None,
+        "quantized": _operand(op.outputs[1], memory) if op.kind == "layer_norm_quantized" else None,
         "bounds": _bounds(op),
     }
 
 
 def _attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return _ATTENTION, {name: op.attributes[name] for name in ("heads", "kv_heads", "head_dim", "scale")}
+    arguments = {name: op.attributes[name] for name in ("heads", "kv_heads", "head_dim", "scale")}
+    return (_cpu.TILE_ATTENTION if weights.forms.rounded_inputs(op) else _ATTENTION), arguments
 
 
 def _mul(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
@@ -223,6 +235,7 @@ _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[int, 
     "layer_norm_quantized": _layer_norm,
     "quantize_rows": _quantize,
     "quantize_blocks": _quantize,
+    "round_rows": _round_rows,
     "attention": _attention,
     "mul": _mul,
     "silu_mul": _mul,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
@@ -13,14 +14,22 @@ from lattice_inference.backends.cpu.integer_inputs import IntegerForm
 from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
 from lattice_inference.errors import CheckpointError, InvalidInputError
-from lattice_inference.graph.program import Op, Program, Rows, View, WeightRef
+from lattice_inference.graph.program import Buffer, Op, Program, Rows, View, WeightRef
 from lattice_inference.input_range import RANGE_SUFFIX, InputRange
 from lattice_inference.precision import Precision
 
-__all__ = ["PANEL_FORMS", "Activations", "RepackedWeightsWarning", "WeightForms"]
+__all__ = ["PANEL_FORMS", "Activations", "Bfloat16Products", "RepackedWeightsWarning", "WeightForms"]
 
 Activations = Literal["int8", "float32"]
 """What a linear with integer weights multiplies them by."""
+
+Bfloat16Products = Literal["float32", "widened", "dot", "tiles"]
+"""How linears with bfloat16 weights multiply.
+
+``"float32"``: rows stay float32, weights are widened where they are used. The others round rows to bfloat16 and multiply
+them by dot product instructions (``"dot"``: AVX512-BF16, FEAT_BF16), by matrix tiles (``"tiles"``: AMX), which attention does,
+too, or without either (``"widened"``: any CPU, slowly).
+"""
 
 PANEL_FORMS = frozenset({"int8", *_cpu.BLOCK_FORMATS})
 """Forms whose tables lie in the panels of a linear."""
@@ -43,12 +52,17 @@ class WeightForms:
     * embedding tables, whose rounding to int8 would cost as much quality as that of all linears (float16), unless the same
       tensor is a linear's weight, too: a table then reads the linear's panels.
 
+    Where rows are rounded to bfloat16, linears over tokens with bfloat16 weights have them in pairs
+    (``"bfloat16_pairs"``): the same values, as the instructions take them. Those over whole sequences and logits, and
+    linears whose weight is a table too, are not rounded: they keep ``"bfloat16"``.
+
     Args:
         precision: what the caller asks for.
         source: where the weights come from.
         activations: what integer weights are multiplied by.
         input_ranges: by a weight's name, the range that the rows it is multiplied by are rounded within, where weight and
             rows are int8; it counts before one that the source has. Without either each row has its own range.
+        products: what bfloat16 weights are multiplied by and how.
 
     Attributes:
         twins: for a table that reads a linear's panels, that linear's weight.
@@ -60,11 +74,14 @@ class WeightForms:
         source: TensorSource,
         activations: Activations = "int8",
         input_ranges: Mapping[str, InputRange] | None = None,
+        products: Bfloat16Products = "float32",
     ) -> None:
         self._precision = precision
         self._input_ranges = {} if input_ranges is None else input_ranges
         self._source = source
         self._activations = activations
+        self._products = products
+        self._producers: dict[Buffer, list[Op]] = defaultdict(list)
         self._forms: dict[WeightRef, str] = {}
         self.twins: dict[WeightRef, WeightRef] = {}
 
@@ -86,6 +103,8 @@ class WeightForms:
                     self.twins[ref] = twin
                 elif form == "int8":
                     self._forms[ref] = "float16"
+        if self._products != "float32":
+            self._pair(program)
         return program
 
     def __getitem__(self, ref: WeightRef) -> str:
@@ -122,6 +141,29 @@ class WeightForms:
             return InputRange(float(ends[0]), float(ends[1]))
         except InvalidInputError as cause:
             raise CheckpointError(f"{name + RANGE_SUFFIX}: {cause}") from cause
+
+    def rounded_inputs(self, op: Op) -> int:
+        """Return how many inputs of an op, from the first on, are taken as rows of bfloat16."""
+        if op.kind.startswith("linear"):
+            return int(self._forms[op.weights["weight"]] == "bfloat16_pairs")
+        if op.kind == "attention" and self._products == "tiles" and int(op.attributes["head_dim"]) % 32 == 0:
+            makers = [maker for view in op.inputs for maker in self._producers[view.buffer]]
+            if all(maker.kind.startswith("linear") and self.rounded_inputs(maker) for maker in makers):
+                return 3
+        return 0
+
+    def _pair(self, program: Program) -> None:
+        """Have bfloat16 weights in pairs where every op that reads them is a linear over tokens."""
+        readers: dict[WeightRef, list[Op]] = defaultdict(list)
+        for op in program.ops:
+            for ref in op.weights.values():
+                readers[ref].append(op)
+            for view in op.outputs:
+                self._producers[view.buffer].append(op)
+        for ref, ops in readers.items():
+            over_tokens = all(op.kind.startswith("linear") and op.outputs[0].rows is Rows.TOKENS for op in ops)
+            if self._forms[ref] == "bfloat16" and ref.use == "linear" and over_tokens:
+                self._forms[ref] = "bfloat16_pairs"
 
     def _form_of(self, ref: WeightRef) -> str:
         if ref.use == "vector":

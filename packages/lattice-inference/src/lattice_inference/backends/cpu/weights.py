@@ -68,8 +68,10 @@ class ResidentWeights:
         if form in _cpu.BLOCK_FORMATS:
             _pack_blocks(ref, source, form, self.memory, self._panels[ref])
             return
-        weight = narrow(_gather(ref, source), form, name)
-        if ref.use == "linear":
+        weight = narrow(_gather(ref, source), form.removesuffix("_pairs"), name)
+        if form == "bfloat16_pairs":
+            _cpu.pack_bfloat16_panels(weight.view(np.uint16), self.memory, self._panels[ref])
+        elif ref.use == "linear":
             _cpu.pack_panels(weight, self.memory, self._panels[ref])
         else:
             self._arrays[ref] = weight
@@ -95,7 +97,9 @@ class ResidentWeights:
         owners = {start: ref for ref, start in reversed(self._panels.items())}
         kept = [(ref, ends[start] - start) for start, ref in sorted(owners.items())]
         kept += [(ref, array.nbytes) for ref, array in self._arrays.items()]
-        return tuple(WeightSize(" + ".join(ref.sources), self.form(ref), nbytes) for ref, nbytes in kept)
+        return tuple(
+            WeightSize(" + ".join(ref.sources), self.form(ref).removesuffix("_pairs"), nbytes) for ref, nbytes in kept
+        )
 
 
 def narrow(weight: Float32Array, precision: str, name: str) -> StoredArray:
@@ -127,6 +131,8 @@ def _panel_bytes(ref: WeightRef, form: str) -> int:
     panels = -(-columns // _cpu.PANEL)
     if form in _cpu.BLOCK_FORMATS:
         nbytes = panels * _cpu.block_panel_bytes(form, depth)
+    elif form == "bfloat16_pairs":
+        nbytes = panels * _cpu.bfloat16_panel_bytes(depth)
     elif form == "int8":
         nbytes = panels * _cpu.int8_panel_bytes(depth)
     else:

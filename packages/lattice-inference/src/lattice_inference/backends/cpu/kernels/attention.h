@@ -17,7 +17,9 @@
 #include "gemm.h"
 #include "lattice/transpose.h"
 #include "lattice/vector_math.h"
+#include "bfloat16_rows.h"
 #include "normalize.h"
+#include "query_blocks.h"
 #include "softmax.h"
 
 static int64_t attention_tasks(const lattice_op *op, const lattice_step *step)
@@ -65,28 +67,11 @@ LATTICE_INLINE void pack_values(const float *values, int64_t stride, int64_t cou
     }
 }
 
-/* The sequence that holds query block `block`: the last one that begins at or before it. */
-LATTICE_INLINE int64_t sequence_of_block(const lattice_step *step, int64_t block)
-{
-    int64_t low = 0, high = step->sequences;
-    while (high - low > 1) {
-        const int64_t middle = (low + high) / 2;
-        if (step->cu_query_blocks[middle] <= block)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 static void attention_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)tasks;
-    const int64_t head = task % op->heads, block = task / op->heads;
-    const int64_t sequence = sequence_of_block(step, block);
-    const int64_t begin = step->cu_seqlens[sequence], end = step->cu_seqlens[sequence + 1];
-    const int64_t first = begin + (block - step->cu_query_blocks[sequence]) * LATTICE_QUERY_BLOCK;
-    const int64_t rows = end - first < LATTICE_QUERY_BLOCK ? end - first : LATTICE_QUERY_BLOCK;
+    const query_block block = query_block_of(step, task / op->heads);
+    const int64_t head = task % op->heads, begin = block.begin, end = block.end, first = block.first, rows = block.rows;
     const int64_t head_dim = op->head_dim, width = lattice_round_up(head_dim, LATTICE_PANEL);
     const int64_t column = head * head_dim, kv_column = head / (op->heads / op->kv_heads) * head_dim;
 
@@ -112,7 +97,8 @@ static void attention_run(const lattice_op *op, const lattice_step *step, int64_
             gemm_float32(lattice_row(step, &op->input[0], first + row) + column, op->input[0].stride, here, key_panels,
                          head_dim * LATTICE_PANEL, padded / LATTICE_PANEL, head_dim, &to_scores, 0);
             for (int64_t r = 0; r < here; r++) {
-                __builtin_prefetch(lattice_row(step, &op->output, first + row + r) + column, 1, 3);
+                if (op->rounded.slot < 0)
+                    __builtin_prefetch(lattice_row(step, &op->output, first + row + r) + column, 1, 3);
                 softmax_part(scores + r * padded, 0, keys, scale, merging ? &maximum2[r] : &maximum[row + r],
                             merging ? &sum2[r] : &sum[row + r]);
             }
@@ -127,10 +113,14 @@ static void attention_run(const lattice_op *op, const lattice_step *step, int64_
         }
     }
     for (int64_t r = 0; r < rows; r++) {
-        float *y = lattice_row(step, &op->output, first + r) + column;
         const f32x16 divisor = f32x16_set1(sum[r]);
-        for (int64_t d = 0; d < head_dim; d += 16)
-            store_part(y, d, head_dim, f32x16_div(f32x16_load(output + r * width + d), divisor));
+        for (int64_t d = 0; d < head_dim; d += 16) {
+            const f32x16 value = f32x16_div(f32x16_load(output + r * width + d), divisor);
+            if (op->rounded.slot >= 0) /* whose head_dim is a multiple of sixteen */
+                store_bfloat16(bfloat16_row(step, &op->rounded, first + r) + column + d, value);
+            else
+                store_part(lattice_row(step, &op->output, first + r) + column, d, head_dim, value);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 #define LATTICE_ELEMENTWISE_H
 
 #include "activations.h"
+#include "bfloat16_rows.h"
 #include "rows.h"
 
 static void activation_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
@@ -35,6 +36,16 @@ static void add_run(const lattice_op *op, const lattice_step *step, int64_t task
                 lattice_row(step, &op->output, row), op->n);
 }
 
+/* A pass of its own for rows that nobody rounds as they are made. */
+static void round_rows_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+{
+    (void)thread;
+    int64_t first, end;
+    task_rows(lattice_rows(op, step), task, tasks, &first, &end);
+    for (int64_t row = first; row < end; row++)
+        round_row(lattice_row(step, &op->input[0], row), op->k, bfloat16_row(step, &op->rounded, row));
+}
+
 /* y = a * b, or silu(a) * b, over one row */
 LATTICE_INLINE void multiply_row(int activation, const float *a, const float *b, float *y, int64_t n)
 {
@@ -47,6 +58,13 @@ LATTICE_INLINE void multiply_row(int activation, const float *a, const float *b,
     }
 }
 
+/* The same as a row of bfloat16, of a multiple of 32 elements. */
+LATTICE_INLINE void multiply_rounded_row(int activation, const float *a, const float *b, uint16_t *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 16)
+        store_bfloat16(y + i, f32x16_mul(activate(activation, f32x16_load(a + i)), f32x16_load(b + i)));
+}
+
 static void multiply_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
@@ -54,6 +72,10 @@ static void multiply_run(const lattice_op *op, const lattice_step *step, int64_t
     task_rows(lattice_rows(op, step), task, tasks, &first, &end);
     for (int64_t row = first; row < end; row++) {
         const float *a = lattice_row(step, &op->input[0], row), *b = lattice_row(step, &op->input[1], row);
+        if (op->rounded.slot >= 0) {
+            multiply_rounded_row(LATTICE_ACTIVATION_SILU, a, b, bfloat16_row(step, &op->rounded, row), op->n);
+            continue;
+        }
         float *y = lattice_row(step, &op->output, row);
         if (op->kernel == LATTICE_KERNEL_SILU_MUL)
             multiply_row(LATTICE_ACTIVATION_SILU, a, b, y, op->n);

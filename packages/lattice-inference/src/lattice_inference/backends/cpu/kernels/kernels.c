@@ -1,5 +1,7 @@
 /* Every kernel of one instruction set: this file is compiled once for each, and offers one table. */
+#include "amx.h"
 #include "attention.h"
+#include "bfloat16_kernels.h"
 #include "block_kernels.h"
 #include "elementwise.h"
 #include "int8_kernels.h"
@@ -54,10 +56,17 @@ const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
             [LATTICE_KERNEL_BLOCK_LINEAR] = {LATTICE_FN(lattice_block_linear_tasks), LATTICE_FN(lattice_block_linear_run)},
             [LATTICE_KERNEL_DEQUANTIZED_LINEAR] = {LATTICE_FN(lattice_block_linear_tasks),
                                                    LATTICE_FN(lattice_dequantized_linear_run)},
+            [LATTICE_KERNEL_ROUND_ROWS] = {row_tasks, round_rows_run},
+            [LATTICE_KERNEL_BFLOAT16_LINEAR] = {LATTICE_FN(lattice_bfloat16_linear_tasks),
+                                                LATTICE_FN(lattice_bfloat16_linear_run)},
+            [LATTICE_KERNEL_TILE_ATTENTION] = {LATTICE_FN(lattice_tile_attention_tasks),
+                                               LATTICE_FN(lattice_tile_attention_run)},
         },
     .elementwise = elementwise_run,
     .dot_feature = DOT_FEATURE,
     .tile_features = TILE_FEATURES,
+    .bfloat16_dot_feature = BFLOAT16_DOT_FEATURE,
+    .bfloat16_tile_feature = BFLOAT16_TILE_FEATURE,
 };
 
 void LATTICE_FN(lattice_multiply_panel)(const float *x, int64_t x_stride, int64_t rows, const float *panel, int64_t k,

@@ -16,6 +16,15 @@ static float square_root(float x)
     return lanes[0];
 }
 
+/* To a row of floats, and to one of bfloat16, whose elements are a multiple of 32; either may be NULL. */
+LATTICE_INLINE void store_normalized(float *y, uint16_t *rounded, int64_t i, int64_t n, f32x16 value)
+{
+    if (y != NULL)
+        store_part(y, i, n, value);
+    if (rounded != NULL)
+        store_bfloat16(rounded + i, value);
+}
+
 static void layer_norm_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
@@ -24,7 +33,8 @@ static void layer_norm_run(const lattice_op *op, const lattice_step *step, int64
     task_rows(lattice_rows(op, step), task, tasks, &first, &end);
     for (int64_t row = first; row < end; row++) {
         const float *x = lattice_row(step, &op->input[0], row);
-        float *y = lattice_row(step, &op->output, row);
+        float *y = op->output.slot >= 0 ? lattice_row(step, &op->output, row) : NULL;
+        uint16_t *rounded = op->rounded.slot >= 0 ? bfloat16_row(step, &op->rounded, row) : NULL;
         f32x16 sum = f32x16_zero(), squares = f32x16_zero();
         for (int64_t i = 0; i < n; i += 16)
             sum = f32x16_add(sum, load_part(x, i, n));
@@ -42,7 +52,7 @@ static void layer_norm_run(const lattice_op *op, const lattice_step *step, int64
         const f32x16 inverse = f32x16_set1(1.0f / square_root(variance + op->epsilon));
         for (i = 0; i < n; i += 16) {
             const f32x16 scaled = f32x16_mul(f32x16_sub(load_part(x, i, n), mean), inverse);
-            store_part(y, i, n, f32x16_fma(scaled, load_part(op->weight, i, n), load_part(op->bias, i, n)));
+            store_normalized(y, rounded, i, n, f32x16_fma(scaled, load_part(op->weight, i, n), load_part(op->bias, i, n)));
         }
         if (op->quantized.slot >= 0)
             LATTICE_FN(lattice_quantize_row)(y, n, op->range, step->dot, lattice_row(step, &op->quantized, row));
@@ -57,7 +67,8 @@ static void rms_norm_run(const lattice_op *op, const lattice_step *step, int64_t
     task_rows(lattice_rows(op, step), task, tasks, &first, &end);
     for (int64_t row = first; row < end; row++) {
         const float *x = lattice_row(step, &op->input[0], row);
-        float *y = lattice_row(step, &op->output, row);
+        float *y = op->output.slot >= 0 ? lattice_row(step, &op->output, row) : NULL;
+        uint16_t *rounded = op->rounded.slot >= 0 ? bfloat16_row(step, &op->rounded, row) : NULL;
         f32x16 squares = f32x16_zero();
         for (int64_t i = 0; i < n; i += 16) {
             const f32x16 value = load_part(x, i, n);
@@ -65,7 +76,8 @@ static void rms_norm_run(const lattice_op *op, const lattice_step *step, int64_t
         }
         const f32x16 inverse = f32x16_set1(1.0f / square_root(f32x16_fold_add(squares) / (float)n + op->epsilon));
         for (int64_t i = 0; i < n; i += 16)
-            store_part(y, i, n, f32x16_mul(f32x16_mul(load_part(x, i, n), inverse), load_part(op->weight, i, n)));
+            store_normalized(y, rounded, i, n,
+                             f32x16_mul(f32x16_mul(load_part(x, i, n), inverse), load_part(op->weight, i, n)));
     }
 }
 

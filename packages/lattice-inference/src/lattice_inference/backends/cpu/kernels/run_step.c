@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "bfloat16_linear.h"
 #include "int8_linear.h"
 #include "lattice/cpu.h"
 
@@ -78,6 +79,21 @@ void lattice_pack_panels(const void *weight, int64_t n, int64_t k, int64_t eleme
             else
                 for (int64_t i = 0; i < k; i++)
                     ((float *)panel)[i * LATTICE_PANEL + j] = ((const float *)row)[i];
+        }
+    }
+}
+
+void lattice_pack_bfloat16_panels(const uint16_t *weight, int64_t n, int64_t k, uint16_t *panels)
+{
+    const int64_t panel_elements = lattice_bfloat16_panel_bytes(k) / 2;
+    for (int64_t column = 0; column < n; column += LATTICE_PANEL, panels += panel_elements) {
+        const int64_t here = n - column < LATTICE_PANEL ? n - column : LATTICE_PANEL;
+        if (here < LATTICE_PANEL || k % LATTICE_BFLOAT16_DEPTH != 0)
+            memset(panels, 0, (size_t)panel_elements * sizeof(uint16_t));
+        for (int64_t j = 0; j < here; j++) {
+            const uint16_t *row = weight + (column + j) * k;
+            for (int64_t i = 0; i < k; i++)
+                panels[i / 2 * 2 * LATTICE_PANEL + 2 * j + i % 2] = row[i];
         }
     }
 }

@@ -16,6 +16,9 @@ void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *
 /* W [n][k] of elements of 2 or 4 bytes -> panels [n / 16][k][16]; missing columns of the last panel are zeros. */
 void lattice_pack_panels(const void *weight, int64_t n, int64_t k, int64_t element_bytes, void *panels);
 
+/* Bfloat16 W [n][k] -> panels as bfloat16_linear.h has them; what is missing of columns and of depth is zeros. */
+void lattice_pack_bfloat16_panels(const uint16_t *weight, int64_t n, int64_t k, uint16_t *panels);
+
 /* Int8 W [n][k] with a scale for each of n -> panels as int8_linear.h has them; missing columns are zeros. */
 void lattice_pack_int8_panels(const int8_t *weight, const float *scales, int64_t n, int64_t k, char *panels);
 

@@ -42,6 +42,9 @@ typedef enum {
     LATTICE_KERNEL_QUANTIZE_BLOCKS, /* block_rows.h */
     LATTICE_KERNEL_BLOCK_LINEAR,
     LATTICE_KERNEL_DEQUANTIZED_LINEAR, /* block or int8 weights by float rows */
+    LATTICE_KERNEL_ROUND_ROWS,         /* bfloat16_rows.h */
+    LATTICE_KERNEL_BFLOAT16_LINEAR,
+    LATTICE_KERNEL_TILE_ATTENTION,
     LATTICE_KERNEL_COUNT
 } lattice_kernel_id;
 
@@ -56,7 +59,10 @@ typedef enum {
 
 /* How the elements of a linear's panels and of an embedding's table lie in memory; from LATTICE_WEIGHT_BLOCKS on the formats of
  * block_format.h. */
-typedef enum { LATTICE_WEIGHT_FLOAT32 = 0, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_FLOAT16, LATTICE_WEIGHT_INT8, LATTICE_WEIGHT_BLOCKS = 16 } lattice_weight_type;
+typedef enum { LATTICE_WEIGHT_FLOAT32 = 0, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_FLOAT16, LATTICE_WEIGHT_INT8, LATTICE_WEIGHT_BFLOAT16_PAIRS, LATTICE_WEIGHT_BLOCKS = 16 } lattice_weight_type;
+
+/* What multiplies rows of bfloat16 by weights of bfloat16: two multiply-adds, the level's dot product, or its matrix tiles. */
+typedef enum { LATTICE_BFLOAT16_WIDENED = 0, LATTICE_BFLOAT16_DOT, LATTICE_BFLOAT16_TILES } lattice_bfloat16_products;
 
 /* How keys and values lie in pages. */
 typedef enum { LATTICE_KV_FLOAT32 = 0, LATTICE_KV_BFLOAT16, LATTICE_KV_FLOAT16, LATTICE_KV_INT8 } lattice_kv_type;
@@ -86,6 +92,7 @@ typedef struct {
     lattice_view output;
     lattice_view quantized; /* where a layer norm writes its rows as integers too; slot < 0: nowhere */
     const float *range;     /* low and high that rows are quantized within; NULL: each row within its own */
+    lattice_view rounded;   /* where rows are written as bfloat16: by a norm besides the output, by others in its place */
     int32_t weight_type; /* LATTICE_WEIGHT_* */
     const void *weight;  /* panels of a linear, table of an embedding, scale (float32) of a norm */
     const float *bias;   /* NULL when the op has none */
@@ -121,6 +128,7 @@ typedef struct {
     int threads;
     int dot;   /* whether integer kernels use the level's dot product instruction */
     int tiles; /* whether kernels use the level's matrix tiles, where they have a body for them */
+    int bfloat16; /* LATTICE_BFLOAT16_*: what multiplies rows of bfloat16 */
 } lattice_step;
 
 typedef struct {
@@ -135,6 +143,7 @@ typedef struct {
     void (*elementwise)(int function, const float *x, float *y, int64_t count);
     uint32_t dot_feature;   /* LATTICE_FEATURE_* of the dot product instruction that this level has a body for, or 0 */
     uint32_t tile_features; /* LATTICE_FEATURE_* of the matrix tiles that this level has bodies for, all needed, or 0 */
+    uint32_t bfloat16_dot_feature, bfloat16_tile_feature; /* the same of bodies for bfloat16 */
 } lattice_kernel_table;
 
 static inline int64_t lattice_rows(const lattice_op *op, const lattice_step *step)
@@ -209,11 +218,31 @@ static inline int64_t lattice_partials(const lattice_op *op, int64_t sequences, 
     return rows_times_segments * op->heads * lattice_partial_floats(op->head_dim);
 }
 
+/* Where the parts of the scratch of attention by tiles begin, in bytes after its keys: see tile_attention.c. */
+typedef struct {
+    int64_t values, weights, scores, segment, output, bytes;
+} lattice_tile_scratch;
+
+static inline lattice_tile_scratch lattice_tile_scratch_of(const lattice_op *op, int64_t max_seqlen)
+{
+    const int64_t keys = lattice_round_up(max_seqlen < LATTICE_KEY_SEGMENT ? max_seqlen : LATTICE_KEY_SEGMENT, 32);
+    lattice_tile_scratch parts;
+    parts.values = keys * op->head_dim * 2;
+    parts.weights = parts.values + keys * op->head_dim * 2;
+    parts.scores = parts.weights + 32 * (keys + 32) * 2;
+    parts.segment = parts.scores + 32 * keys * 4;
+    parts.output = parts.segment + 32 * op->head_dim * 4;
+    parts.bytes = parts.output + LATTICE_QUERY_BLOCK * (op->head_dim + 2) * 4;
+    return parts;
+}
+
 /* Bytes of scratch that one thread needs for an op of this step. */
 static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)
 {
     if (op->kernel == LATTICE_KERNEL_DEQUANTIZED_LINEAR)
         return op->k * LATTICE_PANEL * (int64_t)sizeof(float);
+    if (op->kernel == LATTICE_KERNEL_TILE_ATTENTION)
+        return lattice_round_up(lattice_tile_scratch_of(op, max_seqlen).bytes, 64);
     const int64_t width = lattice_round_up(op->head_dim, LATTICE_PANEL);
     int64_t floats = 0;
     if (op->kernel == LATTICE_KERNEL_ATTENTION) {
