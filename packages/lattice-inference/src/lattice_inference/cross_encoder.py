@@ -24,7 +24,6 @@ from lattice_inference.models.cross_encoder_config import (
     read_cross_encoder_config,
 )
 from lattice_inference.precision import Precision, check_precision
-from lattice_inference.runtime import NUMERICS_VERSION
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
@@ -144,7 +143,7 @@ class CrossEncoder(TextModel):
         """What a score depends on, as text; see :attr:`Encoder.fingerprint <lattice_inference.Encoder.fingerprint>`."""
         if self._fingerprint is None:
             digest = self._snapshot.digest()
-            self._fingerprint = f"{digest}:{self.activation}:{self.max_tokens}:{self.precision}:n{NUMERICS_VERSION}"
+            self._fingerprint = f"{digest}:{self.activation}:{self.max_tokens}:{self.precision}:{self._numerics}"
         return self._fingerprint
 
     def __repr__(self) -> str:
