@@ -29,7 +29,6 @@ from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama, find_d
 from lattice_inference.models.llama_config import LlamaConfig, token_ids_of
 from lattice_inference.models.llama_gguf import read_llama_gguf
 from lattice_inference.precision import Precision, check_precision
-from lattice_inference.runtime import NUMERICS_VERSION
 from lattice_inference.state import CachedSequence, KvCache
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             CheckpointError: a file was changed after the model was loaded, before the first use.
         """
         ranges = "" if self.calibration is None else f":{self.calibration.digest()}"
-        return f"{self._snapshot.digest()}:{self.precision}:{self.activations}{ranges}:n{NUMERICS_VERSION}"
+        return f"{self._snapshot.digest()}:{self.precision}:{self.activations}{ranges}:{self._numerics}"
 
     @cached_property
     def chat_template(self) -> ChatTemplate | None:

@@ -25,7 +25,6 @@ from lattice_inference.models.cross_encoder_config import (
     read_cross_encoder_config,
 )
 from lattice_inference.precision import Precision, check_precision
-from lattice_inference.runtime import NUMERICS_VERSION
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
@@ -150,7 +149,7 @@ class CrossEncoder(TextModel):
             digest = self._snapshot.digest()
             ranges = "" if self.calibration is None else f":{self.calibration.digest()}"
             self._fingerprint = (
-                f"{digest}:{self.activation}:{self.max_tokens}:{self.precision}{ranges}:n{NUMERICS_VERSION}"
+                f"{digest}:{self.activation}:{self.max_tokens}:{self.precision}{ranges}:{self._numerics}"
             )
         return self._fingerprint
 

@@ -81,6 +81,11 @@ class DecoderProgram:
         """Bytes that are kept for the activations of later steps."""
         return self._open().arena_bytes
 
+    @property
+    def bfloat16_products(self) -> str | None:
+        """What rows that are rounded to bfloat16 are multiplied by; None if none are."""
+        return self._open().bfloat16_products
+
     def close(self) -> None:
         """Give the weights back. Further runs raise InvalidInputError; closing twice is harmless."""
         self._program = None

@@ -29,7 +29,6 @@ from lattice_inference.models.bert_gguf import gguf_names, read_bert_gguf
 from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer
 from lattice_inference.models.sentence_modules import Pooling, SentenceModules, read_sentence_modules
 from lattice_inference.precision import Precision, check_precision
-from lattice_inference.runtime import NUMERICS_VERSION
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
@@ -214,7 +213,8 @@ class Encoder(TextModel):
         """What a vector depends on, as text: equal fingerprints mean comparable, bit-identical vectors.
 
         It covers the weights and the tokenizer (SHA-256 of their files), those of modules on top, pooling, token limit,
-        precision, calibration and ``NUMERICS_VERSION``. Worked out on first use, which reads the files.
+        precision, calibration and ``NUMERICS_VERSION``, and for linears that multiply bfloat16 the kind of instruction
+        (``"dot"`` or ``"tiles"``). Worked out on first use, which reads the files.
 
         Raises:
             CheckpointError: a file was changed after the model was loaded, before the first use.
@@ -223,7 +223,7 @@ class Encoder(TextModel):
             ranges = "" if self.calibration is None else f":{self.calibration.digest()}"
             self._fingerprint = (
                 f"{self._snapshot.digest()}:{self.pooling}:{self.max_tokens}"
-                f":{self.precision}{ranges}:n{NUMERICS_VERSION}" + (":lower" if self._recipe.lower_case else "")
+                f":{self.precision}{ranges}:{self._numerics}" + (":lower" if self._recipe.lower_case else "")
             )
         return self._fingerprint
 

@@ -9,11 +9,15 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from lattice_inference.hub import ModelFiles
 from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.precision import Precision
+from lattice_inference.runtime import NUMERICS_VERSION
 
 __all__ = ["LoadedModel"]
 
 
 class _OwnedProgram(Protocol):
+    @property
+    def bfloat16_products(self) -> str | None: ...
+
     def close(self) -> None: ...
 
     def trim(self) -> None: ...
@@ -46,6 +50,9 @@ class LoadedModel(Generic[Owned]):
         self._program = program
         self._reload = reload
         self._snapshot = snapshot
+        products = program.bfloat16_products
+        # bfloat16 is rounded otherwise by every instruction that multiplies it, so results depend on which this CPU has
+        self._numerics = f"n{NUMERICS_VERSION}" + (f":{products}" if products else "")
 
     def close(self) -> None:
         """Give the weights back. Further use raises InvalidInputError; closing twice is harmless."""

@@ -11,8 +11,9 @@ __all__ = ["Precision", "check_precision"]
 Precision = Literal["float32", "bfloat16", "float16", "int8", "stored"]
 """What linear weights and embedding tables are kept in.
 
-Sums are float32, but for int8: there a linear multiplies integers, having quantized its input row by row, and everything
-between linears is float32. ``"stored"`` keeps what the file has: a quantized one stays as it is.
+Sums are float32. Where the CPU multiplies bfloat16, a linear with such weights rounds its input to it. With int8 a linear
+multiplies integers, having quantized its input row by row. Everything between linears is float32. ``"stored"`` keeps what
+the file has: a quantized one stays as it is.
 """
 
 

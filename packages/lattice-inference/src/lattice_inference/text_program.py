@@ -54,6 +54,11 @@ class TextProgram:
         self._program = None
 
     @property
+    def bfloat16_products(self) -> str | None:
+        """What rows that are rounded to bfloat16 are multiplied by; None if none are."""
+        return self._open().bfloat16_products
+
+    @property
     def threads(self) -> int | None:
         """The most threads that a call may use; ``None`` is all of the process's pool."""
         return self._open().threads

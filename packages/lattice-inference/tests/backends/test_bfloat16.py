@@ -58,7 +58,7 @@ def linear(x, weight, *, bias=None, activation=None, residual=None):
 
 
 @pytest.mark.parametrize("body", BODIES, ids="-".join)
-@pytest.mark.parametrize(("columns", "depth"), [(1, 1), (16, 2), (17, 31), (45, 32), (64, 33), (80, 64), (100, 385)])
+@pytest.mark.parametrize(("columns", "depth"), [(1, 1), (16, 2), (17, 31), (45, 32), (64, 33), (52, 161)])
 def test_linear_is_the_sum_of_rounded_products(body, columns, depth):
     rng = np.random.default_rng(depth)
     weight = rng.standard_normal((columns, depth), np.float32)

@@ -96,10 +96,10 @@ def test_logits_with_a_rounded_cache_are_near_those_of_transformers(drawn, outpu
 
 
 @pytest.mark.parametrize("name", ["llama", "llama-wide-heads", "mistral", "qwen2-with-windows"])
-@pytest.mark.parametrize("dtype", TYPES)
-def test_prefill_in_any_chunks_is_token_by_token_bit_for_bit(drawn, name, dtype):
+@pytest.mark.parametrize(("dtype", "precision"), [*((kind, "float32") for kind in TYPES), ("float16", "bfloat16")])
+def test_prefill_in_any_chunks_is_token_by_token_bit_for_bit(drawn, name, dtype, precision):
     ids = ids_of(name)
-    with load_model(drawn(name)) as model:
+    with load_model(drawn(name), precision=precision) as model:
         at_once = all_logits(model, ids, dtype=dtype)
         for chunks in ([1] * len(ids), [3, 1, 29, 40], [64, 1], [17] * 6):
             assert (all_logits(model, ids, chunks, dtype=dtype) == at_once).all(), chunks
@@ -154,9 +154,10 @@ def test_bits_depend_on_neither_company_nor_place_nor_threads(drawn, threads, na
                     extension.sequence.close()
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("isa", _cpu.available_isas())
 @pytest.mark.parametrize("name", ["llama-tied", "llama-wide-heads", "qwen2"])
-def test_fusion_changes_no_bit(drawn, isa, name):
+def test_fusion_changes_no_bit(drawn, isa, name, precision):
     config = LlamaConfig.from_directory(drawn(name))
     program = build_llama(config)
     ids = ids_of(name)
@@ -171,7 +172,7 @@ def test_fusion_changes_no_bit(drawn, isa, name):
     for fused in (True, False):
         with open_checkpoint(drawn(name)) as checkpoint:
             source = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: config.rope.frequencies(config.rotary_dim)})
-            ready = CpuBackend(isa=isa, fused=fused).compile(program, source)
+            ready = CpuBackend(isa=isa, fused=fused, precision=precision).compile(program, source)
         state = CpuBackend.open_state(program.kv_specs, page_tokens=16, pages=6)
         results.append(ready.run(batch, state=state)["logits"])
         kinds = [op.kind for op in ready.program.ops]
@@ -392,6 +393,7 @@ def test_weights_stay_what_they_are_stored_in(drawn, tmp_path, stored, kept):
     text = json.dumps(header).encode()
     (directory / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
     ids = ids_of("llama")
-    with load_model(directory) as model, load_model(directory, precision="float32") as wide:
+    exact = load_model(directory, activations="float32")
+    with exact as model, load_model(directory, precision="float32") as wide:
         assert {weight.dtype for weight in model.weight_sizes if not re.search("norm|rope", weight.name)} == kept
         assert (all_logits(model, ids) == all_logits(wide, ids)).all()  # widening is exact

@@ -177,6 +177,19 @@ def test_fingerprint_names_what_a_vector_depends_on(data_directory, directory, g
     assert load_encoder(directory).fingerprint != first
 
 
+def test_fingerprint_names_what_multiplies_bfloat16(data_directory, monkeypatch):
+    """Kinds of instruction round in different places, and the others give the bits of every machine."""
+    prints = {}
+    for isa in _cpu.available_isas():
+        monkeypatch.setenv("LATTICE_ISA", isa)
+        for precision in ("float32", "bfloat16"):
+            prints[isa, precision] = load_encoder(data_directory / "tiny_bert", precision=precision).fingerprint
+        present = _cpu.bfloat16_products(isa)
+        named = f":{present[-1]}" if len(present) > 1 else ""
+        assert prints[isa, "bfloat16"] == prints["baseline", "bfloat16"] + named
+        assert prints[isa, "float32"] == prints["baseline", "float32"]
+
+
 def test_without_modules_the_caller_must_say_how_to_pool(directory, golden):
     (directory / "modules.json").unlink()
     with pytest.raises(InvalidInputError, match="pooling='cls', 'mean' or 'last'"):

@@ -40,12 +40,13 @@ class CpuBackend:
         fused: apply the fusions. They change no bit of a result; without them each op of the model is a pass of its own.
         threads: the most threads a step may use; by default all of the process's pool.
         precision: what linear weights and embedding tables are kept in. With 16 bits they are widened where they are used,
-            so results are those of a float32 model with rounded weights, bit for bit. With int8, linears over tokens
+            so results are those of a float32 model with rounded weights, bit for bit; but for bfloat16 see
+            ``bfloat16_products``. With int8, linears over tokens
             multiply integers (:mod:`int8_weights`, kernels/integer_rows.h); those over whole sequences, which cost
             nothing, stay in float32. With ``"stored"`` they stay what the source has them in, block formats included.
         activations: what int8 and block-quantized weights are multiplied by: rows rounded to integers (``"int8"``), or
             floats, with weights widened where they are used (``"float32"``), which is slower and exact in the weights'
-            values.
+            values. With ``"float32"`` bfloat16 weights are widened, too.
         input_ranges: see :class:`WeightForms`.
         dot: whether integer kernels use the CPU's dot product instruction (VNNI, SDOT); by default if it has one. It
             changes no bit.
@@ -95,6 +96,8 @@ class CpuBackend:
             if asked not in present:
                 raise ValueError(f"{self.isa} multiplies bfloat16 here by {', '.join(present)}, not by {asked!r}")
             return asked
+        if self.activations == "float32":
+            return "float32"
         refused = {"widened"} | ({"dot", "tiles"} if self.dot is False else {"tiles"} if self.tiles is False else set())
         return next((products for products in reversed(present) if products not in refused), "float32")
 
@@ -127,7 +130,12 @@ class CpuBackend:
 
 
 class CpuProgram:
-    """A program ready to run. Thread-safe: concurrent runs take turns on the pool and have memory of their own."""
+    """A program ready to run. Thread-safe: concurrent runs take turns on the pool and have memory of their own.
+
+    Attributes:
+        bfloat16_products: what rows that are rounded to bfloat16 are multiplied by, which decides the last bits of results;
+            None if the program rounds none.
+    """
 
     def __init__(
         self, compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan, threads: int | None
@@ -140,6 +148,7 @@ class CpuProgram:
         self._fitting_specs: tuple[KvSpec, ...] | None = None  # of the state that was seen last and fits
         lower(compiled, weights, self._plan)
         self.weight_sizes = weights.sizes()
+        self.bfloat16_products = weights.forms.products
 
     @property
     def arena_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Rewrites a program for ops that multiply bfloat16: rows are rounded once, where they are made if that can be done there."""
+"""Rewrites a program for ops that multiply bfloat16: rows are rounded once, and where they are made if that can be."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def round_inputs(
     """Return ``program`` with rounded rows for the ops that take them.
 
     A rounded row lies in a buffer like any other, whose width is what it takes in floats; an op that writes one says so by
-    its attribute ``rounded_width``, the elements of a row. Where everybody takes a buffer's rows rounded, its producers write
-    them so and write no floats; a norm writes both where both are read; what is left becomes an op ``round_rows``.
+    its attribute ``rounded_width``, the elements of a row. Where everybody takes a buffer's rows rounded, its producers
+    write them so and write no floats; a norm writes both where both are read; what is left becomes an op ``round_rows``.
 
     Args:
         program: after fusion.

@@ -27,8 +27,8 @@ Bfloat16Products = Literal["float32", "widened", "dot", "tiles"]
 """How linears with bfloat16 weights multiply.
 
 ``"float32"``: rows stay float32, weights are widened where they are used. The others round rows to bfloat16 and multiply
-them by dot product instructions (``"dot"``: AVX512-BF16, FEAT_BF16), by matrix tiles (``"tiles"``: AMX), which attention does,
-too, or without either (``"widened"``: any CPU, slowly).
+them by dot product instructions (``"dot"``: AVX512-BF16, FEAT_BF16), by matrix tiles (``"tiles"``: AMX), which attention
+does, too, or without either (``"widened"``: any CPU, slowly).
 """
 
 PANEL_FORMS = frozenset({"int8", *_cpu.BLOCK_FORMATS})
@@ -141,6 +141,11 @@ class WeightForms:
             return InputRange(float(ends[0]), float(ends[1]))
         except InvalidInputError as cause:
             raise CheckpointError(f"{name + RANGE_SUFFIX}: {cause}") from cause
+
+    @property
+    def products(self) -> Bfloat16Products | None:
+        """What rows rounded to bfloat16 are multiplied by; None if no linear takes such rows."""
+        return self._products if "bfloat16_pairs" in self._forms.values() else None
 
     def rounded_inputs(self, op: Op) -> int:
         """Return how many inputs of an op, from the first on, are taken as rows of bfloat16."""
