@@ -7,12 +7,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
-from harness.decoder_peers import MlxDecoder, OllamaDecoder, gguf_shape
-from harness.decoders import Decoder
 
 from decode import kv_bytes
+from harness.decoder_peers import MlxDecoder, OllamaDecoder, gguf_shape
+from harness.decoders import Decoder
 
 
 class CountingDecoder(Decoder):
@@ -42,7 +43,7 @@ def test_decoding_follows_the_context_in_chunks() -> None:
 class FakeOllama(BaseHTTPRequestHandler):
     """The server's four calls, with counters of 3 ms a token read and 20 ms a token written."""
 
-    asked: list[tuple[str, dict[str, object]]] = []
+    asked: ClassVar[list[tuple[str, dict[str, object]]]] = []
 
     def do_GET(self) -> None:
         self._answer({"version": "0"})
@@ -103,7 +104,7 @@ def test_ollama_is_given_the_file_and_read_by_its_counters(ollama: str, tmp_path
 def test_an_engine_that_is_not_there_says_so(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="no Ollama answers"):
         OllamaDecoder(str(tmp_path / "m.gguf"), 1, server="http://127.0.0.1:9")
-    with pytest.raises(RuntimeError, match="MLX cannot be imported|there is no m.mlx"):
+    with pytest.raises(RuntimeError, match=r"MLX cannot be imported|there is no m\.mlx"):
         MlxDecoder(str(tmp_path / "m.gguf"), 1)
 
 
