@@ -2,13 +2,17 @@
 
 Each engine is a process of its own for each number of threads; they take turns. Decoding is greedy, a token's time
 the slope between the 32nd and the 256th token; a figure is the median over the turns. What llama.cpp's own counter
-says is given beside its slope. Decoding reads every weight for every token, so its speed is also given as a share of
-the memory bandwidth that a C program measures in the same turns (bytes of the file's tensors a token).
+says is given beside its slope. Decoding reads every weight for every token, and the keys and values of all tokens
+before, so its speed is also given as a share of the memory bandwidth that a C program measures in the same turns
+(bytes of the file's tensors and of keys and values a token).
 
 Without files, models with drawn weights in the shape of Qwen3-0.6B are written first (tools/models/random_llama.py).
-The peer:
+The peers, each left out where it is not there:
 
   pip install llama-cpp-python        from its sdist, compiled for this machine
+  pip install torch transformers      prompts only: a network of the same shape in bfloat16
+  ollama serve                        text only, by its own counters
+  pip install mlx-lm                  on Apple's chips; FILE.mlx beside FILE.gguf, converted by mlx_lm.convert
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from harness.decoder_peers import gguf_shape
 from harness.decoder_worker import DECODERS
 from harness.options import Record, add_record_options, finish, limits, positive_int
 from harness.process import EngineProcess
@@ -43,6 +48,7 @@ EXAMPLES = """
 examples:
   python benchmarks/decode.py                              drawn weights, Q8_0 and Q4_0, 1 and 2 threads
   python benchmarks/decode.py model.gguf --threads 1       one file
+  python benchmarks/decode.py model.gguf --context 7900    after a long text
   python benchmarks/decode.py --types Q8_0 --engines lattice --check
 """
 
@@ -60,11 +66,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--early", type=positive_int, default=32, metavar="N", help="(default: 32)")
     parser.add_argument("--late", type=positive_int, default=256, metavar="N", help="(default: 256)")
     parser.add_argument("--prompt", type=positive_int, default=512, metavar="N", help="tokens of it (default: 512)")
+    parser.add_argument(
+        "--context", type=int, default=0, metavar="N", help="tokens before those that are decoded (default: 0)"
+    )
     parser.add_argument("--cc", default=os.environ.get("CC", "cc"), help="C compiler (default: $CC, else cc)")
     add_record_options(parser, SCRIPT)
     options = parser.parse_args(arguments)
     if not options.early < options.late:
         parser.error("--early must be below --late")
+    if options.context < 0:
+        parser.error("--context must not be negative")
     return finish(SCRIPT, options, measure=partial(measure, options), render=render, misses=misses)
 
 
@@ -72,11 +83,12 @@ def measure(options: argparse.Namespace) -> Record:
     """Run what the options ask for and return the record."""
     import lattice_inference
 
-    record = describe_run(SCRIPT, distributions=["llama-cpp-python"])
+    record = describe_run(SCRIPT, distributions=["llama-cpp-python", "torch", "transformers", "mlx-lm"])
     record |= {"isa": lattice_inference.cpu_info()["isa"], "absent": {}, "samples": []}
-    record |= {"early": options.early, "late": options.late, "prompt": options.prompt}
+    record |= {"early": options.early, "late": options.late, "prompt": options.prompt, "context": options.context}
     for path in options.models or [drawn_model(kind) for kind in options.types]:
         nbytes = weight_bytes(path)
+        kept = (max(options.context, 1) + (options.early + options.late) // 2) * kv_bytes(path)
         for threads in options.threads:
             with ExitStack() as stack:
                 running = []
@@ -93,9 +105,12 @@ def measure(options: argparse.Namespace) -> Record:
                 for turn in range(options.repeats):
                     for process in running:
                         report(f"{path.name}, {threads} threads: turn {turn + 1} of {options.repeats}, {process.name}")
-                        sample = {"model": path.name, "bytes": nbytes, "threads": threads, "engine": process.name}
+                        sample = {"model": path.name, "bytes": nbytes, "kv_bytes": kept}
+                        sample |= {"threads": threads, "engine": process.name}
                         sample["read"] = meter.rate("read", threads, 0.3)
-                        sample |= process.ask(do="decode", early=options.early, late=options.late)
+                        sample |= process.ask(
+                            do="decode", early=options.early, late=options.late, context=options.context
+                        )
                         sample["prompt_seconds"] = process.ask(do="prefill", tokens=options.prompt)["seconds"]
                         sample["peak_bytes"] = process.ask(do="memory")["peak_bytes"]
                         record["samples"].append(sample)
@@ -128,6 +143,12 @@ def weight_bytes(path: Path) -> int:
         return sum(checkpoint.info(name).nbytes for name in checkpoint.names())
 
 
+def kv_bytes(path: Path) -> int:
+    """Return the bytes of a token's keys and values in float16, in all layers."""
+    shape = gguf_shape(path)
+    return int(shape["num_hidden_layers"] * shape["num_key_value_heads"] * shape["head_dim"] * 2 * 2)
+
+
 def _groups(record: Mapping[str, Any]) -> dict[tuple[str, int], dict[str, list[Mapping[str, Any]]]]:
     groups: dict[tuple[str, int], dict[str, list[Mapping[str, Any]]]] = {}
     for sample in record["samples"]:
@@ -141,8 +162,10 @@ def _median(samples: Sequence[Mapping[str, Any]], field: str) -> float:
 
 
 def bandwidth_share(samples: Sequence[Mapping[str, Any]]) -> float:
-    """Return the bytes of weights that a second of decoding reads, as a share of the read bandwidth of the same turn."""
-    return median(float(sample["bytes"]) / float(sample["seconds"]) / float(sample["read"]) for sample in samples)
+    """Return the bytes that a second of decoding reads, as a share of the read bandwidth of the same turn."""
+    return median(
+        (sample["bytes"] + sample["kv_bytes"]) / float(sample["seconds"]) / float(sample["read"]) for sample in samples
+    )
 
 
 def misses(record: Mapping[str, Any]) -> list[str]:
@@ -155,11 +178,24 @@ def misses(record: Mapping[str, Any]) -> list[str]:
         share, least = bandwidth_share(own), bounds["bandwidth_share"]
         if not share >= least:
             lines.append(f"{where}: decoding reads {share:.0%} of the bandwidth, {least:.0%} is asked")
-        if peer is not None:
-            reached = _median(peer, "prompt_seconds") / _median(own, "prompt_seconds")
-            if not reached >= bounds["prompt_ratio"]:
-                lines.append(f"{where}: prompts {reached:.2f} times {PEER}, {bounds['prompt_ratio']} is asked")
+        for name, asked in bounds["prompt_ratio"].items():
+            if name not in by_engine:
+                continue
+            reached = _median(by_engine[name], "prompt_seconds") / _median(own, "prompt_seconds")
+            if not reached >= asked:
+                lines.append(f"{where}: prompts {reached:.2f} times {name}, {asked} is asked")
+        if peer is not None and record["context"] > 0:
+            reached = _median(peer, "seconds") / _median(own, "seconds")
+            if not reached >= bounds["long_context_ratio"]:
+                lines.append(
+                    f"{where}: after {record['context']} tokens decoding is {reached:.2f} times {PEER}, "
+                    f"{bounds['long_context_ratio']} is asked"
+                )
     return lines
+
+
+def _own_counter(counted: Sequence[float]) -> str:
+    return f" (own counter {1 / median(counted):.1f})" if counted else ""
 
 
 def render(record: Mapping[str, Any]) -> str:
@@ -169,16 +205,20 @@ def render(record: Mapping[str, Any]) -> str:
         own = by_engine.get("lattice")
         for name, samples in by_engine.items():
             counted = [sample["own_seconds_a_token"] for sample in samples if sample["own_seconds_a_token"]]
-            decode, prompt = _median(samples, "seconds"), _median(samples, "prompt_seconds")
+            decode = _median(samples, "seconds") if samples[0]["seconds"] is not None else None
+            prompt = _median(samples, "prompt_seconds")
             ratios = ["-", "-"]
             if own is not None and name != "lattice":
-                ratios = [f"{decode / _median(own, 'seconds'):.2f}", f"{prompt / _median(own, 'prompt_seconds'):.2f}"]
+                ratios = [
+                    f"{decode / _median(own, 'seconds'):.2f}" if decode is not None else "-",
+                    f"{prompt / _median(own, 'prompt_seconds'):.2f}",
+                ]
             rows.append(
                 [
                     f"{model}, {threads}",
                     name,
-                    f"{1 / decode:.1f}" + (f" (own counter {1 / median(counted):.1f})" if counted else ""),
-                    f"{bandwidth_share(samples):.0%}",
+                    "-" if decode is None else f"{1 / decode:.1f}" + _own_counter(counted),
+                    "-" if decode is None else f"{bandwidth_share(samples):.0%}",
                     ratios[0],
                     f"{record['prompt'] / prompt:.0f}",
                     ratios[1],
@@ -189,7 +229,8 @@ def render(record: Mapping[str, Any]) -> str:
     header += ["prompt, tokens/s", "prompt time / Lattice's", "peak memory, MB"]
     notes = [
         provenance(record),
-        f"Instruction set {record['isa']}. Greedy, slope between tokens {record['early']} and {record['late']}; prompts of "
+        f"Instruction set {record['isa']}. Greedy, slope between tokens {record['early']} and {record['late']}"
+        f"{' after ' + str(record['context']) + ' others' if record['context'] else ''}; prompts of "
         f"{record['prompt']} tokens; keys and values in float16; medians.",
     ]
     notes.append(markdown_table(header, rows))

@@ -3,13 +3,15 @@
 ``python -m harness.decoder_worker ENGINE MODEL.gguf FOLDER THREADS`` loads the model and then answers a line of JSON
 with a line:
 
-    (at the start)                                  {"ready": true, "vocabulary": n}
-    {"do": "decode", "early": 32, "late": 256}      {"seconds": s, "ids": [...], "own_seconds_a_token": s or null}
-    {"do": "prefill", "tokens": 512}                {"seconds": s}
-    {"do": "memory"}                                {"peak_bytes": n}
+    (at the start)                                               {"ready": true, "vocabulary": n}
+    {"do": "decode", "early": 32, "late": 256, "context": 0}     {"seconds": s, "ids": [...],
+                                                                  "own_seconds_a_token": s or null}
+    {"do": "prefill", "tokens": 512}                             {"seconds": s}
+    {"do": "memory"}                                             {"peak_bytes": n}
 
-Decoding is greedy after a prompt of one token, and its time the slope between the ``early``th and the ``late``th
-token, so that what a call costs once drops out. FOLDER is not used.
+Decoding is greedy after ``context`` tokens, or one, and its time the slope between the ``early``th and the ``late``th
+token, so that what a call costs once drops out; of an engine whose decoding compares with nothing every answer is
+null. FOLDER is not used.
 """
 
 from __future__ import annotations
@@ -17,36 +19,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from harness.decoder_peers import MlxDecoder, OllamaDecoder, TorchDecoder
+from harness.decoders import Decoder
 from harness.worker import peak_resident_bytes
 
 __all__ = ["DECODERS", "main"]
-
-FIRST_TOKEN = 1
-
-
-class Decoder(ABC):
-    """Something that turns token ids into the most likely next one."""
-
-    vocabulary: int
-
-    @abstractmethod
-    def restart(self) -> None:
-        """Forget all tokens."""
-
-    @abstractmethod
-    def extend(self, ids: Sequence[int]) -> int:
-        """Append tokens and return the most likely next one."""
-
-    def own_seconds(self) -> float | None:
-        """Return what the engine's own counter says a token took since the restart, if it has one."""
-        return None
 
 
 class LatticeDecoder(Decoder):
@@ -101,7 +84,13 @@ class LlamaCppDecoder(Decoder):
         return counted.t_eval_ms / 1e3 / counted.n_eval if counted.n_eval else None
 
 
-DECODERS = {"lattice": LatticeDecoder, "llama.cpp": LlamaCppDecoder}
+DECODERS = {
+    "lattice": LatticeDecoder,
+    "llama.cpp": LlamaCppDecoder,
+    "PyTorch bfloat16": TorchDecoder,
+    "Ollama": OllamaDecoder,
+    "MLX": MlxDecoder,
+}
 """What can be measured, ours first."""
 
 
@@ -111,35 +100,21 @@ def main(arguments: Sequence[str]) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print must not come between the answers
     decoder: Decoder = DECODERS[name](path, int(threads))
-    decoder.extend([FIRST_TOKEN])
+    decoder.prefill(8)
     _answer(answers, {"ready": True, "vocabulary": decoder.vocabulary})
     for line in sys.stdin:
         request = json.loads(line)
         match request["do"]:
+            case "decode" if not decoder.decodes:
+                _answer(answers, {"seconds": None, "ids": None, "own_seconds_a_token": None})
             case "decode":
-                _answer(answers, _decode(decoder, request["early"], request["late"]))
+                _answer(answers, asdict(decoder.decode(request["early"], request["late"], request["context"])))
             case "prefill":
-                ids = np.random.default_rng(0).integers(3, decoder.vocabulary, request["tokens"]).tolist()
-                decoder.restart()
-                start = time.perf_counter()
-                decoder.extend(ids)
-                _answer(answers, {"seconds": time.perf_counter() - start})
+                _answer(answers, {"seconds": decoder.prefill(request["tokens"])})
             case "memory":
                 _answer(answers, {"peak_bytes": peak_resident_bytes()})
             case unknown:
                 raise ValueError(f"there is no request {unknown!r}")
-
-
-def _decode(decoder: Decoder, early: int, late: int) -> dict[str, Any]:
-    decoder.restart()
-    ids = [decoder.extend([FIRST_TOKEN])]
-    began = 0.0
-    while len(ids) < late:
-        if len(ids) == early:
-            began = time.perf_counter()
-        ids.append(decoder.extend([ids[-1]]))
-    seconds = (time.perf_counter() - began) / (late - early)
-    return {"seconds": seconds, "ids": ids[:early], "own_seconds_a_token": decoder.own_seconds()}
 
 
 def _answer(answers: Any, message: dict[str, Any]) -> None:

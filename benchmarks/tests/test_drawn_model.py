@@ -1,7 +1,5 @@
 """The drawn models that decode.py measures: files that load, in every type, with the sizes of their shape."""
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -9,19 +7,6 @@ import numpy as np
 import pytest
 
 from lattice_inference import Extension, load_model
-
-TOOL = Path(__file__).resolve().parents[2] / "tools" / "models" / "random_llama.py"
-
-
-@pytest.fixture(scope="module")
-def random_llama() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("random_llama", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "F16"])

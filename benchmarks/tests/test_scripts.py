@@ -162,16 +162,20 @@ def test_a_cache_that_slows_new_texts_down_is_a_miss() -> None:
     assert caches.misses(record) == ["sqlite, 1 a call: a miss costs 2.50 % more, 2 is the limit"]
 
 
-def decode_record(own: float, peer: float, own_prompt: float = 1.0, peer_prompt: float = 3.0) -> dict[str, Any]:
-    common = {"model": "m.gguf", "threads": 1, "bytes": 10**9, "read": 2e10, "peak_bytes": 10**9, "ids": [1]}
+def decode_record(
+    own: float, peer: float, own_prompt: float = 1.0, peer_prompt: float = 3.0, context: int = 0
+) -> dict[str, Any]:
+    common = {"model": "m.gguf", "threads": 1, "bytes": 9 * 10**8, "kv_bytes": 10**8, "read": 2e10, "ids": [1]}
+    common["peak_bytes"] = 10**9
     samples = [
         {**common, "engine": engine, "seconds": time, "prompt_seconds": prompt, "own_seconds_a_token": counter}
         for engine, time, prompt, counter in (
             ("lattice", own, own_prompt, None),
             ("llama.cpp", peer, peer_prompt, 0.04),
+            ("PyTorch bfloat16", None, peer_prompt, None),
         )
     ]
-    facts = {"isa": "avx2", "absent": {}, "early": 32, "late": 256, "prompt": 512}
+    facts = {"isa": "avx2", "absent": {}, "early": 32, "late": 256, "prompt": 512, "context": context}
     return {**describe_run("decode"), **facts, "samples": samples}
 
 
@@ -180,12 +184,21 @@ def test_decoding_is_measured_by_the_bandwidth_and_by_the_peer() -> None:
     assert decode.misses(record) == []
     row = "| m.gguf, 1 | llama.cpp | 10.0 (own counter 25.0) | 50% | 1.82 | 171 | 3.00 | 1000 |"
     assert row in decode.render(record).splitlines()
+    assert "| m.gguf, 1 | PyTorch bfloat16 | - | - | - | 171 | 3.00 | 1000 |" in decode.render(record).splitlines()
 
 
 def test_slow_decoding_and_slow_prompts_are_misses() -> None:
     assert decode.misses(decode_record(0.06, 0.1, 2.0)) == [
         "m.gguf, 1 threads: decoding reads 83% of the bandwidth, 88% is asked",
         "m.gguf, 1 threads: prompts 1.50 times llama.cpp, 2.5 is asked",
+        "m.gguf, 1 threads: prompts 1.50 times PyTorch bfloat16, 1.8 is asked",
+    ]
+
+
+def test_slow_decoding_after_a_long_text_is_a_miss() -> None:
+    assert decode.misses(decode_record(0.055, 0.05)) == []
+    assert decode.misses(decode_record(0.055, 0.05, context=8000)) == [
+        "m.gguf, 1 threads: after 8000 tokens decoding is 0.91 times llama.cpp, 1.0 is asked"
     ]
 
 
