@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
+from lattice_inference.backends.cpu.block_packing import reading_first_weights
 from lattice_inference.backends.cpu.integer_inputs import quantize_inputs
 from lattice_inference.backends.cpu.lowering import IN_PLACE, ROW_FLOATS, RULES, lower
 from lattice_inference.backends.cpu.state import CpuState
@@ -89,7 +90,8 @@ class CpuBackend:
         def quantize(fused: Program) -> Program:
             return quantize_inputs(forms.choose(fused), forms.integer_input, ROW_FLOATS, in_norms=self.fused)
 
-        compiled = compile_program(program, rules=RULES if self.fused else (), rewrite=quantize, in_place=IN_PLACE)
+        with reading_first_weights(program, source):
+            compiled = compile_program(program, rules=RULES if self.fused else (), rewrite=quantize, in_place=IN_PLACE)
         if len(compiled.memory.slots) > _cpu.MAX_SLOTS:
             raise UnsupportedError(
                 f"the program needs {len(compiled.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible"
