@@ -26,6 +26,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
+from types import ModuleType
 from typing import Any
 
 from harness.decoder_peers import gguf_shape
@@ -37,7 +38,7 @@ from harness.record import describe_run
 from harness.tables import markdown_table, provenance
 from peak import PeakMeter
 
-__all__ = ["main", "misses", "render"]
+__all__ = ["load_random_llama", "main", "misses", "render", "weight_bytes"]
 
 SCRIPT = "decode"
 ROOT = Path(__file__).resolve().parents[1]
@@ -124,15 +125,20 @@ def drawn_model(kind: str) -> Path:
     if not path.exists():
         report(f"writing {path.name}")
         DRAWN.mkdir(parents=True, exist_ok=True)
-        place = ROOT / "tools" / "models" / "random_llama.py"
-        spec = importlib.util.spec_from_file_location("random_llama", place)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # where its dataclasses look themselves up
-        spec.loader.exec_module(module)
-        module.write_random_llama(path, module.SHAPES["qwen3-0.6b"], kind)
+        tool = load_random_llama()
+        tool.write_random_llama(path, tool.SHAPES["qwen3-0.6b"], kind)
     return path
+
+
+def load_random_llama() -> ModuleType:
+    """Return the module tools/models/random_llama.py."""
+    spec = importlib.util.spec_from_file_location("random_llama", ROOT / "tools" / "models" / "random_llama.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
 
 
 def weight_bytes(path: Path) -> int:

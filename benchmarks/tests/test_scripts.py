@@ -13,6 +13,7 @@ import decode
 import embed
 import footprint
 import instructions
+import loading
 import peak
 import precision_quality
 import quality
@@ -28,6 +29,7 @@ SCRIPTS = {
     "embed": embed,
     "footprint": footprint,
     "instructions": instructions,
+    "loading": loading,
     "peak": peak,
     "precision_quality": precision_quality,
     "quality": quality,
@@ -335,6 +337,43 @@ def test_pairs_are_read_with_their_quotes(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text('"One, two.",Three.,2.5\n"Said ""no"".",Über.,5\n', encoding="utf-8")
     assert quality.read_pairs(path) == [("One, two.", "Three.", 2.5), ('Said "no".', "Über.", 5.0)]
+
+
+def loading_record(first_token: float, after_load: float, peak: float) -> dict[str, Any]:
+    sample = {
+        "model": "m.gguf",
+        "bytes": 640_000_000,
+        "weight_bytes_in_file": 630_000_000,
+        "read_seconds": 0.5,
+        "first_token_seconds": first_token,
+        "resident_after_load": after_load,
+        "peak_resident": peak,
+        "cache_bytes": 20_000_000,
+        "context": 520,
+        "token_seconds": 0.03,
+    }
+    return {**describe_run("loading"), "threads": 2, "precision": "stored", "samples": [sample, sample]}
+
+
+def test_loading_is_held_against_reading_and_memory_against_the_file() -> None:
+    record = loading_record(0.7, 700e6, 900e6)
+    assert loading.misses(record) == []
+    row = "| m.gguf | 640 | 0.50 | 0.70 | 1.40 | 700 (file +60) | 520 | 900 (weights and cache +250) | 30.0 |"
+    assert row in loading.render(record).splitlines()
+    assert loading.misses(loading_record(0.8, 750e6, 960e6)) == [
+        "m.gguf: loads in 1.60 times the read, at most 1.5",
+        "m.gguf: 110 MB above the file, at most 100",
+        "m.gguf: at most 310 MB above weights and cache, the limit is 300",
+    ]
+
+
+def test_loading_measures_a_small_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--shape", "tiny", "--types", "Q8_0", "--repeats", "2", "--context", "40", "--layers"]
+    assert loading.main([*arguments, "--folder", str(tmp_path), "--json", str(tmp_path / "record.json")]) == 0
+    printed = capsys.readouterr().out
+    assert "| tiny-q8_0.gguf |" in printed
+    assert "outside of layers" in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["record.json"], "the model is deleted"
 
 
 @pytest.mark.parametrize("row", ["a,b", "a,b,c", "a,b,nan", "a,b,1,2"])

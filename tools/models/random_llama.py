@@ -23,7 +23,7 @@ from lattice_inference.quantize.rounding import quantize_rows
 __all__ = ["SHAPES", "Shape", "write_random_llama"]
 
 TYPES = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "F16", "BF16", "F32")
-CHUNK = 1 << 22  # elements drawn at a time
+CHUNK = 1 << 22  # elements that are drawn of a matrix; what follows repeats their rows in another order
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,11 @@ def _matrix(name: str, rows: int, columns: int, kind: str) -> TensorToWrite:
 
 def _drawn(name: str, rows: int, columns: int, kind: str) -> Iterator[bytes]:
     draw = np.random.default_rng(list(name.encode()))
-    step = max(1, CHUNK // columns)
+    step = min(max(1, CHUNK // columns), rows)
+    values = draw.standard_normal((step, columns), np.float32)
+    drawn = quantize_rows(values * np.float32(0.7 / columns**0.5), kind)
     for start in range(0, rows, step):
-        values = draw.standard_normal((min(step, rows - start), columns), np.float32)
-        yield quantize_rows(values * np.float32(0.7 / columns**0.5), kind).tobytes()
+        yield np.roll(drawn, start // step, axis=0)[: rows - start].tobytes()
 
 
 def _ones(name: str, shape: Shape) -> TensorToWrite:

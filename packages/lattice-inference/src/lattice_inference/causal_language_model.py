@@ -115,6 +115,14 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         self.calibration = calibration
 
     @cached_property
+    def has_tokenizer(self) -> bool:
+        """Whether the model's files hold a tokenizer. Without one, token ids go in and come out."""
+        if not is_gguf(self.directory):
+            return True  # a directory without one is not complete
+        with open_gguf(self.directory) as checkpoint:
+            return checkpoint.metadata.get("tokenizer.ggml.model", "no_vocab") != "no_vocab"
+
+    @cached_property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer, read from its files on first use.
 

@@ -59,6 +59,8 @@ class Chat:
             raise UnsupportedError(
                 "the model has no chat template: pass ChatTemplate(...) of yours, or use Session.generate with a prompt"
             )
+        if session.tokenizer is None:
+            raise UnsupportedError("the model has no tokenizer, which a conversation needs: pass one to Session")
         self.template = found
         self.config = config
         self.variables = dict(variables or {})
@@ -77,6 +79,7 @@ class Chat:
             InvalidInputError: a message is malformed, or the template refuses the conversation.
             UnsupportedError: the template leaves out the system message.
         """
+        assert self.session.tokenizer is not None  # checked at the beginning
         return encode_rendered(self.session.tokenizer, self.template.render(self.messages, **self.variables))
 
     def send(

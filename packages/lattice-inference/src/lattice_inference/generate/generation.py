@@ -33,7 +33,7 @@ class Generation:
         sequence: what the cache holds; it begins the context.
         pending: the rest of the context, at least one token unless nothing is to be generated.
         config: how to generate.
-        tokenizer: turns tokens into text.
+        tokenizer: turns tokens into text; without one there is none.
         vocab_size: how many logits count; what a model has beyond them belongs to no token.
         most_tokens: how long the context may become.
         continues: whether the text goes on from a text, so that a leading blank of its first token is kept.
@@ -45,7 +45,7 @@ class Generation:
         sequence: CachedSequence,
         pending: Sequence[int],
         config: ResolvedConfig,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | None,
         *,
         vocab_size: int,
         most_tokens: int,
@@ -70,7 +70,9 @@ class Generation:
         self._stop_texts = StopTexts(config.stop)
         self._stop_token_id: int | None = None
         self._tokenizer = tokenizer
-        self._stream = _stream_after_text(tokenizer) if continues else tokenizer.stream()
+        self._stream: TokenStream | None = None
+        if tokenizer is not None:
+            self._stream = _stream_after_text(tokenizer) if continues else tokenizer.stream()
         self._started = time.perf_counter()
         self._prompt_ended: float | None = None
         self._ended = self._started
@@ -109,7 +111,7 @@ class Generation:
         if self._config.logprobs is not None:
             logprobs = token_logprobs(logits, token_id, self._config.logprobs)
             self._logprobs.append(logprobs)
-        text = self._stop_texts.push(_pushed(self._stream, self._tokenizer, token_id))
+        text = self._stop_texts.push(self._text_of(token_id))
         self._texts.append(text)
         piece = StreamPiece(text, token_id, logprobs)
         if self._stop_texts.matched is not None:
@@ -137,10 +139,16 @@ class Generation:
         """End it here, if it has not ended."""
         return None if self.finish_reason is not None else self._finish(FinishReason.CANCELLED)
 
+    def _text_of(self, token_id: int) -> str:
+        """Return a token's text; an id that no token has is none, as in a vocabulary with gaps."""
+        if self._stream is None or self._tokenizer is None or self._tokenizer.id_to_token(token_id) is None:
+            return ""
+        return self._stream.push(token_id)
+
     def _finish(self, reason: FinishReason) -> StreamPiece | None:
         self.finish_reason = reason
         self._ended = time.perf_counter()
-        text = self._stop_texts.push(self._stream.finish())
+        text = self._stop_texts.push("" if self._stream is None else self._stream.finish())
         if self._stop_texts.matched is None:
             text += self._stop_texts.finish()
         self._texts.append(text)
@@ -186,11 +194,6 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
 
 def _given(piece: StreamPiece | None) -> list[StreamPiece]:
     return [] if piece is None else [piece]
-
-
-def _pushed(stream: TokenStream, tokenizer: Tokenizer, token_id: int) -> str:
-    """Return a token's text; an id that no token has is none, as in a vocabulary with gaps."""
-    return "" if tokenizer.id_to_token(token_id) is None else stream.push(token_id)
 
 
 def _stream_after_text(tokenizer: Tokenizer) -> TokenStream:

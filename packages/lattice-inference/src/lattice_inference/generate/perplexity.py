@@ -96,4 +96,5 @@ def evaluated_ids(
     from lattice_inference.generate.config_checks import MOST_TOKENS, check_integer
 
     check_integer("max_tokens", max_tokens, 2, MOST_TOKENS)
-    return prompt_ids(tokenizer or model.tokenizer, text, begins=True)[:max_tokens]
+    reader = (tokenizer or model.tokenizer) if isinstance(text, str) else None
+    return prompt_ids(reader, text, begins=True)[:max_tokens]

@@ -16,18 +16,20 @@ __all__ = ["answer_end_ids", "encode_rendered", "end_token_ids", "prompt_ids"]
 _END_ROLES = ("eos_token", "eot_token", "eom_token")
 
 
-def prompt_ids(tokenizer: Tokenizer, prompt: str | Sequence[int], *, begins: bool) -> list[int]:
+def prompt_ids(tokenizer: Tokenizer | None, prompt: str | Sequence[int], *, begins: bool) -> list[int]:
     """Return the tokens of a prompt, or the given ones.
 
     Args:
-        tokenizer: the model's.
+        tokenizer: the model's, or None where it has none.
         prompt: a text or token ids.
         begins: whether the text begins a context; the tokenizer's special tokens stand around it then.
 
     Raises:
-        InvalidInputError: it is neither a text nor token ids.
+        InvalidInputError: it is neither a text nor token ids, or a text and there is no tokenizer.
     """
     if isinstance(prompt, str):
+        if tokenizer is None:
+            raise InvalidInputError("the model has no tokenizer: pass token ids, or a tokenizer")
         ids: list[int] = tokenizer.encode(prompt, add_special_tokens=begins).ids.tolist()
         return ids
     try:

@@ -80,7 +80,8 @@ class Session:
 
     Args:
         model: made by :func:`load_model`.
-        tokenizer: by default the model's own.
+        tokenizer: by default the model's own. A model whose files have none takes and gives token ids only; texts of its
+            results are empty.
         config: see :class:`SessionConfig`.
 
     Raises:
@@ -89,7 +90,7 @@ class Session:
 
     Attributes:
         model: the model.
-        tokenizer: the tokenizer.
+        tokenizer: the tokenizer, or ``None``.
         config: what the session was made with.
         max_tokens: the longest context.
         stop_token_ids: the tokens that end a text by the model's files, its tokenizer's and its chat template.
@@ -100,7 +101,7 @@ class Session:
         self, model: CausalLanguageModel, tokenizer: Tokenizer | None = None, config: SessionConfig | None = None
     ) -> None:
         self.model = model
-        self.tokenizer = model.tokenizer if tokenizer is None else tokenizer
+        self.tokenizer = model.tokenizer if tokenizer is None and model.has_tokenizer else tokenizer
         self.config = config = SessionConfig() if config is None else config
         self.max_tokens = model.context_length if config.max_tokens is None else config.max_tokens
         if self.max_tokens > model.context_length:
@@ -113,10 +114,13 @@ class Session:
             else GenerateConfig()
         )
         self.chat_template: ChatTemplate | None = model.chat_template
-        self.stop_token_ids = frozenset(model.eos_token_ids) | end_token_ids(self.tokenizer, model.special_tokens)
-        if self.chat_template is not None:
-            self.stop_token_ids |= answer_end_ids(self.tokenizer, self.chat_template)
-        self._vocab_size = _known_tokens(self.tokenizer, model.vocab_size)
+        self.stop_token_ids = frozenset(model.eos_token_ids)
+        self._vocab_size = model.vocab_size
+        if self.tokenizer is not None:
+            self.stop_token_ids |= end_token_ids(self.tokenizer, model.special_tokens)
+            if self.chat_template is not None:
+                self.stop_token_ids |= answer_end_ids(self.tokenizer, self.chat_template)
+            self._vocab_size = _known_tokens(self.tokenizer, model.vocab_size)
         self._cache: KvCache = model.open_cache(
             tokens=max(config.cache_tokens or 0, self.max_tokens),
             dtype=config.cache_dtype,
@@ -315,7 +319,12 @@ class Session:
     def _resolve(self, config: GenerateConfig | None) -> ResolvedConfig:
         if config is not None and not isinstance(config, GenerateConfig):
             raise InvalidInputError(f"config is a {type(config).__name__}; expected a GenerateConfig")
-        return (config or GenerateConfig()).resolve(self._model_config, stop_token_ids=self.stop_token_ids)
+        resolved = (config or GenerateConfig()).resolve(self._model_config, stop_token_ids=self.stop_token_ids)
+        if resolved.stop and self.tokenizer is None:
+            raise InvalidInputError(
+                "the model has no tokenizer, so no text can end it: leave stop out, or pass a tokenizer"
+            )
+        return resolved
 
     def _check_context(self, context: list[int], config: ResolvedConfig) -> None:
         if not context and config.max_new_tokens:
@@ -349,7 +358,8 @@ class Session:
 
     def _ends_in_text(self, context: list[int]) -> bool:
         return (
-            bool(context)
+            self.tokenizer is not None
+            and bool(context)
             and self.tokenizer.id_to_token(context[-1]) is not None
             and (self.tokenizer.token_of(context[-1], skip_special_tokens=True) is not None)
         )

@@ -57,12 +57,13 @@ def _join(program: Program, rule: Fusion) -> Program:
     readers = _readers(program)
     first, second = rule.pattern
     ops: list[Op] = []
+    joined: set[int] = set()  # producers by identity: comparing ops would take as long as there are pairs of them
     pending: dict[Buffer, Op] = {}  # producers that may still be joined to their consumer, which comes later
     for op in program.ops:
         match = next((view for view in op.inputs if view.buffer in pending and view.is_whole), None)
         if op.kind == second and match is not None and rule.when(pending[match.buffer], op):
             producer = pending.pop(match.buffer)
-            ops.remove(producer)
+            joined.add(id(producer))
             others = list(op.inputs)
             others.remove(match)
             op = Op(
@@ -75,13 +76,14 @@ def _join(program: Program, rule: Fusion) -> Program:
         ops.append(op)
         if op.kind == first and readers[op.outputs[0].buffer] == 1:
             pending[op.outputs[0].buffer] = op
-    return replace(program, ops=tuple(ops))
+    return replace(program, ops=tuple(op for op in ops if id(op) not in joined))
 
 
 def _lay_side_by_side(program: Program, rule: Concat) -> Program:
     readers = _readers(program)
     outputs = {view.buffer for view in program.outputs.values()}
-    ops = list(program.ops)
+    places = {id(op): place for place, op in enumerate(program.ops)}
+    instead: dict[int, Op | None] = {}  # by the identity of an op that is laid beside others
     moved: dict[Buffer, View] = {}
     for group in _groups(program, rule):
         alike = len({(op.kind, op.inputs, tuple(op.weights)) for op in group}) == 1
@@ -89,10 +91,10 @@ def _lay_side_by_side(program: Program, rule: Concat) -> Program:
         if len(group) < 2 or not alike or not alone or group[0].kind != "linear":
             continue
         joined, views = _concatenated(group)
-        position = min(ops.index(op) for op in group)
-        ops = [op for op in ops if op not in group]
-        ops.insert(position, joined)
+        instead |= {id(op): None for op in group}
+        instead[id(min(group, key=lambda op: places[id(op)]))] = joined
         moved |= {op.outputs[0].buffer: view for op, view in zip(group, views, strict=True)}
+    ops = [op for op in (instead.get(id(op), op) for op in program.ops) if op is not None]
     rewritten = [replace(op, inputs=tuple(moved.get(view.buffer, view) for view in op.inputs)) for op in ops]
     return replace(program, ops=tuple(rewritten))
 

@@ -401,6 +401,18 @@ def pack_int8_panels(cnp.ndarray weight not None, scales, Memory target, Py_ssiz
         lattice_pack_int8_panels(source, factors, n, k, panels)
 
 
+def touch_pages(cnp.ndarray array not None):
+    """Read a byte of every page of a C-contiguous array, so that what is mapped from a file comes into memory."""
+    cdef Py_ssize_t nbytes = cnp.PyArray_NBYTES(array), position = 0
+    cdef const volatile char *data = <const volatile char *>cnp.PyArray_DATA(array)
+    if not cnp.PyArray_IS_C_CONTIGUOUS(array):
+        raise TypeError("array must be C-contiguous")
+    with nogil:
+        while position < nbytes:
+            data[position]
+            position += 4096
+
+
 def block_panel_bytes(str format, Py_ssize_t k):
     """The bytes of a panel of depth ``k`` in a block format."""
     return lattice_block_panel_bytes(BLOCK_FORMATS.index(format), k)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
+from lattice_inference.backends.cpu.block_packing import reading_first_weights
 from lattice_inference.backends.cpu.integer_inputs import quantize_inputs
 from lattice_inference.backends.cpu.lowering import IN_PLACE, ROW_FLOATS, RULES, lower
 from lattice_inference.backends.cpu.rounded_inputs import round_inputs
@@ -113,7 +114,8 @@ class CpuBackend:
             quantized = quantize_inputs(forms.choose(fused), forms.integer_input, ROW_FLOATS, in_norms=self.fused)
             return round_inputs(quantized, forms.rounded_inputs, _cpu.bfloat16_row_floats, in_producers=self.fused)
 
-        compiled = compile_program(program, rules=RULES if self.fused else (), rewrite=narrow_inputs, in_place=IN_PLACE)
+        with reading_first_weights(program, source):
+            compiled = compile_program(program, rules=RULES if self.fused else (), rewrite=narrow_inputs, in_place=IN_PLACE)
         if len(compiled.memory.slots) > _cpu.MAX_SLOTS:
             raise UnsupportedError(
                 f"the program needs {len(compiled.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible"

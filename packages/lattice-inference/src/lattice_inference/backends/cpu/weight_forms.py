@@ -78,7 +78,7 @@ class WeightForms:
     ) -> None:
         self._precision = precision
         self._input_ranges = {} if input_ranges is None else input_ranges
-        self._source = source
+        self._stored = source if isinstance(source, StoredTensorSource) else None  # asked once: it takes its time
         self._activations = activations
         self._products = products
         self._producers: dict[Buffer, list[Op]] = defaultdict(list)
@@ -132,9 +132,9 @@ class WeightForms:
     def _range_of_source(self, name: str) -> InputRange | None:
         if name in self._input_ranges:
             return self._input_ranges[name]
-        if not isinstance(self._source, StoredTensorSource) or name + RANGE_SUFFIX not in self._source:
+        if self._stored is None or name + RANGE_SUFFIX not in self._stored:
             return None
-        ends = self._source.float32(name + RANGE_SUFFIX)
+        ends = self._stored.float32(name + RANGE_SUFFIX)
         if ends.shape != (2,):
             raise CheckpointError(f"{name + RANGE_SUFFIX} must hold low and high, not be of shape {ends.shape}")
         try:
@@ -178,9 +178,9 @@ class WeightForms:
     def _form_of_source(self, name: str) -> str:
         if self._precision != "stored":
             return self._precision
-        if not isinstance(self._source, StoredTensorSource):
+        if self._stored is None:
             return "float32"
-        stored = self._source.info(name).dtype
+        stored = self._stored.info(name).dtype
         if stored in _cpu.BLOCK_FORMATS:
             return stored
         if stored in BLOCK_FORMATS:
@@ -195,8 +195,8 @@ class WeightForms:
     def _parts(self, op: Op) -> Iterator[Op]:
         """Yield ``op``, or for a linear over tensors of several forms a linear for each run of one form."""
         weight = op.weights.get("weight")
-        source = self._source
-        if weight is None or len(weight.sources) < 2 or not isinstance(source, StoredTensorSource):
+        source = self._stored
+        if weight is None or len(weight.sources) < 2 or source is None:
             yield op
             return
         runs = [

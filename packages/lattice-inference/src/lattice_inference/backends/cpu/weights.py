@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
+from lattice_inference.backends.cpu.block_packing import BlockWeight, pack_block_weights
 from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
 from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.backends.cpu.weight_forms import PANEL_FORMS, WeightForms
 from lattice_inference.backends.weight_sizes import WeightSize
-from lattice_inference.checkpoint.blocks import BLOCK_FORMATS, dequantize_blocks
 from lattice_inference.checkpoint.dtypes import bfloat16_bits
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.graph.memory import ALIGNMENT
@@ -23,7 +21,6 @@ from lattice_inference.graph.program import Program, WeightRef
 __all__ = ["ResidentWeights", "StoredTensorSource", "TensorSource", "narrow"]
 
 Float32Array = npt.NDArray[np.float32]
-_PACKED_ELEMENTS = 1 << 22  # packed at a time
 
 StoredArray = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 
@@ -51,10 +48,18 @@ class ResidentWeights:
         self._panels |= {ref: self._panels[forms.twins[ref]] for ref in refs if ref in forms.twins}
         self.memory = _cpu.Memory(total, huge_pages=total >= 4 << 20)
         self._arrays: dict[WeightRef, StoredArray] = {}
+        in_blocks = {ref: None for ref in refs if self.forms[ref] in _cpu.BLOCK_FORMATS and ref not in forms.twins}
+        if in_blocks:
+            assert isinstance(source, StoredTensorSource)
+            for ref in in_blocks:
+                _check_shapes(ref, [source.info(name).shape for name in ref.sources])
+            weights = [BlockWeight(ref, self.forms[ref], self._panels[ref]) for ref in in_blocks]
+            pack_block_weights(weights, source, self.memory)
         for ref in refs:
-            self._keep(ref, source)
-            for name in ref.sources:
-                source.drop_pages(name)
+            if ref not in in_blocks:
+                self._keep(ref, source)
+                for name in ref.sources:
+                    source.drop_pages(name)
 
     def _keep(self, ref: WeightRef, source: TensorSource) -> None:
         form, name = self.forms[ref], " + ".join(ref.sources)
@@ -64,9 +69,6 @@ class ResidentWeights:
             _check_depth(ref, name)
             matrix = _gather_int8(ref, source)
             _cpu.pack_int8_panels(matrix.integers, matrix.scales, self.memory, self._panels[ref])
-            return
-        if form in _cpu.BLOCK_FORMATS:
-            _pack_blocks(ref, source, form, self.memory, self._panels[ref])
             return
         weight = narrow(_gather(ref, source), form.removesuffix("_pairs"), name)
         if form == "bfloat16_pairs":
@@ -138,61 +140,6 @@ def _panel_bytes(ref: WeightRef, form: str) -> int:
     else:
         nbytes = panels * _cpu.PANEL * depth * (4 if form == "float32" else 2)
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
-
-
-def _pack_blocks(ref: WeightRef, source: TensorSource, form: str, memory: _cpu.Memory, offset: int) -> None:
-    """Pack a weight whose tensors are in blocks, some thousand rows at a time, on as many threads as the pool may use.
-
-    Raises:
-        CheckpointError: shapes do not fit, or a scale is NaN or infinite.
-    """
-    assert isinstance(source, StoredTensorSource)
-    _check_shapes(ref, [source.info(name).shape for name in ref.sources])
-    depth = ref.shape[1]
-    rows = _block_rows(ref, source, form)
-    step = max(_cpu.PANEL, _PACKED_ELEMENTS // depth // _cpu.PANEL * _cpu.PANEL)
-    panel_bytes = _cpu.block_panel_bytes(form, depth)
-
-    def pack(start: int) -> bool:
-        part = np.ascontiguousarray(rows(start, start + step))
-        return _cpu.pack_blocks(form, part, depth, memory, offset + start // _cpu.PANEL * panel_bytes)
-
-    starts = range(0, ref.shape[0], step)
-    if len(starts) == 1:
-        finite = [pack(0)]
-    else:
-        with ThreadPoolExecutor(_cpu.get_num_threads()) as pool:
-            finite = list(pool.map(pack, starts))
-    if not all(finite):
-        raise CheckpointError(f"{' + '.join(ref.sources)} has a scale that is NaN or infinite: the file is damaged")
-
-
-def _block_rows(ref: WeightRef, source: StoredTensorSource, form: str) -> Callable[[int, int], npt.NDArray[np.uint8]]:
-    """Return what gives rows of the weight as bytes of ``form``."""
-    arrays = [source.array(name) for name in ref.sources]
-    stored = [source.info(name).dtype for name in ref.sources]
-    bounds = np.cumsum([0, *(len(array) for array in arrays)])
-
-    def rows(start: int, stop: int) -> npt.NDArray[np.uint8]:
-        parts = []
-        for array, dtype, first in zip(arrays, stored, bounds[:-1], strict=True):
-            part = array[max(start - first, 0) : max(min(stop - first, len(array)), 0)]
-            if len(part):
-                parts.append(_bytes_of(part, dtype, form))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    return rows
-
-
-def _bytes_of(blocks: npt.NDArray[np.generic], dtype: str, form: str) -> npt.NDArray[np.uint8]:
-    """Return rows of blocks as bytes, requantized where they are of another format than ``form``."""
-    if dtype != form:
-        from lattice_inference.quantize.rounding import quantize_rows
-
-        format = BLOCK_FORMATS[dtype]
-        flat = np.ascontiguousarray(blocks).reshape(-1).view(format.layout)
-        blocks = quantize_rows(dequantize_blocks(flat, format).reshape(len(blocks), -1), form)
-    return np.ascontiguousarray(blocks).view(np.uint8).reshape(len(blocks), -1)
 
 
 def _check_depth(ref: WeightRef, name: str) -> None:

@@ -125,12 +125,65 @@ static void place(int format, const lattice_block_layout *layout, const unpacked
     }
 }
 
+static int is_finite(const uint8_t *half)
+{
+    return (half[1] & 0x7c) != 0x7c;
+}
+
+typedef uint32_t words4 __attribute__((vector_size(16)));
+
+/* Sixteen bytes of each of four columns -> the four bytes of each that belong to one line, line after line. */
+static inline void transpose_words(const uint8_t *source, int64_t stride, uint8_t *target)
+{
+    words4 a, b, c, d;
+    memcpy(&a, source, 16);
+    memcpy(&b, source + stride, 16);
+    memcpy(&c, source + 2 * stride, 16);
+    memcpy(&d, source + 3 * stride, 16);
+    const words4 ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const words4 ef = __builtin_shufflevector(a, b, 2, 6, 3, 7), gh = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const words4 lines[4] = {
+        __builtin_shufflevector(ab, cd, 0, 1, 4, 5),
+        __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
+        __builtin_shufflevector(ef, gh, 0, 1, 4, 5),
+        __builtin_shufflevector(ef, gh, 2, 3, 6, 7),
+    };
+    for (int line = 0; line < 4; line++)
+        memcpy(target + 64 * line, &lines[line], 16);
+}
+
+/* A whole panel of a format whose lines hold the file's bytes as they are, four of a column after the other. */
+static inline __attribute__((always_inline)) int pack_bytes(int scale_bytes, int value_bytes, const uint8_t *blocks,
+                                                            int64_t records, uint8_t *panel)
+{
+    const int64_t file_bytes = scale_bytes + value_bytes, stride = records * file_bytes;
+    int finite = 1;
+    for (int64_t r = 0; r < records; r++, blocks += file_bytes, panel += LATTICE_PANEL * file_bytes) {
+        for (int column = 0; column < LATTICE_PANEL; column++)
+            for (int half = 0; half < scale_bytes; half += 2) {
+                memcpy(panel + LATTICE_PANEL * half + 2 * column, blocks + column * stride + half, 2);
+                finite &= is_finite(blocks + column * stride + half);
+            }
+        for (int column = 0; column < LATTICE_PANEL; column += 4)
+            for (int byte = 0; byte < value_bytes; byte += 16)
+                transpose_words(blocks + column * stride + scale_bytes + byte, stride,
+                                panel + LATTICE_PANEL * (scale_bytes + byte) + 4 * column);
+    }
+    return finite;
+}
+
 int lattice_pack_block_panel(int format, const uint8_t *blocks, int64_t columns, int64_t k, uint8_t *panel)
 {
     const lattice_block_layout layout = lattice_block_layout_of(format);
     const int64_t record_bytes = lattice_block_record_bytes(format), records = k / (LATTICE_BLOCK * layout.blocks);
     unpacked_record unpacked;
     int finite = 1;
+    if (columns == LATTICE_PANEL && format == LATTICE_Q8_0)
+        return pack_bytes(2, 32, blocks, records, panel);
+    if (columns == LATTICE_PANEL && format == LATTICE_Q4_0)
+        return pack_bytes(2, 16, blocks, records, panel);
+    if (columns == LATTICE_PANEL && format == LATTICE_Q4_1)
+        return pack_bytes(4, 16, blocks, records, panel);
     memset(panel, 0, (size_t)(records * record_bytes));
     for (int64_t r = 0; r < records; r++)
         for (int column = 0; column < columns; column++) {

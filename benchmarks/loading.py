@@ -1,0 +1,211 @@
+"""Times loading a language model, from a file that is not in memory to the first token, beside reading that file; and
+measures what the loaded model takes in memory.
+
+Each load is a process of its own; reading and loading take turns, and before each the file's pages are dropped. Memory is
+the process's resident set: after the first token, and at most ever, once a prompt of --context tokens has been run.
+
+Without files, models with drawn weights are written first (tools/models/random_llama.py) and deleted afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from decode import load_random_llama, weight_bytes
+from harness.options import Record, add_record_options, finish, limits, positive_int
+from harness.process import engine_environment
+from harness.progress import report
+from harness.record import describe_run
+from harness.tables import markdown_table, provenance
+
+__all__ = ["main", "misses", "read_cold", "render"]
+
+SCRIPT = "loading"
+PIECE = 1 << 20
+
+EXAMPLES = """
+examples:
+  python benchmarks/loading.py                              a file of 640 MB in Q8_0
+  python benchmarks/loading.py --shape llama-2-7b --types Q4_0 Q8_0 --repeats 1 --folder /tmp --layers
+  python benchmarks/loading.py model.gguf --threads 1 --check
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("models", nargs="*", type=Path, metavar="FILE.gguf", help="(default: drawn weights)")
+    parser.add_argument("--shape", default="qwen3-0.6b", help="shape of drawn weights (default: qwen3-0.6b)")
+    parser.add_argument("--types", nargs="+", default=["Q8_0"], metavar="TYPE", help="types of them (default: Q8_0)")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="where they are written (default: a temporary one)")
+    parser.add_argument("--precision", default="stored", help="what weights are kept in (default: stored)")
+    parser.add_argument("--threads", type=positive_int, default=os.cpu_count() or 1, metavar="N", help="(default: all)")
+    parser.add_argument("--repeats", type=positive_int, default=5, metavar="N", help="turns of each (default: 5)")
+    parser.add_argument("--context", type=positive_int, default=512, metavar="N", help="tokens run (default: 512)")
+    parser.add_argument("--layers", action="store_true", help="print the table of memory by layer and type")
+    add_record_options(parser, SCRIPT)
+    options = parser.parse_args(arguments)
+    return finish(SCRIPT, options, measure=partial(measure, options), render=render, misses=misses)
+
+
+def measure(options: argparse.Namespace) -> Record:
+    """Run what the options ask for and return the record."""
+    record = describe_run(SCRIPT) | {"threads": options.threads, "precision": options.precision, "samples": []}
+    for path in options.models:
+        record["samples"] += _samples(path, options)
+    for kind in [] if options.models else options.types:
+        with _drawn(options, kind) as path:
+            record["samples"] += _samples(path, options)
+    report()
+    if options.layers:
+        for name, text in {sample["model"]: sample["report"] for sample in record["samples"]}.items():
+            print(f"{name}\n{text}\n")
+    return record
+
+
+@contextlib.contextmanager
+def _drawn(options: argparse.Namespace, kind: str) -> Iterator[Path]:
+    """Write a file of drawn weights, and delete it afterwards."""
+    tool = load_random_llama()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        path = Path(folder) / f"{options.shape}-{kind.lower()}.gguf"
+        report(f"writing {path.name}")
+        tool.write_random_llama(path, tool.SHAPES[options.shape], kind)
+        yield path
+
+
+def _samples(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    samples = []
+    for turn in range(options.repeats):
+        report(f"{path.name}: turn {turn + 1} of {options.repeats}")
+        sample = {"model": path.name, "bytes": path.stat().st_size, "weight_bytes_in_file": weight_bytes(path)}
+        drop_pages(path)
+        sample["read_seconds"] = read_cold(path)
+        drop_pages(path)
+        sample |= _load(path, options)
+        samples.append(sample)
+    return samples
+
+
+def drop_pages(path: Path) -> None:
+    """Have the system forget what it holds of a file in memory."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_cold(path: Path) -> float:
+    """Return the seconds that reading a file from its beginning to its end takes."""
+    buffer = bytearray(PIECE)
+    start = time.perf_counter()
+    with open(path, "rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        while file.readinto(buffer):
+            pass
+    return time.perf_counter() - start
+
+
+def _load(path: Path, options: argparse.Namespace) -> dict[str, Any]:
+    arguments = [str(path), str(options.threads), str(options.context), options.precision]
+    run = subprocess.run(
+        [sys.executable, "-m", "harness.loading_worker", *arguments],
+        env=engine_environment(options.threads, None),
+        capture_output=True,
+        text=True,
+    )
+    if run.returncode:
+        raise RuntimeError(f"loading {path.name} failed: {run.stderr.strip()[-2000:]}")
+    answer = json.loads(run.stdout)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def _groups(record: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for sample in record["samples"]:
+        groups.setdefault(sample["model"], []).append(sample)
+    return groups
+
+
+def _median(samples: Sequence[Mapping[str, Any]], field: str) -> float:
+    return median(float(sample[field]) for sample in samples)
+
+
+def ratio(samples: Sequence[Mapping[str, Any]]) -> float:
+    """Return the time to the first token over that of reading the file, medians of the same turns."""
+    return _median(samples, "first_token_seconds") / _median(samples, "read_seconds")
+
+
+def above_load(samples: Sequence[Mapping[str, Any]]) -> float:
+    """Return the bytes in memory after the first token beyond those of the file."""
+    return _median(samples, "resident_after_load") - float(samples[0]["bytes"])
+
+
+def above_peak(samples: Sequence[Mapping[str, Any]]) -> float:
+    """Return the most bytes in memory beyond those of the file's weights and of keys and values."""
+    held = float(samples[0]["weight_bytes_in_file"]) + float(samples[0]["cache_bytes"])
+    return max(float(sample["peak_resident"]) for sample in samples) - held
+
+
+def misses(record: Mapping[str, Any]) -> list[str]:
+    """Return a line for every limit that is missed."""
+    bounds = limits(SCRIPT)
+    found = []
+    for model, samples in _groups(record).items():
+        if len(samples) > 1 and ratio(samples) > bounds["read_ratio"]:
+            found.append(f"{model}: loads in {ratio(samples):.2f} times the read, at most {bounds['read_ratio']}")
+        if above_load(samples) > 1e6 * bounds["above_file_mb"]:
+            found.append(
+                f"{model}: {above_load(samples) / 1e6:,.0f} MB above the file, at most {bounds['above_file_mb']}"
+            )
+        if above_peak(samples) > 1e6 * bounds["peak_above_mb"]:
+            found.append(
+                f"{model}: at most {above_peak(samples) / 1e6:,.0f} MB above weights and cache, "
+                f"the limit is {bounds['peak_above_mb']}"
+            )
+    return found
+
+
+def render(record: Mapping[str, Any]) -> str:
+    """Return the table of a record in Markdown."""
+    titles = ["model", "file, MB", "read, s", "first token, s", "ratio", "after load, MB", "context", "peak, MB"]
+    titles += ["ms a token"]
+    rows = [
+        [
+            model,
+            f"{samples[0]['bytes'] / 1e6:,.0f}",
+            f"{_median(samples, 'read_seconds'):.2f}",
+            f"{_median(samples, 'first_token_seconds'):.2f}",
+            f"{ratio(samples):.2f}",
+            f"{_median(samples, 'resident_after_load') / 1e6:,.0f} (file {above_load(samples) / 1e6:+,.0f})",
+            f"{samples[0]['context']:,}",
+            f"{max(sample['peak_resident'] for sample in samples) / 1e6:,.0f} "
+            f"(weights and cache {above_peak(samples) / 1e6:+,.0f})",
+            f"{1e3 * _median(samples, 'token_seconds'):.1f}",
+        ]
+        for model, samples in _groups(record).items()
+    ]
+    what = f"{record['threads']} threads, weights as {record['precision']}, medians of {_turns(record)} turns"
+    return f"{provenance(record)}\n\n{what}\n\n{markdown_table(titles, rows)}"
+
+
+def _turns(record: Mapping[str, Any]) -> int:
+    return max(len(samples) for samples in _groups(record).values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
