@@ -113,6 +113,7 @@ LATTICE_INLINE int64_t differing(const uint8_t *a, const uint8_t *b, size_t byte
 
 #if defined(LATTICE_VECTOR_POPCOUNT)
 #define ROWS_AT_ONCE 8
+#define AHEAD_BYTES 1536
 /* The counts of eight rows. Their totals are folded together: in three steps of adding what was put side by side. */
 LATTICE_INLINE void count_eight_rows(const uint8_t *query, const uint8_t *rows, size_t gap, size_t bytes, __m256i *counts)
 {
@@ -151,6 +152,8 @@ LATTICE_INLINE void count_rows(const uint8_t *query, const uint8_t *rows, size_t
 #if defined(LATTICE_VECTOR_POPCOUNT)
     for (; i + ROWS_AT_ONCE <= count; i += ROWS_AT_ONCE) {
         __m256i eight;
+        for (size_t k = 0; k < ROWS_AT_ONCE * bytes; k += 64)
+            __builtin_prefetch(rows + i * bytes + k + AHEAD_BYTES);
         count_eight_rows(query, rows + i * bytes, bytes, bytes, &eight);
         _mm256_storeu_si256((__m256i *)(counts + i), eight);
     }
