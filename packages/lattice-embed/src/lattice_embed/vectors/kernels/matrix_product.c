@@ -33,12 +33,6 @@
 #define TILE_PANELS 1
 #endif
 
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 typedef void (*tile)(const float *a, size_t a_stride, const float *panel, size_t panel_stride, size_t steps, int adding,
                      float *sums, size_t stride);
 

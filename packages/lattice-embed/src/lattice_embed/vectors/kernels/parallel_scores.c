@@ -18,7 +18,7 @@
 
 #define TASK_BYTES ((size_t)128 << 10)
 #define SMALL_BYTES ((size_t)1 << 20)
-#define SCAN_ROWS 256
+#define SCAN_ROWS 1024
 #define QUERY_GROUP 64
 #define PRODUCT_GROUP 256
 #define A_BYTES ((size_t)160 << 10)

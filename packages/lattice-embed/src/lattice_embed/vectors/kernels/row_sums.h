@@ -33,10 +33,15 @@
 /* Rows at once: against one query, and of pairs (each has two rows). Sums of two rows would leave 16 registers. */
 #if defined(LATTICE_ISA_AVX512)
 #define QUERY_STREAMS 4
-#define PAIR_STREAMS 2
+#define PAIR_STREAMS 4
 #else
 #define QUERY_STREAMS 1
 #define PAIR_STREAMS 1
+#endif
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
 #endif
 #define SMALLEST_SQUARE 1e-20f
 #define LARGEST_SQUARE 1e30f
@@ -86,6 +91,36 @@ LATTICE_INLINE f32x16 add_term(int metric, f32x16 sum, f32x16 a, f32x16 b)
     return f32x16_fma(difference, difference, sum);
 }
 
+#if defined(LATTICE_ISA_AVX512) && !defined(LATTICE_EMULATE_AVX512)
+/* Four folds in the tree of f32x16_fold_add, side by side: halves are added first, then quarters, pairs, neighbours. */
+LATTICE_INLINE void fold_four(const f32x16 *sum, float *sums)
+{
+    __m512 eight[2];
+    for (int i = 0; i < 2; i++)
+        eight[i] = _mm512_add_ps(_mm512_shuffle_f32x4(sum[2 * i], sum[2 * i + 1], 0x44),
+                                 _mm512_shuffle_f32x4(sum[2 * i], sum[2 * i + 1], 0xee));
+    const __m512 four = _mm512_add_ps(_mm512_shuffle_f32x4(eight[0], eight[1], 0x88),
+                                      _mm512_shuffle_f32x4(eight[0], eight[1], 0xdd));
+    const __m512 two = _mm512_add_ps(four, _mm512_permute_ps(four, 0x4e));
+    const __m512 one = _mm512_add_ps(two, _mm512_permute_ps(two, 0xb1));
+    _mm_storeu_ps(sums, _mm512_castps512_ps128(_mm512_permutexvar_ps(
+                            _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), one)));
+}
+#define FOLD_FOUR 1
+#endif
+
+LATTICE_INLINE void fold_rows(int rows, const f32x16 *sum, float *sums)
+{
+#if defined(FOLD_FOUR)
+    if (rows == 4) {
+        fold_four(sum, sums);
+        return;
+    }
+#endif
+    for (int r = 0; r < rows; r++)
+        sums[r] = f32x16_fold_add(sum[r]);
+}
+
 /* Of `rows` pairs at once, known to the compiler: vector r is at a + r * a_gap floats and at b + r * b_gap bytes. */
 LATTICE_INLINE void sums_of_terms(int rows, int metric, int kind, const float *a, size_t a_gap, const void *b, size_t b_gap,
                                   size_t width, float *sums)
@@ -100,13 +135,16 @@ LATTICE_INLINE void sums_of_terms(int rows, int metric, int kind, const float *a
             for (int r = 0; r < rows; r++)
                 sum[r][i] = add_term(metric, sum[r][i], f32x16_load(a + (size_t)r * a_gap + k + i * BLOCK),
                                      load_whole(kind, (const char *)b + (size_t)r * b_gap, k + i * BLOCK));
-    for (size_t i = 0; i < 4; i++, k += BLOCK)
-        if (k < width)
-            for (int r = 0; r < rows; r++)
-                sum[r][i] = add_term(metric, sum[r][i], load_block(LATTICE_FLOAT32, a + (size_t)r * a_gap, k, width),
-                                     load_block(kind, (const char *)b + (size_t)r * b_gap, k, width));
+    UNROLL for (size_t i = 0; i < 4; i++)
+        if (k + i * BLOCK < width)
+            UNROLL for (int r = 0; r < rows; r++)
+                sum[r][i] = add_term(metric, sum[r][i],
+                                     load_block(LATTICE_FLOAT32, a + (size_t)r * a_gap, k + i * BLOCK, width),
+                                     load_block(kind, (const char *)b + (size_t)r * b_gap, k + i * BLOCK, width));
+    f32x16 total[QUERY_STREAMS];
     for (int r = 0; r < rows; r++)
-        sums[r] = f32x16_fold_add(f32x16_add(f32x16_add(sum[r][0], sum[r][1]), f32x16_add(sum[r][2], sum[r][3])));
+        total[r] = f32x16_add(f32x16_add(sum[r][0], sum[r][1]), f32x16_add(sum[r][2], sum[r][3]));
+    fold_rows(rows, total, sums);
 }
 
 LATTICE_INLINE float sum_of_terms(int metric, int kind, const float *a, const void *b, size_t width)
@@ -135,22 +173,27 @@ LATTICE_INLINE void cosine_sums(int rows, int kind, const float *a, size_t a_gap
                 if (aa)
                     sum_aa[r][i] = f32x16_fma(x, x, sum_aa[r][i]);
             }
-    for (size_t i = 0; i < 2; i++, k += BLOCK)
-        if (k < width)
-            for (int r = 0; r < rows; r++) {
-                const f32x16 x = load_block(LATTICE_FLOAT32, a + (size_t)r * a_gap, k, width);
-                const f32x16 y = load_block(kind, (const char *)b + (size_t)r * b_gap, k, width);
+    UNROLL for (size_t i = 0; i < 2; i++)
+        if (k + i * BLOCK < width)
+            UNROLL for (int r = 0; r < rows; r++)
+            {
+                const f32x16 x = load_block(LATTICE_FLOAT32, a + (size_t)r * a_gap, k + i * BLOCK, width);
+                const f32x16 y = load_block(kind, (const char *)b + (size_t)r * b_gap, k + i * BLOCK, width);
                 sum_ab[r][i] = f32x16_fma(x, y, sum_ab[r][i]);
                 sum_bb[r][i] = f32x16_fma(y, y, sum_bb[r][i]);
                 if (aa)
                     sum_aa[r][i] = f32x16_fma(x, x, sum_aa[r][i]);
             }
+    f32x16 total_ab[QUERY_STREAMS], total_aa[QUERY_STREAMS], total_bb[QUERY_STREAMS];
     for (int r = 0; r < rows; r++) {
-        ab[r] = f32x16_fold_add(f32x16_add(sum_ab[r][0], sum_ab[r][1]));
-        bb[r] = f32x16_fold_add(f32x16_add(sum_bb[r][0], sum_bb[r][1]));
-        if (aa)
-            aa[r] = f32x16_fold_add(f32x16_add(sum_aa[r][0], sum_aa[r][1]));
+        total_ab[r] = f32x16_add(sum_ab[r][0], sum_ab[r][1]);
+        total_aa[r] = f32x16_add(sum_aa[r][0], sum_aa[r][1]);
+        total_bb[r] = f32x16_add(sum_bb[r][0], sum_bb[r][1]);
     }
+    fold_rows(rows, total_ab, ab);
+    fold_rows(rows, total_bb, bb);
+    if (aa)
+        fold_rows(rows, total_aa, aa);
 }
 
 static __attribute__((noinline)) double cosine_in_double(int kind, const float *a, const void *b, size_t width)
@@ -194,6 +237,23 @@ LATTICE_INLINE float finish_euclidean(int kind, float squared, const float *a, c
     return in_range(squared) ? (float)sqrt((double)squared) : (float)euclidean_in_double(kind, a, b, width);
 }
 
+#if defined(FOLD_FOUR)
+/* finish_cosine of four pairs at once, or 0 where one of them needs more than that. */
+LATTICE_INLINE int finish_four_cosines(const float *ab, __m128 aa, const float *bb, float *scores)
+{
+    const __m128 squares = _mm_loadu_ps(bb), least = _mm_set1_ps(SMALLEST_SQUARE), most = _mm_set1_ps(LARGEST_SQUARE);
+    const __mmask8 good = _mm_cmp_ps_mask(squares, least, _CMP_GE_OQ) & _mm_cmp_ps_mask(squares, most, _CMP_LE_OQ) &
+                          _mm_cmp_ps_mask(aa, least, _CMP_GE_OQ) & _mm_cmp_ps_mask(aa, most, _CMP_LE_OQ);
+    if (good != 15)
+        return 0;
+    const __m256d lengths = _mm256_mul_pd(_mm256_sqrt_pd(_mm256_cvtps_pd(aa)), _mm256_sqrt_pd(_mm256_cvtps_pd(squares)));
+    __m256d cosines = _mm256_div_pd(_mm256_cvtps_pd(_mm_loadu_ps(ab)), lengths);
+    cosines = _mm256_min_pd(_mm256_set1_pd(1.0), _mm256_max_pd(_mm256_set1_pd(-1.0), cosines)); /* NaN stands second */
+    _mm_storeu_ps(scores, _mm256_cvtpd_ps(cosines));
+    return 1;
+}
+#endif
+
 /* `rows` scores as above, of a's rows or, where `query_square` is not NULL, of one vector whose sum of squares that is. The
  * score of pair r goes to scores[r * gap].
  */
@@ -203,6 +263,15 @@ LATTICE_INLINE void score_some(int rows, int metric, int kind, const float *a, s
     if (metric == LATTICE_COSINE) {
         float ab[QUERY_STREAMS], aa[QUERY_STREAMS], bb[QUERY_STREAMS];
         cosine_sums(rows, kind, a, a_gap, b, b_gap, width, ab, query_square ? NULL : aa, bb);
+#if defined(FOLD_FOUR)
+        float four[4];
+        if (rows == 4 &&
+            finish_four_cosines(ab, query_square ? _mm_set1_ps(*query_square) : _mm_loadu_ps(aa), bb, four)) {
+            for (int r = 0; r < 4; r++)
+                scores[(size_t)r * gap] = four[r];
+            return;
+        }
+#endif
         for (int r = 0; r < rows; r++)
             scores[(size_t)r * gap] =
                 finish_cosine(kind, ab[r], query_square ? *query_square : aa[r], bb[r], a + (size_t)r * a_gap,
