@@ -9,9 +9,11 @@ import pytest
 
 from lattice_inference.backends import reference
 from lattice_inference.backends.cpu import CpuBackend, _cpu
+from lattice_inference.graph.batch import Batch
+from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.compile import compile_program
 
-from .programs import Tensors, random_batch, random_bert, sequence_of
+from .programs import Tensors, batch_of, random_batch, random_bert, sequence_of
 
 FMA_ISAS = [isa for isa in _cpu.available_isas() if isa != "baseline"]
 LENGTHS = [1, 2, 3, 5, 8, 13, 14, 15, 16, 17, 31, 47, 48, 49, 64, 100]
@@ -65,6 +67,43 @@ def test_fusion_changes_no_bit(isa, bert):
     )
     for name in program.outputs:
         assert fused[name].tobytes() == plain[name].tobytes()
+
+
+@pytest.mark.parametrize("epilogue", ["none", "bias", "gelu", "residual"])
+@pytest.mark.parametrize(("k", "n"), [(3, 144), (37, 130), (64, 208), (130, 391)])
+def test_row_of_a_wide_linear_is_the_same_in_any_company(k, n, epilogue, threads):
+    """Many rows by many columns may go through other tiles, copies and blocks than one row does."""
+    rng = np.random.default_rng(k)
+    rows = [1, 2, 7, 14, 15, 16, 27, 28, 29, 43, 64, 150]
+    shapes = {"x": (max(rows), k), "residual": (max(rows), n), "w": (n, k), "b": (n,)}
+    tensors = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+    g = GraphBuilder()
+    x = g.embed_rows(g.weight("x", shapes["x"], use="rows"), ids="token_ids")
+    bias = None if epilogue == "none" else g.weight("b", (n,), use="vector")
+    y = g.linear(x, g.weight("w", (n, k)), bias)
+    if epilogue == "gelu":
+        y = g.gelu(y)
+    if epilogue == "residual":
+        y = g.add(y, g.embed_rows(g.weight("residual", shapes["residual"], use="rows"), ids="token_ids"))
+    program = g.build({"y": y})
+
+    exact = reference.run(program, tensors, batch_of([max(rows)]))["y"]
+    digests = set()
+    for isa in _cpu.available_isas():
+        ready = CpuBackend(isa=isa).compile(program, Tensors(tensors))
+        threads(1)
+        alone = np.concatenate(
+            [ready.run(Batch(np.array([row], np.int32), np.array([0, 1], np.int32)))["y"] for row in range(max(rows))]
+        )
+        np.testing.assert_allclose(alone, exact, rtol=1e-4, atol=1e-4)
+        for count in (1, 2):
+            threads(count)
+            for here in rows:
+                assert (ready.run(batch_of([here]))["y"] == alone[:here]).all(), (isa, here, count)
+        if isa != "baseline":
+            digests.add(digest(alone))
+    assert len(digests) <= 1
 
 
 def test_levels_with_fma_agree_bit_for_bit(bert):

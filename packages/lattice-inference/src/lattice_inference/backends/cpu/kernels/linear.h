@@ -6,9 +6,12 @@
 #define LATTICE_LINEAR_H
 
 #include "gemm.h"
+#if defined(LATTICE_ISA_AVX512)
+#include "gemm_packed.h"
+#endif
 
-#define BLOCK_BYTES (256 * 1024) /* of A rows that a task keeps in L2 */
-#define FEW_ROWS 32              /* up to here reading the weights once is what counts */
+#define FEW_ROWS 32       /* up to here reading the weights once is what counts */
+#define PACKING_PANELS 8  /* from here on packing the rows costs less than it brings */
 
 typedef struct {
     int64_t row_blocks, column_groups;
@@ -18,9 +21,15 @@ typedef struct {
 LATTICE_INLINE linear_grid linear_cut(const lattice_op *op, const lattice_step *step)
 {
     const int64_t rows = lattice_rows(op, step), panels = lattice_divide_up(op->n, LATTICE_PANEL);
-    int64_t block = BLOCK_BYTES / (op->k * (int64_t)sizeof(float));
+    int64_t block = LATTICE_BLOCK_BYTES / (op->k * (int64_t)sizeof(float));
     block = block < 4 * TILE_ROWS ? 4 * TILE_ROWS : block / TILE_ROWS * TILE_ROWS;
     linear_grid grid = {lattice_divide_up(rows, block), 1};
+#if defined(LATTICE_ISA_AVX512)
+    if (step->threads > 1) { /* every task packs the rows it multiplies: rather more blocks of rows than groups of columns */
+        const int64_t blocks = rows / FEW_ROWS < 2 * step->threads ? rows / FEW_ROWS : 2 * step->threads;
+        grid.row_blocks = max_of(grid.row_blocks, blocks);
+    }
+#endif
     if (step->threads > 1 && rows > 0) {
         /* a few tasks a thread even out the ends; with few rows, longer runs of panels stream better */
         const int64_t wanted = (rows <= FEW_ROWS ? 2 : 4) * step->threads;
@@ -40,7 +49,7 @@ static int64_t linear_tasks(const lattice_op *op, const lattice_step *step)
 
 static void linear_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
-    (void)thread;
+    (void)thread; /* of levels that pack no rows */
     (void)tasks;
     const linear_grid grid = linear_cut(op, step);
     int64_t row, row_end, panel, panel_end;
@@ -71,6 +80,13 @@ static void linear_run(const lattice_op *op, const lattice_step *step, int64_t t
                      &output, 1);
         return;
     default:
+#if defined(LATTICE_ISA_AVX512)
+        if (can_pack(rows) && panels >= PACKING_PANELS) {
+            gemm_packed(x, x_stride, rows, (const float *)op->weight + panel * panel_stride, panel_stride, panels, op->k,
+                        &output, (float *)(step->scratch + thread * step->scratch_bytes));
+            return;
+        }
+#endif
         gemm_float32(x, x_stride, rows, (const float *)op->weight + panel * panel_stride, panel_stride, panels, op->k,
                      &output, 1);
     }

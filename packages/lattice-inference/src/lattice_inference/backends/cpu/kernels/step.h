@@ -16,6 +16,8 @@
 #define LATTICE_PAGED_ROWS 96   /* rows times heads of a group in one task of paged attention */
 #define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
 #define LATTICE_MAX_SLOTS 512 /* a handful, but for programs whose linears are observed */
+#define LATTICE_BLOCK_BYTES (256 * 1024) /* of rows that a task of a linear keeps in L2 */
+#define LATTICE_BLOCK_ROWS 56            /* that it takes at least: a few whole tiles on every level */
 
 enum { LATTICE_ROWS_TOKENS = 0, LATTICE_ROWS_SEQUENCES = 1, LATTICE_ROWS_LOGITS = 2 };
 
@@ -236,6 +238,13 @@ static inline lattice_tile_scratch lattice_tile_scratch_of(const lattice_op *op,
     return parts;
 }
 
+/* The most rows of k floats that one task of a float32 linear multiplies on any level, and may copy. */
+static inline int64_t lattice_linear_block(int64_t k)
+{
+    const int64_t rows = LATTICE_BLOCK_BYTES / (k * (int64_t)sizeof(float));
+    return rows < LATTICE_BLOCK_ROWS ? LATTICE_BLOCK_ROWS : rows;
+}
+
 /* Bytes of scratch that one thread needs for an op of this step. */
 static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)
 {
@@ -243,6 +252,10 @@ static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_se
         return op->k * LATTICE_PANEL * (int64_t)sizeof(float);
     if (op->kernel == LATTICE_KERNEL_TILE_ATTENTION)
         return lattice_round_up(lattice_tile_scratch_of(op, max_seqlen).bytes, 64);
+    if (op->kernel == LATTICE_KERNEL_LINEAR)
+        return op->weight_type == LATTICE_WEIGHT_FLOAT32
+                   ? lattice_round_up(lattice_linear_block(op->k) * op->k * (int64_t)sizeof(float), 64)
+                   : 0;
     const int64_t width = lattice_round_up(op->head_dim, LATTICE_PANEL);
     int64_t floats = 0;
     if (op->kernel == LATTICE_KERNEL_ATTENTION) {

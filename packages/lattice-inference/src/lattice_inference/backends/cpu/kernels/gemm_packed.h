@@ -1,0 +1,200 @@
+/* The float32 GEMM of gemm.h for many rows and AVX-512: the rows of A are copied first, so that a tile reads one stream of
+ * them. The products and their order are those of gemm.h, bit for bit.
+ *
+ *     A rows of a tile            packed: one stretch a tile, [k][R]
+ *     row 0   [ a0 b0 c0 .. ]
+ *     row 1   [ a1 b1 c1 .. ]     [ a0 a1 .. aR-1 | b0 b1 .. bR-1 | c0 .. ]
+ *       ..
+ *     row R-1 [ .. ]
+ *
+ * Read in place, a tile of fourteen rows needs fourteen pointers, which do not fit the registers, and as many lines of L1 at
+ * once. Packed, it needs one, and half of its rows need no instruction for the broadcast: the multiply-add reads the element
+ * from memory. That leaves 37 instructions to 28 multiply-adds instead of 44 and more, which shows most where two hardware
+ * threads share a core. The other half is broadcast to a register, because a broadcast in the multiply-add is read once for
+ * each panel and two loads a cycle is all there is.
+ *
+ * Lines that the tile will write, residuals and the panels that come next are asked for a few at a time between steps of k:
+ * asked for all at once they take every buffer that a core has for lines on their way, and the loads of B wait.
+ */
+#ifndef LATTICE_GEMM_PACKED_H
+#define LATTICE_GEMM_PACKED_H
+
+#include "gemm.h"
+
+#define PACKED_PANELS 2 /* panels of a tile */
+
+/* What a tile asks memory for while it multiplies. */
+typedef struct {
+    const float *panels; /* from here on of the panels that come next: NULL when there are none */
+    int asks;            /* lines of each in every four steps of k */
+    const float *y, *residual; /* where its sums go; residual may be NULL */
+    int64_t stride, residual_stride;
+} packed_prefetch;
+
+typedef void (*packed_tile)(const float *a, const float *b, int64_t panel_stride, int64_t k, const lattice_output *output,
+                            const packed_prefetch *next);
+
+/* Steps of k from `a` and `b` on, which lie at the first of them. */
+#define PACKED_STEP(R, P, I)                                                                                           \
+    do {                                                                                                               \
+        f32x16 columns[P];                                                                                             \
+        LATTICE_UNROLL for (int p = 0; p < P; p++)                                                                     \
+            columns[p] = f32x16_load(b + p * panel_stride + (I) * LATTICE_PANEL);                                      \
+        LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
+        {                                                                                                              \
+            if (r % 2 == 0) {                                                                                          \
+                const f32x16 x = f32x16_set1(a[(I) * R + r]);                                                          \
+                LATTICE_UNROLL for (int p = 0; p < P; p++)                                                             \
+                    vf_accumulate(&sum[r][p], x, columns[p]);                                                          \
+            } else {                                                                                                   \
+                LATTICE_UNROLL for (int p = 0; p < P; p++)                                                             \
+                    vf_accumulate_element(&sum[r][p], a + (I) * R + r, columns[p]);                                    \
+            }                                                                                                          \
+        }                                                                                                              \
+    } while (0)
+
+#define PACKED_TILE(R, P)                                                                                              \
+    static void packed_##R##x##P(const float *restrict a, const float *restrict b, int64_t panel_stride, int64_t k,     \
+                                 const lattice_output *restrict output, const packed_prefetch *restrict next)          \
+    {                                                                                                                  \
+        f32x16 sum[R][P];                                                                                              \
+        LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
+            LATTICE_UNROLL for (int p = 0; p < P; p++)                                                                 \
+                sum[r][p] = f32x16_zero();                                                                             \
+        const float *line = next->panels;                                                                              \
+        const float *y = next->y, *residual = next->residual;                                                          \
+        for (int64_t group = 0; group < k / 4; group++) {                                                              \
+            if (group < R) {                                                                                           \
+                LATTICE_UNROLL for (int p = 0; p < P; p++)                                                             \
+                    __builtin_prefetch(y + p * LATTICE_PANEL, 1, 3);                                                   \
+                y += next->stride;                                                                                     \
+                if (residual != NULL) {                                                                                \
+                    LATTICE_UNROLL for (int p = 0; p < P; p++)                                                         \
+                        __builtin_prefetch(residual + p * LATTICE_PANEL, 0, 3);                                        \
+                    residual += next->residual_stride;                                                                 \
+                }                                                                                                      \
+            }                                                                                                          \
+            for (int i = 0; i < next->asks; i++, line += LATTICE_PANEL)                                                \
+                LATTICE_UNROLL for (int p = 0; p < P; p++)                                                             \
+                    __builtin_prefetch(line + p * panel_stride, 0, 3);                                                 \
+            LATTICE_UNROLL for (int i = 0; i < 4; i++)                                                                 \
+                PACKED_STEP(R, P, i);                                                                                  \
+            a += 4 * R;                                                                                                \
+            b += 4 * LATTICE_PANEL;                                                                                    \
+        }                                                                                                              \
+        for (int64_t i = 0; i < k % 4; i++)                                                                            \
+            PACKED_STEP(R, P, i);                                                                                      \
+        if (output->bias != NULL)                                                                                      \
+            LATTICE_UNROLL for (int p = 0; p < P; p++)                                                                 \
+            {                                                                                                          \
+                const f32x16 bias = f32x16_load(output->bias + p * LATTICE_PANEL);                                     \
+                LATTICE_UNROLL for (int r = 0; r < R; r++)                                                             \
+                    sum[r][p] = f32x16_add(sum[r][p], bias);                                                           \
+            }                                                                                                          \
+        if (output->residual != NULL)                                                                                  \
+            LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                 \
+                LATTICE_UNROLL for (int p = 0; p < P; p++)                                                             \
+                    sum[r][p] = f32x16_add(                                                                            \
+                        sum[r][p], f32x16_load(output->residual + r * output->residual_stride + p * LATTICE_PANEL));   \
+        LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
+            LATTICE_UNROLL for (int p = 0; p < P; p++)                                                                 \
+                f32x16_store(output->y + r * output->stride + p * LATTICE_PANEL, sum[r][p]);                           \
+    }
+
+PACKED_TILE(8, 1) PACKED_TILE(9, 1) PACKED_TILE(10, 1) PACKED_TILE(11, 1) PACKED_TILE(12, 1) PACKED_TILE(13, 1)
+PACKED_TILE(14, 1)
+PACKED_TILE(8, 2) PACKED_TILE(9, 2) PACKED_TILE(10, 2) PACKED_TILE(11, 2) PACKED_TILE(12, 2) PACKED_TILE(13, 2)
+PACKED_TILE(14, 2)
+
+#define PACKED_LEAST_ROWS 8 /* of a tile */
+static const packed_tile packed_tiles[TILE_ROWS - PACKED_LEAST_ROWS + 1][PACKED_PANELS] = {
+    {packed_8x1, packed_8x2},   {packed_9x1, packed_9x2},   {packed_10x1, packed_10x2}, {packed_11x1, packed_11x2},
+    {packed_12x1, packed_12x2}, {packed_13x1, packed_13x2}, {packed_14x1, packed_14x2}};
+
+/* Whether the rows split into tiles that exist here. */
+LATTICE_INLINE int can_pack(int64_t rows)
+{
+    return rows / lattice_divide_up(rows, TILE_ROWS) >= PACKED_LEAST_ROWS;
+}
+
+/* packed[i][r] = a[r][i] for 8 to 16 rows. Four columns at a time, four quarters of a register holding four rows each: the
+ * loads put the quarters in place, and what is left is to turn 4 x 4 blocks within them. */
+static void pack_rows(const float *a, int64_t stride, int64_t rows, int64_t k, float *packed)
+{
+    const float *quarters[4][4];
+    for (int64_t r = 0; r < 16; r++) /* rows that do not exist are read as the last one, and not written */
+        quarters[r % 4][r / 4] = a + (r < rows ? r : rows - 1) * stride;
+    const __mmask16 written = (__mmask16)((1u << rows) - 1);
+    const int64_t whole = k / 4 * 4;
+    for (int64_t i = 0; i < whole; i += 4) {
+        __m512 x[4];
+        LATTICE_UNROLL for (int j = 0; j < 4; j++)
+        {
+            x[j] = _mm512_castps128_ps512(_mm_loadu_ps(quarters[j][0] + i));
+            x[j] = _mm512_insertf32x4(x[j], _mm_loadu_ps(quarters[j][1] + i), 1);
+            x[j] = _mm512_insertf32x4(x[j], _mm_loadu_ps(quarters[j][2] + i), 2);
+            x[j] = _mm512_insertf32x4(x[j], _mm_loadu_ps(quarters[j][3] + i), 3);
+        }
+        const __m512 low01 = _mm512_unpacklo_ps(x[0], x[1]), high01 = _mm512_unpackhi_ps(x[0], x[1]);
+        const __m512 low23 = _mm512_unpacklo_ps(x[2], x[3]), high23 = _mm512_unpackhi_ps(x[2], x[3]);
+        float *line = packed + i * rows;
+        _mm512_mask_storeu_ps(line, written, _mm512_shuffle_ps(low01, low23, 0x44));
+        _mm512_mask_storeu_ps(line + rows, written, _mm512_shuffle_ps(low01, low23, 0xee));
+        _mm512_mask_storeu_ps(line + 2 * rows, written, _mm512_shuffle_ps(high01, high23, 0x44));
+        _mm512_mask_storeu_ps(line + 3 * rows, written, _mm512_shuffle_ps(high01, high23, 0xee));
+    }
+    for (int64_t i = whole; i < k; i++)
+        for (int64_t r = 0; r < rows; r++)
+            packed[i * rows + r] = a[r * stride + i];
+}
+
+/* gemm_float32 over streamed weights, with room for `rows` x k floats in `packed`. */
+static void gemm_packed(const float *a, int64_t a_stride, int64_t rows, const float *b, int64_t panel_stride, int64_t panels,
+                        int64_t k, const lattice_output *output, float *packed)
+{
+    float sums[TILE_ROWS * PACKED_PANELS * LATTICE_PANEL] __attribute__((aligned(64)));
+    const int64_t row_tiles = lattice_divide_up(rows, TILE_ROWS);
+    const int64_t short_tile = rows / row_tiles, longer_tiles = rows % row_tiles;
+    const int64_t whole_panels = output->columns / LATTICE_PANEL; /* that y has room for */
+    for (int64_t t = 0, row = 0; t < row_tiles; t++) {
+        const int64_t height = short_tile + (t < longer_tiles);
+        pack_rows(a + row * a_stride, a_stride, height, k, packed + row * k);
+        row += height;
+    }
+    const int asks = row_tiles >= 4 ? 1 : row_tiles >= 2 ? 2 : 4;
+    for (int64_t panel = 0; panel < panels;) {
+        const int64_t width = panel + PACKED_PANELS <= whole_panels && panel + PACKED_PANELS <= panels ? PACKED_PANELS : 1;
+        const int64_t column = panel * LATTICE_PANEL;
+        const int whole = panel < whole_panels, buffered = !whole || output->activation != LATTICE_ACTIVATION_NONE;
+        lattice_output part = *output; /* from the tile's first row and column on */
+        part.y += column;
+        part.bias = output->bias != NULL ? output->bias + column : NULL;
+        part.residual = output->residual != NULL ? output->residual + column : NULL;
+        for (int64_t t = 0, row = 0; t < row_tiles; t++) {
+            const int64_t height = short_tile + (t < longer_tiles);
+            const packed_tile tile = packed_tiles[height - PACKED_LEAST_ROWS][width - 1];
+            packed_prefetch next = {.y = part.y, .stride = part.stride, .residual = part.residual,
+                                    .residual_stride = part.residual_stride};
+            if (t * asks < 4 && panel + width < panels) {
+                next.panels = b + (panel + width) * panel_stride + t * asks * (k / 4) * LATTICE_PANEL;
+                next.asks = asks;
+            }
+            if (!buffered) {
+                tile(packed + row * k, b + panel * panel_stride, panel_stride, k, &part, &next);
+            } else {
+                const lattice_output buffer = {.y = sums, .stride = width * LATTICE_PANEL, .bias = whole ? part.bias : NULL};
+                tile(packed + row * k, b + panel * panel_stride, panel_stride, k, &buffer, &next);
+                finish_buffered(sums, height, whole ? buffer.stride : output->columns - column, &part);
+            }
+            row += height;
+            part.y += height * part.stride;
+            if (part.residual != NULL)
+                part.residual += height * part.residual_stride;
+        }
+        panel += width;
+    }
+}
+
+#undef PACKED_STEP
+#undef PACKED_TILE
+#endif
