@@ -17,10 +17,19 @@ from .programs import Tensors, batch_of, one_op, random_batch, random_bert, sequ
 LENGTHS = [1, 2, 3, 5, 8, 13, 14, 15, 16, 17, 31, 47, 48, 49, 64, 100]
 
 # every body of every level that this CPU and this build can run
-BODIES = [(isa, False) for isa in _cpu.available_isas()] + [
-    (isa, True) for isa in _cpu.available_isas() if _cpu.has_dot_products(isa)
-]
-FMA_BODIES = [body for body in BODIES if body[0] != "baseline"]
+BODIES = (
+    [{"isa": isa, "dot": False} for isa in _cpu.available_isas()]
+    + [{"isa": isa, "dot": True, "tiles": False} for isa in _cpu.available_isas() if _cpu.has_dot_products(isa)]
+    + [{"isa": isa, "dot": True, "tiles": True} for isa in _cpu.available_isas() if _cpu.has_tiles(isa)]
+)
+FMA_BODIES = [body for body in BODIES if body["isa"] != "baseline"]
+
+
+def name_of(body):
+    return "-".join([body["isa"], *(part for part in ("dot", "tiles") if body.get(part))])
+
+
+every_body = pytest.mark.parametrize("body", BODIES, ids=name_of)
 
 
 def rounded_rows(x):
@@ -48,7 +57,6 @@ def linear_by_definition(x, weight, bias=None):
 
 
 def run_linear(x, weight, bias, body, **options):
-    isa, dot = body
     tensors = {"w": weight, "b": bias}
 
     def write(g, views):
@@ -57,26 +65,38 @@ def run_linear(x, weight, bias, body, **options):
 
     program, inputs = one_op({"x": x}, write)
     tensors |= inputs
-    backend = CpuBackend(isa=isa, dot=dot, precision="int8", **options)
+    backend = CpuBackend(**body, precision="int8", **options)
     # an embedding brings the rows in: its own rounding to float16 is part of what the linear sees
     return backend.compile(program, Tensors(tensors)).run(batch_of([len(x)]))["y"], x.astype(np.float16).astype(
         np.float32
     )
 
 
-@pytest.mark.parametrize("body", BODIES)
-@pytest.mark.parametrize("depth", [1, 2, 3, 4, 5, 15, 16, 17, 37, 64, 384])
+@every_body
+@pytest.mark.parametrize("depth", [1, 2, 3, 4, 5, 15, 16, 17, 37, 64, 80, 127, 128, 384])
 def test_a_linear_is_its_definition_bit_for_bit(body, depth):
     rng = np.random.default_rng(depth)
     weight = rng.standard_normal((45, depth), np.float32)
     bias = rng.standard_normal(45, np.float32)
-    for rows in (1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 25, 60):
+    for rows in (1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 16, 17, 25, 31, 32, 33, 60, 97, 140):
         x = rng.standard_normal((rows, depth), np.float32) + np.float32(rng.uniform(-2, 2))
         got, x = run_linear(x, weight, bias, body)
         assert got.tobytes() == linear_by_definition(x, weight, bias).tobytes(), rows
 
 
-@pytest.mark.parametrize("body", BODIES)
+@every_body
+@pytest.mark.parametrize("columns", [1, 15, 16, 17, 63, 64, 65, 100, 128, 160])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_linear_of_any_width_is_its_definition_bit_for_bit(body, columns, threads):
+    rng = np.random.default_rng(columns)
+    weight = rng.standard_normal((columns, 96), np.float32)
+    for rows in (1, 9, 16, 30, 70):
+        x = rng.standard_normal((rows, 96), np.float32)
+        got, x = run_linear(x, weight, None, body, threads=threads)
+        assert got.tobytes() == linear_by_definition(x, weight).tobytes(), rows
+
+
+@every_body
 def test_the_largest_integers_do_not_saturate(body):
     """Every product at its largest, both signs: a sum of two in 16 bits would be cut off."""
     for sign in (1, -1):
@@ -89,7 +109,7 @@ def test_the_largest_integers_do_not_saturate(body):
         assert np.abs(got[0, 1] - sign * 3 * 255) < 0.01
 
 
-@pytest.mark.parametrize("body", BODIES)
+@every_body
 def test_rows_of_every_size_keep_their_meaning(body):
     rng = np.random.default_rng(1)
     x = np.concatenate(
@@ -110,10 +130,9 @@ def test_rows_of_every_size_keep_their_meaning(body):
     assert (np.abs(got - exact) <= 0.03 * np.abs(x).max(axis=1, keepdims=True) * 64**0.5 + 1e-37).all()
 
 
-@pytest.mark.parametrize("body", BODIES)
+@every_body
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_activations_that_are_not_finite_are_refused(body, poison):
-    isa, dot = body
     x = np.full((3, 40), 1e-3, np.float32)
     x[1, 7] = 2.0
 
@@ -125,11 +144,11 @@ def test_activations_that_are_not_finite_are_refused(body, poison):
     tensors |= {"w": np.ones((20, 40), np.float32), "shift": np.zeros(40, np.float32)}
     tensors["scale"] = np.full(40, poison, np.float32)
     with pytest.raises(NonFiniteError) as error:
-        CpuBackend(isa=isa, dot=dot, precision="int8").compile(program, Tensors(tensors)).run(batch_of([3]))
+        CpuBackend(**body, precision="int8").compile(program, Tensors(tensors)).run(batch_of([3]))
     assert 1 in error.value.rows
 
 
-@pytest.mark.parametrize("body", BODIES)
+@every_body
 def test_a_table_that_is_a_linear_too_reads_its_panels(body):
     rng = np.random.default_rng(2)
     for width in (1, 7, 16, 33):
@@ -141,7 +160,7 @@ def test_a_table_that_is_a_linear_too_reads_its_panels(body):
         program, tensors = one_op({"x": table}, write)
         stored = quantize_matrix(table, "x").float32()
         got = (
-            CpuBackend(isa=body[0], dot=body[1], precision="int8")
+            CpuBackend(**body, precision="int8")
             .compile(program, Tensors(tensors))
             .run(batch_of([37]))
         )
@@ -153,17 +172,16 @@ def bert():
     return random_bert(np.random.default_rng(11))
 
 
-@pytest.mark.parametrize("body", BODIES)
+@every_body
 def test_vector_is_the_same_alone_in_any_batch_fused_or_not(body, bert):
     program, tensors = bert
-    isa, dot = body
-    ready = CpuBackend(isa=isa, dot=dot, precision="int8").compile(program, Tensors(tensors))
+    ready = CpuBackend(**body, precision="int8").compile(program, Tensors(tensors))
     batch = random_batch(np.random.default_rng(5), LENGTHS)
     together = ready.run(batch)
     for index in range(batch.sequences):
         alone = ready.run(sequence_of(batch, index))["normalized"][0]
         assert (alone == together["normalized"][index]).all(), LENGTHS[index]
-    plain = CpuBackend(isa=isa, dot=dot, precision="int8", fused=False).compile(program, Tensors(tensors)).run(batch)
+    plain = CpuBackend(**body, precision="int8", fused=False).compile(program, Tensors(tensors)).run(batch)
     assert all(together[name].tobytes() == plain[name].tobytes() for name in program.outputs)
 
 
@@ -171,10 +189,10 @@ def test_levels_with_fma_agree_bit_for_bit_on_any_number_of_threads(bert):
     program, tensors = bert
     batch = random_batch(np.random.default_rng(9), LENGTHS * 3)
     results = {}
-    for isa, dot in FMA_BODIES:
+    for body in FMA_BODIES:
         for threads in (1, 2, 3):
-            backend = CpuBackend(isa=isa, dot=dot, precision="int8", threads=threads)
-            results[isa, dot, threads] = backend.compile(program, Tensors(tensors)).run(batch)["normalized"].tobytes()
+            backend = CpuBackend(**body, precision="int8", threads=threads)
+            results[name_of(body), threads] = backend.compile(program, Tensors(tensors)).run(batch)["normalized"].tobytes()
     assert len(set(results.values())) <= 1
 
 
@@ -184,10 +202,10 @@ def test_recorded_bits_have_not_moved(recorded_bits):
 
     program, tensors = random_bert(np.random.default_rng(2024), layers=3, hidden=64, heads=4, inner=112)
     batch = random_batch(np.random.default_rng(2025), [1, 4, 9, 16, 25, 36, 49, 64, 81, 100, 600])
-    for isa, dot in FMA_BODIES:
-        ready = CpuBackend(isa=isa, dot=dot, precision="int8").compile(program, Tensors(tensors))
+    for body in FMA_BODIES:
+        ready = CpuBackend(**body, precision="int8").compile(program, Tensors(tensors))
         vectors = ready.run(batch)["normalized"]
-        assert [hashlib.sha256(v.tobytes()).hexdigest()[:16] for v in vectors] == recorded_bits["int8"], (isa, dot)
+        assert [hashlib.sha256(v.tobytes()).hexdigest()[:16] for v in vectors] == recorded_bits["int8"], body
 
 
 def test_results_are_near_those_of_float32(bert):

@@ -1,15 +1,15 @@
-/* Linears with bfloat16 weights whose rows are rounded to bfloat16, of one instruction set: this file is compiled once for each.
+/* Linears with bfloat16 weights whose rows are rounded to bfloat16: compiled once for each instruction set.
  *
  *     y[t, n] = activation(sum over k of x[t, k] * w[n, k] + bias[n]) + residual       x, w bfloat16, the sum float32
  *
  * Where the next reader is such a linear too, y is written as rows of bfloat16 and as nothing else. The sum is one chain in
- * ascending k (bfloat16_tiles.h, amx.h), whatever the number of rows: a row's result depends on that row only. Which
- * instruction makes it is decided once a program, as two round in different places.
+ * ascending k (bfloat16_tiles.h, bfloat16_matrix.h), whatever the number of rows: a row's result depends on that row
+ * only. Which instruction makes it is decided once a program, as two round in different places.
  */
 #include "bfloat16_kernels.h"
 
 #include "activations.h"
-#include "amx.h"
+#include "bfloat16_matrix.h"
 #include "bfloat16_tiles.h"
 
 #define BLOCK_BYTES (512 * 1024) /* of rows that a task keeps in L2 */
@@ -50,8 +50,8 @@ typedef struct {
 } bfloat16_output;
 
 /* Sums [rows][columns], `stride` floats apart, to where they go. */
-LATTICE_INLINE void finish_by(int activation, int is_rounded, const float *sums, int64_t stride, int64_t rows, int64_t columns,
-                              const bfloat16_output *output)
+LATTICE_INLINE void finish_by(int activation, int is_rounded, const float *sums, int64_t stride, int64_t rows,
+                              int64_t columns, const bfloat16_output *output)
 {
     const lattice_output *to = &output->to;
     for (int64_t i = 0; i < columns; i += LATTICE_PANEL) {
@@ -126,7 +126,8 @@ LATTICE_INLINE void finish_part(const bfloat16_part *part, const float *sums, in
 static void multiply_by_dots(const bfloat16_part *part)
 {
     const lattice_op *op = part->op;
-    const int64_t stride = 2 * op->input[0].stride, depth = lattice_bfloat16_depth(op->k), panel_elements = depth * LATTICE_PANEL;
+    const int64_t stride = 2 * op->input[0].stride, depth = lattice_bfloat16_depth(op->k);
+    const int64_t panel_elements = depth * LATTICE_PANEL;
 #if defined(BFLOAT16_DOT)
     const int dots = part->step->bfloat16 == LATTICE_BFLOAT16_DOT;
     const int64_t most = dots ? BFLOAT16_TILE_ROWS : 4;
@@ -150,7 +151,8 @@ static void multiply_by_dots(const bfloat16_part *part)
             if (dots)
                 tile = dot_tiles[end - first - 1][width - 1];
 #endif
-            tile(bfloat16_row(part->step, &op->input[0], part->row + first), stride, weights, panel_elements, depth / 2, sums);
+            tile(bfloat16_row(part->step, &op->input[0], part->row + first), stride, weights, panel_elements, depth / 2,
+                 sums);
             finish_part(part, sums, part->row + first, end - first, panel, width);
         }
         panel += width;
@@ -174,14 +176,14 @@ static void multiply_by_tiles(const bfloat16_part *part)
             const int64_t panels = part->panel_end - panel < most ? part->panel_end - panel : most;
             const char *weights = (const char *)op->weight + panel * panel_bytes;
             for (int64_t first = row; first < end; first += rows) {
-                amx_multiply(bfloat16_row(part->step, &op->input[0], first), stride, rows, weights, panel_bytes, panels, steps,
-                             sums, panels * LATTICE_PANEL * (int64_t)sizeof(float));
+                amx_multiply(bfloat16_row(part->step, &op->input[0], first), stride, rows, weights, panel_bytes, panels,
+                             steps, sums, panels * LATTICE_PANEL * (int64_t)sizeof(float));
                 finish_part(part, sums, first, rows, panel, panels);
             }
         }
         row = end;
     }
-    amx_end();
+    matrix_release();
 }
 #endif
 

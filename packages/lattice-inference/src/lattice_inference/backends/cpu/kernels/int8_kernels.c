@@ -10,9 +10,11 @@
 
 #include "activations.h"
 #include "int8_linear.h"
+#include "int8_matrix.h"
 #include "int8_tiles.h"
 
 #define BLOCK_BYTES (192 * 1024) /* of rows of integers that a task keeps in L2 */
+#define MATRIX_BLOCK_ROWS 64     /* of a task by matrix tiles: rows in L1, and what they become in L2 */
 
 LATTICE_INLINE integer_row_form row_form(const lattice_step *step)
 {
@@ -40,19 +42,29 @@ void LATTICE_FN(lattice_quantize_rows_run)(const lattice_op *op, const lattice_s
 }
 
 typedef struct {
-    int64_t row_blocks, column_groups;
+    int64_t block_rows, row_blocks, column_groups;
+    int64_t group_panels; /* a group has a multiple of so many panels */
 } int8_grid;
+
+LATTICE_INLINE int uses_matrix(const lattice_step *step)
+{
+    return MATRIX_TILES && step->dot && step->tiles;
+}
 
 /* How a linear is cut: blocks of rows times groups of panels. */
 LATTICE_INLINE int8_grid int8_cut(const lattice_op *op, const lattice_step *step)
 {
     const int64_t rows = lattice_rows(op, step), panels = lattice_divide_up(op->n, LATTICE_PANEL);
-    int64_t block = BLOCK_BYTES / (op->input[0].stride * (int64_t)sizeof(float));
-    block = block < 4 * INT8_TILE_ROWS ? 4 * INT8_TILE_ROWS : block / INT8_TILE_ROWS * INT8_TILE_ROWS;
-    int8_grid grid = {lattice_divide_up(rows, block), 1};
-    if (step->threads > 1) {
+    int8_grid grid = {MATRIX_BLOCK_ROWS, 1, 1, 4};
+    if (!uses_matrix(step)) {
+        const int64_t block = BLOCK_BYTES / (op->input[0].stride * (int64_t)sizeof(float));
+        grid.block_rows = block < 4 * INT8_TILE_ROWS ? 4 * INT8_TILE_ROWS : block / INT8_TILE_ROWS * INT8_TILE_ROWS;
+        grid.group_panels = 1;
+    }
+    grid.row_blocks = lattice_divide_up(rows, grid.block_rows);
+    if (step->threads > 1 && rows > 0) {
         grid.column_groups = lattice_divide_up(4 * step->threads, grid.row_blocks);
-        const int64_t most = lattice_divide_up(panels, 2);
+        const int64_t most = lattice_divide_up(panels, uses_matrix(step) ? grid.group_panels : 2);
         if (grid.column_groups > most)
             grid.column_groups = most;
     }
@@ -65,27 +77,139 @@ int64_t LATTICE_FN(lattice_int8_linear_tasks)(const lattice_op *op, const lattic
     return grid.row_blocks * grid.column_groups;
 }
 
-/* Sums [rows][16] of a panel to y, whose first element is `output`'s. */
-static void finish_sums(const int32_t *sums, int64_t rows, const char *x, int64_t stride, const char *panel,
-                        const lattice_output *output)
+/* Part of a linear: rows of integers, and the panels that they are multiplied by. */
+typedef struct {
+    const char *x; /* elements of the first row */
+    int64_t stride;
+    const char *panels; /* the first one */
+    int64_t panel_bytes, groups;
+    lattice_output output; /* from the first row and the first panel's first column on */
+} int8_part;
+
+/* Sums [rows][16] of the first panel of a part to y. */
+LATTICE_INLINE void finish_sums_by(int activation, const int32_t *sums, int64_t sums_stride, int64_t rows, const int8_part *part)
 {
+    const lattice_output *output = &part->output;
     const int64_t columns = output->columns < LATTICE_PANEL ? output->columns : LATTICE_PANEL;
-    const f32x16 scales = f32x16_load((const float *)panel);
-    const i32x16 weight_sums = i32x16_load((const int32_t *)(panel + LATTICE_PANEL * sizeof(float)));
+    const f32x16 scales = f32x16_load((const float *)part->panels);
+    const i32x16 weight_sums = i32x16_load((const int32_t *)(part->panels + LATTICE_PANEL * sizeof(float)));
     const f32x16 bias = output->bias != NULL ? load_part(output->bias, 0, columns) : f32x16_zero();
     for (int64_t r = 0; r < rows; r++) {
-        const i32x16 moved = i32x16_mul(weight_sums, i32x16_set1(integer_row_zero(x + r * stride)));
-        const f32x16 sum = f32x16_from_i32x16(i32x16_sub(i32x16_load(sums + r * LATTICE_PANEL), moved));
-        f32x16 value = f32x16_mul(f32x16_mul(sum, scales), f32x16_set1(integer_row_scale(x + r * stride)));
+        const char *x = part->x + r * part->stride;
+        const i32x16 moved = i32x16_mul(weight_sums, i32x16_set1(integer_row_zero(x)));
+        const f32x16 sum = f32x16_from_i32x16(i32x16_sub(i32x16_load(sums + r * sums_stride), moved));
+        f32x16 value = f32x16_mul(f32x16_mul(sum, scales), f32x16_set1(integer_row_scale(x)));
         if (output->bias != NULL)
             value = f32x16_add(value, bias);
         if (output->residual != NULL)
             value = f32x16_add(value, load_part(output->residual + r * output->residual_stride, 0, columns));
-        store_part(output->y + r * output->stride, 0, columns, value);
+        store_part(output->y + r * output->stride, 0, columns, activate(activation, value));
     }
-    if (output->activation != LATTICE_ACTIVATION_NONE)
-        activate_rows(output->activation, output->y, output->stride, output->y, output->stride, rows, columns);
 }
+
+/* One loop for each activation, so that nothing is decided in it. */
+static void finish_sums(const int32_t *sums, int64_t sums_stride, int64_t rows, const int8_part *part)
+{
+    switch (part->output.activation) {
+    case LATTICE_ACTIVATION_GELU_ERF:
+        finish_sums_by(LATTICE_ACTIVATION_GELU_ERF, sums, sums_stride, rows, part);
+        return;
+    case LATTICE_ACTIVATION_GELU_TANH:
+        finish_sums_by(LATTICE_ACTIVATION_GELU_TANH, sums, sums_stride, rows, part);
+        return;
+    case LATTICE_ACTIVATION_RELU:
+        finish_sums_by(LATTICE_ACTIVATION_RELU, sums, sums_stride, rows, part);
+        return;
+    case LATTICE_ACTIVATION_SILU:
+        finish_sums_by(LATTICE_ACTIVATION_SILU, sums, sums_stride, rows, part);
+        return;
+    case LATTICE_ACTIVATION_TANH:
+        finish_sums_by(LATTICE_ACTIVATION_TANH, sums, sums_stride, rows, part);
+        return;
+    default:
+        finish_sums_by(LATTICE_ACTIVATION_NONE, sums, sums_stride, rows, part);
+    }
+}
+
+/* The part that begins so many rows and panels further on. */
+LATTICE_INLINE int8_part moved_part(const int8_part *part, int64_t rows, int64_t panels)
+{
+    int8_part moved = *part;
+    const int64_t column = panels * LATTICE_PANEL;
+    moved.x += rows * part->stride;
+    moved.panels += panels * part->panel_bytes;
+    moved.output.columns -= column;
+    moved.output.y += rows * part->output.stride + column;
+    if (part->output.bias != NULL)
+        moved.output.bias += column;
+    if (part->output.residual != NULL)
+        moved.output.residual += rows * part->output.residual_stride + column;
+    return moved;
+}
+
+LATTICE_INLINE const int8_t *lines_of(const int8_part *part)
+{
+    return (const int8_t *)part->panels + 2 * LATTICE_PANEL * 4;
+}
+
+/* By the tiles of int8_tiles.h: panels are the outer loop, so that one stays in L1 while all rows go past it. */
+static void multiply_by_vectors(const int8_part *part, int64_t rows, int64_t panels, const int8_tile *tiles)
+{
+    int32_t sums[INT8_TILE_ROWS * LATTICE_PANEL] __attribute__((aligned(64)));
+    const int64_t row_tiles = lattice_divide_up(rows, INT8_TILE_ROWS);
+    for (int64_t panel = 0; panel < panels; panel++)
+        for (int64_t t = 0; t < row_tiles; t++) {
+            int64_t first, end;
+            task_rows(rows, t, row_tiles, &first, &end);
+            const int8_part here = moved_part(part, first, panel);
+            tiles[end - first - 1](here.x, here.stride, lines_of(&here), here.groups, sums);
+            finish_sums(sums, LATTICE_PANEL, end - first, &here);
+        }
+}
+
+#if MATRIX_TILES
+/* Tiles of `height` rows, which the registers are shaped for, by all panels. */
+static void multiply_by_shaped_matrix(const int8_part *part, int64_t rows, int64_t height, int64_t panels, matrix_rest *rest)
+{
+    int32_t sums[MATRIX_MOST_ROWS * 2 * LATTICE_PANEL] __attribute__((aligned(64)));
+    const int64_t steps = part->groups / MATRIX_ROWS;
+    for (int64_t panel = 0, width; panel < panels; panel += width) {
+        width = matrix_panels(height, panels - panel);
+        for (int64_t row = 0; row < rows; row += height) {
+            const int8_part here = moved_part(part, row, panel);
+            if (rest->bytes > 0)
+                keep_rest_of_rows(rest, here.x + steps * MATRIX_ROW_BYTES, here.stride, height);
+            matrix_multiply(here.x, here.stride, height, lines_of(&here), here.panel_bytes, width, steps, rest, sums);
+            for (int64_t p = 0; p < width; p++) {
+                const int8_part one = moved_part(&here, 0, p);
+                finish_sums(sums + p * LATTICE_PANEL, width * LATTICE_PANEL, height, &one);
+            }
+        }
+    }
+}
+
+/* By the tiles of int8_matrix.h: whole ones first, then the rows that are left over. */
+static void multiply_by_matrix(const int8_part *part, int64_t rows, int64_t panels)
+{
+    matrix_rest rest;
+    rest.bytes = part->groups * GROUP % MATRIX_ROW_BYTES;
+    if (rest.bytes > 0) {
+        memset(rest.x, 0, sizeof rest.x);
+        memset(rest.w, 0, sizeof rest.w);
+    }
+    const int64_t whole = rows / MATRIX_MOST_ROWS * MATRIX_MOST_ROWS;
+    if (whole > 0) {
+        shape_for_rows(MATRIX_MOST_ROWS);
+        multiply_by_shaped_matrix(part, whole, MATRIX_MOST_ROWS, panels, &rest);
+    }
+    if (rows > whole) {
+        const int8_part left = moved_part(part, whole, 0);
+        shape_for_rows(rows - whole);
+        multiply_by_shaped_matrix(&left, rows - whole, rows - whole, panels, &rest);
+    }
+    matrix_release();
+}
+#endif
 
 void LATTICE_FN(lattice_int8_linear_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
                                          int thread)
@@ -93,38 +217,47 @@ void LATTICE_FN(lattice_int8_linear_run)(const lattice_op *op, const lattice_ste
     (void)thread;
     (void)tasks;
     const int8_grid grid = int8_cut(op, step);
+    const int64_t total = lattice_rows(op, step), panels = lattice_divide_up(op->n, LATTICE_PANEL);
     int64_t row, row_end, panel, panel_end;
-    task_rows(lattice_rows(op, step), task / grid.column_groups, grid.row_blocks, &row, &row_end);
-    task_rows(lattice_divide_up(op->n, LATTICE_PANEL), task % grid.column_groups, grid.column_groups, &panel, &panel_end);
-    if (row == row_end)
+    if (uses_matrix(step)) { /* whole tiles in every block but the last */
+        row = task / grid.column_groups * grid.block_rows;
+        row_end = row + grid.block_rows < total ? row + grid.block_rows : total;
+    } else {
+        task_rows(total, task / grid.column_groups, grid.row_blocks, &row, &row_end);
+    }
+    task_rows(lattice_divide_up(panels, grid.group_panels), task % grid.column_groups, grid.column_groups, &panel, &panel_end);
+    panel *= grid.group_panels;
+    panel_end = panel_end * grid.group_panels < panels ? panel_end * grid.group_panels : panels;
+    if (row == row_end || panel == panel_end)
         return;
+    const int8_part whole = {
+        .x = (const char *)lattice_row(step, &op->input[0], row) + INTEGER_ROW_HEADER,
+        .stride = op->input[0].stride * (int64_t)sizeof(float),
+        .panels = op->weight,
+        .panel_bytes = lattice_int8_panel_bytes(op->k),
+        .groups = lattice_round_up(op->k, 16) / GROUP,
+        .output =
+            {
+                .y = lattice_row(step, &op->output, row),
+                .stride = op->output.stride,
+                .columns = op->n,
+                .bias = op->bias,
+                .residual = op->residual.slot >= 0 ? lattice_row(step, &op->residual, row) : NULL,
+                .residual_stride = op->residual.stride,
+                .activation = op->activation,
+            },
+    };
+    const int8_part part = moved_part(&whole, 0, panel);
+#if MATRIX_TILES
+    if (uses_matrix(step)) {
+        multiply_by_matrix(&part, row_end - row, panel_end - panel);
+        return;
+    }
+#endif
     const int8_tile *tiles = plain_tiles;
 #if defined(DOT_TILE)
     if (step->dot)
         tiles = dot_tiles;
 #endif
-    const char *x = (const char *)lattice_row(step, &op->input[0], row) + INTEGER_ROW_HEADER;
-    const int64_t stride = op->input[0].stride * (int64_t)sizeof(float), groups = lattice_round_up(op->k, 16) / GROUP;
-    const int64_t panel_bytes = lattice_int8_panel_bytes(op->k), row_tiles = lattice_divide_up(row_end - row, INT8_TILE_ROWS);
-    int32_t sums[INT8_TILE_ROWS * LATTICE_PANEL] __attribute__((aligned(64)));
-    for (; panel < panel_end; panel++) {
-        const char *weights = (const char *)op->weight + panel * panel_bytes;
-        const int64_t column = panel * LATTICE_PANEL;
-        lattice_output output = {
-            .stride = op->output.stride,
-            .columns = op->n - column,
-            .bias = op->bias != NULL ? op->bias + column : NULL,
-            .residual_stride = op->residual.stride,
-            .activation = op->activation,
-        };
-        for (int64_t t = 0; t < row_tiles; t++) {
-            int64_t first, end;
-            task_rows(row_end - row, t, row_tiles, &first, &end);
-            output.y = lattice_row(step, &op->output, row + first) + column;
-            if (op->residual.slot >= 0)
-                output.residual = lattice_row(step, &op->residual, row + first) + column;
-            tiles[end - first - 1](x + first * stride, stride, (const int8_t *)weights + 2 * LATTICE_PANEL * 4, groups, sums);
-            finish_sums(sums, end - first, x + first * stride, stride, weights, &output);
-        }
-    }
+    multiply_by_vectors(&part, row_end - row, panel_end - panel, tiles);
 }

@@ -14,10 +14,11 @@ static inline int64_t lattice_int8_panel_bytes(int64_t k)
     return 2 * LATTICE_PANEL * 4 + lattice_round_up(k, 16) * LATTICE_PANEL;
 }
 
-/* Floats that a quantized row of k elements takes in a slot, on any level. */
+/* Floats that a quantized row of k elements takes in a slot, on any level: whole lines of cache, so that a row's elements begin
+ * with one. */
 static inline int64_t lattice_integer_row_floats(int64_t k)
 {
-    return 4 + lattice_round_up(k, 16) / 2;
+    return 16 + lattice_round_up(2 * k, 64) / 4;
 }
 
 #endif

@@ -7,7 +7,7 @@
  * Each row is quantized by itself, so its integers do not depend on its company. A row whose range is below 2^-100 has the
  * scale 0. Where an element is NaN or infinite, the scale is, and so is every output of the row.
  *
- * A row in memory: scale (float), zero (int32), two words unused, then its elements up to a multiple of 16. The elements'
+ * A row in memory: a line of 64 bytes with scale (float) and zero (int32), then its elements up to a multiple of 16. The elements'
  * form is the level's own: what its multiply-add instruction takes. Rows live for the length of a step only.
  *
  *     bytes     q         VNNI: unsigned by signed bytes, four products summed
@@ -20,7 +20,7 @@
 #include "lattice/simd_integer.h"
 #include "rows.h"
 
-#define INTEGER_ROW_HEADER 16 /* bytes before the elements */
+#define INTEGER_ROW_HEADER 64 /* bytes before the elements */
 #define INTEGER_ROW_ELEMENTS 16
 
 typedef enum { ROW_BYTES, ROW_SIGNED_BYTES, ROW_WORDS } integer_row_form;

@@ -1,12 +1,13 @@
 /* Every kernel of one instruction set: this file is compiled once for each, and offers one table. */
-#include "amx.h"
 #include "attention.h"
 #include "bfloat16_kernels.h"
+#include "bfloat16_matrix.h"
 #include "block_kernels.h"
 #include "elementwise.h"
 #include "int8_kernels.h"
 #include "lattice/cpu.h"
 #include "linear.h"
+#include "matrix_tiles.h"
 #include "normalize.h"
 #include "paged.h"
 #include "rope.h"
@@ -22,7 +23,11 @@
 #define DOT_FEATURE 0
 #endif
 
+#if MATRIX_TILES
+#define TILE_FEATURES LATTICE_FEATURE_AMX_INT8
+#else
 #define TILE_FEATURES 0
+#endif
 
 const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
     .kernels =
@@ -60,8 +65,6 @@ const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
     .elementwise = elementwise_run,
     .dot_feature = DOT_FEATURE,
     .tile_features = TILE_FEATURES,
-    .bfloat16_dot_feature = BFLOAT16_DOT_FEATURE,
-    .bfloat16_tile_feature = BFLOAT16_TILE_FEATURE,
 };
 
 void LATTICE_FN(lattice_multiply_panel)(const float *x, int64_t x_stride, int64_t rows, const float *panel, int64_t k,
