@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -159,11 +162,7 @@ def test_a_table_that_is_a_linear_too_reads_its_panels(body):
 
         program, tensors = one_op({"x": table}, write)
         stored = quantize_matrix(table, "x").float32()
-        got = (
-            CpuBackend(**body, precision="int8")
-            .compile(program, Tensors(tensors))
-            .run(batch_of([37]))
-        )
+        got = CpuBackend(**body, precision="int8").compile(program, Tensors(tensors)).run(batch_of([37]))
         assert got["y"].tobytes() == linear_by_definition(stored, table).tobytes()
 
 
@@ -192,8 +191,30 @@ def test_levels_with_fma_agree_bit_for_bit_on_any_number_of_threads(bert):
     for body in FMA_BODIES:
         for threads in (1, 2, 3):
             backend = CpuBackend(**body, precision="int8", threads=threads)
-            results[name_of(body), threads] = backend.compile(program, Tensors(tensors)).run(batch)["normalized"].tobytes()
+            results[name_of(body), threads] = (
+                backend.compile(program, Tensors(tensors)).run(batch)["normalized"].tobytes()
+            )
     assert len(set(results.values())) <= 1
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_child_and_a_new_thread_may_use_every_body(bert):
+    """The system's permission to use tile registers is the process's, and its children's."""
+    program, tensors = bert
+    batch = random_batch(np.random.default_rng(12), LENGTHS)
+    for body in BODIES:
+        ready = CpuBackend(**body, precision="int8", threads=2).compile(program, Tensors(tensors))
+        want = ready.run(batch)["normalized"].tobytes()
+        child = os.fork()
+        if child == 0:
+            same = False
+            try:
+                same = ready.run(batch)["normalized"].tobytes() == want
+            finally:
+                os._exit(0 if same else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, body
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(ready.run, batch).result()["normalized"].tobytes() == want, body
 
 
 def test_recorded_bits_have_not_moved(recorded_bits):

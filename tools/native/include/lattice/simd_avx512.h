@@ -44,8 +44,9 @@ LATTICE_INLINE f32x16 f32x16_abs(f32x16 a) { return _mm512_andnot_ps(_mm512_set1
 LATTICE_INLINE f32x16 f32x16_neg(f32x16 a) { return _mm512_xor_ps(_mm512_set1_ps(-0.0f), a); }
 LATTICE_INLINE f32x16 f32x16_copysign(f32x16 magnitude, f32x16 sign)
 {
-    const __m512 bit = _mm512_set1_ps(-0.0f);
-    return _mm512_or_ps(_mm512_andnot_ps(bit, magnitude), _mm512_and_ps(bit, sign));
+    const __m512i bit = _mm512_set1_epi32(INT32_MIN); /* where it is set that of the sign, else that of the magnitude */
+    return _mm512_castsi512_ps(
+        _mm512_ternarylogic_epi32(bit, _mm512_castps_si512(sign), _mm512_castps_si512(magnitude), 0xca));
 }
 LATTICE_INLINE f32x16 f32x16_round(f32x16 a)
 {

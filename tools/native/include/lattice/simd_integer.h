@@ -11,6 +11,8 @@
 LATTICE_INLINE i32x16 i32x16_mul(i32x16 a, i32x16 b);
 LATTICE_INLINE i32x16 i32x16_load(const int32_t *p);
 LATTICE_INLINE void i32x16_store(int32_t *p, i32x16 v);
+/* To the nearest integer, ties to even, of lanes that an int32 holds. */
+LATTICE_INLINE i32x16 i32x16_round_f32x16(f32x16 a);
 /* Lanes that fit are written as bytes or words; the others have no meaning. */
 LATTICE_INLINE void i32x16_store_bytes(void *p, i32x16 v);
 LATTICE_INLINE void i32x16_store_words(int16_t *p, i32x16 v);
@@ -22,6 +24,7 @@ LATTICE_INLINE i32x16 i32x16_load_uint8(const uint8_t *p);
 LATTICE_INLINE i32x16 i32x16_mul(i32x16 a, i32x16 b) { return _mm512_mullo_epi32(a, b); }
 LATTICE_INLINE i32x16 i32x16_load(const int32_t *p) { return _mm512_loadu_si512(p); }
 LATTICE_INLINE void i32x16_store(int32_t *p, i32x16 v) { _mm512_storeu_si512(p, v); }
+LATTICE_INLINE i32x16 i32x16_round_f32x16(f32x16 a) { return _mm512_cvtps_epi32(a); }
 LATTICE_INLINE void i32x16_store_bytes(void *p, i32x16 v) { _mm_storeu_si128(p, _mm512_cvtepi32_epi8(v)); }
 LATTICE_INLINE void i32x16_store_words(int16_t *p, i32x16 v)
 {
@@ -48,6 +51,10 @@ LATTICE_INLINE void i32x16_store(int32_t *p, i32x16 v)
 {
     _mm256_storeu_si256((__m256i *)p, v.low);
     _mm256_storeu_si256((__m256i *)(p + 8), v.high);
+}
+LATTICE_INLINE i32x16 i32x16_round_f32x16(f32x16 a)
+{
+    return LATTICE_PAIR(i32x16, _mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high));
 }
 /* Packing works in each half of a register: 0-3 8-11 | 4-7 12-15, put in order by the permutation. */
 LATTICE_INLINE __m256i lattice_packed_words(i32x16 v)
@@ -95,6 +102,7 @@ LATTICE_INLINE void i32x16_store(int32_t *p, i32x16 v)
     memcpy(p, &v, sizeof v);
 #endif
 }
+LATTICE_INLINE i32x16 i32x16_round_f32x16(f32x16 a) { return i32x16_from_f32x16(f32x16_round(a)); }
 LATTICE_INLINE i32x16 i32x16_mul(i32x16 a, i32x16 b)
 {
     int32_t left[16], right[16];

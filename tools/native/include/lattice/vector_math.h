@@ -9,69 +9,116 @@
 
 #include "simd.h"
 
+/* How many vectors go through a function at once in loops that take long in it: more than one where a vector is one register,
+ * whose chain of operations would fill the scheduler and wait; several registers take turns already. */
+#define LATTICE_SIDE_BY_SIDE (VF_LANES == 16 ? 4 : 1)
+
 /* 2^n for integers -126 <= n <= 127, from the exponent bits. */
 LATTICE_INLINE f32x16 lattice_power_of_two(i32x16 n)
 {
     return f32x16_from_bits(i32x16_shift_left(i32x16_add(n, i32x16_set1(127)), 23));
 }
 
-/* exp(x) = 2^n * exp(r) with n = round(x / ln 2) and |r| <= ln(2)/2; exp(r) = 1 + (r + r^2 q(r)). Returns exp(r) and n. */
-LATTICE_INLINE f32x16 lattice_exp_parts(f32x16 x, i32x16 *exponent)
+/* p[j] = ((c[0] x[j] + c[1]) x[j] + ...) + c[degree] for `count` vectors side by side. One vector's chain of multiply-adds waits
+ * for itself; a few that take turns fill the wait. `count` and `degree` are known when compiling. */
+LATTICE_INLINE void lattice_polynomial_each(int count, const f32x16 *x, const float *c, int degree, f32x16 *p)
 {
-    const f32x16 n = f32x16_round(f32x16_mul(x, f32x16_set1(0x1.715476p+0f)));
-    f32x16 r = f32x16_fma(n, f32x16_set1(-0x1.63p-1f), x);
-    r = f32x16_fma(n, f32x16_set1(0x1.bd0106p-13f), r);
-    f32x16 q = f32x16_set1(0x1.687d62p-10f);
-    q = f32x16_fma(q, r, f32x16_set1(0x1.1241c2p-7f));
-    q = f32x16_fma(q, r, f32x16_set1(0x1.555b7cp-5f));
-    q = f32x16_fma(q, r, f32x16_set1(0x1.555486p-3f));
-    q = f32x16_fma(q, r, f32x16_set1(0x1.fffff8p-2f));
-    *exponent = i32x16_from_f32x16(n);
-    return f32x16_add(f32x16_set1(1.0f), f32x16_fma(f32x16_mul(r, r), q, r));
+    for (int j = 0; j < count; j++)
+        p[j] = f32x16_set1(c[0]);
+    for (int i = 1; i <= degree; i++)
+        for (int j = 0; j < count; j++)
+            p[j] = f32x16_fma(p[j], x[j], f32x16_set1(c[i]));
 }
 
-/* The scale is applied in two halves so that n = 128 overflows to infinity and n < -126 rounds once to a subnormal. */
+/* exp(x) = 2^n * exp(r) with n = round(x / ln 2) and |r| <= ln(2)/2; exp(r) = 1 + (r + r^2 q(r)). Gives exp(r) and n. */
+LATTICE_INLINE void lattice_exp_parts_each(int count, const f32x16 *x, f32x16 *p, i32x16 *exponent)
+{
+    static const float c[] = {0x1.687d62p-10f, 0x1.1241c2p-7f, 0x1.555b7cp-5f, 0x1.555486p-3f, 0x1.fffff8p-2f};
+    f32x16 n[LATTICE_SIDE_BY_SIDE], r[LATTICE_SIDE_BY_SIDE];
+    for (int j = 0; j < count; j++)
+        n[j] = f32x16_round(f32x16_mul(x[j], f32x16_set1(0x1.715476p+0f)));
+    for (int j = 0; j < count; j++)
+        r[j] = f32x16_fma(n[j], f32x16_set1(-0x1.63p-1f), x[j]);
+    for (int j = 0; j < count; j++)
+        r[j] = f32x16_fma(n[j], f32x16_set1(0x1.bd0106p-13f), r[j]);
+    lattice_polynomial_each(count, r, c, 4, p);
+    for (int j = 0; j < count; j++)
+        p[j] = f32x16_fma(f32x16_mul(r[j], r[j]), p[j], r[j]);
+    for (int j = 0; j < count; j++) {
+        exponent[j] = i32x16_from_f32x16(n[j]);
+        p[j] = f32x16_add(f32x16_set1(1.0f), p[j]);
+    }
+}
+
+/* exp(x). The scale is applied in two halves so that n = 128 overflows to infinity and n < -126 rounds once to a subnormal. */
+LATTICE_INLINE void lattice_exp_each(int count, const f32x16 *x, f32x16 *y)
+{
+    f32x16 bounded[LATTICE_SIDE_BY_SIDE];
+    i32x16 exponent[LATTICE_SIDE_BY_SIDE];
+    /* the bound stands first: max and min return their second argument when it is NaN */
+    for (int j = 0; j < count; j++)
+        bounded[j] = f32x16_min(f32x16_set1(89.0f), f32x16_max(f32x16_set1(-105.0f), x[j]));
+    lattice_exp_parts_each(count, bounded, y, exponent);
+    for (int j = 0; j < count; j++) {
+        const i32x16 half = i32x16_shift_right(exponent[j], 1);
+        y[j] = f32x16_mul(f32x16_mul(y[j], lattice_power_of_two(half)), lattice_power_of_two(i32x16_sub(exponent[j], half)));
+    }
+}
+
 LATTICE_INLINE f32x16 f32x16_exp(f32x16 x)
 {
-    /* the bound stands first: max and min return their second argument when it is NaN */
-    const f32x16 bounded = f32x16_min(f32x16_set1(89.0f), f32x16_max(f32x16_set1(-105.0f), x));
-    i32x16 exponent;
-    const f32x16 p = lattice_exp_parts(bounded, &exponent);
-    const i32x16 half = i32x16_shift_right(exponent, 1);
-    return f32x16_mul(f32x16_mul(p, lattice_power_of_two(half)), lattice_power_of_two(i32x16_sub(exponent, half)));
+    f32x16 y;
+    lattice_exp_each(1, &x, &y);
+    return y;
 }
 
 /* exp(x) where |x| <= 87 is known: the same bits with one scaling. */
+LATTICE_INLINE void lattice_exp_within_87_each(int count, const f32x16 *x, f32x16 *y)
+{
+    i32x16 exponent[LATTICE_SIDE_BY_SIDE];
+    lattice_exp_parts_each(count, x, y, exponent);
+    for (int j = 0; j < count; j++)
+        y[j] = f32x16_mul(y[j], lattice_power_of_two(exponent[j]));
+}
+
 LATTICE_INLINE f32x16 lattice_exp_within_87(f32x16 x)
 {
-    i32x16 exponent;
-    const f32x16 p = lattice_exp_parts(x, &exponent);
-    return f32x16_mul(p, lattice_power_of_two(exponent));
+    f32x16 y;
+    lattice_exp_within_87_each(1, &x, &y);
+    return y;
 }
 
 /* erf(x) = x + x p(x^2) for |x| < 0.9375, else sign(x) (1 - exp(-(t + t q(t)))) with t = min(|x|, 4). */
+LATTICE_INLINE void lattice_erf_each(int count, const f32x16 *x, f32x16 *y)
+{
+    static const float near[] = {-0x1.34ec38p-11f, 0x1.460390p-8f,  -0x1.b659a4p-6f,
+                                 0x1.ce1768p-4f,   -0x1.8126d8p-2f, 0x1.06eba6p-3f};
+    static const float far[] = {0x1.7f97fep-17f, -0x1.542d66p-12f, 0x1.de12b6p-9f, -0x1.856eecp-6f,
+                                0x1.b329f0p-4f,  0x1.453284p-1f,   0x1.07789cp-3f};
+    f32x16 s[LATTICE_SIDE_BY_SIDE], t[LATTICE_SIDE_BY_SIDE], near_zero[LATTICE_SIDE_BY_SIDE], tail[LATTICE_SIDE_BY_SIDE];
+    for (int j = 0; j < count; j++) {
+        s[j] = f32x16_mul(x[j], x[j]);
+        t[j] = f32x16_min(f32x16_set1(4.0f), f32x16_abs(x[j]));
+    }
+    lattice_polynomial_each(count, s, near, 5, near_zero);
+    for (int j = 0; j < count; j++)
+        near_zero[j] = f32x16_fma(near_zero[j], x[j], x[j]);
+    lattice_polynomial_each(count, t, far, 6, tail);
+    for (int j = 0; j < count; j++)
+        tail[j] = f32x16_neg(f32x16_fma(tail[j], t[j], t[j]));
+    lattice_exp_within_87_each(count, tail, tail);
+    for (int j = 0; j < count; j++) {
+        tail[j] = f32x16_sub(f32x16_set1(1.0f), tail[j]);
+        const m16 is_near = f32x16_less(f32x16_abs(x[j]), f32x16_set1(0.9375f));
+        y[j] = f32x16_copysign(f32x16_select(is_near, near_zero[j], tail[j]), x[j]);
+    }
+}
+
 LATTICE_INLINE f32x16 f32x16_erf(f32x16 x)
 {
-    const f32x16 magnitude = f32x16_abs(x);
-    const f32x16 s = f32x16_mul(x, x);
-    f32x16 p = f32x16_set1(-0x1.34ec38p-11f);
-    p = f32x16_fma(p, s, f32x16_set1(0x1.460390p-8f));
-    p = f32x16_fma(p, s, f32x16_set1(-0x1.b659a4p-6f));
-    p = f32x16_fma(p, s, f32x16_set1(0x1.ce1768p-4f));
-    p = f32x16_fma(p, s, f32x16_set1(-0x1.8126d8p-2f));
-    p = f32x16_fma(p, s, f32x16_set1(0x1.06eba6p-3f));
-    const f32x16 near_zero = f32x16_fma(p, x, x);
-
-    const f32x16 t = f32x16_min(f32x16_set1(4.0f), magnitude);
-    f32x16 q = f32x16_set1(0x1.7f97fep-17f);
-    q = f32x16_fma(q, t, f32x16_set1(-0x1.542d66p-12f));
-    q = f32x16_fma(q, t, f32x16_set1(0x1.de12b6p-9f));
-    q = f32x16_fma(q, t, f32x16_set1(-0x1.856eecp-6f));
-    q = f32x16_fma(q, t, f32x16_set1(0x1.b329f0p-4f));
-    q = f32x16_fma(q, t, f32x16_set1(0x1.453284p-1f));
-    q = f32x16_fma(q, t, f32x16_set1(0x1.07789cp-3f));
-    const f32x16 tail = f32x16_sub(f32x16_set1(1.0f), lattice_exp_within_87(f32x16_neg(f32x16_fma(q, t, t))));
-    return f32x16_copysign(f32x16_select(f32x16_less(magnitude, f32x16_set1(0.9375f)), near_zero, tail), x);
+    f32x16 y;
+    lattice_erf_each(1, &x, &y);
+    return y;
 }
 
 /* tanh(x) = x + x^3 p(x^2) for |x| < 0.5625, else sign(x) (1 - 2 / (exp(2 t) + 1)) with t = min(|x|, 10). */

@@ -6,10 +6,23 @@
 #include "step.h"
 
 /* h + h erf(x / sqrt 2), h = x / 2 */
+LATTICE_INLINE void gelu_erf_each(int count, const f32x16 *x, f32x16 *y)
+{
+    f32x16 scaled[LATTICE_SIDE_BY_SIDE], erf[LATTICE_SIDE_BY_SIDE];
+    for (int j = 0; j < count; j++)
+        scaled[j] = f32x16_mul(x[j], f32x16_set1(0.70710678f));
+    lattice_erf_each(count, scaled, erf);
+    for (int j = 0; j < count; j++) {
+        const f32x16 half = f32x16_mul(x[j], f32x16_set1(0.5f));
+        y[j] = f32x16_fma(half, erf[j], half);
+    }
+}
+
 LATTICE_INLINE f32x16 gelu_erf(f32x16 x)
 {
-    const f32x16 half = f32x16_mul(x, f32x16_set1(0.5f));
-    return f32x16_fma(half, f32x16_erf(f32x16_mul(x, f32x16_set1(0.70710678f))), half);
+    f32x16 y;
+    gelu_erf_each(1, &x, &y);
+    return y;
 }
 
 /* h + h tanh(sqrt(2 / pi) (x + 0.044715 x^3)) */
@@ -44,15 +57,43 @@ LATTICE_INLINE f32x16 activate(int activation, f32x16 x)
     }
 }
 
+/* How many vectors are best activated side by side: one where the chain of operations is short. */
+LATTICE_INLINE int activated_together(int activation)
+{
+    return activation == LATTICE_ACTIVATION_GELU_ERF ? LATTICE_SIDE_BY_SIDE : 1;
+}
+
+/* activate, of `count` vectors. */
+LATTICE_INLINE void activate_each(int activation, int count, f32x16 *x)
+{
+    if (activation == LATTICE_ACTIVATION_GELU_ERF) {
+        gelu_erf_each(count, x, x);
+        return;
+    }
+    for (int j = 0; j < count; j++)
+        x[j] = activate(activation, x[j]);
+}
+
 /* y = activation(x) over `rows` rows of `n` columns. Of whole vectors of sixteen each column of them goes down all rows, which
  * is one long loop for a tile of few columns too. */
 LATTICE_INLINE void activate_rows_by(int activation, const float *x, int64_t x_stride, float *y, int64_t y_stride,
                                      int64_t rows, int64_t n)
 {
     int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int64_t row = 0; row < rows; row++)
+    const int together = activated_together(activation);
+    for (; i + 16 <= n; i += 16) {
+        int64_t row = 0;
+        for (; row + together <= rows; row += together) {
+            f32x16 value[LATTICE_SIDE_BY_SIDE];
+            for (int j = 0; j < together; j++)
+                value[j] = f32x16_load(x + (row + j) * x_stride + i);
+            activate_each(activation, together, value);
+            for (int j = 0; j < together; j++)
+                f32x16_store(y + (row + j) * y_stride + i, value[j]);
+        }
+        for (; row < rows; row++)
             f32x16_store(y + row * y_stride + i, activate(activation, f32x16_load(x + row * x_stride + i)));
+    }
     if (i < n)
         for (int64_t row = 0; row < rows; row++) {
             const f32x16 value = f32x16_load_tail(x + row * x_stride + i, (size_t)(n - i));

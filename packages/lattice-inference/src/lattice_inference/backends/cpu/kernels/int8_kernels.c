@@ -15,6 +15,7 @@
 
 #define BLOCK_BYTES (192 * 1024) /* of rows of integers that a task keeps in L2 */
 #define MATRIX_BLOCK_ROWS 64     /* of a task by matrix tiles: rows in L1, and what they become in L2 */
+#define MATRIX_LEAST_ROWS 8      /* fewer leave most of a tile empty: vectors are faster */
 
 LATTICE_INLINE integer_row_form row_form(const lattice_step *step)
 {
@@ -46,9 +47,9 @@ typedef struct {
     int64_t group_panels; /* a group has a multiple of so many panels */
 } int8_grid;
 
-LATTICE_INLINE int uses_matrix(const lattice_step *step)
+LATTICE_INLINE int uses_matrix(const lattice_op *op, const lattice_step *step)
 {
-    return MATRIX_TILES && step->dot && step->tiles;
+    return MATRIX_TILES && step->dot && step->tiles && lattice_rows(op, step) >= MATRIX_LEAST_ROWS;
 }
 
 /* How a linear is cut: blocks of rows times groups of panels. */
@@ -56,7 +57,7 @@ LATTICE_INLINE int8_grid int8_cut(const lattice_op *op, const lattice_step *step
 {
     const int64_t rows = lattice_rows(op, step), panels = lattice_divide_up(op->n, LATTICE_PANEL);
     int8_grid grid = {MATRIX_BLOCK_ROWS, 1, 1, 4};
-    if (!uses_matrix(step)) {
+    if (!uses_matrix(op, step)) {
         const int64_t block = BLOCK_BYTES / (op->input[0].stride * (int64_t)sizeof(float));
         grid.block_rows = block < 4 * INT8_TILE_ROWS ? 4 * INT8_TILE_ROWS : block / INT8_TILE_ROWS * INT8_TILE_ROWS;
         grid.group_panels = 1;
@@ -64,7 +65,7 @@ LATTICE_INLINE int8_grid int8_cut(const lattice_op *op, const lattice_step *step
     grid.row_blocks = lattice_divide_up(rows, grid.block_rows);
     if (step->threads > 1 && rows > 0) {
         grid.column_groups = lattice_divide_up(4 * step->threads, grid.row_blocks);
-        const int64_t most = lattice_divide_up(panels, uses_matrix(step) ? grid.group_panels : 2);
+        const int64_t most = lattice_divide_up(panels, uses_matrix(op, step) ? grid.group_panels : 2);
         if (grid.column_groups > most)
             grid.column_groups = most;
     }
@@ -86,25 +87,41 @@ typedef struct {
     lattice_output output; /* from the first row and the first panel's first column on */
 } int8_part;
 
+/* Sums of `count` rows of the first panel of a part to y. */
+LATTICE_INLINE void finish_rows(int count, int activation, const int32_t *sums, int64_t sums_stride, int64_t row,
+                                const int8_part *part, f32x16 scales, i32x16 weight_sums, f32x16 bias)
+{
+    const lattice_output *output = &part->output;
+    const int64_t columns = output->columns < LATTICE_PANEL ? output->columns : LATTICE_PANEL;
+    f32x16 value[LATTICE_SIDE_BY_SIDE];
+    for (int j = 0; j < count; j++) {
+        const char *x = part->x + (row + j) * part->stride;
+        const i32x16 moved = i32x16_mul(weight_sums, i32x16_set1(integer_row_zero(x)));
+        const f32x16 sum = f32x16_from_i32x16(i32x16_sub(i32x16_load(sums + (row + j) * sums_stride), moved));
+        value[j] = f32x16_mul(f32x16_mul(sum, scales), f32x16_set1(integer_row_scale(x)));
+        if (output->bias != NULL)
+            value[j] = f32x16_add(value[j], bias);
+        if (output->residual != NULL)
+            value[j] = f32x16_add(value[j], load_part(output->residual + (row + j) * output->residual_stride, 0, columns));
+    }
+    activate_each(activation, count, value);
+    for (int j = 0; j < count; j++)
+        store_part(output->y + (row + j) * output->stride, 0, columns, value[j]);
+}
+
 /* Sums [rows][16] of the first panel of a part to y. */
 LATTICE_INLINE void finish_sums_by(int activation, const int32_t *sums, int64_t sums_stride, int64_t rows, const int8_part *part)
 {
     const lattice_output *output = &part->output;
-    const int64_t columns = output->columns < LATTICE_PANEL ? output->columns : LATTICE_PANEL;
     const f32x16 scales = f32x16_load((const float *)part->panels);
     const i32x16 weight_sums = i32x16_load((const int32_t *)(part->panels + LATTICE_PANEL * sizeof(float)));
-    const f32x16 bias = output->bias != NULL ? load_part(output->bias, 0, columns) : f32x16_zero();
-    for (int64_t r = 0; r < rows; r++) {
-        const char *x = part->x + r * part->stride;
-        const i32x16 moved = i32x16_mul(weight_sums, i32x16_set1(integer_row_zero(x)));
-        const f32x16 sum = f32x16_from_i32x16(i32x16_sub(i32x16_load(sums + r * sums_stride), moved));
-        f32x16 value = f32x16_mul(f32x16_mul(sum, scales), f32x16_set1(integer_row_scale(x)));
-        if (output->bias != NULL)
-            value = f32x16_add(value, bias);
-        if (output->residual != NULL)
-            value = f32x16_add(value, load_part(output->residual + r * output->residual_stride, 0, columns));
-        store_part(output->y + r * output->stride, 0, columns, activate(activation, value));
-    }
+    const f32x16 bias = output->bias != NULL ? load_part(output->bias, 0, output->columns) : f32x16_zero();
+    const int together = activated_together(activation);
+    int64_t row = 0;
+    for (; row + together <= rows; row += together)
+        finish_rows(together, activation, sums, sums_stride, row, part, scales, weight_sums, bias);
+    for (; row < rows; row++)
+        finish_rows(1, activation, sums, sums_stride, row, part, scales, weight_sums, bias);
 }
 
 /* One loop for each activation, so that nothing is decided in it. */
@@ -219,7 +236,7 @@ void LATTICE_FN(lattice_int8_linear_run)(const lattice_op *op, const lattice_ste
     const int8_grid grid = int8_cut(op, step);
     const int64_t total = lattice_rows(op, step), panels = lattice_divide_up(op->n, LATTICE_PANEL);
     int64_t row, row_end, panel, panel_end;
-    if (uses_matrix(step)) { /* whole tiles in every block but the last */
+    if (uses_matrix(op, step)) { /* whole tiles in every block but the last */
         row = task / grid.column_groups * grid.block_rows;
         row_end = row + grid.block_rows < total ? row + grid.block_rows : total;
     } else {
@@ -249,7 +266,7 @@ void LATTICE_FN(lattice_int8_linear_run)(const lattice_op *op, const lattice_ste
     };
     const int8_part part = moved_part(&whole, 0, panel);
 #if MATRIX_TILES
-    if (uses_matrix(step)) {
+    if (uses_matrix(op, step)) {
         multiply_by_matrix(&part, row_end - row, panel_end - panel);
         return;
     }

@@ -122,15 +122,8 @@ static void multiply_two_by_one(const char *x, int64_t stride, const int8_t *w, 
     matrix_store(2, sums + MATRIX_ROWS * LATTICE_PANEL, LATTICE_PANEL * 4);
 }
 
-/* Asks for the lines of four panels that a step some way ahead reads. */
-LATTICE_INLINE void ask_ahead(const int8_t *lines, int64_t panel_bytes)
-{
-    for (int p = 0; p < 4; p++)
-        for (int line = 0; line < MATRIX_ROWS; line++)
-            __builtin_prefetch(lines + p * panel_bytes + line * LINE_BYTES, 0, 3);
-}
-
-/* sums[16][64]: one tile of rows by four panels. The weights are on their way from memory: they are asked for ahead. */
+/* sums[16][64]: one tile of rows by four panels. Their weights come from memory; the loads of a register ask for 16 lines at
+ * once, and asking ahead of them only took longer. */
 static void multiply_one_by_four(const char *x, int64_t stride, const int8_t *w, int64_t panel_bytes, int64_t steps,
                                  const matrix_rest *rest, int32_t *sums)
 {
@@ -140,7 +133,6 @@ static void multiply_one_by_four(const char *x, int64_t stride, const int8_t *w,
     matrix_zero(3);
     for (int64_t i = 0; i < steps; i++) {
         const int8_t *lines = w + i * STEP_BYTES;
-        ask_ahead(lines + AHEAD_BYTES, panel_bytes);
         matrix_load(4, x + i * MATRIX_ROW_BYTES, stride);
         matrix_load(5, lines, LINE_BYTES);
         matrix_dot(0, 4, 5);

@@ -49,29 +49,36 @@ LATTICE_INLINE int32_t integer_row_zero(const char *elements)
 
 static void quantize_row(const float *x, int64_t n, integer_row_form form, float *row)
 {
-    f32x16 low = f32x16_zero(), high = f32x16_zero(), poison = f32x16_zero();
-    for (int64_t i = 0; i < n; i += 16) {
-        const f32x16 value = load_part(x, i, n);
-        low = f32x16_min(value, low);
-        high = f32x16_max(value, high);
-        poison = f32x16_add(poison, f32x16_mul(value, f32x16_zero()));
-    }
-    const float least = -f32x16_fold_max(f32x16_neg(low)), range = f32x16_fold_max(high) - least;
+    /* two of each take turns: the order of neither minima nor maxima shows */
+    f32x16 low[2], high[2], poison[2];
+    for (int j = 0; j < 2; j++)
+        low[j] = high[j] = poison[j] = f32x16_zero();
+    for (int64_t i = 0; i < n; i += 32)
+        for (int j = 0; j < 2 && i + 16 * j < n; j++) {
+            const f32x16 value = load_part(x, i + 16 * j, n);
+            low[j] = f32x16_min(value, low[j]);
+            high[j] = f32x16_max(value, high[j]);
+            poison[j] = f32x16_add(poison[j], f32x16_mul(value, f32x16_zero()));
+        }
+    low[0] = f32x16_min(low[0], low[1]);
+    high[0] = f32x16_max(high[0], high[1]);
+    const float least = -f32x16_fold_max(f32x16_neg(low[0])), range = f32x16_fold_max(high[0]) - least;
     const int flat = !(range >= 0x1p-100f);
     const float inverse = flat ? 0.0f : 255.0f / range;
-    const f32x16 zero = f32x16_round(f32x16_set1(-least * inverse));
-    const int32_t offset = form == ROW_SIGNED_BYTES ? -128 : 0;
     float lanes[16];
-    f32x16_store(lanes, zero);
-    const float scale = (flat ? 0.0f : range / 255.0f) + f32x16_fold_add(poison);
-    const int32_t moved_zero = (lanes[0] <= 255.0f ? (int32_t)lanes[0] : 0) + offset;
+    f32x16_store(lanes, f32x16_round(f32x16_set1(-least * inverse)));
+    const int32_t zero = lanes[0] <= 255.0f ? (int32_t)lanes[0] : 0; /* 0 where it is NaN */
+    const float scale = (flat ? 0.0f : range / 255.0f) + f32x16_fold_add(f32x16_add(poison[0], poison[1]));
+    const int32_t moved_zero = form == ROW_SIGNED_BYTES ? zero - 128 : zero;
     memcpy(row, &scale, sizeof scale);
     memcpy(row + 1, &moved_zero, sizeof moved_zero);
     char *elements = (char *)row + INTEGER_ROW_HEADER;
+    /* round(v) + zero between 0 and 255 is round(v between -zero and 255 - zero) + zero: the bounds are integers */
+    const f32x16 least_moved = f32x16_set1((float)-zero), most_moved = f32x16_set1((float)(255 - zero));
     for (int64_t i = 0; i < n; i += 16) {
-        const f32x16 moved = f32x16_add(f32x16_round(f32x16_mul(load_part(x, i, n), f32x16_set1(inverse))), zero);
-        const f32x16 bounded = f32x16_min(f32x16_max(moved, f32x16_zero()), f32x16_set1(255.0f));
-        const i32x16 q = i32x16_add(i32x16_from_f32x16(bounded), i32x16_set1(offset));
+        const f32x16 value = f32x16_mul(load_part(x, i, n), f32x16_set1(inverse));
+        const i32x16 rounded = i32x16_round_f32x16(f32x16_min(f32x16_max(value, least_moved), most_moved));
+        const i32x16 q = i32x16_add(rounded, i32x16_set1(moved_zero));
         if (form == ROW_WORDS)
             i32x16_store_words((int16_t *)elements + i, q);
         else

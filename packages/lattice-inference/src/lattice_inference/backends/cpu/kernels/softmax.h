@@ -4,6 +4,20 @@
 
 #include "lattice/vector_math.h"
 
+/* s -> exp(scale s - shift) for 16 `count` keys, and their sum after `total`. */
+LATTICE_INLINE f32x16 exponentials(int count, float *s, f32x16 scale, f32x16 shift, f32x16 total)
+{
+    f32x16 p[LATTICE_SIDE_BY_SIDE];
+    for (int j = 0; j < count; j++)
+        p[j] = f32x16_sub(f32x16_mul(f32x16_load(s + 16 * j), scale), shift);
+    lattice_exp_each(count, p, p);
+    for (int j = 0; j < count; j++) {
+        f32x16_store(s + 16 * j, p[j]);
+        total = f32x16_add(total, p[j]);
+    }
+    return total;
+}
+
 /* s -> exp(x - max(x)) for x = scale s of keys [first, end), in place, and 0 beside them up to multiples of 16. Returns the
  * maximum and the sum, which goes through sixteen lanes by the number of the key. */
 LATTICE_INLINE void softmax_part(float *s, int64_t first, int64_t end, f32x16 scale, float *maximum, float *sum)
@@ -19,11 +33,11 @@ LATTICE_INLINE void softmax_part(float *s, int64_t first, int64_t end, f32x16 sc
     *maximum = f32x16_fold_max(most);
     const f32x16 shift = f32x16_set1(*maximum);
     f32x16 total = f32x16_zero();
-    for (int64_t j = begin; j < padded; j += 16) {
-        const f32x16 p = f32x16_exp(f32x16_sub(f32x16_mul(f32x16_load(s + j), scale), shift));
-        f32x16_store(s + j, p);
-        total = f32x16_add(total, p);
-    }
+    int64_t j = begin;
+    for (; j + 16 * LATTICE_SIDE_BY_SIDE <= padded; j += 16 * LATTICE_SIDE_BY_SIDE)
+        total = exponentials(LATTICE_SIDE_BY_SIDE, s + j, scale, shift, total);
+    for (; j < padded; j += 16)
+        total = exponentials(1, s + j, scale, shift, total);
     *sum = f32x16_fold_add(total);
 }
 
