@@ -49,25 +49,40 @@ typedef struct {
     int64_t rounded_stride; /* in elements */
 } bfloat16_output;
 
+/* Sums of `count` rows, `stride` floats apart, and of the panel that begins with column `i`, to where they go. */
+LATTICE_INLINE void finish_rows(int count, int activation, int is_rounded, const float *sums, int64_t stride, int64_t row,
+                                int64_t i, int64_t columns, f32x16 bias, const bfloat16_output *output)
+{
+    const lattice_output *to = &output->to;
+    f32x16 value[LATTICE_SIDE_BY_SIDE];
+    for (int j = 0; j < count; j++) {
+        value[j] = f32x16_load(sums + (row + j) * stride + i);
+        if (to->bias != NULL)
+            value[j] = f32x16_add(value[j], bias);
+    }
+    activate_each(activation, count, value);
+    for (int j = 0; j < count; j++) {
+        if (to->residual != NULL)
+            value[j] = f32x16_add(value[j], load_part(to->residual + (row + j) * to->residual_stride, i, columns));
+        if (is_rounded)
+            store_bfloat16(output->rounded + (row + j) * output->rounded_stride + i, value[j]);
+        else
+            store_part(to->y + (row + j) * to->stride, i, columns, value[j]);
+    }
+}
+
 /* Sums [rows][columns], `stride` floats apart, to where they go. */
 LATTICE_INLINE void finish_by(int activation, int is_rounded, const float *sums, int64_t stride, int64_t rows,
                               int64_t columns, const bfloat16_output *output)
 {
-    const lattice_output *to = &output->to;
+    const int together = activated_together(activation);
     for (int64_t i = 0; i < columns; i += LATTICE_PANEL) {
-        const f32x16 bias = to->bias != NULL ? load_part(to->bias, i, columns) : f32x16_zero();
-        for (int64_t r = 0; r < rows; r++) {
-            f32x16 value = f32x16_load(sums + r * stride + i);
-            if (to->bias != NULL)
-                value = f32x16_add(value, bias);
-            value = activate(activation, value);
-            if (to->residual != NULL)
-                value = f32x16_add(value, load_part(to->residual + r * to->residual_stride, i, columns));
-            if (is_rounded)
-                store_bfloat16(output->rounded + r * output->rounded_stride + i, value);
-            else
-                store_part(to->y + r * to->stride, i, columns, value);
-        }
+        const f32x16 bias = output->to.bias != NULL ? load_part(output->to.bias, i, columns) : f32x16_zero();
+        int64_t row = 0;
+        for (; row + together <= rows; row += together)
+            finish_rows(together, activation, is_rounded, sums, stride, row, i, columns, bias, output);
+        for (; row < rows; row++)
+            finish_rows(1, activation, is_rounded, sums, stride, row, i, columns, bias, output);
     }
 }
 
