@@ -209,8 +209,8 @@ class Encoder(TextModel):
         """What a vector depends on, as text: equal fingerprints mean comparable, bit-identical vectors.
 
         It covers the weights and the tokenizer (SHA-256 of their files), those of modules on top, pooling, token limit,
-        precision and ``NUMERICS_VERSION``, and for linears that multiply bfloat16 the kind of instruction (``"dot"`` or
-        ``"tiles"``). Worked out on first use, which reads the files.
+        precision and ``NUMERICS_VERSION``, and for linears that multiply bfloat16 the kind of instruction
+        (``"avx512-tiles"``). Worked out on first use, which reads the files.
 
         Raises:
             CheckpointError: a file was changed after the model was loaded, before the first use.
