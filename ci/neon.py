@@ -38,6 +38,7 @@ DEBIAN = [
 ]
 TESTS = {
     "lattice-inference": [
+        "tests/backends/test_bfloat16.py",
         "tests/backends/test_blocks.py",
         "tests/backends/test_conformance.py",
         "tests/backends/test_int8.py",

@@ -214,7 +214,7 @@ class Encoder(TextModel):
 
         It covers the weights and the tokenizer (SHA-256 of their files), those of modules on top, pooling, token limit,
         precision, calibration and ``NUMERICS_VERSION``, and for linears that multiply bfloat16 the kind of instruction
-        (``"dot"`` or ``"tiles"``). Worked out on first use, which reads the files.
+        (``"avx512-tiles"``). Worked out on first use, which reads the files.
 
         Raises:
             CheckpointError: a file was changed after the model was loaded, before the first use.

@@ -185,7 +185,7 @@ def test_fingerprint_names_what_multiplies_bfloat16(data_directory, monkeypatch)
         for precision in ("float32", "bfloat16"):
             prints[isa, precision] = load_encoder(data_directory / "tiny_bert", precision=precision).fingerprint
         present = _cpu.bfloat16_products(isa)
-        named = f":{present[-1]}" if len(present) > 1 else ""
+        named = f":{isa}-{present[-1]}" if len(present) > 1 else ""
         assert prints[isa, "bfloat16"] == prints["baseline", "bfloat16"] + named
         assert prints[isa, "float32"] == prints["baseline", "float32"]
 

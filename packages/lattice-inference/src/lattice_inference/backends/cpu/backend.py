@@ -135,8 +135,8 @@ class CpuProgram:
     """A program ready to run. Thread-safe: concurrent runs take turns on the pool and have memory of their own.
 
     Attributes:
-        bfloat16_products: what rows that are rounded to bfloat16 are multiplied by, which decides the last bits of results;
-            None if the program rounds none.
+        bfloat16_products: what rows that are rounded to bfloat16 are multiplied by, as ``"avx512-tiles"``: it decides the
+            last bits of results. None if the program rounds none.
     """
 
     def __init__(
@@ -150,7 +150,8 @@ class CpuProgram:
         self._fitting_specs: tuple[KvSpec, ...] | None = None  # of the state that was seen last and fits
         lower(compiled, weights, self._plan)
         self.weight_sizes = weights.sizes()
-        self.bfloat16_products = weights.forms.products
+        products = weights.forms.products
+        self.bfloat16_products = f"{plan.isa}-{products}" if products else None
 
     @property
     def arena_bytes(self) -> int:

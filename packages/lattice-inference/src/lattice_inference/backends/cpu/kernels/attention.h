@@ -14,10 +14,10 @@
 #ifndef LATTICE_ATTENTION_H
 #define LATTICE_ATTENTION_H
 
+#include "bfloat16_rows.h"
 #include "gemm.h"
 #include "lattice/transpose.h"
 #include "lattice/vector_math.h"
-#include "bfloat16_rows.h"
 #include "normalize.h"
 #include "query_blocks.h"
 #include "softmax.h"

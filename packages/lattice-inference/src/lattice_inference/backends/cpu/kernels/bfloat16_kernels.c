@@ -1,15 +1,15 @@
-/* Linears with bfloat16 weights whose rows are rounded to bfloat16, of one instruction set: this file is compiled once for each.
+/* Linears with bfloat16 weights whose rows are rounded to bfloat16: compiled once for each instruction set.
  *
  *     y[t, n] = activation(sum over k of x[t, k] * w[n, k] + bias[n]) + residual       x, w bfloat16, the sum float32
  *
  * Where the next reader is such a linear too, y is written as rows of bfloat16 and as nothing else. The sum is one chain in
- * ascending k (bfloat16_tiles.h, amx.h), whatever the number of rows: a row's result depends on that row only. Which
- * instruction makes it is decided once a program, as two round in different places.
+ * ascending k (bfloat16_tiles.h, bfloat16_matrix.h), whatever the number of rows: a row's result depends on that row
+ * only. Which instruction makes it is decided once a program, as two round in different places.
  */
 #include "bfloat16_kernels.h"
 
 #include "activations.h"
-#include "amx.h"
+#include "bfloat16_matrix.h"
 #include "bfloat16_tiles.h"
 
 #define BLOCK_BYTES (512 * 1024) /* of rows that a task keeps in L2 */
@@ -49,25 +49,40 @@ typedef struct {
     int64_t rounded_stride; /* in elements */
 } bfloat16_output;
 
-/* Sums [rows][columns], `stride` floats apart, to where they go. */
-LATTICE_INLINE void finish_by(int activation, int is_rounded, const float *sums, int64_t stride, int64_t rows, int64_t columns,
-                              const bfloat16_output *output)
+/* Sums of `count` rows, `stride` floats apart, and of the panel that begins with column `i`, to where they go. */
+LATTICE_INLINE void finish_rows(int count, int activation, int is_rounded, const float *sums, int64_t stride, int64_t row,
+                                int64_t i, int64_t columns, f32x16 bias, const bfloat16_output *output)
 {
     const lattice_output *to = &output->to;
+    f32x16 value[LATTICE_SIDE_BY_SIDE];
+    for (int j = 0; j < count; j++) {
+        value[j] = f32x16_load(sums + (row + j) * stride + i);
+        if (to->bias != NULL)
+            value[j] = f32x16_add(value[j], bias);
+    }
+    activate_each(activation, count, value);
+    for (int j = 0; j < count; j++) {
+        if (to->residual != NULL)
+            value[j] = f32x16_add(value[j], load_part(to->residual + (row + j) * to->residual_stride, i, columns));
+        if (is_rounded)
+            store_bfloat16(output->rounded + (row + j) * output->rounded_stride + i, value[j]);
+        else
+            store_part(to->y + (row + j) * to->stride, i, columns, value[j]);
+    }
+}
+
+/* Sums [rows][columns], `stride` floats apart, to where they go. */
+LATTICE_INLINE void finish_by(int activation, int is_rounded, const float *sums, int64_t stride, int64_t rows,
+                              int64_t columns, const bfloat16_output *output)
+{
+    const int together = activated_together(activation);
     for (int64_t i = 0; i < columns; i += LATTICE_PANEL) {
-        const f32x16 bias = to->bias != NULL ? load_part(to->bias, i, columns) : f32x16_zero();
-        for (int64_t r = 0; r < rows; r++) {
-            f32x16 value = f32x16_load(sums + r * stride + i);
-            if (to->bias != NULL)
-                value = f32x16_add(value, bias);
-            value = activate(activation, value);
-            if (to->residual != NULL)
-                value = f32x16_add(value, load_part(to->residual + r * to->residual_stride, i, columns));
-            if (is_rounded)
-                store_bfloat16(output->rounded + r * output->rounded_stride + i, value);
-            else
-                store_part(to->y + r * to->stride, i, columns, value);
-        }
+        const f32x16 bias = output->to.bias != NULL ? load_part(output->to.bias, i, columns) : f32x16_zero();
+        int64_t row = 0;
+        for (; row + together <= rows; row += together)
+            finish_rows(together, activation, is_rounded, sums, stride, row, i, columns, bias, output);
+        for (; row < rows; row++)
+            finish_rows(1, activation, is_rounded, sums, stride, row, i, columns, bias, output);
     }
 }
 
@@ -126,7 +141,8 @@ LATTICE_INLINE void finish_part(const bfloat16_part *part, const float *sums, in
 static void multiply_by_dots(const bfloat16_part *part)
 {
     const lattice_op *op = part->op;
-    const int64_t stride = 2 * op->input[0].stride, depth = lattice_bfloat16_depth(op->k), panel_elements = depth * LATTICE_PANEL;
+    const int64_t stride = 2 * op->input[0].stride, depth = lattice_bfloat16_depth(op->k);
+    const int64_t panel_elements = depth * LATTICE_PANEL;
 #if defined(BFLOAT16_DOT)
     const int dots = part->step->bfloat16 == LATTICE_BFLOAT16_DOT;
     const int64_t most = dots ? BFLOAT16_TILE_ROWS : 4;
@@ -150,7 +166,8 @@ static void multiply_by_dots(const bfloat16_part *part)
             if (dots)
                 tile = dot_tiles[end - first - 1][width - 1];
 #endif
-            tile(bfloat16_row(part->step, &op->input[0], part->row + first), stride, weights, panel_elements, depth / 2, sums);
+            tile(bfloat16_row(part->step, &op->input[0], part->row + first), stride, weights, panel_elements, depth / 2,
+                 sums);
             finish_part(part, sums, part->row + first, end - first, panel, width);
         }
         panel += width;
@@ -174,14 +191,14 @@ static void multiply_by_tiles(const bfloat16_part *part)
             const int64_t panels = part->panel_end - panel < most ? part->panel_end - panel : most;
             const char *weights = (const char *)op->weight + panel * panel_bytes;
             for (int64_t first = row; first < end; first += rows) {
-                amx_multiply(bfloat16_row(part->step, &op->input[0], first), stride, rows, weights, panel_bytes, panels, steps,
-                             sums, panels * LATTICE_PANEL * (int64_t)sizeof(float));
+                amx_multiply(bfloat16_row(part->step, &op->input[0], first), stride, rows, weights, panel_bytes, panels,
+                             steps, sums, panels * LATTICE_PANEL * (int64_t)sizeof(float));
                 finish_part(part, sums, first, rows, panel, panels);
             }
         }
         row = end;
     }
-    amx_end();
+    matrix_release();
 }
 #endif
 

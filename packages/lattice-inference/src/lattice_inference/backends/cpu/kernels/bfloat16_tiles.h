@@ -1,7 +1,7 @@
 /* sums[r][c] = sum over k of x[r][k] * w[c][k] for rows and weights in bfloat16: R rows by P panels of 16 columns.
  *
- * A panel is [k / 2][16][2] (bfloat16_linear.h): a line holds what one dot product instruction takes, two k of each column, and
- * two k of a row are repeated beside it.
+ * A panel is [k / 2][16][2] (bfloat16_linear.h): a line holds what one dot product instruction takes, two k of each
+ * column, and two k of a row are repeated beside it.
  *
  *     AVX512-BF16   vdpbf16ps   sum[c] += x0 w0 + x1 w1          one register of sums a row and panel
  *     FEAT_BF16     bfdot       the same over four columns       four
@@ -29,7 +29,8 @@
 #endif
 
 /* x: the first row, `stride` elements between rows; w: the first panel, `panel` elements to the next; sums [R][16 P]. */
-typedef void (*bfloat16_tile)(const uint16_t *x, int64_t stride, const uint16_t *w, int64_t panel, int64_t pairs, float *sums);
+typedef void (*bfloat16_tile)(const uint16_t *x, int64_t stride, const uint16_t *w, int64_t panel, int64_t pairs,
+                              float *sums);
 
 LATTICE_INLINE uint32_t two_elements(const uint16_t *p)
 {
@@ -44,7 +45,8 @@ typedef struct {
 } bfloat16_sums;
 LATTICE_INLINE void bfloat16_dot(bfloat16_sums *sum, const uint16_t *line, uint32_t pair)
 {
-    __asm__ volatile("vdpbf16ps %2, %1, %0" : "+v"(sum->v) : "v"(_mm512_set1_epi32((int)pair)), "v"(_mm512_loadu_si512(line)));
+    const __m512i x = _mm512_set1_epi32((int)pair);
+    __asm__ volatile("vdpbf16ps %2, %1, %0" : "+v"(sum->v) : "v"(x), "v"(_mm512_loadu_si512(line)));
 }
 LATTICE_INLINE void bfloat16_store(float *sums, bfloat16_sums sum)
 {

@@ -1,7 +1,7 @@
 /* Every kernel of one instruction set: this file is compiled once for each, and offers one table. */
-#include "amx.h"
 #include "attention.h"
 #include "bfloat16_kernels.h"
+#include "bfloat16_matrix.h"
 #include "block_kernels.h"
 #include "elementwise.h"
 #include "int8_kernels.h"

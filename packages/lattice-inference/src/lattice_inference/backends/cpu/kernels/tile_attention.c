@@ -1,18 +1,18 @@
-/* y[i] = softmax over keys j of (scale q[i] . k[j]) times v[j], within each sequence of a packed batch, by tiles of bfloat16.
+/* y[i] = softmax over keys j of (scale q[i] . k[j]) times v[j], within each sequence of a packed batch, by tiles.
  *
- * Queries, keys and values are rows of bfloat16, as linears before wrote them (bfloat16_rows.h); exponentials and their sums are
- * float32, and what multiplies values is rounded to bfloat16. A task is one head of one block of query rows, as in attention.h,
- * and a segment of at most 512 keys is laid out as the weights of two linears:
+ * Queries, keys and values are rows of bfloat16, as linears before wrote them (bfloat16_rows.h); exponentials and their
+ * sums are float32, and what multiplies values is rounded to bfloat16. A task is one head of one block of query rows, as
+ * in attention.h, and a segment of at most 512 keys is laid out as the weights of two linears:
  *
  *     K^T panels [keys / 16][dim / 2][16][2]    scores [32][keys] = Q K^T      p = exp(s - max), rounded; padded keys give 0
  *     V   panels [dim / 16][keys / 2][16][2]    output [32][dim]  = p V        divided by the sum of p at the end
  *
- * Numeric design: each product is one chain in ascending k (amx.h), the sum of p goes through sixteen lanes and one fold,
- * segments are merged left to right. A query's value depends on its own sequence only, and not on the block it falls in.
+ * Numeric design: each product is one chain in ascending k (bfloat16_matrix.h), the sum of p goes through sixteen lanes
+ * and one fold, segments are merged left to right. A query's value depends on its own sequence only, and not on the block it falls in.
  */
 #include "bfloat16_kernels.h"
 
-#include "amx.h"
+#include "bfloat16_matrix.h"
 #include "bfloat16_rows.h"
 #include "query_blocks.h"
 
@@ -57,8 +57,10 @@ LATTICE_INLINE void transpose_16x16(const char *x, int64_t stride, int64_t rows,
     /* a[4 q + c] holds column c + 4 l of rows 4 q to 4 q + 3 in its lane l */
     LATTICE_UNROLL for (int c = 0; c < 4; c++)
     {
-        const __m512i first = _mm512_shuffle_i32x4(a[c], a[4 + c], 0x88), second = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0x88);
-        const __m512i third = _mm512_shuffle_i32x4(a[c], a[4 + c], 0xdd), fourth = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0xdd);
+        const __m512i first = _mm512_shuffle_i32x4(a[c], a[4 + c], 0x88);
+        const __m512i second = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0x88);
+        const __m512i third = _mm512_shuffle_i32x4(a[c], a[4 + c], 0xdd);
+        const __m512i fourth = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0xdd);
         _mm512_storeu_si512(y + (c + 0) * 64, _mm512_shuffle_i32x4(first, second, 0x88));
         _mm512_storeu_si512(y + (c + 8) * 64, _mm512_shuffle_i32x4(first, second, 0xdd));
         _mm512_storeu_si512(y + (c + 4) * 64, _mm512_shuffle_i32x4(third, fourth, 0x88));
@@ -169,7 +171,7 @@ void LATTICE_FN(lattice_tile_attention_run)(const lattice_op *op, const lattice_
                                   maximum2[r], sum2[r], head_dim);
         }
     }
-    amx_end();
+    matrix_release();
     for (int64_t r = 0; r < block.rows; r++) {
         const f32x16 factor = f32x16_set1(1.0f / sum[r]);
         for (int64_t d = 0; d < head_dim; d += 16) {

@@ -1,0 +1,112 @@
+# Included by _cpu.pyx: weights into the panels that linears read, and the sizes of panels and of rows that are not floats.
+
+
+def pack_panels(weight, Memory target, Py_ssize_t offset):
+    """Write ``weight`` (n, k), float32 or uint16, as panels of 16 columns, [n / 16][k][16], at a byte offset of ``target``."""
+    cdef Py_ssize_t n = weight.shape[0], k = weight.shape[1], size = weight.dtype.itemsize
+    cdef void *source = weight_data(weight, 0 if size == 4 else 1, n * k, "weight")
+    cdef Py_ssize_t nbytes = (n + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL * k * size
+    if offset < 0 or offset % 4 or offset + nbytes > target.nbytes:
+        raise ValueError(f"{nbytes} bytes at {offset} do not fit in {target.nbytes}")
+    cdef void *panels = target.data + offset
+    with nogil:
+        lattice_pack_panels(source, n, k, size, panels)
+
+
+def bfloat16_panel_bytes(Py_ssize_t k):
+    """The bytes of a panel of depth ``k`` of bfloat16 weights in pairs."""
+    return lattice_bfloat16_panel_bytes(k)
+
+
+def bfloat16_row_floats(Py_ssize_t k):
+    """The floats that a row of ``k`` activations takes in a slot once it is rounded to bfloat16."""
+    return lattice_bfloat16_row_floats(k)
+
+
+def pack_bfloat16_panels(cnp.ndarray weight not None, Memory target, Py_ssize_t offset):
+    """Write ``weight`` (n, k), the uint16 of bfloat16, as panels at a byte offset of ``target``; see bfloat16_linear.h."""
+    cdef Py_ssize_t n = weight.shape[0], k = weight.shape[1]
+    cdef const uint16_t *source = <const uint16_t *>weight_data(weight, 1, n * k, "weight")
+    cdef Py_ssize_t nbytes = (n + LATTICE_PANEL - 1) // LATTICE_PANEL * lattice_bfloat16_panel_bytes(k)
+    if offset < 0 or offset % 64 or offset + nbytes > target.nbytes:
+        raise ValueError(f"{nbytes} bytes at {offset} do not fit in {target.nbytes}")
+    cdef uint16_t *panels = <uint16_t *>(target.data + offset)
+    with nogil:
+        lattice_pack_bfloat16_panels(source, n, k, panels)
+
+
+def int8_panel_bytes(Py_ssize_t k):
+    """The bytes of a panel of int8 weights of depth ``k``."""
+    return lattice_int8_panel_bytes(k)
+
+
+def integer_row_floats(Py_ssize_t k):
+    """The floats that a row of ``k`` activations takes in a slot once it is quantized."""
+    return lattice_integer_row_floats(k)
+
+
+def pack_int8_panels(cnp.ndarray weight not None, scales, Memory target, Py_ssize_t offset):
+    """Write int8 ``weight`` (n, k) and float32 ``scales`` (n,) as panels at a byte offset of ``target``; see int8_linear.h."""
+    cdef Py_ssize_t n = weight.shape[0], k = weight.shape[1]
+    if cnp.PyArray_TYPE(weight) != cnp.NPY_INT8 or not cnp.PyArray_IS_C_CONTIGUOUS(weight):
+        raise TypeError("weight must be a C-contiguous int8 array")
+    if k > LATTICE_INT8_DEPTH:
+        raise ValueError(f"sums over {k} products of int8 may leave int32: at most {LATTICE_INT8_DEPTH}")
+    cdef Py_ssize_t nbytes = (n + LATTICE_PANEL - 1) // LATTICE_PANEL * lattice_int8_panel_bytes(k)
+    if offset < 0 or offset % 64 or offset + nbytes > target.nbytes:
+        raise ValueError(f"{nbytes} bytes at {offset} do not fit in {target.nbytes}")
+    cdef const int8_t *source = <const int8_t *>cnp.PyArray_DATA(weight)
+    cdef const float *factors = float32_data(scales, n, "scales")
+    cdef char *panels = target.data + offset
+    with nogil:
+        lattice_pack_int8_panels(source, factors, n, k, panels)
+
+
+def block_panel_bytes(str format, Py_ssize_t k):
+    """The bytes of a panel of depth ``k`` in a block format."""
+    return lattice_block_panel_bytes(BLOCK_FORMATS.index(format), k)
+
+
+def block_row_floats(Py_ssize_t k):
+    """The floats that a row of ``k`` activations takes in a slot once it is quantized in blocks."""
+    return lattice_block_row_floats(k)
+
+
+def pack_blocks(str format, cnp.ndarray rows not None, Py_ssize_t k, Memory target, Py_ssize_t offset):
+    """Write ``rows`` of ggml's blocks, uint8 (n, bytes a row), as panels at a byte offset of ``target``; see block_format.h.
+
+    Returns whether every scale is finite. Calls for different panels may run at once.
+    """
+    cdef int number = BLOCK_FORMATS.index(format)
+    cdef lattice_block_layout layout = lattice_block_layout_of(number)
+    cdef Py_ssize_t n = rows.shape[0], elements = 32 * layout.blocks
+    if cnp.PyArray_TYPE(rows) != cnp.NPY_UINT8 or not cnp.PyArray_IS_C_CONTIGUOUS(rows) or rows.ndim != 2:
+        raise TypeError("rows must be a C-contiguous uint8 matrix")
+    if k % elements or rows.shape[1] != k // elements * layout.file_bytes:
+        raise ValueError(f"rows of {rows.shape[1]} bytes do not hold {k} elements in {format}")
+    cdef int64_t panel_bytes = lattice_block_panel_bytes(number, k), row_bytes = rows.shape[1]
+    if offset < 0 or offset % 32 or offset + (n + LATTICE_PANEL - 1) // LATTICE_PANEL * panel_bytes > target.nbytes:
+        raise ValueError(f"{n} rows at {offset} do not fit in {target.nbytes} bytes")
+    cdef const uint8_t *source = <const uint8_t *>cnp.PyArray_DATA(rows)
+    cdef uint8_t *panel = <uint8_t *>target.data + offset
+    cdef int finite = 1
+    cdef Py_ssize_t row
+    with nogil:
+        row = 0
+        while row < n:
+            finite &= lattice_pack_block_panel(number, source + row * row_bytes, min(n - row, LATTICE_PANEL), k, panel)
+            panel += panel_bytes
+            row += LATTICE_PANEL
+    return bool(finite)
+
+
+def touch_pages(cnp.ndarray array not None):
+    """Read a byte of every page of a C-contiguous array, so that what is mapped from a file comes into memory."""
+    cdef Py_ssize_t nbytes = cnp.PyArray_NBYTES(array), position = 0
+    cdef const volatile char *data = <const volatile char *>cnp.PyArray_DATA(array)
+    if not cnp.PyArray_IS_C_CONTIGUOUS(array):
+        raise TypeError("array must be C-contiguous")
+    with nogil:
+        while position < nbytes:
+            data[position]
+            position += 4096
