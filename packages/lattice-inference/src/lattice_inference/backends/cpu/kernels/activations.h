@@ -101,9 +101,9 @@ LATTICE_INLINE void activate_rows_by(int activation, const float *x, int64_t x_s
         }
 }
 
-/* One loop for each activation, so that nothing is decided in it. */
-static __attribute__((unused)) void activate_rows(int activation, const float *x, int64_t x_stride, float *y, int64_t y_stride, int64_t rows,
-                          int64_t n)
+/* One loop for each activation, so that nothing is decided in it. Not every file that includes this one calls it. */
+static __attribute__((unused)) void activate_rows(int activation, const float *x, int64_t x_stride, float *y, int64_t y_stride,
+                                                  int64_t rows, int64_t n)
 {
     switch (activation) {
     case LATTICE_ACTIVATION_GELU_ERF:
