@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import kernels
 from harness.process import EngineProcess
-from lattice_inference.backends.cpu import CpuBackend
+from lattice_inference.backends.cpu import CpuBackend, _cpu
 from lattice_inference.graph.batch import Batch
 from peak import LinearTimer, _program, _Tensors
 
@@ -46,3 +47,29 @@ def test_timed_program_multiplies() -> None:
     outputs = program.run(Batch(np.arange(3, dtype=np.int32), np.array([0, 3], np.int32)))
     assert len(linears) == 2  # nothing has merged the equal ones: each is really computed
     np.testing.assert_allclose(outputs["sum"], 2 * (x[:1] @ w.T), atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "work", "timer_of"), kernels.ops(), ids=[name for name, _, _ in kernels.ops()])
+def test_kernel_is_timed_on_every_level(name: str, work: int, timer_of: kernels.TimerOf) -> None:
+    assert work > 0
+    for isa in _cpu.available_isas():
+        timer = timer_of(isa)
+        many, one = (sum(op.kind != "add" for op in run.program.ops) for run in (timer._many, timer._one))
+        assert timer.repeats == 4, name
+        assert many == one + timer.repeats  # the same reads of results, so that they drop out
+        assert timer.seconds() > 0
+
+
+def test_naive_product_and_ours_are_of_the_same_size(tmp_path: Path) -> None:
+    with kernels.NaiveProduct("cc") as naive:
+        sample = kernels.time_product((5, 64, 48), naive, 2, 2)
+    assert sample["operations"] == 2 * 5 * 64 * 48
+    assert {name: len(times) for name, times in sample["seconds"].items()} == dict.fromkeys(
+        ("naive", "blocked", "parallel", "int8", "int8, parallel"), 2
+    )
+    assert all(second > 0 for times in sample["seconds"].values() for second in times)
+
+
+def test_compiler_that_fails_says_why() -> None:
+    with pytest.raises(RuntimeError, match="cannot be run"):
+        kernels.NaiveProduct("no-such-compiler")

@@ -13,6 +13,7 @@ import decode
 import embed
 import footprint
 import instructions
+import kernels
 import loading
 import peak
 import precision_quality
@@ -29,6 +30,7 @@ SCRIPTS = {
     "embed": embed,
     "footprint": footprint,
     "instructions": instructions,
+    "kernels": kernels,
     "loading": loading,
     "peak": peak,
     "precision_quality": precision_quality,
@@ -224,6 +226,21 @@ def test_vector_tables_name_the_fastest_peer_and_the_share() -> None:
     assert "NumKong (no such module)" in text
     alone = vectors.render({**record, "samples": [{**sample, "cell": "x", "seconds": {"Lattice": [1.0, 1.0, 1.0]}}]})
     assert "| x | 1 | 1000.00 ms | - | 100% |" in alone
+
+
+def test_kernel_tables_set_ways_and_levels_side_by_side() -> None:
+    ways = {"naive": [4e-3, 8e-3], "blocked": [1e-3, 1e-3], "parallel": [5e-4, 5e-4]}
+    ways |= {"int8": [5e-4, 5e-4], "int8, parallel": [2.5e-4, 2.5e-4]}
+    product = {"group": "products", "cell": "8 x 8 x 8", "operations": 10**9, "seconds": ways}
+    levels = {"baseline": [8e-6, 9e-6, 7e-6], "avx2": [2e-6, 2e-6, 2e-6], "avx2, parallel": [1e-6, 1e-6, 1e-6]}
+    op = {"group": "ops", "cell": "layer norm", "operations": 64, "seconds": levels}
+    pair = {"cell": "dot", "seconds": {"baseline": [4e-7], "avx2": [1e-7]}}
+    record = {**describe_run("kernels"), "isa": "avx2", "threads": 2, "samples": [product, op], "levels": [pair]}
+    lines = kernels.render(record).splitlines()
+    assert "| 8 x 8 x 8 | 166.7 | 1000.0 | 2000.0 | 2000.0 | 4000.0 | 6.00 | 2.00 | 2.00 |" in lines
+    assert "| layer norm | 8.0 | 2.0 | 1.0 | 4.00 |" in lines
+    assert "| dot | 400 | 100 | 4.00 |" in lines
+    assert kernels.misses(record) == []
 
 
 def test_vectors_are_measured_with_the_peers_that_are_here(tmp_path: Path) -> None:

@@ -24,6 +24,18 @@ static inline simde__m512 lattice_int_to_float(simde__m512i a)
     return simde_mm512_loadu_ps(converted);
 }
 
+static inline void lattice_store_some(float *target, uint16_t lanes_kept, simde__m512 a)
+{
+    float lanes[16];
+    simde_mm512_storeu_ps(lanes, a);
+    for (int i = 0; i < 16; i++)
+        if (lanes_kept >> i & 1)
+            target[i] = lanes[i];
+}
+
+#undef _mm512_mask_storeu_ps
+#define _mm512_mask_storeu_ps(target, mask, a) lattice_store_some(target, mask, a)
+
 static inline __m256 lattice_upper_half(simde__m512 a)
 {
     float lanes[16];

@@ -11,7 +11,7 @@
 #endif
 
 #define FEW_ROWS 32       /* up to here reading the weights once is what counts */
-#define PACKING_PANELS 8  /* from here on packing the rows costs less than it brings */
+#define PACKING_PANELS 24 /* from here on packing the rows costs less than it brings */
 
 typedef struct {
     int64_t row_blocks, column_groups;
@@ -24,20 +24,25 @@ LATTICE_INLINE linear_grid linear_cut(const lattice_op *op, const lattice_step *
     int64_t block = LATTICE_BLOCK_BYTES / (op->k * (int64_t)sizeof(float));
     block = block < 4 * TILE_ROWS ? 4 * TILE_ROWS : block / TILE_ROWS * TILE_ROWS;
     linear_grid grid = {lattice_divide_up(rows, block), 1};
+    if (step->threads == 1 || rows == 0)
+        return grid;
+    int64_t most = lattice_divide_up(panels, 2); /* groups of columns */
 #if defined(LATTICE_ISA_AVX512)
-    if (step->threads > 1) { /* every task packs the rows it multiplies: rather more blocks of rows than groups of columns */
+    if (op->weight_type == LATTICE_WEIGHT_FLOAT32 && rows > FEW_ROWS) {
+        /* every task packs the rows it multiplies: rather more blocks of rows than groups of columns */
         const int64_t blocks = rows / FEW_ROWS < 2 * step->threads ? rows / FEW_ROWS : 2 * step->threads;
         grid.row_blocks = max_of(grid.row_blocks, blocks);
+        const int64_t packing = max_of(panels / PACKING_PANELS, lattice_divide_up(step->threads, grid.row_blocks));
+        most = packing < most ? packing : most;
     }
 #endif
-    if (step->threads > 1 && rows > 0) {
-        /* a few tasks a thread even out the ends; with few rows, longer runs of panels stream better */
-        const int64_t wanted = (rows <= FEW_ROWS ? 2 : 4) * step->threads;
-        grid.column_groups = lattice_divide_up(wanted, grid.row_blocks);
-        const int64_t most = lattice_divide_up(panels, 2);
-        if (grid.column_groups > most)
-            grid.column_groups = most;
-    }
+    if (grid.row_blocks > step->threads) /* as many for each thread */
+        grid.row_blocks = lattice_round_up(grid.row_blocks, step->threads);
+    /* a few tasks a thread even out the ends; with few rows, longer runs of panels stream better */
+    const int64_t wanted = (rows <= FEW_ROWS ? 2 : 4) * step->threads;
+    grid.column_groups = lattice_divide_up(wanted, grid.row_blocks);
+    if (grid.column_groups > most)
+        grid.column_groups = most;
     return grid;
 }
 
