@@ -5,6 +5,7 @@
 #include "int8_kernels.h"
 #include "lattice/cpu.h"
 #include "linear.h"
+#include "matrix_tiles.h"
 #include "normalize.h"
 #include "paged.h"
 #include "rope.h"
@@ -20,7 +21,11 @@
 #define DOT_FEATURE 0
 #endif
 
+#if MATRIX_TILES
+#define TILE_FEATURES LATTICE_FEATURE_AMX_INT8
+#else
 #define TILE_FEATURES 0
+#endif
 
 const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
     .kernels =
