@@ -170,7 +170,8 @@ def _median(samples: Sequence[Mapping[str, Any]], field: str) -> float:
 def bandwidth_share(samples: Sequence[Mapping[str, Any]]) -> float:
     """Return the bytes that a second of decoding reads, as a share of the read bandwidth of the same turn."""
     return median(
-        (sample["bytes"] + sample["kv_bytes"]) / float(sample["seconds"]) / float(sample["read"]) for sample in samples
+        float(sample["bytes"] + sample["kv_bytes"]) / float(sample["seconds"]) / float(sample["read"])
+        for sample in samples
     )
 
 

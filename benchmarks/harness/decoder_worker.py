@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -84,7 +84,7 @@ class LlamaCppDecoder(Decoder):
         return counted.t_eval_ms / 1e3 / counted.n_eval if counted.n_eval else None
 
 
-DECODERS = {
+DECODERS: dict[str, Callable[[str, int], Decoder]] = {
     "lattice": LatticeDecoder,
     "llama.cpp": LlamaCppDecoder,
     "PyTorch bfloat16": TorchDecoder,

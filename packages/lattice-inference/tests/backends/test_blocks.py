@@ -156,10 +156,38 @@ def rows_of(count, depth=DEPTH, seed=7):
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_linear_is_its_definition_bit_for_bit(name, body):
     tensor = drawn_blocks(name)
-    for count in (1, 2, 3, 4, 5, 7, 9):
+    for count in (1, 2, 3, 4, 5, 7, 9, 16, 37):
         x = rows_of(count)
         got = run(program_of(x), {"x": x, "w": tensor}, count, body)
         assert got.tobytes() == linear_by_definition(x, tensor, body[0]).tobytes(), count
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("name", FORMATS)
+def test_one_row_by_many_columns_is_its_definition_bit_for_bit(name, body):
+    """More panels than go side by side, and some that are left over."""
+    x = rows_of(1)
+    tensor = drawn_blocks(name, rows=299)
+    got = run(program_of(x, 299), {"x": x, "w": tensor}, 1, body)
+    assert got.tobytes() == linear_by_definition(x, tensor, body[0]).tobytes()
+    alone = run(program_of(x, 299), {"x": x, "w": tensor}, 1, body, threads=1)
+    assert got.tobytes() == alone.tobytes()
+
+
+@pytest.mark.parametrize("isa", [isa for isa in _cpu.available_isas() if _cpu.has_tiles(isa)])
+@pytest.mark.parametrize("depth", [256, 288, 1824, 1792])
+@pytest.mark.parametrize("name", FORMATS)
+def test_matrix_tiles_change_no_bit(name, depth, isa):
+    """Whole and partial tiles of rows, blocks in groups and those left over, several blocks of rows, a bias."""
+    if depth % BLOCK_FORMATS[name].elements:
+        pytest.skip("no whole blocks")
+    tensor = drawn_blocks(name, rows=299, depth=depth)
+    for count in (8, 15, 16, 17, 41, 600):
+        x = rows_of(count, depth)
+        program, tensors = program_of(x, 299, depth, bias=True), {"x": x, "w": tensor, "b": rows_of(1, 299)[0]}
+        with_tiles = run(program, tensors, count, (isa, True), tiles=True)
+        without = run(program, tensors, count, (isa, True), tiles=False)
+        assert with_tiles.tobytes() == without.tobytes(), count
 
 
 @pytest.mark.parametrize("name", FORMATS)

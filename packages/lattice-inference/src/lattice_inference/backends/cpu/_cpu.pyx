@@ -119,7 +119,7 @@ cdef extern from "step.h" nogil:
         uint32_t tile_features
         uint32_t bfloat16_dot_feature, bfloat16_tile_feature
     void lattice_count_query_blocks(lattice_step *step, int32_t *blocks)
-    int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)
+    int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int tiles)
     int64_t lattice_partials(const lattice_op *op, int64_t sequences, const int32_t *cu_seqlens, const int32_t *context)
 
 cdef extern from "int8_linear.h" nogil:
@@ -453,7 +453,7 @@ cdef class Plan:
         """Return the bytes of scratch that one thread needs for sequences of up to ``max_seqlen`` tokens."""
         cdef int64_t most = 0
         for i in range(self.count):
-            most = max(most, lattice_scratch_bytes(&self.ops[i], max_seqlen))
+            most = max(most, lattice_scratch_bytes(&self.ops[i], max_seqlen, self.tiles))
         return most
 
     def bookkeeping_bytes(self, cu_seqlens, context=None):

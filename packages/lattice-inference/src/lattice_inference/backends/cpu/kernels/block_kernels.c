@@ -1,13 +1,14 @@
 /* Linears with block-quantized or int8 weights over float activations, and with block-quantized weights over integers; of one
  * instruction set: this file is compiled once for each, apart from kernels.c for speed of building.
  *
- * With integer activations: block_tiles.h. With float ones a panel is widened to float32 in the thread's scratch, and
+ * With integer activations: block_tiles.h, and block_matrix.h where there are many rows. With float ones a panel is widened to float32 in the thread's scratch, and
  * multiplied as any float32 panel is: the bits are those of a float32 model with the weights' values, and no more than one
  * panel a thread is ever float32.
  */
 #include "block_kernels.h"
 
 #include "activations.h"
+#include "block_matrix.h"
 #include "block_values.h"
 #include "int8_linear.h"
 
@@ -30,8 +31,21 @@ void LATTICE_FN(lattice_quantize_blocks_run)(const lattice_op *op, const lattice
 
 typedef struct {
     int64_t row_blocks, column_groups;
-    int64_t unit; /* panels that stay together */
+    int64_t unit;       /* panels that stay together */
+    int64_t block_rows; /* of every block but the last; 0: rows are spread over the blocks */
 } block_grid;
+
+/* Whether a step's rows go through matrix tiles. */
+LATTICE_INLINE int uses_matrix(const lattice_op *op, const lattice_step *step)
+{
+#if MATRIX_TILES
+    return op->kernel == LATTICE_KERNEL_BLOCK_LINEAR && step->dot && step->tiles && lattice_rows(op, step) >= BLOCK_MATRIX_LEAST_ROWS;
+#else
+    (void)op;
+    (void)step;
+    return 0;
+#endif
+}
 
 /* How a linear is cut: blocks of rows times groups of panels. */
 LATTICE_INLINE block_grid block_cut(const lattice_op *op, const lattice_step *step)
@@ -40,7 +54,11 @@ LATTICE_INLINE block_grid block_cut(const lattice_op *op, const lattice_step *st
     int64_t block = BLOCK_BYTES / (op->input[0].stride * (int64_t)sizeof(float)) / BLOCK_TILE_ROWS * BLOCK_TILE_ROWS;
     if (block < 8 * BLOCK_TILE_ROWS)
         block = 8 * BLOCK_TILE_ROWS;
-    block_grid grid = {lattice_divide_up(rows, block), 1, 1};
+    block_grid grid = {lattice_divide_up(rows, block), 1, 1, 0};
+    if (uses_matrix(op, step)) {
+        grid.row_blocks = lattice_divide_up(rows, lattice_matrix_rows(op->input[0].stride));
+        grid.block_rows = lattice_round_up(lattice_divide_up(rows, grid.row_blocks), LATTICE_PANEL);
+    }
     if (step->threads > 1) {
         if (rows == 1 && panels >= 2 * BLOCK_STRIP_PANELS * step->threads)
             grid.unit = BLOCK_STRIP_PANELS;
@@ -68,7 +86,12 @@ LATTICE_INLINE block_task task_part(const lattice_op *op, const lattice_step *st
 {
     const block_grid grid = block_cut(op, step);
     block_task part;
-    task_rows(lattice_rows(op, step), task / grid.column_groups, grid.row_blocks, &part.row, &part.row_end);
+    const int64_t rows = lattice_rows(op, step), row_block = task / grid.column_groups;
+    task_rows(rows, row_block, grid.row_blocks, &part.row, &part.row_end);
+    if (grid.block_rows > 0) {
+        part.row = row_block * grid.block_rows < rows ? row_block * grid.block_rows : rows;
+        part.row_end = part.row + grid.block_rows < rows ? part.row + grid.block_rows : rows;
+    }
     const int64_t panels = lattice_divide_up(op->n, LATTICE_PANEL);
     task_rows(lattice_divide_up(panels, grid.unit), task % grid.column_groups, grid.column_groups, &part.panel, &part.panel_end);
     part.panel *= grid.unit;
@@ -106,18 +129,71 @@ static void finish_sums(const float *sums, int64_t rows, const lattice_output *o
         activate_rows(output->activation, output->y, output->stride, output->y, output->stride, rows, columns);
 }
 
+#if MATRIX_TILES
+/* Asks for part `turn` of `turns` of a panel's bytes. */
+LATTICE_INLINE void ask_for_panel(const uint8_t *panel, int64_t nbytes, int64_t turn, int64_t turns)
+{
+    int64_t first, end;
+    task_rows(lattice_divide_up(nbytes, 64), turn, turns, &first, &end);
+    for (; first < end; first++)
+        __builtin_prefetch(panel + 64 * first, 0, 2);
+}
+
+static void multiply_by_matrix(const lattice_op *op, const lattice_step *step, const block_task *part, char *scratch)
+{
+    const int format = op->weight_type - LATTICE_WEIGHT_BLOCKS;
+    const int64_t stride = op->input[0].stride, panel_bytes = lattice_block_panel_bytes(format, op->k);
+    const float *x = lattice_row(step, &op->input[0], part->row);
+    block_matrix matrix = {.blocks = op->k / LATTICE_BLOCK, .rows = part->row_end - part->row};
+    matrix.row_tiles = lattice_divide_up(matrix.rows, MATRIX_ROWS);
+    matrix.of_columns = (block_scales *)scratch;
+    matrix.of_rows = (row_scales *)(matrix.of_columns + matrix.blocks);
+    matrix.rest = (int8_t *)(matrix.of_rows + matrix.row_tiles * matrix.blocks);
+    matrix.lines = matrix.rest + MATRIX_ROWS * op->k;
+    lay_out_rows(&matrix, format, x, stride, op->k);
+    shape_for_blocks();
+    float sums[MATRIX_ROWS * LATTICE_PANEL] __attribute__((aligned(64)));
+    for (int64_t panel = part->panel; panel < part->panel_end; panel++) {
+        const uint8_t *weights = (const uint8_t *)op->weight + panel * panel_bytes;
+        unpack_panel(format, weights, &matrix);
+        for (int64_t tile = 0; tile < matrix.row_tiles; tile++) {
+            const int64_t first = tile * MATRIX_ROWS, left = matrix.rows - first;
+            const row_scales *rows = matrix.of_rows + tile * matrix.blocks;
+            if (panel + 1 < part->panel_end)
+                ask_for_panel(weights + panel_bytes, panel_bytes, tile, matrix.row_tiles);
+            if (left >= MATRIX_ROWS)
+                multiply_row_tile(format, &matrix, block_row_at(x + first * stride, op->k).q, stride * (int64_t)sizeof(float), rows,
+                                  sums);
+            else
+                multiply_row_tile(format, &matrix, matrix.rest, op->k, rows, sums);
+            const lattice_output output = panel_output(op, step, part->row + first, panel);
+            finish_sums(sums, left < MATRIX_ROWS ? left : MATRIX_ROWS, &output);
+        }
+    }
+    matrix_release();
+}
+#endif
+
 void LATTICE_FN(lattice_block_linear_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
                                           int thread)
 {
-    (void)thread;
     (void)tasks;
+    const block_task part = task_part(op, step, task);
+#if MATRIX_TILES
+    if (uses_matrix(op, step)) {
+        if (part.row < part.row_end && part.panel < part.panel_end)
+            multiply_by_matrix(op, step, &part, step->scratch + thread * step->scratch_bytes);
+        return;
+    }
+#else
+    (void)thread;
+#endif
     const int format = op->weight_type - LATTICE_WEIGHT_BLOCKS;
     const block_tile_set *set = &plain_block_tiles[format];
 #if !defined(LATTICE_ISA_BASELINE)
     if (step->dot)
         set = &dot_block_tiles[format];
 #endif
-    const block_task part = task_part(op, step, task);
     const int64_t panel_bytes = lattice_block_panel_bytes(format, op->k), rows = part.row_end - part.row;
     const int64_t stride = op->input[0].stride;
     if (rows == 0)

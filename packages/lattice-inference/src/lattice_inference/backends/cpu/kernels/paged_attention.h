@@ -27,7 +27,12 @@
 #define LATTICE_UNROLL _Pragma("GCC unroll 64")
 #endif
 
+/* By four vectors of columns: what registers hold, and rows enough that widening a page's elements costs little beside them. */
+#if defined(LATTICE_ISA_AVX512)
+#define PAGED_TILE_ROWS 6
+#else
 #define PAGED_TILE_ROWS 3
+#endif
 
 #define KV float
 #define KV_LOAD(p) vf_load(p)

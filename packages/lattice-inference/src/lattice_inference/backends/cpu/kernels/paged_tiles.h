@@ -30,6 +30,11 @@
 PAGED_TILE(1, 1) PAGED_TILE(2, 1) PAGED_TILE(3, 1)
 PAGED_TILE(1, 2) PAGED_TILE(2, 2) PAGED_TILE(3, 2)
 PAGED_TILE(1, 4) PAGED_TILE(2, 4) PAGED_TILE(3, 4)
+#if PAGED_TILE_ROWS == 6
+PAGED_TILE(4, 1) PAGED_TILE(5, 1) PAGED_TILE(6, 1)
+PAGED_TILE(4, 2) PAGED_TILE(5, 2) PAGED_TILE(6, 2)
+PAGED_TILE(4, 4) PAGED_TILE(5, 4) PAGED_TILE(6, 4)
+#endif
 #undef PAGED_TILE
 
 /* `rows` rows, from 1 to PAGED_TILE_ROWS, by `columns` columns, a multiple of 16. */
@@ -42,6 +47,11 @@ LATTICE_INLINE void KV_NAME(paged_product)(int64_t rows, const float *a, int64_t
         {KV_NAME(paged_1x1), KV_NAME(paged_1x2), KV_NAME(paged_1x4)},
         {KV_NAME(paged_2x1), KV_NAME(paged_2x2), KV_NAME(paged_2x4)},
         {KV_NAME(paged_3x1), KV_NAME(paged_3x2), KV_NAME(paged_3x4)},
+#if PAGED_TILE_ROWS == 6
+        {KV_NAME(paged_4x1), KV_NAME(paged_4x2), KV_NAME(paged_4x4)},
+        {KV_NAME(paged_5x1), KV_NAME(paged_5x2), KV_NAME(paged_5x4)},
+        {KV_NAME(paged_6x1), KV_NAME(paged_6x2), KV_NAME(paged_6x4)},
+#endif
     };
     for (int64_t j = 0; j < columns;) {
         const int64_t left = (columns - j) / VF_LANES;

@@ -14,6 +14,7 @@
 #define LATTICE_QUERY_BLOCK 128 /* query rows of one attention task */
 #define LATTICE_SCORE_ROWS 24   /* query rows whose scores lie in cache together: whole tiles on every level */
 #define LATTICE_PAGED_ROWS 96   /* rows times heads of a group in one task of paged attention */
+#define LATTICE_MATRIX_BYTES (768 * 1024) /* of rows that a task multiplies by matrix tiles */
 #define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
 #define LATTICE_MAX_SLOTS 512 /* a handful, but for programs whose linears are observed */
 #define LATTICE_BLOCK_BYTES (256 * 1024) /* of rows that a task of a linear keeps in L2 */
@@ -245,9 +246,18 @@ static inline int64_t lattice_linear_block(int64_t k)
     return rows < LATTICE_BLOCK_ROWS ? LATTICE_BLOCK_ROWS : rows;
 }
 
-/* Bytes of scratch that one thread needs for an op of this step. */
-static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen)
+/* Rows of `stride` floats that a task multiplies by matrix tiles: what stays in L2 with a panel. */
+static inline int64_t lattice_matrix_rows(int64_t stride)
 {
+    const int64_t rows = LATTICE_MATRIX_BYTES / (stride * (int64_t)sizeof(float)) / LATTICE_PANEL * LATTICE_PANEL;
+    return rows > 4 * LATTICE_PANEL ? rows : 4 * LATTICE_PANEL;
+}
+
+/* Bytes of scratch that one thread needs for an op of this step; `tiles`: whether its kernels use matrix tiles. */
+static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int tiles)
+{
+    if (op->kernel == LATTICE_KERNEL_BLOCK_LINEAR && tiles) /* block_matrix.h: of blocks, of rows by blocks, sixteen rows */
+        return op->k / 32 * (2 * 512 + 256 + lattice_matrix_rows(op->input[0].stride) * 8) + LATTICE_PANEL * op->k;
     if (op->kernel == LATTICE_KERNEL_DEQUANTIZED_LINEAR)
         return op->k * LATTICE_PANEL * (int64_t)sizeof(float);
     if (op->kernel == LATTICE_KERNEL_TILE_ATTENTION)
