@@ -17,6 +17,7 @@ INT8_LINEAR: int
 QUANTIZE_BLOCKS: int
 BLOCK_LINEAR: int
 DEQUANTIZED_LINEAR: int
+QUANTIZE_BLOCK_PAIRS: int
 WEIGHT_TYPES: dict[str, int]
 BLOCK_FORMATS: tuple[str, ...]
 KV_TYPES: dict[str, tuple[int, int]]
@@ -85,6 +86,7 @@ class Plan:
         weight_type: str = "float32",
         quantized: _Operand | None = None,
         bounds: _Float32 | None = None,
+        pairs: bool = False,
     ) -> None: ...
     def check_ids(self, which: int, table_rows: int) -> None: ...
     def scratch_bytes(self, max_seqlen: int) -> int: ...

@@ -1,6 +1,7 @@
 /* Every kernel of one instruction set: this file is compiled once for each, and offers one table. */
 #include "attention.h"
 #include "block_kernels.h"
+#include "block_pairs.h"
 #include "elementwise.h"
 #include "int8_kernels.h"
 #include "lattice/cpu.h"
@@ -47,6 +48,7 @@ const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
             [LATTICE_KERNEL_BLOCK_LINEAR] = {LATTICE_FN(lattice_block_linear_tasks), LATTICE_FN(lattice_block_linear_run)},
             [LATTICE_KERNEL_DEQUANTIZED_LINEAR] = {LATTICE_FN(lattice_block_linear_tasks),
                                                    LATTICE_FN(lattice_dequantized_linear_run)},
+            [LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS] = {row_tasks, quantize_block_pairs_run},
         },
     .elementwise = elementwise_run,
     .dot_feature = DOT_FEATURE,

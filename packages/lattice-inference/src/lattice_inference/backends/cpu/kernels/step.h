@@ -42,6 +42,7 @@ typedef enum {
     LATTICE_KERNEL_QUANTIZE_BLOCKS, /* block_rows.h */
     LATTICE_KERNEL_BLOCK_LINEAR,
     LATTICE_KERNEL_DEQUANTIZED_LINEAR, /* block or int8 weights by float rows */
+    LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS, /* block_pairs.h */
     LATTICE_KERNEL_COUNT
 } lattice_kernel_id;
 
@@ -75,6 +76,7 @@ typedef struct {
 typedef struct {
     int32_t kernel;
     int32_t rows;       /* LATTICE_ROWS_* of the output */
+    int32_t pairs;      /* 1: each of them counts as two, one behind the other */
     int32_t activation; /* of a linear's epilogue, or of an activation op */
     int32_t mode;       /* LATTICE_POOL_*, LATTICE_PAIRING_*, or which ids an embedding reads */
     int32_t heads, kv_heads, head_dim;
@@ -137,9 +139,10 @@ typedef struct {
 
 static inline int64_t lattice_rows(const lattice_op *op, const lattice_step *step)
 {
-    return op->rows == LATTICE_ROWS_TOKENS      ? step->tokens
-           : op->rows == LATTICE_ROWS_SEQUENCES ? step->sequences
-                                                : step->logit_count;
+    return (op->rows == LATTICE_ROWS_TOKENS      ? step->tokens
+            : op->rows == LATTICE_ROWS_SEQUENCES ? step->sequences
+                                                 : step->logit_count)
+           << op->pairs;
 }
 
 static inline float *lattice_row(const lattice_step *step, const lattice_view *view, int64_t row)
@@ -212,6 +215,8 @@ static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_se
 {
     if (op->kernel == LATTICE_KERNEL_DEQUANTIZED_LINEAR)
         return op->k * LATTICE_PANEL * (int64_t)sizeof(float);
+    if (op->kernel == LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS)
+        return lattice_round_up(op->k * (int64_t)sizeof(float), 64);
     const int64_t width = lattice_round_up(op->head_dim, LATTICE_PANEL);
     int64_t floats = 0;
     if (op->kernel == LATTICE_KERNEL_ATTENTION) {
