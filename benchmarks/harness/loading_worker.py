@@ -15,6 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
@@ -31,11 +32,12 @@ def main(arguments: Sequence[str]) -> None:
     path, threads, context, precision = arguments
     import lattice_inference.decoder_program  # noqa: F401 - what load_model would import
     from lattice_inference import Extension, load_model, memory_report
+    from lattice_inference.precision import Precision
     from lattice_inference.resident_memory import peak_resident_bytes, resident_bytes
 
     before = resident_bytes()
     start = time.perf_counter()
-    with load_model(path, precision=precision, threads=int(threads)) as model:
+    with load_model(path, precision=cast(Precision, precision), threads=int(threads)) as model:
         loaded = time.perf_counter()
         with model.open_cache(tokens=int(context) + DECODED + len(PROMPT)) as cache:
             first = cache.sequence()

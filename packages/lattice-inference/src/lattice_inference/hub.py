@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lattice_inference.checkpoint.formats import is_gguf
+from lattice_inference.checkpoint.formats import is_gguf, only_gguf
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, read_shard_index
 from lattice_inference.checksums import check_digest
@@ -120,9 +120,9 @@ def find_model(
     """Find the files of a model; download them if only the hub has them.
 
     Args:
-        name: a directory; a GGUF file; or a model's short name (``"all-minilm-l6-v2"``), alias (``"minilm"``) or hub
-            repository (``"BAAI/bge-small-en-v1.5"``). A name that is also a directory here means the directory, if it is
-            complete.
+        name: a directory, of Hugging Face's form or with one GGUF file in it; a GGUF file; or a model's short name
+            (``"all-minilm-l6-v2"``), alias (``"minilm"``) or hub repository (``"BAAI/bge-small-en-v1.5"``). A name that is
+            also a directory here means the directory, if it is complete.
         revision: a branch, tag or commit. Only the Hugging Face cache and the hub know revisions, so only they are
             searched then, and digests on record are not compared. By default a known model's commit on record, else the
             main branch.
@@ -291,6 +291,10 @@ def _inspect(
     if not os.path.isdir(directory):
         return _Place(SourceReport(source, str(directory), False, (), "no such directory"), None)
     missing = missing_files(directory, known=known, files=request.files) + tuple(listed)
+    if missing and request.files is None and known is None:
+        file = only_gguf(directory)
+        if file is not None:
+            return _Place(SourceReport(source, str(file), True, ()), file, revision)
     return _Place(SourceReport(source, str(directory), not missing, tuple(dict.fromkeys(missing))), directory, revision)
 
 

@@ -14,8 +14,10 @@ from lattice_inference.backends.cpu.weights import ResidentWeights
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
 from lattice_inference.checkpoint.mapped_tensors import TensorInfo
 from lattice_inference.errors import CheckpointError, NonFiniteError, UnsupportedError
+from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.compile import compile_program
+from lattice_inference.graph.program import KvSpec
 
 from .programs import batch_of
 
@@ -354,3 +356,35 @@ def test_shapes_are_checked():
     x = rows_of(1)
     with pytest.raises(CheckpointError, match=r"needs a tensor of shape \(45, 512\), the checkpoint has w \(40, 512\)"):
         run(program_of(x), {"x": x, "w": drawn_blocks("Q5_0", 40)}, 1)
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("name", FORMATS)
+def test_logits_are_multiplied_by_what_rounding_left_out_too(name, body):
+    """Bit for bit the sum of the definition over rows and over their remainders; for any rows that are wanted."""
+    isa, dot = body
+    x, tensor = rows_of(3), drawn_blocks(name)
+    g = GraphBuilder()
+    key = g.embed_rows(g.weight("k", (3, 16), use="rows"), ids="token_ids")
+    g.kv_write(key, key, layer=0, kv_heads=1, head_dim=16)
+    rows = g.gather_rows(g.embed_rows(g.weight("x", x.shape, use="rows"), ids="token_ids"))
+    spec = KvSpec(0, 1, 16, "float16")
+    program = g.build({"y": g.linear(rows, g.weight("w", (COLUMNS, DEPTH)))}, kv_specs=[spec])
+    backend = CpuBackend(isa=isa, dot=dot, precision="stored")
+    ready = backend.compile(program, StoredTensors({"x": x, "w": tensor, "k": np.zeros((3, 16), np.float32)}))
+    integers, scales = rounded_rows(x)
+    rest = x - (scales[:, :, None] * integers.astype(np.float32)).reshape(x.shape)
+    want = linear_by_definition(x, tensor, isa) + linear_by_definition(rest, tensor, isa)
+    for wanted in ([2, 0], [], [1], [0, 1, 2, 2]):
+        batch = Batch(
+            np.arange(3, dtype=np.int32),
+            np.array([0, 3], np.int32),
+            context_lengths=np.zeros(1, np.int32),
+            block_table=(np.zeros(1, np.int32),),
+            logit_rows=np.array(wanted, np.int32),
+        )
+        got = ready.run(batch, state=backend.open_state([spec], page_tokens=16, pages=1))["y"]
+        assert got.tobytes() == want[wanted].tobytes(), wanted
+    exact = x.astype(np.float64) @ dequantized(tensor).astype(np.float64).T
+    once = np.abs(linear_by_definition(x, tensor, isa) - exact).max()
+    assert np.abs(want - exact).max() < 0.05 * once + 1e-5 * np.abs(exact).max()

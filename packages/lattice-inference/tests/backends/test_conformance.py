@@ -110,7 +110,7 @@ def test_layer_norm_of_a_constant_row_is_the_shift(isa):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(1, 1, 1), (2, 2, 8), (3, 3, 20), (4, 2, 32), (6, 1, 48)])
-def test_attention(isa, heads, kv_heads, head_dim):
+def test_attention(isa, heads, kv_heads, head_dim):  # H7
     rng = np.random.default_rng(heads * 100 + head_dim)
     lengths = [1, 2, 15, 16, 17, 49, 100]
     rows = sum(lengths)
@@ -146,7 +146,7 @@ def test_attention_over_several_segments_of_keys(isa, length):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_attention_with_scores_beyond_the_range_of_exp(isa):
+def test_attention_with_scores_beyond_the_range_of_exp(isa):  # H8
     """No sentinel stands for a missing key: scores of -20000 beside one another are still a softmax."""
     rng = np.random.default_rng(7)
     inputs = {name: rng.standard_normal((5, 16)).astype(np.float32) for name in "qkv"}

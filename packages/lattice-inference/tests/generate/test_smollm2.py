@@ -72,3 +72,12 @@ def test_a_text_is_predicted_as_well_as_by_transformers(model):
     result = perplexity(model, GOLDEN["text"], window=GOLDEN["window"], stride=GOLDEN["stride"])
     assert result.tokens == GOLDEN["tokens"]
     assert result.nll == pytest.approx(GOLDEN["nll"], abs=1e-3)
+
+
+@pytest.mark.parametrize("activations", ["int8", "float32"])
+def test_as_stored_it_goes_on_alike_by_integers_and_by_floats(file, activations):
+    with (
+        load_model(file, activations=activations) as stored,
+        Session(stored, config=SessionConfig(max_tokens=64)) as session,
+    ):
+        assert session.generate(PROMPT, GenerateConfig.greedy(6)).token_ids == GREEDY_IDS

@@ -545,3 +545,29 @@ def test_any_tokenizer_that_can_be_read_makes_a_model_complete(write_model, tmp_
             ModelNotFoundError, match=r"lacks tokenizer\.json or vocab\.txt or .*vocab\.json with merges"
         ):
             find_model(directory)
+
+
+def test_a_directory_with_one_gguf_file_is_that_file_here_and_in_the_cache(tmp_path):
+    for folder in (tmp_path / "mine", model_cache_root() / "smollm2", model_cache_root() / "org" / "name"):
+        folder.mkdir(parents=True)
+        (folder / "model.gguf").write_bytes(b"GGUF")
+    assert find_model(tmp_path / "mine").directory == tmp_path / "mine" / "model.gguf"
+    found = find_model("smollm2", offline=True)
+    assert (found.directory, found.source) == (model_cache_root() / "smollm2" / "model.gguf", "cache")
+    assert find_model("org/name", offline=True).repo_id == "org/name"
+
+
+def test_the_parts_of_a_split_model_are_one_and_several_files_are_none(tmp_path):
+    for number in (1, 2):
+        (tmp_path / f"m-0000{number}-of-00002.gguf").write_bytes(b"GGUF")
+    assert find_model(tmp_path).directory == tmp_path / "m-00001-of-00002.gguf"
+    (tmp_path / "other.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ModelNotFoundError, match=r"lacks config\.json"):
+        find_model(tmp_path)
+
+
+def test_a_known_model_is_not_taken_from_a_gguf_file():
+    (model_cache_root() / "all-minilm-l6-v2").mkdir(parents=True)
+    (model_cache_root() / "all-minilm-l6-v2" / "model.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ModelNotFoundError):
+        find_model("minilm", offline=True)

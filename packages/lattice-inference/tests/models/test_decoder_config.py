@@ -28,7 +28,7 @@ def read(**changes):
 
 
 @pytest.mark.parametrize(("base", "dimensions", "factor"), FREQUENCY_RATIOS)
-def test_llama3_scaling_has_the_published_ratios(base, dimensions, factor):
+def test_llama3_scaling_has_the_published_ratios(base, dimensions, factor):  # H1
     scaled = RopeScaling(base, "llama3", factor, 8192).frequencies(dimensions)
     ratios = scaled / RopeScaling(base).frequencies(dimensions)
     assert np.abs(ratios - FREQUENCY_RATIOS[base, dimensions, factor]).max() <= 1e-6
@@ -61,7 +61,7 @@ NEW = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0, "partial_rota
         },
     ],
 )
-def test_rope_is_read_from_every_place_that_versions_of_transformers_write_it(form):
+def test_rope_is_read_from_every_place_that_versions_of_transformers_write_it(form):  # H3
     config = read(**{"rope_parameters": "absent", **form})
     assert config.rope == RopeScaling(5000.0, "linear", 2.0)
     assert config.rotary_dim == 8

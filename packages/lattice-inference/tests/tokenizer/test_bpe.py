@@ -62,7 +62,7 @@ def test_code_points_in_words(pattern):
         pattern.compare("".join(f"a{c} " for c in characters[start : start + 0x1000]))
 
 
-def test_white_space_grid(pattern):
+def test_white_space_grid(pattern):  # C2
     units = [" ", "\n", "\r", "\t", "a", "1", "'s", "\u00a0", "!"]
     for length in range(1, 5):
         for parts in itertools.product(units, repeat=length):
@@ -85,7 +85,7 @@ def test_random_bytes(pattern):
             pattern.compare(text.encode("utf-8", "replace").decode())
 
 
-def test_decoding_and_streaming_of_any_ids(pattern):
+def test_decoding_and_streaming_of_any_ids(pattern):  # D8
     generator = random.Random(3)
     for _ in range(300):
         ids = [generator.randrange(pattern.ours.vocab_size) for _ in range(generator.choice([0, 1, 2, 20]))]

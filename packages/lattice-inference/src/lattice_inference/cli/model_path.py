@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lattice_inference.checkpoint.formats import only_gguf
 from lattice_inference.hub import find_model
 
 __all__ = ["model_path"]
@@ -18,4 +19,6 @@ def model_path(name: str) -> Path:
     path = Path(name).expanduser()
     if path.is_file():
         return path
-    return find_model(name).directory if not path.is_dir() else path
+    if not path.is_dir():
+        return find_model(name).directory
+    return path if any(path.glob("*.safetensors")) else only_gguf(path) or path

@@ -188,7 +188,8 @@ OPS: Mapping[str, OpDefinition] = {
         "min(max(round(x * (255 / range)) + zero, 0), 255), zero = round(-low * (255 / range)), scale_x = range / 255 "
         "(kernels/integer_rows.h); of block formats one chain over blocks of 32, c = fma(I, d * scale_x, c), then, where "
         "the format has offsets, c = fma(S, m * scale_x, c), with a block's q_x = round(x * (127 / max|x|)) and scale_x = "
-        "max|x| / 127 (kernels/block_tiles.h).",
+        "max|x| / 127 (kernels/block_tiles.h); of a linear that gives logits the sum of that over x and over what rounding "
+        "x left out, x - scale_x * q_x.",
     ),
     "add": OpDefinition(2, (), {}, _alike, "y = a + b."),
     "mul": OpDefinition(2, (), {}, _alike, "y = a * b."),

@@ -22,6 +22,7 @@ DEQUANTIZED_LINEAR: int
 ROUND_ROWS: int
 BFLOAT16_LINEAR: int
 TILE_ATTENTION: int
+QUANTIZE_BLOCK_PAIRS: int
 WEIGHT_TYPES: dict[str, int]
 BLOCK_FORMATS: tuple[str, ...]
 KV_TYPES: dict[str, tuple[int, int]]
@@ -99,6 +100,7 @@ class Plan:
         quantized: _Operand | None = None,
         bounds: _Float32 | None = None,
         rounded: _Operand | None = None,
+        pairs: bool = False,
     ) -> None: ...
     def check_ids(self, which: int, table_rows: int) -> None: ...
     def scratch_bytes(self, max_seqlen: int) -> int: ...

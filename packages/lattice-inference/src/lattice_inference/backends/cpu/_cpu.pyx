@@ -68,13 +68,13 @@ cdef extern from "step.h" nogil:
     int LATTICE_KERNEL_COUNT, LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR, LATTICE_KERNEL_BLOCK_LINEAR
     int LATTICE_KERNEL_DEQUANTIZED_LINEAR, LATTICE_KERNEL_QUANTIZE_ROWS, LATTICE_KERNEL_QUANTIZE_BLOCKS
     int LATTICE_KERNEL_ROUND_ROWS, LATTICE_KERNEL_BFLOAT16_LINEAR, LATTICE_KERNEL_TILE_ATTENTION
-    int LATTICE_KERNEL_PAGED_ATTENTION, LATTICE_ACTIVATION_NONE
+    int LATTICE_KERNEL_PAGED_ATTENTION, LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS, LATTICE_ACTIVATION_NONE
     ctypedef struct lattice_view:
         int32_t slot
         int32_t stride
         int64_t column
     ctypedef struct lattice_op:
-        int32_t kernel, rows, activation, mode, heads, kv_heads, head_dim, layer, window, packed
+        int32_t kernel, rows, pairs, activation, mode, heads, kv_heads, head_dim, layer, window, packed
         float scale, epsilon
         lattice_view input[3]
         lattice_view residual
@@ -160,6 +160,7 @@ DEQUANTIZED_LINEAR = LATTICE_KERNEL_DEQUANTIZED_LINEAR
 ROUND_ROWS = LATTICE_KERNEL_ROUND_ROWS
 BFLOAT16_LINEAR = LATTICE_KERNEL_BFLOAT16_LINEAR
 TILE_ATTENTION = LATTICE_KERNEL_TILE_ATTENTION
+QUANTIZE_BLOCK_PAIRS = LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS
 
 LINEARS = (
     LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR, LATTICE_KERNEL_BLOCK_LINEAR, LATTICE_KERNEL_DEQUANTIZED_LINEAR,
@@ -403,10 +404,10 @@ cdef class Plan:
         self, int kernel, *, int rows, inputs, output, Py_ssize_t k, Py_ssize_t n, residual=None, weight=None, bias=None,
         int activation=0, int mode=0, int heads=0, int kv_heads=0, int head_dim=0, float scale=1.0, float epsilon=0.0,
         int layer=0, int window=0, bint packed=False, str weight_type="float32", quantized=None, bounds=None,
-        rounded=None,
+        rounded=None, bint pairs=False,
     ):
         """Add an op. Operands are (slot, stride, column); ``weight`` is an array or (Memory, byte offset) of panels;
-        ``bounds`` holds low and high, float32, that rows are quantized within.
+        ``bounds`` holds low and high, float32, that rows are quantized within; with ``pairs`` each row is two.
         """
         if not 0 <= kernel < LATTICE_KERNEL_COUNT:
             raise ValueError(f"there is no kernel {kernel}")
@@ -423,7 +424,7 @@ cdef class Plan:
         memset(op, 0, sizeof(lattice_op))
         op.kernel, op.rows, op.k, op.n, op.activation, op.mode = kernel, rows, k, n, activation, mode
         op.heads, op.kv_heads, op.head_dim, op.scale, op.epsilon = heads, kv_heads, head_dim, scale, epsilon
-        op.layer, op.window, op.packed = layer, window, packed
+        op.layer, op.window, op.packed, op.pairs = layer, window, packed, pairs
         for i in range(3):
             op.input[i] = view_of(inputs[i] if i < len(inputs) else None)
         op.weight_type = WEIGHT_TYPES[weight_type]

@@ -17,11 +17,12 @@ class IntegerForm:
     """What quantizes a row.
 
     Attributes:
-        kind: the op: ``"quantize_rows"``, one scale a row, or ``"quantize_blocks"``, one for 32 elements.
+        kind: the op: ``"quantize_rows"``, one scale a row, ``"quantize_blocks"``, one for 32 elements, or
+            ``"quantize_block_pairs"``, twice, the second time what rounding left out the first time.
         range: what a calibration fixed for all rows of ``quantize_rows``; without it each row has its own.
     """
 
-    kind: Literal["quantize_rows", "quantize_blocks"]
+    kind: Literal["quantize_rows", "quantize_blocks", "quantize_block_pairs"]
     range: InputRange | None = None
 
     @property
@@ -64,8 +65,19 @@ def quantize_inputs(
                 quantized[x, form] = _integers(x, form, row_floats[form.kind](x.width))
                 _append_quantizer(ops, x, form, quantized[x, form], in_norms and x.buffer in float_readers)
             op = replace(op, inputs=(quantized[x, form], *op.inputs[1:]))
+            if form.kind == "quantize_block_pairs":
+                ops += _over_pairs(op)
+                continue
         ops.append(op)
     return replace(program, ops=tuple(ops))
+
+
+def _over_pairs(op: Op) -> tuple[Op, Op]:
+    """Return a linear over rows that are two each, and the addition of what the two give."""
+    output = op.outputs[0]
+    both = Buffer(output.buffer.index, f"{output.buffer.name}.pairs", output.rows, 2 * output.width)
+    halves = View(both, 0, output.width), View(both, output.width, output.width)
+    return replace(op, kind="linear_pairs", outputs=(View(both, 0, both.width),)), Op("add", halves, {}, (output,))
 
 
 def _reads_integers(op: Op, view: View, form_of: Callable[[Op], IntegerForm | None]) -> bool:

@@ -51,7 +51,11 @@ IN_PLACE: Mapping[str, int] = {
 }
 """Ops that may write over one of their inputs: they read an element of it only to write the same one."""
 
-ROW_FLOATS = {"quantize_rows": _cpu.integer_row_floats, "quantize_blocks": _cpu.block_row_floats}
+ROW_FLOATS = {
+    "quantize_rows": _cpu.integer_row_floats,
+    "quantize_blocks": _cpu.block_row_floats,
+    "quantize_block_pairs": lambda elements: 2 * _cpu.block_row_floats(elements),
+}
 """The floats that a quantized row takes, by the op that quantizes."""
 
 # The numbers of kernels/step.h.
@@ -144,9 +148,29 @@ def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, 
     return _cpu.INT8_LINEAR if form == "int8" else _cpu.BLOCK_LINEAR, arguments
 
 
+_QUANTIZERS = {
+    "quantize_rows": _cpu.QUANTIZE_ROWS,
+    "quantize_blocks": _cpu.QUANTIZE_BLOCKS,
+    "quantize_block_pairs": _cpu.QUANTIZE_BLOCK_PAIRS,
+}
+
+
+def _linear_pairs(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+    weight = op.weights["weight"]
+    (x,), (y,) = op.inputs, op.outputs
+    return _cpu.BLOCK_LINEAR, {
+        "inputs": [(memory.placement[x.buffer], x.width // 2, 0)],
+        "output": (memory.placement[y.buffer], y.width // 2, 0),
+        "weight": weights[weight],
+        "weight_type": weights.form(weight),
+        "k": weight.shape[1],
+        "n": y.width // 2,
+        "pairs": True,
+    }
+
+
 def _quantize(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    kernel = _cpu.QUANTIZE_ROWS if op.kind == "quantize_rows" else _cpu.QUANTIZE_BLOCKS
-    return kernel, {"k": op.inputs[0].width, "bounds": _bounds(op)}
+    return _QUANTIZERS[op.kind], {"k": op.inputs[0].width, "bounds": _bounds(op)}
 
 
 def _bounds(op: Op) -> npt.NDArray[np.float32] | None:
@@ -236,6 +260,8 @@ _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[int, 
     "quantize_rows": _quantize,
     "quantize_blocks": _quantize,
     "round_rows": _round_rows,
+    "quantize_block_pairs": _quantize,
+    "linear_pairs": _linear_pairs,
     "attention": _attention,
     "mul": _mul,
     "silu_mul": _mul,

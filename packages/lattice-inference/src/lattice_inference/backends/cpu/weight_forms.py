@@ -44,6 +44,9 @@ class RepackedWeightsWarning(UserWarning):
 class WeightForms:
     """The form of each weight: ``"float32"``, ``"bfloat16"``, ``"float16"``, ``"int8"``, or a block format of ggml.
 
+    Rows that block-quantized weights are multiplied by are rounded once, but where the output is the result itself, the
+    logits: there what rounding left out is rounded and multiplied too.
+
     Vectors are always float32. Under the precision ``"stored"`` everything else stays what the source has; block formats
     without a kernel become Q8_0. What is not int8 under the precision ``"int8"``:
 
@@ -83,11 +86,13 @@ class WeightForms:
         self._products = products
         self._producers: dict[Buffer, list[Op]] = defaultdict(list)
         self._forms: dict[WeightRef, str] = {}
+        self._results: set[Buffer] = set()
         self.twins: dict[WeightRef, WeightRef] = {}
 
     def choose(self, program: Program) -> Program:
         """Decide for every weight of ``program``, and return it with each linear of several forms cut into one a form."""
         program = replace(program, ops=tuple(part for op in program.ops for part in self._parts(op)))
+        self._results = {view.buffer for view in program.outputs.values()}
         for op in program.ops:
             for ref in op.weights.values():
                 form = self._form_of(ref)
@@ -120,7 +125,13 @@ class WeightForms:
         form = self._forms[weight]
         if form not in PANEL_FORMS or self._activations == "float32":
             return None
-        return IntegerForm("quantize_rows", self._range(weight)) if form == "int8" else IntegerForm("quantize_blocks")
+        if form == "int8":
+            return IntegerForm("quantize_rows", self._range(weight))
+        output = op.outputs[0]
+        gives_logits = output.rows is Rows.LOGIT_ROWS and output.is_whole and output.buffer in self._results
+        if gives_logits and op.kind == "linear" and "bias" not in op.weights:
+            return IntegerForm("quantize_block_pairs")
+        return IntegerForm("quantize_blocks")
 
     def _range(self, weight: WeightRef) -> InputRange | None:
         ranges = [self._range_of_source(name) for name in weight.sources]

@@ -3,6 +3,7 @@
 #include "bfloat16_kernels.h"
 #include "bfloat16_matrix.h"
 #include "block_kernels.h"
+#include "block_pairs.h"
 #include "elementwise.h"
 #include "int8_kernels.h"
 #include "lattice/cpu.h"
@@ -61,6 +62,7 @@ const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
                                                 LATTICE_FN(lattice_bfloat16_linear_run)},
             [LATTICE_KERNEL_TILE_ATTENTION] = {LATTICE_FN(lattice_tile_attention_tasks),
                                                LATTICE_FN(lattice_tile_attention_run)},
+            [LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS] = {row_tasks, quantize_block_pairs_run},
         },
     .elementwise = elementwise_run,
     .dot_feature = DOT_FEATURE,

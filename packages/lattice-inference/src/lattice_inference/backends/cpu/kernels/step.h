@@ -48,6 +48,7 @@ typedef enum {
     LATTICE_KERNEL_ROUND_ROWS,         /* bfloat16_rows.h */
     LATTICE_KERNEL_BFLOAT16_LINEAR,
     LATTICE_KERNEL_TILE_ATTENTION,
+    LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS, /* block_pairs.h */
     LATTICE_KERNEL_COUNT
 } lattice_kernel_id;
 
@@ -84,6 +85,7 @@ typedef struct {
 typedef struct {
     int32_t kernel;
     int32_t rows;       /* LATTICE_ROWS_* of the output */
+    int32_t pairs;      /* 1: each of them counts as two, one behind the other */
     int32_t activation; /* of a linear's epilogue, or of an activation op */
     int32_t mode;       /* LATTICE_POOL_*, LATTICE_PAIRING_*, or which ids an embedding reads */
     int32_t heads, kv_heads, head_dim;
@@ -151,9 +153,10 @@ typedef struct {
 
 static inline int64_t lattice_rows(const lattice_op *op, const lattice_step *step)
 {
-    return op->rows == LATTICE_ROWS_TOKENS      ? step->tokens
-           : op->rows == LATTICE_ROWS_SEQUENCES ? step->sequences
-                                                : step->logit_count;
+    return (op->rows == LATTICE_ROWS_TOKENS      ? step->tokens
+            : op->rows == LATTICE_ROWS_SEQUENCES ? step->sequences
+                                                 : step->logit_count)
+           << op->pairs;
 }
 
 static inline float *lattice_row(const lattice_step *step, const lattice_view *view, int64_t row)
@@ -266,6 +269,8 @@ static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_se
         return op->weight_type == LATTICE_WEIGHT_FLOAT32
                    ? lattice_round_up(lattice_linear_block(op->k) * op->k * (int64_t)sizeof(float), 64)
                    : 0;
+    if (op->kernel == LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS)
+        return lattice_round_up(op->k * (int64_t)sizeof(float), 64);
     const int64_t width = lattice_round_up(op->head_dim, LATTICE_PANEL);
     int64_t floats = 0;
     if (op->kernel == LATTICE_KERNEL_ATTENTION) {

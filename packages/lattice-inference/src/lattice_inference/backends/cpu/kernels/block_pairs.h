@@ -1,0 +1,29 @@
+/* Rows of activations as two rows of block_rows.h each: the second holds what rounding the first left out.
+ *
+ *     first = x in blocks,  second = (x - scale * q) in blocks                        so x[k] ~ scale * q[k] + scale' * q'[k]
+ *
+ * A linear over both rows, added up, has the precision of 15 bits a row for one pass over its weights. It is for the linear
+ * whose output is the result itself: the logits.
+ */
+#ifndef LATTICE_BLOCK_PAIRS_H
+#define LATTICE_BLOCK_PAIRS_H
+
+#include "block_rows.h"
+
+static void quantize_block_pairs_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+{
+    float *rest = (float *)(step->scratch + thread * step->scratch_bytes);
+    int64_t first, end;
+    task_rows(lattice_rows(op, step), task, tasks, &first, &end);
+    for (int64_t row = first; row < end; row++) {
+        const float *x = lattice_row(step, &op->input[0], row);
+        float *pair = lattice_row(step, &op->output, row);
+        quantize_block_row(x, op->k, pair);
+        const block_row rounded = block_row_at(pair, op->k);
+        for (int64_t i = 0; i < op->k; i++)
+            rest[i] = x[i] - rounded.scales[i / LATTICE_BLOCK] * (float)rounded.q[i];
+        quantize_block_row(rest, op->k, pair + lattice_block_row_floats(op->k));
+    }
+}
+
+#endif
