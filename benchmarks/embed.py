@@ -139,7 +139,7 @@ def _expand(engine: str) -> list[str]:
 def _model_of(engine: str) -> str | None:
     """Return which of :mod:`harness.peer_models` an engine runs."""
     kind, _, variant = engine.partition("-")
-    graph = "int8" if variant == "int8" else "plain"  # bfloat16 is an option of OpenVINO's, not another graph
+    graph = "plain-int8" if variant == "int8" else "plain"  # bfloat16 is an option of OpenVINO's, not another graph
     return {"ort": variant, "openvino": graph, "ctranslate2": "ctranslate2"}.get(kind)
 
 

@@ -110,7 +110,7 @@ class OpenVinoEngine(PaddedEngine):
             "INFERENCE_PRECISION_HINT": "bf16" if precision == "bfloat16" else "f32",
             "PERFORMANCE_HINT": "LATENCY",
         }
-        graph = "int8.onnx" if precision == "int8" else "plain.onnx"
+        graph = "plain-int8.onnx" if precision == "int8" else "plain.onnx"
         model = openvino.Core().compile_model(str(graphs / graph), "CPU", options)
         self._request = model.create_infer_request()
 
