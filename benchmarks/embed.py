@@ -7,6 +7,8 @@ over ours, cell by cell: the best float32 graph of ONNX Runtime over our float32
 of that precision over ours. Before a cell is timed, all engines of float32 must give the same vectors (cosine > 0.9999);
 the others' cosines are recorded.
 
+What has been measured is kept in results/embed.partial.json until the record is whole: a run that is killed leaves it.
+
 A peer whose packages are missing is reported and left out. The peers:
 
   pip install onnx onnxruntime tokenizers safetensors       the graph by hand
@@ -32,7 +34,7 @@ import numpy as np
 
 from harness.corpus import CELLS, SEED, Cell, make_texts
 from harness.engines import ENGINES
-from harness.options import Record, add_record_options, finish, limits, positive_int
+from harness.options import Record, add_record_options, finish, limits, positive_int, save_so_far
 from harness.process import EngineProcess, engine_environment
 from harness.progress import report
 from harness.record import describe_run
@@ -117,11 +119,13 @@ def measure(options: argparse.Namespace) -> Record:
         for threads in options.threads:
             start = partial(EngineProcess, directory=directory, graphs=graphs, threads=threads, isa=options.isa)
             engines = _measure_starts(record, engines, options.starts, threads, start)
+            save_so_far(options, record)
             with ExitStack() as stack:
                 running = [stack.enter_context(start(name)) for name in engines]
                 _check_agreement(record, running)
                 for cell in cells:
                     _measure_cell(record, running, cell, threads, options.repeats)
+                    save_so_far(options, record)
                 for process in running:
                     _start_of(record, process.name, threads)["peak_bytes"] = process.ask(do="memory")["peak_bytes"]
     report()
@@ -135,7 +139,8 @@ def _expand(engine: str) -> list[str]:
 def _model_of(engine: str) -> str | None:
     """Return which of :mod:`harness.peer_models` an engine runs."""
     kind, _, variant = engine.partition("-")
-    return {"ort": variant, "openvino": "plain", "ctranslate2": "ctranslate2"}.get(kind)
+    graph = "plain-int8" if variant == "int8" else "plain"  # bfloat16 is an option of OpenVINO's, not another graph
+    return {"ort": variant, "openvino": graph, "ctranslate2": "ctranslate2"}.get(kind)
 
 
 def _write_models(engines: Sequence[str], directory: Path, folder: Path) -> dict[str, str]:

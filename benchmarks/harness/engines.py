@@ -63,6 +63,7 @@ ENGINES: dict[str, EngineFacts] = {
     "openvino-bfloat16": EngineFacts("OpenVINO, bfloat16", "bfloat16", ("openvino", *_EXPORT), True),
     "lattice-int8": EngineFacts("Lattice, int8", "int8"),
     "ort-int8": EngineFacts("ONNX Runtime, dynamic int8", "int8", ("onnxruntime", *_EXPORT), True),
+    "openvino-int8": EngineFacts("OpenVINO, ONNX Runtime's int8", "int8", ("openvino", "onnxruntime", *_EXPORT), True),
     "ctranslate2-int8": EngineFacts(
         "CTranslate2, int8", "int8", ("ctranslate2", "torch", "transformers", "tokenizers")
     ),

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.progress import ask_for_progress
 from harness.record import RESULTS, read_record, write_record
 from harness.tables import replace_section
 
-__all__ = ["add_record_options", "finish", "limits", "positive_int"]
+__all__ = ["add_record_options", "finish", "limits", "partial_path", "positive_int", "save_so_far"]
 
 LIMITS_FILE = Path(__file__).parent.parent / "limits.toml"
 
@@ -32,6 +33,17 @@ def positive_int(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     return number
+
+
+def partial_path(options: argparse.Namespace) -> Path:
+    """Return where a script that takes long keeps its record until it is whole: beside the record."""
+    path: Path = options.json
+    return path.with_name(f"{path.stem}.partial{path.suffix}")
+
+
+def save_so_far(options: argparse.Namespace, record: Record) -> None:
+    """Write what has been measured, so that a script that is killed leaves it. ``--from`` reads it."""
+    write_record(partial_path(options), record)
 
 
 def add_record_options(parser: argparse.ArgumentParser, script: str) -> None:
@@ -54,6 +66,11 @@ def add_record_options(parser: argparse.ArgumentParser, script: str) -> None:
         help=f"also rewrite the section '{script}' of a document, such as docs/benchmarks.md",
     )
     group.add_argument(
+        "--progress",
+        action="store_true",
+        help="say on standard error what is measured, where that is no terminal: a line each",
+    )
+    group.add_argument(
         "--check", action="store_true", help="exit with 1 if a limit of benchmarks/limits.toml is missed"
     )
 
@@ -67,12 +84,15 @@ def finish(
     misses: Callable[[Mapping[str, Any]], list[str]],
 ) -> int:
     """Measure or read the record, write it, print its tables, and return the exit status."""
+    if options.progress:
+        ask_for_progress()
     try:
         if options.source is not None:
             record = read_record(options.source, script)
         else:
             record = measure()
             write_record(options.json, record)
+            partial_path(options).unlink(missing_ok=True)
         text = render(record)
         if options.markdown is not None:
             replace_section(options.markdown, script, text)
@@ -86,7 +106,9 @@ def finish(
         )
         return 1
     except KeyboardInterrupt:
-        print(f"\n{script}: interrupted; no record was written", file=sys.stderr)
+        kept = partial_path(options)
+        left = f"what was measured is in {kept}" if kept.exists() else "no record was written"
+        print(f"\n{script}: interrupted; {left}", file=sys.stderr)
         return 130
     except (OSError, ValueError, RuntimeError) as error:
         print(f"{script}: {error}", file=sys.stderr)

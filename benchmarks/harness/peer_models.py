@@ -1,5 +1,5 @@
-"""The models that peers are measured with: ONNX graphs (the plain export, the fused export, the fused export in dynamic
-int8, ours written by hand) and CTranslate2's own form.
+"""The models that peers are measured with: ONNX graphs (the plain export, the fused export, both in dynamic int8, ours
+written by hand) and CTranslate2's own form.
 
 Run as a program, in a process of its own, because an export imports PyTorch:
 ``python -m harness.peer_models CANDIDATE MODEL_DIRECTORY FOLDER``.
@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = ["CANDIDATES", "write_candidate"]
 
-CANDIDATES = ("plain", "fused", "hand", "int8", "ctranslate2")
+CANDIDATES = ("plain", "fused", "hand", "int8", "plain-int8", "ctranslate2")
 
 
 def write_candidate(candidate: str, directory: Path, folder: Path) -> None:
@@ -41,13 +41,14 @@ def write_candidate(candidate: str, directory: Path, folder: Path) -> None:
         _export(directory, plain)
     if candidate in ("fused", "int8") and not fused.exists():
         _fuse(directory, plain, fused)
-    if candidate == "int8":
+    if candidate in ("int8", "plain-int8"):
         import onnx
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         # shapes cannot be inferred through the fused operators, so it must be said that all tensors are float32
         options = {"DefaultTensorType": onnx.TensorProto.FLOAT}
-        quantize_dynamic(fused, folder / "int8.onnx", weight_type=QuantType.QInt8, extra_options=options)
+        source = fused if candidate == "int8" else plain  # the fused operators are ONNX Runtime's own
+        quantize_dynamic(source, folder / f"{candidate}.onnx", weight_type=QuantType.QInt8, extra_options=options)
 
 
 def _export(directory: Path, path: Path) -> None:

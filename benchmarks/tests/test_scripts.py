@@ -1,5 +1,6 @@
 """The scripts: what they conclude from a record, and their command lines."""
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ import quality
 import recall
 import tokenizing
 import vectors
+from harness import progress
+from harness.options import finish, partial_path, save_so_far
 from harness.record import describe_run
 
 SCRIPTS = {
@@ -475,3 +478,32 @@ def test_a_precision_may_cost_so_much_perplexity() -> None:
     assert precision_quality.misses(precision_record("int8", 99.0, model="another")) == []
     table = precision_quality.render(precision_record("int8", 25.38))
     assert "| int8 | 12.3 | 25.3800 | 98.50 % | 1.00e-04 | 1.00e-02 |" in table
+
+
+def test_a_run_that_is_interrupted_leaves_what_it_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = argparse.Namespace(source=None, json=tmp_path / "embed.json", markdown=None, check=False, progress=False)
+
+    def interrupted() -> dict[str, object]:
+        save_so_far(options, {"script": "embed", "samples": [1]})
+        raise KeyboardInterrupt
+
+    status = finish("embed", options, measure=interrupted, render=str, misses=lambda record: [])
+    assert status == 130
+    assert str(partial_path(options)) in capsys.readouterr().err
+    assert json.loads(partial_path(options).read_text())["samples"] == [1]
+    assert not options.json.exists()
+    assert finish("embed", options, measure=lambda: {"samples": [1, 2]}, render=str, misses=lambda record: []) == 0
+    assert not partial_path(options).exists()
+    assert json.loads(options.json.read_text())["samples"] == [1, 2]
+
+
+def test_progress_is_said_where_it_is_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_asked", False)
+    progress.report("a cell")
+    assert capsys.readouterr().err == ""
+    progress.ask_for_progress()
+    progress.report("a cell")
+    progress.report()
+    assert capsys.readouterr().err == "a cell\n"

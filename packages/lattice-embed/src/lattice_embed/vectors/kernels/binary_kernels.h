@@ -111,7 +111,7 @@ LATTICE_INLINE int64_t differing(const uint8_t *a, const uint8_t *b, size_t byte
 #define differing differing_words
 #endif
 
-#if defined(LATTICE_VECTOR_POPCOUNT)
+#if defined(LATTICE_VECTOR_POPCOUNT) && !defined(LATTICE_EMULATE_AVX512)
 #define ROWS_AT_ONCE 8
 #define AHEAD_BYTES 1536
 /* The counts of eight rows. Their totals are folded together: in three steps of adding what was put side by side. */
@@ -149,7 +149,7 @@ LATTICE_INLINE void count_eight_rows(const uint8_t *query, const uint8_t *rows, 
 LATTICE_INLINE void count_rows(const uint8_t *query, const uint8_t *rows, size_t bytes, size_t count, int32_t *counts)
 {
     size_t i = 0;
-#if defined(LATTICE_VECTOR_POPCOUNT)
+#if defined(ROWS_AT_ONCE)
     for (; i + ROWS_AT_ONCE <= count; i += ROWS_AT_ONCE) {
         __m256i eight;
         for (size_t k = 0; k < ROWS_AT_ONCE * bytes; k += 64)
