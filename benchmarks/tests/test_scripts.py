@@ -273,7 +273,8 @@ def test_tokenizing_has_limits_by_kind_of_tokenizer() -> None:
     )
     text = tokenizing.render(tokenizing_record("BPE"))
     assert "| one | 1 | 44.0 | 9.0 | - | the same |" in text
-    slow = {"loading": {"lattice load_tokenizer": [151e3]}, "doubling": {"x": {"once": [1.0], "twice": [3.0]}}}
+    slow: dict[str, Any] = {"loading": {"lattice load_tokenizer": [151e3]}}
+    slow["doubling"] = {"x": {"once": [1.0], "twice": [3.0]}}
     loading, doubling = tokenizing.misses(tokenizing_record("BPE", **slow))
     assert "loading takes 151 ms, 150 is the limit" in loading
     assert "twice x takes 3.00 times as long" in doubling
@@ -283,7 +284,7 @@ def test_tokenizing_has_limits_by_kind_of_tokenizer() -> None:
 def test_tokenizers_are_measured_in_processes_of_their_own(tmp_path: Path) -> None:
     vocabulary = tmp_path / "model"
     vocabulary.mkdir()
-    definition = {
+    definition: dict[str, Any] = {
         "version": "1.0",
         "added_tokens": [],
         "normalizer": {"type": "Lowercase"},

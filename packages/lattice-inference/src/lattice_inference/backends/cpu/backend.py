@@ -115,7 +115,9 @@ class CpuBackend:
             return round_inputs(quantized, forms.rounded_inputs, _cpu.bfloat16_row_floats, in_producers=self.fused)
 
         with reading_first_weights(program, source):
-            compiled = compile_program(program, rules=RULES if self.fused else (), rewrite=narrow_inputs, in_place=IN_PLACE)
+            compiled = compile_program(
+                program, rules=RULES if self.fused else (), rewrite=narrow_inputs, in_place=IN_PLACE
+            )
         if len(compiled.memory.slots) > _cpu.MAX_SLOTS:
             raise UnsupportedError(
                 f"the program needs {len(compiled.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible"
