@@ -10,7 +10,7 @@ from lattice_inference.errors import CheckpointError, InvalidInputError, NonFini
 from lattice_inference.input_range import InputRange
 
 from .programs import Tensors, batch_of, one_op, random_batch, random_bert
-from .test_int8 import BODIES, FMA_BODIES
+from .test_int8 import FMA_BODIES, every_body
 
 RANGE = InputRange(-1.5, 2.25)
 
@@ -36,14 +36,13 @@ def linear_by_definition(x, weight, limits):
 
 
 def run(x, weight, body, limits):
-    isa, dot = body
     program, tensors = one_op({"x": x}, lambda g, views: g.linear(views["x"], g.weight("w", weight.shape)))
-    backend = CpuBackend(isa=isa, dot=dot, precision="int8", input_ranges={"w": limits})
+    backend = CpuBackend(**body, precision="int8", input_ranges={"w": limits})
     result = backend.compile(program, Tensors(tensors | {"w": weight})).run(batch_of([len(x)]))["y"]
     return result, x.astype(np.float16).astype(np.float32)
 
 
-@pytest.mark.parametrize("body", BODIES)
+@every_body
 @pytest.mark.parametrize("depth", [1, 5, 16, 37, 384])
 def test_a_linear_is_its_definition_bit_for_bit(body, depth):
     rng = np.random.default_rng(depth)
@@ -54,7 +53,7 @@ def test_a_linear_is_its_definition_bit_for_bit(body, depth):
         assert got.tobytes() == linear_by_definition(x, weight, RANGE).tobytes(), rows
 
 
-@pytest.mark.parametrize("body", BODIES)
+@every_body
 def test_a_linear_is_static_quantization_in_float64(body):
     rng = np.random.default_rng(3)
     weight, x = rng.standard_normal((33, 256), np.float32), rng.standard_normal((9, 256), np.float32)
@@ -64,7 +63,7 @@ def test_a_linear_is_static_quantization_in_float64(body):
     assert np.abs(got - want).max() <= 2 * RANGE.scale * np.abs(weight).max() + 1e-4
 
 
-@pytest.mark.parametrize("body", BODIES)
+@every_body
 def test_what_lies_beyond_the_range_becomes_its_end(body):
     weight = np.full((17, 32), 0.5, np.float32)
     inside = np.full((1, 32), RANGE.high, np.float32)
@@ -76,7 +75,7 @@ def test_what_lies_beyond_the_range_becomes_its_end(body):
     assert np.abs(got[:, 0] - 16 * np.array([RANGE.high, RANGE.low])).max() <= 16 * RANGE.scale
 
 
-@pytest.mark.parametrize("body", BODIES)
+@every_body
 def test_a_row_does_not_change_the_scale_of_another_nor_its_own(body):
     """With a range of its own, a row of small numbers keeps them apart; within a wide fixed one they are all zero."""
     x = np.full((2, 32), 1e-3, np.float32)
@@ -87,13 +86,13 @@ def test_a_row_does_not_change_the_scale_of_another_nor_its_own(body):
     assert np.abs(got[1] - 100).max() < 0.5
 
 
-@pytest.mark.parametrize("body", BODIES)
+@every_body
 def test_a_flat_range_makes_everything_zero(body):
     got, _ = run(np.ones((3, 20), np.float32), np.ones((16, 20), np.float32), body, InputRange(0, 0))
     assert (got == 0).all()
 
 
-@pytest.mark.parametrize("body", BODIES)
+@every_body
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_inputs_that_are_not_finite_are_refused(body, poison):
     program, tensors = one_op(
@@ -107,7 +106,7 @@ def test_inputs_that_are_not_finite_are_refused(body, poison):
     )
     tensors |= {"w": np.ones((20, 40), np.float32), "scale": np.ones(40, np.float32)}
     tensors["shift"] = np.full(40, poison, np.float32)
-    backend = CpuBackend(isa=body[0], dot=body[1], precision="int8", input_ranges={"w": RANGE})
+    backend = CpuBackend(**body, precision="int8", input_ranges={"w": RANGE})
     with pytest.raises(NonFiniteError):
         backend.compile(program, Tensors(tensors)).run(batch_of([3]))
 
@@ -128,12 +127,12 @@ def test_fused_or_not_and_on_every_level_the_bits_are_the_same(body):
     batch = random_batch(np.random.default_rng(5), [1, 2, 13, 16, 31, 100])
     results = set()
     for fused in (True, False):
-        backend = CpuBackend(isa=body[0], dot=body[1], precision="int8", fused=fused, input_ranges=ranges_of(program))
+        backend = CpuBackend(**body, precision="int8", fused=fused, input_ranges=ranges_of(program))
         results.add(backend.compile(program, Tensors(tensors)).run(batch)["pooled"].tobytes())
-    first = CpuBackend(isa=FMA_BODIES[0][0], dot=FMA_BODIES[0][1], precision="int8", input_ranges=ranges_of(program))
+    first = CpuBackend(**FMA_BODIES[0], precision="int8", input_ranges=ranges_of(program))
     results.add(first.compile(program, Tensors(tensors)).run(batch)["pooled"].tobytes())
     assert len(results) == 1
-    plain = CpuBackend(isa=body[0], dot=body[1], precision="int8").compile(program, Tensors(tensors)).run(batch)
+    plain = CpuBackend(**body, precision="int8").compile(program, Tensors(tensors)).run(batch)
     assert plain["pooled"].tobytes() not in results
 
 
