@@ -56,6 +56,9 @@ def reading_first_weights(program: Program, source: TensorSource) -> Iterator[No
     if isinstance(source, StoredTensorSource):
         stored = [name for name in names if name in source and source.info(name).dtype in _cpu.BLOCK_FORMATS]
         arrays = [source.array(name) for name in stored[:_FIRST_WEIGHTS]]
+    if not arrays:
+        yield
+        return
     reader = threading.Thread(target=read, args=(arrays,), daemon=True)
     reader.start()
     try:
