@@ -89,6 +89,8 @@ class CachedEmbedding:
 class ShardStats:
     """Counts of one shard, or of a whole cache.
 
+    On a Python without a global lock, look-ups by several threads at the same moment may count as fewer.
+
     Attributes:
         hits, misses: keys that were looked up and found, or not.
         entries: vectors held.
@@ -134,6 +136,20 @@ class _Shard:
         self.entries: OrderedDict[bytes, CachedEmbedding] = OrderedDict()
         self.lock = threading.Lock()
         self.hits = self.misses = self.bytes = self.evictions = 0
+
+    def get(self, key: bytes) -> CachedEmbedding | None:
+        # Without the lock: each step is one of the table's own, which no other thread sees half done. A thread that loses
+        # Python's lock inside of ours would have all others wait for it, a convoy at every switch.
+        entry = self.entries.get(key)
+        if entry is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        try:  # noqa: SIM105 - a context manager takes longer than all of the rest
+            self.entries.move_to_end(key)
+        except KeyError:  # it made room for another in the meantime
+            pass
+        return entry
 
     def put(self, key: bytes, entry: CachedEmbedding) -> None:
         size = len(entry.data) + ENTRY_OVERHEAD_BYTES
@@ -204,15 +220,7 @@ class EmbeddingCache:
 
     def get(self, key: bytes) -> CachedEmbedding | None:
         """Return the entry of a key, which becomes the most recently used of its shard, or None; counts it."""
-        shard = self._shards[key[0] & self._mask]
-        with shard.lock:
-            entry = shard.entries.get(key)
-            if entry is None:
-                shard.misses += 1
-            else:
-                shard.hits += 1
-                shard.entries.move_to_end(key)
-        return entry
+        return self._shards[key[0] & self._mask].get(key)
 
     def peek(self, key: bytes) -> CachedEmbedding | None:
         """Return the entry of a key or None, without counting it or changing the order."""
@@ -221,18 +229,7 @@ class EmbeddingCache:
     def get_many(self, keys: Sequence[bytes]) -> list[CachedEmbedding | None]:
         """Return the entry of each key or None, as :meth:`get` does."""
         shards, mask = self._shards, self._mask
-        found = []
-        for key in keys:  # spelled out: a call a key would double the cost
-            shard = shards[key[0] & mask]
-            with shard.lock:
-                entry = shard.entries.get(key)
-                if entry is None:
-                    shard.misses += 1
-                else:
-                    shard.hits += 1
-                    shard.entries.move_to_end(key)
-            found.append(entry)
-        return found
+        return [shards[key[0] & mask].get(key) for key in keys]
 
     def put(self, key: bytes, entry: CachedEmbedding) -> None:
         """Store an entry. One that is larger than a shard's part of ``max_bytes`` is not kept."""
