@@ -205,7 +205,7 @@ def misses(record: Mapping[str, Any]) -> list[str]:
                 if theirs is not None and theirs / ours < least:
                     lines.append(f"{head}, {case}: {theirs / ours:.2f} times {peer}, {least} is the limit")
         if "loading" in run:
-            most = limit["load_ms_of_250000_pieces"] * run["pieces"] / 250_000
+            most = limit["load_ms_of_250000_pieces"].get(run["kind"], float("inf")) * run["pieces"] / 250_000
             took = median(run["loading"]["lattice load_tokenizer"]) / 1e3
             if run["pieces"] >= 100_000 and took > most:
                 lines.append(f"{head}: loading takes {took:.0f} ms, {most:.0f} is the limit")

@@ -275,7 +275,7 @@ def test_tokenizing_has_limits_by_kind_of_tokenizer() -> None:
     assert "| one | 1 | 44.0 | 9.0 | - | the same |" in text
     slow: dict[str, Any] = {"loading": {"lattice load_tokenizer": [151e3]}}
     slow["doubling"] = {"x": {"once": [1.0], "twice": [3.0]}}
-    loading, doubling = tokenizing.misses(tokenizing_record("BPE", **slow))
+    loading, doubling = tokenizing.misses(tokenizing_record("Unigram", **slow))
     assert "loading takes 151 ms, 150 is the limit" in loading
     assert "twice x takes 3.00 times as long" in doubling
     assert len(tokenizing.misses(tokenizing_record("BPE", same_ids=False))) == 2
