@@ -65,6 +65,8 @@ const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
     .elementwise = elementwise_run,
     .dot_feature = DOT_FEATURE,
     .tile_features = TILE_FEATURES,
+    .bfloat16_dot_feature = BFLOAT16_DOT_FEATURE,
+    .bfloat16_tile_feature = BFLOAT16_TILE_FEATURE,
 };
 
 void LATTICE_FN(lattice_multiply_panel)(const float *x, int64_t x_stride, int64_t rows, const float *panel, int64_t k,
