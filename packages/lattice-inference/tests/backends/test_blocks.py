@@ -165,14 +165,15 @@ def test_a_linear_is_its_definition_bit_for_bit(name, body):
 
 
 @pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("name", FORMATS)
-def test_one_row_by_many_columns_is_its_definition_bit_for_bit(name, body):
+def test_few_rows_by_many_columns_are_the_definition_bit_for_bit(name, rows, body):
     """More panels than go side by side, and some that are left over."""
-    x = rows_of(1)
+    x = rows_of(rows)
     tensor = drawn_blocks(name, rows=299)
-    got = run(program_of(x, 299), {"x": x, "w": tensor}, 1, body)
+    got = run(program_of(x, 299), {"x": x, "w": tensor}, rows, body)
     assert got.tobytes() == linear_by_definition(x, tensor, body[0]).tobytes()
-    alone = run(program_of(x, 299), {"x": x, "w": tensor}, 1, body, threads=1)
+    alone = run(program_of(x, 299), {"x": x, "w": tensor}, rows, body, threads=1)
     assert got.tobytes() == alone.tobytes()
 
 

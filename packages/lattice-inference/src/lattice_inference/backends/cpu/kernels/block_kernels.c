@@ -60,7 +60,7 @@ LATTICE_INLINE block_grid block_cut(const lattice_op *op, const lattice_step *st
         grid.block_rows = lattice_round_up(lattice_divide_up(rows, grid.row_blocks), LATTICE_PANEL);
     }
     if (step->threads > 1) {
-        if (rows == 1 && panels >= 2 * BLOCK_STRIP_PANELS * step->threads)
+        if (rows <= BLOCK_STRIP_ROWS && panels >= 2 * BLOCK_STRIP_PANELS * step->threads)
             grid.unit = BLOCK_STRIP_PANELS;
         /* a few tasks a thread even out the ends */
         const int64_t units = lattice_divide_up(panels, grid.unit);
@@ -199,14 +199,13 @@ void LATTICE_FN(lattice_block_linear_run)(const lattice_op *op, const lattice_st
     if (rows == 0)
         return;
     const float *x = lattice_row(step, &op->input[0], part.row);
-    float sums[(BLOCK_TILE_ROWS > BLOCK_STRIP_PANELS ? BLOCK_TILE_ROWS : BLOCK_STRIP_PANELS) * LATTICE_PANEL]
-        __attribute__((aligned(64)));
+    float sums[(BLOCK_TILE_ROWS + BLOCK_STRIP_ROWS * BLOCK_STRIP_PANELS) * LATTICE_PANEL] __attribute__((aligned(64)));
     int64_t panel = part.panel;
-    for (; rows == 1 && panel + BLOCK_STRIP_PANELS <= part.panel_end; panel += BLOCK_STRIP_PANELS) {
-        set->strip((const uint8_t *)op->weight + panel * panel_bytes, op->k, x, stride, sums);
+    for (; rows <= BLOCK_STRIP_ROWS && panel + BLOCK_STRIP_PANELS <= part.panel_end; panel += BLOCK_STRIP_PANELS) {
+        set->strips[rows - 1]((const uint8_t *)op->weight + panel * panel_bytes, op->k, x, stride, sums);
         for (int p = 0; p < BLOCK_STRIP_PANELS; p++) {
             const lattice_output output = panel_output(op, step, part.row, panel + p);
-            finish_sums(sums + p * LATTICE_PANEL, 1, &output);
+            finish_sums(sums + p * rows * LATTICE_PANEL, rows, &output);
         }
     }
     for (; panel < part.panel_end; panel++) {

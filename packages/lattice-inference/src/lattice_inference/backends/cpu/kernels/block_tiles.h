@@ -34,11 +34,13 @@
 #define BLOCK_STRIP_PANELS 1
 #endif
 
-/* Rows in a tile are 1, 2 or BLOCK_TILE_ROWS: three of them take a tile of two and one of one. A strip is one row by
- * BLOCK_STRIP_PANELS panels, sums [panel][16]. */
+#define BLOCK_STRIP_ROWS (BLOCK_TILE_ROWS > 1 ? 2 : 1)
+
+/* Rows in a tile are 1, 2 or BLOCK_TILE_ROWS: three of them take a tile of two and one of one. A strip is a row, or the two that
+ * block_pairs.h makes of one, by BLOCK_STRIP_PANELS panels, sums [panel][row][16]. */
 typedef void (*block_tile)(const uint8_t *panel, int64_t k, const float *x, int64_t x_stride, float *sums);
 typedef struct {
-    block_tile tiles[BLOCK_TILE_ROWS], strip;
+    block_tile tiles[BLOCK_TILE_ROWS], strips[BLOCK_STRIP_ROWS];
 } block_tile_set;
 
 LATTICE_INLINE int has_fifth_bits(int format)
@@ -219,20 +221,20 @@ static void multiply_formatted(int format, const uint8_t *panel, int64_t k, cons
     }
 #if BLOCK_TILE_ROWS == 1
 #define BLOCK_TILES(FORMAT, DOT) BLOCK_TILE(FORMAT, 1, 1, DOT)
-#define TILE_ROW(FORMAT, DOT) [LATTICE_##FORMAT] = {{tile_##FORMAT##_1x1_##DOT}, tile_##FORMAT##_1x1_##DOT}
+#define TILE_ROW(FORMAT, DOT) [LATTICE_##FORMAT] = {{tile_##FORMAT##_1x1_##DOT}, {tile_##FORMAT##_1x1_##DOT}}
 #else
 #if BLOCK_STRIP_PANELS == 8
-#define BLOCK_STRIP(FORMAT, DOT) BLOCK_TILE(FORMAT, 1, 8, DOT)
-#define STRIP_OF(FORMAT, DOT) tile_##FORMAT##_1x8_##DOT
+#define BLOCK_STRIPS(FORMAT, DOT) BLOCK_TILE(FORMAT, 1, 8, DOT) BLOCK_TILE(FORMAT, 2, 8, DOT)
+#define STRIPS_OF(FORMAT, DOT) {tile_##FORMAT##_1x8_##DOT, tile_##FORMAT##_2x8_##DOT}
 #else
-#define BLOCK_STRIP(FORMAT, DOT)
-#define STRIP_OF(FORMAT, DOT) tile_##FORMAT##_1x1_##DOT
+#define BLOCK_STRIPS(FORMAT, DOT)
+#define STRIPS_OF(FORMAT, DOT) {tile_##FORMAT##_1x1_##DOT, tile_##FORMAT##_2x1_##DOT}
 #endif
 #define BLOCK_TILES(FORMAT, DOT)                                                                                       \
-    BLOCK_TILE(FORMAT, 1, 1, DOT) BLOCK_TILE(FORMAT, 2, 1, DOT) BLOCK_TILE(FORMAT, 4, 1, DOT) BLOCK_STRIP(FORMAT, DOT)
+    BLOCK_TILE(FORMAT, 1, 1, DOT) BLOCK_TILE(FORMAT, 2, 1, DOT) BLOCK_TILE(FORMAT, 4, 1, DOT) BLOCK_STRIPS(FORMAT, DOT)
 #define TILE_ROW(FORMAT, DOT)                                                                                          \
     [LATTICE_##FORMAT] = {{tile_##FORMAT##_1x1_##DOT, tile_##FORMAT##_2x1_##DOT, NULL, tile_##FORMAT##_4x1_##DOT},     \
-                          STRIP_OF(FORMAT, DOT)}
+                          STRIPS_OF(FORMAT, DOT)}
 #endif
 #define ALL_BLOCK_TILES(DOT)                                                                                           \
     BLOCK_TILES(Q8_0, DOT) BLOCK_TILES(Q4_0, DOT) BLOCK_TILES(Q4_1, DOT) BLOCK_TILES(Q5_0, DOT)                        \
