@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kernels
+from harness.fann_peers import OURS, forward_calls
 from harness.process import EngineProcess
 from lattice_inference.backends.cpu import CpuBackend, _cpu
 from lattice_inference.graph.batch import Batch
@@ -73,3 +74,16 @@ def test_naive_product_and_ours_are_of_the_same_size(tmp_path: Path) -> None:
 def test_compiler_that_fails_says_why() -> None:
     with pytest.raises(RuntimeError, match="cannot be run"):
         kernels.NaiveProduct("no-such-compiler")
+
+
+@pytest.mark.parametrize("rows", [1, 64])
+def test_engines_of_tiny_networks_agree(rows: int) -> None:
+    calls, absent = forward_calls(rows, threads=1)
+    assert not absent.keys() & {OURS, "numpy"}
+    expected = np.asarray(calls[OURS]())
+    for name, call in calls.items():
+        if name == "libfann":  # other activations: the same sizes, not the same function
+            continue
+        found = call()
+        array = np.asarray(found[0] if isinstance(found, list) else found)
+        np.testing.assert_allclose(array.reshape(expected.shape), expected, atol=1e-6, err_msg=name)

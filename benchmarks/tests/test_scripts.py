@@ -12,6 +12,7 @@ import caches
 import compare
 import decode
 import embed
+import fann
 import footprint
 import instructions
 import kernels
@@ -31,6 +32,7 @@ SCRIPTS = {
     "compare": compare,
     "decode": decode,
     "embed": embed,
+    "fann": fann,
     "footprint": footprint,
     "instructions": instructions,
     "kernels": kernels,
@@ -254,6 +256,33 @@ def test_vectors_are_measured_with_the_peers_that_are_here(tmp_path: Path) -> No
     assert len(found["samples"]) == 10
     assert all("Lattice" in sample["seconds"] for sample in found["samples"])
     assert all(share > 0 for sample in found["samples"] for share in sample["peaks"])
+
+
+def fann_record(cell: str, threads: int, **milliseconds: float) -> dict[str, Any]:
+    seconds = {name.replace("_", "-"): [value / 1e3, value / 1e3, 9.0] for name, value in milliseconds.items()}
+    sample = {"cell": cell, "threads": threads, "seconds": seconds}
+    return {**describe_run("fann"), "isa": "avx2", "absent": {"libfann": "not installed"}, "samples": [sample]}
+
+
+def test_tiny_networks_have_a_limit_by_cell() -> None:
+    record = fann_record("forward, 64 samples", 2, lattice_fann=0.1, onnxruntime=0.13, numpy=0.11)
+    assert fann.misses(record) == ["forward, 64 samples, 2 threads: 1.30 times onnxruntime, 1.4 is the limit"]
+    assert "| forward, 64 samples | 2 | 100.0 us | 1.10 | onnxruntime 130.0 us; numpy 110.0 us * |" in fann.render(
+        record
+    )
+    assert "Not here: libfann (not installed)." in fann.render(record)
+    assert fann.misses(fann_record("forward, 64 samples", 1, lattice_fann=0.1, onnxruntime=0.13)) == []
+    assert len(fann.misses(fann_record("epoch, digits", 3, lattice_fann=1.0, torch=1.9))) == 1
+    assert fann.misses(fann_record("epoch, digits", 3, lattice_fann=1.0)) == []
+
+
+def test_tiny_networks_are_measured(tmp_path: Path) -> None:
+    record = tmp_path / "fann.json"
+    arguments = ["--cells", "forward, 64 samples", "--threads", "1", "--rounds", "1", "--json", str(record)]
+    assert fann.main(arguments) == 0
+    (sample,) = json.loads(record.read_text(encoding="utf-8"))["samples"]
+    assert {"lattice-fann", "numpy"} <= sample["seconds"].keys()
+    assert all(value > 0 for seconds in sample["seconds"].values() for value in seconds)
 
 
 def tokenizing_record(kind: str, *, peer: float = 9.0, same_ids: bool = True, **changes: Any) -> dict[str, Any]:
