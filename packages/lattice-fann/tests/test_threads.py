@@ -66,8 +66,19 @@ def test_a_forked_child_trains_and_runs() -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_subnormal_values_are_kept() -> None:
+def test_a_forward_keeps_subnormal_values() -> None:
     tiny = NetworkBuilder().input(1).output(1).build(seed=0)
     tiny.layers[0].weights = [[1e-40]]
     assert tiny.forward([1.0])[0] == np.float32(1e-40)
     assert tiny.forward_batch([[1.0]])[0, 0] == np.float32(1e-40)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_training_takes_subnormal_values_for_zero(threads: int) -> None:
+    """Arithmetic on them is slow, and a network that has become sure makes more of them in every epoch."""
+    set_num_threads(threads)
+    tiny = NetworkBuilder().input(700).output(700).build(seed=0)
+    tiny.layers[0].weights = np.full((700, 700), 1e-40, np.float32)
+    config = TrainingConfig(max_epochs=1, batch_size=64, learning_rate=1e-3, target_error=None)
+    BackpropTrainer(tiny, config).train(np.ones((64, 700), np.float32), np.zeros((64, 700), np.float32))
+    assert not np.any(tiny.layers[0].weights)

@@ -130,23 +130,27 @@ typedef struct {
     void (*run)(const fann_step *step, int64_t task);
 } step_in_progress;
 
+/* Steps of training flush subnormals: where a network has become sure, the probabilities of other classes, what flows back
+ * from them and the squares of such gradients fall below the normal range, and every epoch would take longer than the last. */
 static void run_task(void *opaque, int64_t task, int thread)
 {
     const step_in_progress *current = opaque;
     (void)thread;
+    const uint64_t environment = lattice_float_environment_flush();
     current->run(current->step, task);
+    lattice_float_environment_restore(environment);
 }
 
 static void run_tasks(const fann_step *step, lattice_pool *pool, int threads, int64_t count,
                       void (*run)(const fann_step *step, int64_t task))
 {
+    step_in_progress current = {step, run};
     if (threads > 1) {
-        step_in_progress current = {step, run};
         pool->loop(pool, count, run_task, &current);
         return;
     }
     for (int64_t task = 0; task < count; task++)
-        run(step, task);
+        run_task(&current, task, 0);
 }
 
 /* The first value that is not finite, by layer, row and index: one answer whatever task met it. */
