@@ -73,7 +73,7 @@ def test_every_environment_variable_is_described(files):
     read = re.compile(r"""(?:environ(?:\.get)?[(\[]|getenv\(|from_environment\()\s*["'](LATTICE_\w+)["']""")
     used: set[str] = set()
     for path in files:
-        if path.suffix in {".py", ".pyx", ".h", ".c"} and path.parts[0] in {"packages", "tools"}:
+        if path.suffix in {".py", ".pyx", ".pxi", ".h", ".c"} and path.parts[0] in {"packages", "tools"}:
             used |= set(read.findall((ROOT / path).read_text(encoding="utf-8")))
     assert {"LATTICE_ISA", "LATTICE_NUM_THREADS", "LATTICE_WERROR"} <= used
     page = (ROOT / "docs/inference.md").read_text(encoding="utf-8")

@@ -5,26 +5,13 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport numpy as cnp
 
-import os
-
 import numpy as np
 
 from lattice_fann.errors import InvalidInputError, NumericInstability, SizeMismatchError
 
 cnp.import_array()
 
-cdef extern from "lattice/cpu.h":
-    int LATTICE_ISA_COUNT
-    int lattice_isa_available(int isa)
-    int lattice_isa_select(const char *requested)
-    const char *lattice_isa_name(int isa)
-
-cdef extern from "lattice/pool_capsule.h":
-    ctypedef struct lattice_pool:
-        int (*get_threads)(lattice_pool *pool)
-        void (*set_threads)(lattice_pool *pool, int threads)
-    int LATTICE_MAX_THREADS
-    lattice_pool *lattice_pool_shared() except NULL
+include "lattice/door.pxi"
 
 cdef extern from "network.h" nogil:
     int FANN_PANEL
@@ -94,14 +81,14 @@ cdef extern from "run.h" nogil:
     const fann_kernel_table *fann_kernels(int isa)
     int fann_forward_one(const fann_network *network, const fann_kernel_table *table, const float *x, float *y,
                          fann_fault *fault)
-    int fann_forward_batch(const fann_network *network, const fann_kernel_table *table, lattice_pool *pool, const float *x,
+    int fann_forward_batch(const fann_network *network, const fann_kernel_table *table, lattice_pool *, const float *x,
                            int64_t rows, float *y, fann_fault *fault)
-    int fann_gradient(const fann_step *step, const fann_kernel_table *table, lattice_pool *pool, int threads, double *loss,
+    int fann_gradient(const fann_step *step, const fann_kernel_table *table, lattice_pool *, int threads, double *loss,
                       double *squares, fann_fault *fault)
-    void fann_update(const fann_step *step, const fann_kernel_table *table, lattice_pool *pool, int threads)
+    void fann_update(const fann_step *step, const fann_kernel_table *table, lattice_pool *, int threads)
 
 
-cdef lattice_pool *pool = lattice_pool_shared()
+REFUSED = InvalidInputError
 
 cdef int64_t LONG_CALL = 1 << 20  # multiply-adds from which one row is worth releasing the GIL
 cdef int64_t BLOCK_FLOATS = 1 << 14  # of a layer's weights in one task of training
@@ -109,40 +96,16 @@ cdef int64_t TASK_ROWS = 64  # most rows of a batch in one task of training
 cdef int64_t FEWEST_ROWS = 12  # fewest rows worth a task of their own
 
 
+cdef bint has_kernels(int isa):
+    return fann_kernels(isa) != NULL
+
+
 def select_isa(requested=None):
     """Return the name of the instruction set to use: ``requested``, else ``LATTICE_ISA``, else the best one.
 
-    Raises ValueError for an unknown name and for a level that this CPU or this build cannot run.
+    Raises InvalidInputError for an unknown name and for a level that this CPU or this build cannot run.
     """
-    name = os.environ.get("LATTICE_ISA", "") if requested is None else requested
-    cdef int isa = lattice_isa_select(name.encode())
-    known = ", ".join(lattice_isa_name(i).decode() for i in range(LATTICE_ISA_COUNT))
-    if isa == -1:
-        raise InvalidInputError(f"there is no instruction set named {name!r}; LATTICE_ISA and isa take one of: {known}")
-    if isa == -2 or fann_kernels(isa) == NULL:
-        raise InvalidInputError(f"this CPU cannot run {name!r}; it can run: {', '.join(available_isas())}")
-    return lattice_isa_name(isa).decode()
-
-
-def available_isas():
-    """Return the names of the instruction sets that this CPU and this build can run, slowest first."""
-    return [
-        lattice_isa_name(isa).decode()
-        for isa in range(LATTICE_ISA_COUNT)
-        if lattice_isa_available(isa) and fann_kernels(isa) != NULL
-    ]
-
-
-def get_num_threads():
-    """Return how many threads the process's pool may use."""
-    return pool.get_threads(pool)
-
-
-def set_num_threads(int threads):
-    """Set how many threads the process's pool may use, from 1 to 256."""
-    if not 1 <= threads <= LATTICE_MAX_THREADS:
-        raise InvalidInputError(f"the number of threads must be from 1 to {LATTICE_MAX_THREADS}, not {threads}")
-    pool.set_threads(pool, threads)
+    return lattice_isa_name(level_of(requested)).decode()
 
 
 def padded(int64_t n):
@@ -151,7 +114,7 @@ def padded(int64_t n):
 
 
 cdef const fann_kernel_table *table_of(str isa) except NULL:
-    return fann_kernels(lattice_isa_select(select_isa(isa).encode()))
+    return fann_kernels(level_of(isa))
 
 
 def aligned_zeros(Py_ssize_t floats):

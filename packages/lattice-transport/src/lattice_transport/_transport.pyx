@@ -5,25 +5,12 @@ from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 cimport numpy as cnp
 
-import os
-
 import numpy as np
 
 cnp.import_array()
 
 
-cdef extern from "lattice/cpu.h":
-    int LATTICE_ISA_COUNT
-    int lattice_isa_available(int isa)
-    int lattice_isa_select(const char *requested)
-    const char *lattice_isa_name(int isa)
-
-cdef extern from "lattice/pool_capsule.h":
-    ctypedef struct lattice_pool:
-        int (*get_threads)(lattice_pool *pool)
-        void (*set_threads)(lattice_pool *pool, int threads)
-    int LATTICE_MAX_THREADS
-    lattice_pool *lattice_pool_shared() except NULL
+include "lattice/door.pxi"
 
 cdef extern from "run_sinkhorn.h" nogil:
     int LATTICE_COLUMN_STEP
@@ -67,16 +54,16 @@ cdef extern from "run_sinkhorn.h" nogil:
         void (*elementwise[2])(int function, const void *x, void *y, int64_t count)
     const lattice_sinkhorn_kernels *lattice_sinkhorn_table(int isa)
     int64_t lattice_blocks(int64_t rows)
-    void lattice_sinkhorn_run(lattice_problem *p, const lattice_sinkhorn_kernels *kernels, lattice_pool *pool, int threads,
+    void lattice_sinkhorn_run(lattice_problem *p, const lattice_sinkhorn_kernels *kernels, lattice_pool *, int threads,
                               int64_t iterations, double threshold, int adapt, lattice_progress *progress)
-    void lattice_plan(const lattice_problem *p, const lattice_sinkhorn_kernels *kernels, lattice_pool *pool, int threads,
+    void lattice_plan(const lattice_problem *p, const lattice_sinkhorn_kernels *kernels, lattice_pool *, int threads,
                       int64_t row, int64_t rows, void *plan)
-    void lattice_row_costs(const lattice_problem *p, const lattice_sinkhorn_kernels *kernels, lattice_pool *pool,
+    void lattice_row_costs(const lattice_problem *p, const lattice_sinkhorn_kernels *kernels, lattice_pool *,
                            int threads, double *cost)
-    void lattice_cost_matrix(const lattice_problem *p, const lattice_sinkhorn_kernels *kernels, lattice_pool *pool,
+    void lattice_cost_matrix(const lattice_problem *p, const lattice_sinkhorn_kernels *kernels, lattice_pool *,
                              int threads, void *costs)
     int64_t lattice_extremes(const void *values, int64_t count, int precision, const lattice_sinkhorn_kernels *kernels,
-                             lattice_pool *pool, int threads, double *least, double *most)
+                             lattice_pool *, int threads, double *least, double *most)
 
 cdef extern from "network_simplex.h" nogil:
     ctypedef struct lattice_simplex_result:
@@ -90,20 +77,16 @@ cdef extern from "network_simplex.h" nogil:
                                  double *column_potential, lattice_simplex_result *result)
 
 
-cdef lattice_pool *pool = lattice_pool_shared()
+REFUSED = ValueError
+
 cdef const lattice_sinkhorn_kernels *active_kernels = NULL
 cdef int active_isa = -1
 
 SQUARED_EUCLIDEAN, EUCLIDEAN, COSINE = 0, 1, 2
 
 
-def available_isas():
-    """Return the names of the instruction sets that this CPU and this build can run, slowest first."""
-    return [
-        lattice_isa_name(isa).decode()
-        for isa in range(LATTICE_ISA_COUNT)
-        if lattice_isa_available(isa) and lattice_sinkhorn_table(isa) != NULL
-    ]
+cdef bint has_kernels(int isa):
+    return lattice_sinkhorn_table(isa) != NULL
 
 
 def select_isa(str requested=None):
@@ -112,28 +95,9 @@ def select_isa(str requested=None):
     Raises ValueError for an unknown name and for a level that this CPU or this build cannot run.
     """
     global active_isa, active_kernels
-    name = os.environ.get("LATTICE_ISA", "") if requested is None else requested
-    cdef int isa = lattice_isa_select(name.encode())
-    if isa == -1:
-        known = ", ".join(lattice_isa_name(i).decode() for i in range(LATTICE_ISA_COUNT))
-        raise ValueError(f"there is no instruction set named {name!r}; LATTICE_ISA takes one of: {known}")
-    if isa == -2 or lattice_sinkhorn_table(isa) == NULL:
-        raise ValueError(f"this CPU cannot run {name!r}; it can run: {', '.join(available_isas())}")
-    active_isa = isa
-    active_kernels = lattice_sinkhorn_table(isa)
-    return lattice_isa_name(isa).decode()
-
-
-def get_num_threads():
-    """Return how many threads the process's pool may use."""
-    return pool.get_threads(pool)
-
-
-def set_num_threads(int threads):
-    """Set how many threads the process's pool may use, from 1 to 256."""
-    if not 1 <= threads <= LATTICE_MAX_THREADS:
-        raise ValueError(f"the number of threads must be from 1 to {LATTICE_MAX_THREADS}, not {threads}")
-    pool.set_threads(pool, threads)
+    active_isa = level_of(requested)
+    active_kernels = lattice_sinkhorn_table(active_isa)
+    return lattice_isa_name(active_isa).decode()
 
 
 cdef const lattice_sinkhorn_kernels *kernels() except NULL:

@@ -5,9 +5,9 @@ Vectors that are float32, C-contiguous and aligned NumPy arrays are read in plac
 real numbers is converted first.
 """
 
-import os
-
 import numpy as np
+
+from lattice_embed.errors import InvalidInputError
 
 cimport numpy as cnp
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
@@ -16,11 +16,7 @@ from libc.stdlib cimport free, malloc
 
 cnp.import_array()
 
-cdef extern from "lattice/cpu.h":
-    enum: LATTICE_ISA_COUNT
-    int lattice_isa_select(const char *requested)
-    int lattice_isa_available(int isa)
-    const char *lattice_isa_name(int isa)
+include "lattice/door.pxi"
 
 cdef extern from "stored_rows.h":
     enum: LATTICE_DOT
@@ -75,11 +71,6 @@ cdef extern from "prepare_query.h":
     ) noexcept nogil
     void lattice_prepare_stored(int, const lattice_rows *, size_t, void *, lattice_query *) noexcept nogil
 
-cdef extern from "lattice/pool_capsule.h":
-    ctypedef struct lattice_pool:
-        pass
-    lattice_pool *lattice_pool_shared() except NULL
-
 cdef extern from "parallel_scores.h":
     void lattice_scores_of_pairs(
         const lattice_kernel_choice *, lattice_pool *, int, const float *, const float *, size_t, size_t, float *
@@ -122,11 +113,16 @@ cdef enum: GIL_FREE_FLOATS = 32768
 
 cdef int active_isa = 0
 cdef lattice_kernel_choice kernels
-cdef lattice_pool *pool = lattice_pool_shared()
+
+REFUSED = InvalidInputError
+
+
+cdef bint has_kernels(int isa):
+    return True  # each level of an architecture is compiled for it
 
 
 def select_isa(str name=None, *, bint extensions=True):
-    """Use the kernels of the instruction set ``name``, or the best that this CPU runs, and return its name.
+    """Use the kernels of the instruction set ``name``, else of ``LATTICE_ISA``, else the best; return its name.
 
     Without ``extensions`` the bodies for single instructions beyond it (VNNI, VPOPCNTDQ, SDOT) are left out.
 
@@ -134,26 +130,14 @@ def select_isa(str name=None, *, bint extensions=True):
         InvalidInputError: there is no such level, or this CPU cannot run it.
     """
     global active_isa
-    cdef bytes encoded = (name or "").encode()
-    cdef int isa = lattice_isa_select(encoded)
-    if isa < 0:
-        from lattice_embed.errors import InvalidInputError
-
-        reason = "is not an instruction set" if isa == -1 else "is not available on this CPU"
-        raise InvalidInputError(f"{name!r} {reason}: use one of {', '.join(available_isas())}, or unset LATTICE_ISA")
-    active_isa = isa
-    lattice_choose_kernels(isa, extensions, &kernels)
+    active_isa = level_of(name)
+    lattice_choose_kernels(active_isa, extensions, &kernels)
     return isa_name()
 
 
 def isa_name():
     """Return the name of the instruction set in use."""
     return lattice_isa_name(active_isa).decode()
-
-
-def available_isas():
-    """Return the names of the instruction sets that this CPU runs, slowest first."""
-    return [lattice_isa_name(isa).decode() for isa in range(LATTICE_ISA_COUNT) if lattice_isa_available(isa)]
 
 
 cdef inline const float *vector_in_place(object vector, size_t *width) noexcept:
@@ -183,8 +167,6 @@ def as_float32(object values, int dimensions, str name):
         and cnp.PyArray_ISCARRAY_RO(values)
     ):
         return values
-    from lattice_embed.errors import InvalidInputError
-
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -286,8 +268,6 @@ def _row_by_row(int metric, a, b):
     cdef cnp.ndarray second = as_float32(b, 2, "the second matrix")
     check_widths(<size_t>first.shape[1], <size_t>second.shape[1])
     if first.shape[0] != second.shape[0]:
-        from lattice_embed.errors import InvalidInputError
-
         raise InvalidInputError(f"{first.shape[0]} rows cannot be paired with {second.shape[0]} rows one to one")
     cdef size_t count = <size_t>first.shape[0], width = <size_t>first.shape[1]
     cdef cnp.ndarray scores = np.empty(count, np.float32)
@@ -379,4 +359,4 @@ cdef int check_widths(size_t a_width, size_t b_width) except -1:
 
 include "stored_rows.pxi"
 
-select_isa(os.environ.get("LATTICE_ISA"))
+select_isa()

@@ -47,19 +47,10 @@ cdef extern from *:
     void trim_heap_now "LATTICE_TRIM_HEAP"() nogil
     int EMULATED
 
-cdef extern from "lattice/cpu.h":
-    int LATTICE_ISA_COUNT
-    uint32_t lattice_cpu_features()
-    int lattice_isa_available(int isa)
-    int lattice_isa_select(const char *requested)
-    const char *lattice_isa_name(int isa)
+include "lattice/door.pxi"
 
-cdef extern from "lattice/pool_capsule.h":
-    ctypedef struct lattice_pool:
-        int (*get_threads)(lattice_pool *pool)
-        void (*set_threads)(lattice_pool *pool, int threads)
-    int LATTICE_MAX_THREADS
-    lattice_pool *lattice_pool_shared() except NULL
+cdef extern from "lattice/cpu.h":
+    uint32_t lattice_cpu_features()
 
 cdef extern from "step.h" nogil:
     int LATTICE_MAX_SLOTS
@@ -143,13 +134,13 @@ cdef extern from "block_pack.h" nogil:
 cdef extern from "run_step.h" nogil:
     const lattice_kernel_table *lattice_kernels(int isa)
     void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *step,
-                          const lattice_kernel_table *table, lattice_pool *pool)
+                          const lattice_kernel_table *table, lattice_pool *)
     void lattice_pack_panels(const void *weight, int64_t n, int64_t k, int64_t element_bytes, void *panels)
     void lattice_pack_bfloat16_panels(const uint16_t *weight, int64_t n, int64_t k, uint16_t *panels)
     void lattice_pack_int8_panels(const int8_t *weight, const float *scales, int64_t n, int64_t k, char *panels)
 
 
-cdef lattice_pool *pool = lattice_pool_shared()
+REFUSED = ValueError
 
 # The numbers of kernels/step.h.
 QUANTIZE_ROWS = LATTICE_KERNEL_QUANTIZE_ROWS
@@ -176,28 +167,16 @@ MAX_HEAD_DIM = LATTICE_MAX_HEAD_DIM
 INT8_DEPTH = LATTICE_INT8_DEPTH
 
 
+cdef bint has_kernels(int isa):
+    return lattice_kernels(isa) != NULL
+
+
 def select_isa(requested=None):
     """Return the name of the instruction set to use: ``requested``, else ``LATTICE_ISA``, else the best one.
 
     Raises ValueError for an unknown name and for a level that this CPU or this build cannot run.
     """
-    name = os.environ.get("LATTICE_ISA", "") if requested is None else requested
-    cdef int isa = lattice_isa_select(name.encode())
-    known = ", ".join(lattice_isa_name(i).decode() for i in range(LATTICE_ISA_COUNT))
-    if isa == -1:
-        raise ValueError(f"there is no instruction set named {name!r}; LATTICE_ISA and isa take one of: {known}")
-    if isa == -2 or lattice_kernels(isa) == NULL:
-        raise ValueError(f"this CPU cannot run {name!r}; it can run: {', '.join(available_isas())}")
-    return lattice_isa_name(isa).decode()
-
-
-def available_isas():
-    """Return the names of the instruction sets that this CPU and this build can run, slowest first."""
-    return [
-        lattice_isa_name(isa).decode()
-        for isa in range(LATTICE_ISA_COUNT)
-        if lattice_isa_available(isa) and lattice_kernels(isa) != NULL
-    ]
+    return lattice_isa_name(level_of(requested)).decode()
 
 
 def cpu_features():
@@ -239,18 +218,6 @@ def bfloat16_products(str isa):
     ]
 
 
-def get_num_threads():
-    """Return how many threads the process's pool may use."""
-    return pool.get_threads(pool)
-
-
-def set_num_threads(int threads):
-    """Set how many threads the process's pool may use, from 1 to 256."""
-    if not 1 <= threads <= LATTICE_MAX_THREADS:
-        raise ValueError(f"the number of threads must be from 1 to {LATTICE_MAX_THREADS}, not {threads}")
-    pool.set_threads(pool, threads)
-
-
 def trim_heap():
     """Make the C library give memory that is free back to the operating system."""
     with nogil:
@@ -258,10 +225,7 @@ def trim_heap():
 
 
 cdef const lattice_kernel_table *table_of(str isa) except NULL:
-    cdef const lattice_kernel_table *table = lattice_kernels(lattice_isa_select(select_isa(isa).encode()))
-    if table == NULL:
-        raise ValueError(f"this build has no kernels for {isa}")
-    return table
+    return lattice_kernels(level_of(isa))
 
 
 cdef float *float32_data(object array, Py_ssize_t size, str name) except NULL:

@@ -1,0 +1,56 @@
+# What every door into C kernels begins with: instruction sets by name, and the threads of the process's pool.
+#
+# Included as text by the doors. A door defines two names for it:
+#
+#     cdef bint has_kernels(int isa)    whether its build has kernels for a level
+#     REFUSED                           the exception for a level or a number of threads that cannot be
+
+import os
+
+cdef extern from "lattice/cpu.h":
+    int LATTICE_ISA_COUNT
+    int lattice_isa_available(int isa)
+    int lattice_isa_select(const char *requested)
+    const char *lattice_isa_name(int isa)
+
+cdef extern from "lattice/pool_capsule.h":
+    ctypedef struct lattice_pool:
+        int (*get_threads)(lattice_pool *pool)
+        void (*set_threads)(lattice_pool *pool, int threads)
+    int LATTICE_MAX_THREADS
+    lattice_pool *lattice_pool_shared() except NULL
+
+cdef lattice_pool *pool = lattice_pool_shared()
+
+
+cdef int level_of(requested) except -1:
+    """The number of the instruction set to use: ``requested``, else ``LATTICE_ISA``, else the best one."""
+    name = os.environ.get("LATTICE_ISA", "") if requested is None else requested
+    cdef int isa = lattice_isa_select(name.encode())
+    if isa == -1:
+        known = ", ".join(lattice_isa_name(i).decode() for i in range(LATTICE_ISA_COUNT))
+        raise REFUSED(f"there is no instruction set named {name!r}; LATTICE_ISA and isa take one of: {known}")
+    if isa == -2 or not has_kernels(isa):
+        raise REFUSED(f"this CPU cannot run {name!r}; it can run: {', '.join(available_isas())}")
+    return isa
+
+
+def available_isas():
+    """Return the names of the instruction sets that this CPU and this build can run, slowest first."""
+    return [
+        lattice_isa_name(isa).decode()
+        for isa in range(LATTICE_ISA_COUNT)
+        if lattice_isa_available(isa) and has_kernels(isa)
+    ]
+
+
+def get_num_threads():
+    """Return how many threads the process's pool may use."""
+    return pool.get_threads(pool)
+
+
+def set_num_threads(int threads):
+    """Set how many threads the process's pool may use, from 1 to 256."""
+    if not 1 <= threads <= LATTICE_MAX_THREADS:
+        raise REFUSED(f"the number of threads must be from 1 to {LATTICE_MAX_THREADS}, not {threads}")
+    pool.set_threads(pool, threads)
