@@ -247,7 +247,7 @@ def test_wrong_shapes_and_names_are_refused() -> None:
 
 
 def test_level_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="no instruction set named .avx9."):
+    with pytest.raises(InvalidInputError, match="no instruction set named"):
         _vectors.select_isa("avx9")
     assert _vectors.isa_name() in _vectors.available_isas()
 
