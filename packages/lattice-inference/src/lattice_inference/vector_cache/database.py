@@ -1,14 +1,17 @@
-"""The database of vectors: one SQLite file that several processes may read and write at once.
+"""The database of vectors: one SQLite file that several processes may read and write at once, and their journals.
 
 What it promises:
 
 * A vector that :meth:`VectorCache.put_many` has taken is on record when the call returns: a process that is killed at any
-  moment loses no such vector, and leaves no half of one (write-ahead log, one transaction a call).
+  moment loses no such vector, and leaves no half of one. Nearly all go to a journal first (``journal.py``), and from there
+  into the database, many in one transaction.
 * Nothing that goes wrong with the database goes wrong with the caller: a full disk, a folder that cannot be written or a
   damaged file cost a warning and look like an empty cache.
 * The least recently used vectors go first. The number of a row is the time of its last use: a vector that is used again
   moves to the end of the table, once it is no longer in the newest quarter. Old rows lie together, so that dropping them
   frees whole pages.
+* A key that is nowhere costs no system call to look up: a filter knows which the database may hold. It is made when look-ups
+  in vain have cost as much as making it.
 """
 
 from __future__ import annotations
@@ -16,19 +19,33 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
 import threading
 import time
 import warnings
 import weakref
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from lattice_inference.errors import InvalidInputError, VectorCacheError
-from lattice_inference.vector_cache.schema import SCHEMA, bytes_in_use, folder_lock, is_ours, transaction
+from lattice_inference.vector_cache._journal import MappedJournal, record_bytes
+from lattice_inference.vector_cache.connecting import (
+    CANNOT_OPEN,
+    CORRUPT,
+    NO_PERMISSION,
+    NOT_A_DATABASE,
+    READ_ONLY,
+    connect,
+    connect_read_only,
+    is_damaged,
+    result_code,
+)
+from lattice_inference.vector_cache.journal import Journal, OtherJournals, Record, WrittenRecords, unmoved
+from lattice_inference.vector_cache.schema import bytes_in_use, folder_lock, transaction
+from lattice_inference.vector_cache.stats import Mode, VectorCacheStats, VectorCacheWarning
 
 __all__ = [
     "CACHE_VARIABLE",
@@ -54,53 +71,21 @@ _SELECT_ONE = _SELECT.format("?")
 
 _INSERT = "INSERT OR REPLACE INTO vectors (key, space, checksum, vector) VALUES (?, ?, ?, ?)"  # SQLite numbers the row
 
-_BUSY_SECONDS = 10.0
 _LOOKUP_CHUNK = 256
 _PENDING_USES = 256
 _ROW_BYTES = 112  # what a row takes besides its vector, its place in the index included
-_LOG_LIMIT_BYTES = 2**25
-_CHECKPOINT_PAGES = 4_000  # a checkpoint waits for the disk: one in a thousand stores
-
-# SQLite's primary result codes.
-_PERM, _BUSY, _LOCKED, _READONLY, _CORRUPT, _CANTOPEN, _NOTADB = 3, 5, 6, 8, 11, 14, 26
+_LOOK_MILLISECONDS = 20  # how long a file that was taken away may go unnoticed
+_LEAST_FILTER_KEYS = 2**13
+_ROWS_READ_FOR_A_LOOKUP = 100  # keys that a scan of the database reads while one is looked up
 
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
-Mode = Literal["closed", "read-write", "read-only", "off"]
-
-
-class VectorCacheWarning(UserWarning):
-    """The cache on disk cannot be used as it was asked for. Vectors are right all the same; they are only not kept."""
 
 
 def default_cache_folder() -> Path:
     """Return the folder of caches made without one: ``LATTICE_VECTOR_CACHE``, else ``~/.lattice/cache``."""
     named = os.environ.get(CACHE_VARIABLE, "").strip()
     return Path(named).expanduser() if named else Path("~/.lattice/cache").expanduser()
-
-
-@dataclass(frozen=True, kw_only=True)
-class VectorCacheStats:
-    """What a cache holds, and what this object has seen since it was made.
-
-    Attributes:
-        path: the database.
-        mode: ``"read-write"``, ``"read-only"`` (nothing is stored), or ``"off"`` (it cannot be used at all).
-        entries: vectors in it.
-        bytes: size of its pages in use.
-        max_bytes: what ``bytes`` may grow to.
-        models: vectors by the name of what made them.
-        hits, misses: keys that were looked up through this object and found, or not.
-    """
-
-    path: Path
-    mode: Mode
-    entries: int
-    bytes: int
-    max_bytes: int
-    models: dict[str, int]
-    hits: int
-    misses: int
 
 
 # A connection must not cross a fork, in either direction: it is closed before and opened again after.
@@ -134,6 +119,9 @@ class VectorCache:
         self.max_bytes = max_bytes
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
+        self._journal: Journal | None = None
+        self._mapped: MappedJournal | None = None  # the journal's memory, at hand for every call
+        self._others = OtherJournals(self.folder)
         self._file: tuple[int, int] | None = None
         self._grown: int = 0
         self._mode: Mode = "closed"
@@ -147,11 +135,18 @@ class VectorCache:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the vector's bytes for each key, or None. A vector that does not match its checksum counts as missing."""
-        found = self._guarded(self._look_up, keys) or {}
-        vectors = [found.get(key) for key in keys]
-        missing = vectors.count(None)
-        self.misses += missing
-        self.hits += len(keys) - missing
+        with self._lock:
+            mapped = self._mapped
+            vectors = None if mapped is None else mapped.find(keys)
+            if vectors is None and mapped is not None and mapped.is_due():
+                self._look_around()
+                vectors = None if self._mapped is None else self._mapped.find(keys)
+            if vectors is None:
+                self._look_around()
+                vectors = self._guarded(self._look_up, keys) or [None] * len(keys)
+            missing = vectors.count(None)
+            self.misses += missing
+            self.hits += len(keys) - missing
         return vectors
 
     def put_many(self, entries: Sequence[tuple[bytes, bytes]], *, space: str) -> None:
@@ -164,9 +159,10 @@ class VectorCache:
         if not entries:
             return
         with self._lock:
-            if self._connection is not None and self._file_now() != self._file:
-                self._close_quietly()  # it was taken away, as another process does with a damaged one
-            self._guarded(self._store, entries, space)
+            mapped = self._mapped
+            if mapped is None or not mapped.append(entries, space.encode()):
+                self._look_around()
+                self._guarded(self._store, entries, space)
 
     def clear(self, space: str | None = None) -> int:
         """Drop every vector, or those of one space, give the disk space back, and return how many there were.
@@ -194,16 +190,19 @@ class VectorCache:
         )
 
     def close(self) -> None:
-        """Write down which vectors were used and close the database. A later use opens it again."""
+        """Move the journal into the database, write down which vectors were used, and close. A later use opens it again."""
         with self._lock:
             connection = self._connection
-            if connection is not None:
-                if self._mode == "read-write" and self._used:
-                    with contextlib.suppress(sqlite3.Error), transaction(connection):
-                        self._move_used(connection)
+            if connection is not None and self._mode == "read-write":
                 with contextlib.suppress(sqlite3.Error):
-                    connection.close()
-            self._forget_connection()
+                    self._move_journals(connection)
+                    if self._used:
+                        with transaction(connection):
+                            self._move_used(connection)
+                if self._journal is not None:
+                    with folder_lock(self.folder) as locked:
+                        self._journal.close(remove=locked)
+            self._close_quietly()
 
     def __enter__(self) -> Self:
         return self
@@ -215,7 +214,7 @@ class VectorCache:
 
     def __del__(self) -> None:
         if getattr(self, "_connection", None) is not None:
-            self._close_quietly()
+            self._close_quietly()  # the journal stays: who opens the folder next moves it
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remake, (str(self.folder), self.max_bytes)
@@ -225,7 +224,22 @@ class VectorCache:
 
     # What happens inside a connection; each of these may raise sqlite3.Error
 
-    def _look_up(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+    def _look_up(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> list[bytes | None]:
+        if self._mapped is None:
+            others = self._others.read()
+            vectors = [others.get(key, True) for key in keys]
+        else:
+            self._catch_up(connection, self._mapped)
+            vectors = self._mapped.find(keys, ask=True) or []
+        asked = [key for key, vector in zip(keys, vectors, strict=True) if vector is True]
+        found = self._select(connection, asked)
+        if self._mapped is not None and not self._mapped.filter_room:
+            self._in_vain += len(asked) - len(found)
+            if self._in_vain * _ROWS_READ_FOR_A_LOOKUP > self._newest - self._oldest:
+                self._make_filter(connection, self._mapped)
+        return [found.get(key) if vector is True else vector for key, vector in zip(keys, vectors, strict=True)]
+
+    def _select(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
         for start in range(0, len(keys), _LOOKUP_CHUNK):
             chunk = keys[start : start + _LOOKUP_CHUNK] if len(keys) > _LOOKUP_CHUNK else keys
@@ -242,27 +256,95 @@ class VectorCache:
                 self._move_used(connection)
         return found
 
+    def _catch_up(self, connection: sqlite3.Connection, mapped: MappedJournal) -> None:
+        """Take in what other processes have changed since the last time."""
+        if mapped.is_current() or self._journal is None:
+            return
+        taken_away = mapped.see()
+        if taken_away:
+            mapped.make_filter(0)
+            mapped.forget_own()
+            self._forget_rows()
+            written = self._journal.written()
+            kept = () if written is None else written.read(written.moved)
+            self._kept = {record.key: record.vector for record in kept}
+        others = self._others.read(self._journal.name, anew=taken_away)
+        mapped.answer_from(others | self._kept if self._kept else others)
+        if mapped.filter_room:
+            newer = "SELECT row, key FROM vectors WHERE row > ? ORDER BY row"
+            rows = connection.execute(newer, (self._filter_row,)).fetchall()
+            if rows:
+                mapped.add_to_filter([key for _, key in rows])
+                self._filter_row = rows[-1][0]
+
+    def _make_filter(self, connection: sqlite3.Connection, mapped: MappedJournal) -> None:
+        """Have the filter know every key of the database, and give it room for as many again."""
+        self._in_vain = 0
+        newest, count = connection.execute("SELECT max(row), count(*) FROM vectors").fetchone()
+        self._filter_row = newest or 0  # what others store from now on is caught up with
+        if mapped.make_filter(max(2 * count, _LEAST_FILTER_KEYS)):
+            cursor = connection.execute("SELECT key FROM vectors")
+            while rows := cursor.fetchmany(4096):
+                mapped.add_to_filter([key for (key,) in rows])
+
     def _store(self, connection: sqlite3.Connection, entries: Sequence[tuple[bytes, bytes]], space: str) -> None:
         if self._mode != "read-write":
             return
-        space_id = self._space_ids.get(space)
-        tidy = bool(self._used or self._damaged) or self._grown >= self.max_bytes // 64
-        if len(entries) == 1 and space_id is not None and not tidy:
-            # One statement is a transaction of its own, and a third of the cost of three.
-            key, vector = entries[0]
-            self._set_newest(connection.execute(_INSERT, _record(space_id, key, vector)).lastrowid or 0)
-            self._grown += len(vector) + _ROW_BYTES
-            return
+        mapped, name = self._mapped, space.encode()
+        if mapped is not None and self._journal is not None:
+            if mapped.append(entries, name, answering=False):
+                return
+            self._move_journals(connection)
+            size = sum([record_bytes(len(vector), len(name)) for _, vector in entries])
+            if size <= self._journal.capacity and mapped.append(entries, name, answering=False):
+                return
+        self._insert(connection, [Record(key, vector, space) for key, vector in entries])
+
+    def _insert(self, connection: sqlite3.Connection, records: Sequence[Record]) -> None:
+        """Write records into the database, all or none."""
+        taken_away = bool(self._damaged)
         with transaction(connection):
             self._move_used(connection)
-            space_id = self._space_id(connection, space)
-            connection.executemany(_INSERT, [_record(space_id, key, vector) for key, vector in entries])
-            if tidy:
+            before = self._newest
+            spaces = {space: self._space_id(connection, space) for space in {record.space for record in records}}
+            rows = [
+                (key, spaces[space], zlib.crc32(vector, zlib.crc32(key)), vector) for key, vector, space in records
+            ]
+            connection.executemany(_INSERT, rows)
+            self._grown += sum([len(record.vector) + _ROW_BYTES for record in records])
+            if self._grown >= self.max_bytes // 64:
                 self._make_room(connection)
                 self._grown = 0
             (newest,) = connection.execute("SELECT max(row) FROM vectors").fetchone()
             self._set_newest(newest or 0)
-        self._grown += sum([len(vector) + _ROW_BYTES for _, vector in entries])
+        if self._mapped is not None:
+            self._mapped.add_to_filter([record.key for record in records])
+            if self._filter_row == before:  # else there are rows of others between
+                self._filter_row = self._newest
+            self._mapped.tell(taken_away)
+
+    def _move_journals(self, connection: sqlite3.Connection, *, everybodys: bool = False) -> None:
+        """Move what this process's journal holds into the database, or what all of them do; begin our own anew."""
+        journal = self._journal
+        if journal is None:
+            return
+        with folder_lock(self.folder) as locked:
+            if not locked:
+                return
+            if everybodys:
+                with unmoved(self.folder, abandoned_only=False) as journals:
+                    self._move(connection, journals)
+            elif (written := journal.written()) is not None and written.moved < written.end:
+                self._move(connection, [written])
+            journal.mapped.begin(time.time_ns())
+            self._kept = {}
+
+    def _move(self, connection: sqlite3.Connection, journals: Sequence[WrittenRecords]) -> None:
+        records = [record for journal in journals for record in journal.read(journal.moved)]
+        if records:
+            self._insert(connection, records)
+        for journal in journals:
+            journal.say_moved()
 
     def _move_used(self, connection: sqlite3.Connection) -> None:
         """Make the vectors that were used since the last time the newest. In a transaction."""
@@ -308,6 +390,12 @@ class VectorCache:
     def _drop(self, connection: sqlite3.Connection, space: str | None) -> int | None:
         if self._mode != "read-write":
             return None
+        try:
+            self._move_journals(connection, everybodys=True)
+        except sqlite3.OperationalError:
+            if space is not None:
+                raise
+            self._discard_journals()  # the disk is full, and they would go the next moment
         with transaction(connection):
             if space is None:
                 removed = connection.execute("DELETE FROM vectors").rowcount
@@ -315,12 +403,24 @@ class VectorCache:
                 of_space = "DELETE FROM vectors WHERE space IN (SELECT id FROM spaces WHERE name = ?)"
                 removed = connection.execute(of_space, (space,)).rowcount
         self._forget_rows()
+        if self._mapped is not None:
+            self._mapped.tell(True)
         with contextlib.suppress(sqlite3.Error):  # others may be at work: then the pages are used again instead
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return int(removed)
 
+    def _discard_journals(self) -> None:
+        with folder_lock(self.folder) as locked:
+            if locked and self._mapped is not None:
+                with unmoved(self.folder, abandoned_only=False) as journals:
+                    for journal in journals:
+                        journal.say_moved()
+                self._mapped.begin(time.time_ns())
+
     def _count(self, connection: sqlite3.Connection) -> tuple[int, int, dict[str, int]]:
+        with contextlib.suppress(sqlite3.OperationalError):  # the disk is full
+            self._move_journals(connection, everybodys=True)
         rows = connection.execute(
             "SELECT name, count(*) FROM vectors JOIN spaces ON spaces.id = vectors.space GROUP BY name ORDER BY name"
         ).fetchall()
@@ -343,10 +443,11 @@ class VectorCache:
                     return None if connection is None else work(connection, *arguments, **options)
                 except sqlite3.Error as error:
                     self._used.clear()
-                    code = _code(error)
-                    if attempt == 1 and code in (_CORRUPT, _NOTADB):
+                    self._space_ids.clear()  # what was rolled back may have had its name's number
+                    code = result_code(error)
+                    if attempt == 1 and code in (CORRUPT, NOT_A_DATABASE):
                         self._replace_damaged(error)
-                    elif attempt == 1 and code == _READONLY:  # the file was moved away, or its folder made read-only
+                    elif attempt == 1 and code == READ_ONLY:  # the file was moved away, or its folder made read-only
                         self._close_quietly()
                     else:
                         self._warn(f"{self.path}: {error}: vectors are computed and not kept")
@@ -366,10 +467,10 @@ class VectorCache:
                 self._connection = self._connect_read_only("its file cannot be written")
             else:
                 try:
-                    self._connection = self._connect()
+                    self._connection = connect(self.path)
                     self._mode = "read-write"
                 except sqlite3.Error as error:
-                    if _code(error) not in (_PERM, _READONLY, _CANTOPEN):
+                    if result_code(error) not in (NO_PERMISSION, READ_ONLY, CANNOT_OPEN):
                         raise
                     self._connection = self._connect_read_only(str(error))
         if self._connection is not None:
@@ -378,7 +479,34 @@ class VectorCache:
             newest, oldest = self._connection.execute("SELECT max(row), min(row) FROM vectors").fetchone()
             self._oldest = oldest or 0
             self._set_newest(newest or 0)
+            if self._mode == "read-write":
+                self._open_journal(self._connection)
         return self._connection
+
+    def _open_journal(self, connection: sqlite3.Connection) -> None:
+        """Move what killed processes have left in theirs, and begin one of our own."""
+        with folder_lock(self.folder) as locked, contextlib.suppress(OSError):
+            if not locked:
+                return
+            with contextlib.suppress(sqlite3.Error), unmoved(self.folder, abandoned_only=True) as journals:
+                self._move(connection, journals)
+            mode = stat.S_IMODE(os.stat(self._name).st_mode)  # as SQLite does with its own files beside the database
+            self._journal = Journal(self.folder, mode=mode, max_bytes=self.max_bytes)
+            self._others = self._journal.others
+            self._mapped = self._journal.mapped
+            self._mapped.answer_from(self._others.read(self._journal.name))
+            self._mapped.look_in(_LOOK_MILLISECONDS)
+
+    def _look_around(self) -> None:
+        """Close the database if another process has taken its file away, as it does with a damaged one."""
+        if self._connection is None:
+            return
+        if self._mapped is not None and self._mapped.is_current() and not self._mapped.is_due():
+            return
+        if self._file_now() != self._file:
+            self._close_quietly()
+        elif self._mapped is not None:
+            self._mapped.look_in(_LOOK_MILLISECONDS)
 
     def _file_now(self) -> tuple[int, int] | None:
         try:
@@ -387,59 +515,25 @@ class VectorCache:
             return None
         return status.st_dev, status.st_ino
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            # Enough for a killed process; after a power failure the last vectors may be missing, and nothing is damaged.
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}").fetchone()
-            connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT_BYTES}").fetchone()
-            with transaction(connection):
-                if not is_ours(connection, self.path):
-                    for statement in SCHEMA:
-                        connection.execute(statement)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
     def _connect_read_only(self, reason: str) -> sqlite3.Connection | None:
-        """Open what is there for reading. Where not even the log's index can be made, only a database without a log."""
-        for option in ("mode=ro", "immutable=1"):
-            log = self.path.with_name(f"{FILE_NAME}-wal")
-            with contextlib.suppress(OSError):
-                if option == "immutable=1" and log.exists() and log.stat().st_size:
-                    continue
-            try:
-                connection = sqlite3.connect(
-                    f"{self.path.as_uri()}?{option}",
-                    uri=True,
-                    timeout=_BUSY_SECONDS,
-                    isolation_level=None,
-                    check_same_thread=False,
-                )
-            except sqlite3.Error:
-                continue
-            try:
-                if is_ours(connection, self.path):
-                    self._mode = "read-only"
-                    self._warn(f"{self.path} can only be read: new vectors are not kept")
-                    return connection
-            except sqlite3.Error as error:
-                if _code(error) in (_CORRUPT, _NOTADB):
-                    connection.close()
-                    self._turn_off(f"{error}, and it cannot be replaced")
-                    return None
-            connection.close()
-        self._turn_off(reason)
-        return None
+        try:
+            connection = connect_read_only(self.path)
+        except sqlite3.Error as error:
+            self._turn_off(f"{error}, and it cannot be replaced")
+            return None
+        if connection is None:
+            self._turn_off(reason)
+        else:
+            self._mode = "read-only"
+            self._warn(f"{self.path} can only be read: new vectors are not kept")
+        return connection
 
     def _replace_damaged(self, error: Exception) -> None:
         """Move a damaged database aside and start anew, unless another process has done so already."""
+        mapped = self._mapped
         self._close_quietly()
         with folder_lock(self.folder):
-            if not self._is_damaged():
+            if not is_damaged(self.path):
                 return
             aside = self.path.with_name(f"{FILE_NAME}.damaged-{time.time_ns()}")
             for old in self.folder.glob(f"{FILE_NAME}.damaged-*"):  # one is enough to look into
@@ -452,20 +546,9 @@ class VectorCache:
             except OSError as cause:
                 self._turn_off(f"{error}, and it cannot be moved: {cause.strerror}")
                 return
+        if mapped is not None:
+            mapped.tell(True)
         self._warn(f"{self.path} was damaged ({error}): it was moved to {aside.name}, and a new one was begun")
-
-    def _is_damaged(self) -> bool:
-        try:
-            connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
-        except sqlite3.Error:
-            return True
-        try:
-            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            return bool(verdict != "ok")
-        except sqlite3.Error as error:
-            return _code(error) in (_CORRUPT, _NOTADB)
-        finally:
-            connection.close()
 
     def _turn_off(self, reason: str) -> None:
         self._forget_connection()
@@ -479,6 +562,9 @@ class VectorCache:
             warnings.warn(message, VectorCacheWarning, stacklevel=2)
 
     def _close_quietly(self) -> None:
+        """Close everything as it is. What the journal still holds is moved by whoever opens the folder next."""
+        if self._journal is not None:
+            self._journal.close(remove=False)
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
@@ -486,6 +572,11 @@ class VectorCache:
 
     def _forget_connection(self) -> None:
         self._connection = None
+        self._journal = None
+        self._mapped = None
+        self._others = OtherJournals(self.folder)
+        self._kept: dict[bytes, bytes] = {}
+        self._filter_row = 0
         if self._mode != "off":
             self._mode = "closed"
         self._forget_rows()
@@ -495,16 +586,8 @@ class VectorCache:
         self._damaged: set[int] = set()
         self._space_ids: dict[str, int] = {}
         self._newest = self._oldest = self._newest_quarter = 0
+        self._in_vain = 0
         self._grown = self.max_bytes  # the first store looks at the size
-
-
-def _record(space_id: int, key: bytes, vector: bytes) -> tuple[bytes, int, int, bytes]:
-    return key, space_id, zlib.crc32(vector, zlib.crc32(key)), vector
-
-
-def _code(error: Exception) -> int:
-    """SQLite's primary result code of an error, or 0."""
-    return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
 def _remake(folder: str, max_bytes: int) -> VectorCache:

@@ -74,17 +74,20 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Keep other processes from opening or replacing the database meanwhile, where the folder can be written."""
+def folder_lock(folder: Path) -> Iterator[bool]:
+    """Keep other processes from opening or replacing the database, and from moving journals, meanwhile.
+
+    Yields whether they are kept: where the folder cannot be written they are not.
+    """
     try:
         import fcntl
 
         descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except (ImportError, OSError):
-        yield
+        yield False
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield True
     finally:
         os.close(descriptor)
