@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.dict cimport PyDict_GetItem
+from cpython.dict cimport PyDict_Contains, PyDict_DelItem, PyDict_GetItem
 from cpython.object cimport PyObject
 from libc.math cimport isfinite
 from libc.stdint cimport int32_t, uint8_t, uint64_t
@@ -161,9 +161,10 @@ cdef class Shard:
 
     cpdef put(self, bytes key, CachedEmbedding entry):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(entry.data) + OVERHEAD
-        replaced = self.entries.pop(key, None)
-        if replaced is not None:
-            self.bytes -= PyBytes_GET_SIZE((<CachedEmbedding>replaced).data) + OVERHEAD
+        if PyDict_Contains(self.entries, key):
+            replaced = self.entries.pop(key, None)
+            if replaced is not None:
+                self.bytes -= PyBytes_GET_SIZE((<CachedEmbedding>replaced).data) + OVERHEAD
         if 0 <= self._most_bytes < size:
             return
         self.entries[key] = entry
@@ -254,7 +255,7 @@ cdef class SingleFlight:
 
 
 cdef class Landing:
-    """One text that nobody knows yet, between its look-up and its vector. One must be landed."""
+    """One text that nobody knows yet, between its look-up and its vector. It must be kept or given up."""
 
     cdef bytes _key
     cdef Shard _shard
@@ -262,9 +263,9 @@ cdef class Landing:
     cdef Flight _flight
 
     def keep(self, cnp.ndarray vectors, cnp.ndarray token_counts, cnp.ndarray truncated, origin, bytes owner):
-        """Keep the only row of a result (arrays as EmbeddingResult has them), and return its entry.
+        """Keep the only row of a result (arrays as EmbeddingResult has them), and hand it to whoever waits.
 
-        None if the row holds NaN or infinity.
+        Returns False, and does nothing, if the row holds NaN or infinity.
         """
         cdef const float* numbers = <const float*>cnp.PyArray_DATA(vectors)
         cdef Py_ssize_t place
@@ -274,7 +275,7 @@ cdef class Landing:
         for place in range(cnp.PyArray_SIZE(vectors)):
             zero += numbers[place] * 0  # NaN, if any of them is no number or infinite
         if not isfinite(zero):
-            return None
+            return False
         entry = <CachedEmbedding>CachedEmbedding.__new__(CachedEmbedding)
         entry.data = PyBytes_FromStringAndSize(<const char*>numbers, 4 * cnp.PyArray_SIZE(vectors))
         entry.token_count = (<const int32_t*>cnp.PyArray_DATA(token_counts))[0]
@@ -282,11 +283,20 @@ cdef class Landing:
         entry.origin = origin
         entry.owner = owner
         self._shard.put(self._key, entry)
-        return entry
+        self._land({self._key: entry})
+        return True
 
-    def land(self, entry):
-        """Tell whoever waits: the entry, or None where there is none."""
-        self._flights.finish(self._flight, (self._key,), {} if entry is None else {self._key: entry})
+    def give_up(self):
+        """Tell whoever waits that there is no vector, unless it was kept."""
+        if self._flight is not None:
+            self._land({})
+
+    cdef _land(self, dict results):
+        cdef dict flights = self._flights._flights
+        if PyDict_GetItem(flights, self._key) == <PyObject*>self._flight:  # not so after a fork
+            PyDict_DelItem(flights, self._key)
+        flight, self._flight = self._flight, None
+        flight.land(results)
 
 
 def find(TextKeys keys, str text, list shards, bytes owner):
@@ -314,6 +324,6 @@ def find_or_claim(TextKeys keys, str text, list shards, bytes owner, SingleFligh
     landing._flight = flight
     entry = shard.peek(key)  # another call may have finished between the look-up and the claim
     if entry is not None:
-        landing.land(entry)
+        landing._land({key: entry})
         return None if entry.truncated and entry.owner != owner else entry
     return landing

@@ -40,7 +40,7 @@ class _Space:
     revision, pooling, dimension, precision, numerics version, role, prompt, and whether it is normalised.
     """
 
-    __slots__ = ("_origin", "keys", "normalize", "provenance", "role")
+    __slots__ = ("keys", "last_origin", "normalize", "provenance", "role")
 
     def __init__(
         self, config: ModelConfig, provenance: VectorProvenance | None, role: Role, normalize: bool, owner: bytes
@@ -48,7 +48,7 @@ class _Space:
         self.role = role
         self.normalize = normalize
         self.provenance = provenance
-        self._origin: CachedOrigin | None = None
+        self.last_origin: CachedOrigin | None = None
         # Of a service that cannot say which weights it has, nobody else's vectors are taken.
         revision = owner if provenance is None else provenance.fingerprint
         key = config.to_embedding_key().canonical_bytes
@@ -63,10 +63,10 @@ class _Space:
         provenance = self.provenance
         if provenance is None:
             return CachedOrigin(result.model, result.prompt, result.fingerprint, result.provenance)
-        known = self._origin
+        known = self.last_origin
         if known is None or (known.model, known.prompt) != (result.model, result.prompt):
             known = CachedOrigin(result.model, result.prompt, provenance.fingerprint, provenance)
-            self._origin = known
+            self.last_origin = known
         return known
 
 
@@ -218,26 +218,38 @@ class CachedEmbeddingService(EmbeddingService):
     ) -> EmbeddingResult | None:
         """Embed a call's only text; None for what takes another look: wrong texts, and those that others work on.
 
-        A model goes through the processor's caches, and then each line of code comes from memory: this is the short way.
+        A model goes through the processor's caches, and then each line of code comes from memory: this is the short way,
+        with what is nearly always so looked at first, and in place.
         """
         inner = self._inner
         if type(text) is not str or not len(text) <= inner.max_text_chars or not is_expressible(text):
             return None
-        space = self._space(model, role if type(role) is Role else check_role(role), normalize)
+        if type(role) is not Role:
+            role = check_role(role)
+        space, provenance = self._last_space, inner.provenance(model, role=role, normalize=normalize)
+        if (
+            space is None
+            or space.provenance is not provenance
+            or space.role is not role
+            or space.normalize is not normalize
+        ):
+            space = self._space_of(provenance, model, role, normalize)
         found = find_or_claim(space.keys, text, self._cache._shards, self._owner, self._flights)
         if found is None:
             return None
         if type(found) is CachedEmbedding:
             return self._result([found], space)
-        entry = None
         try:
-            result = self._embed_inner([text], model, space.role, space.normalize)
-            origin = space.origin(result)
-            entry = found.keep(result.vectors, result.token_counts, result.truncated, origin, self._owner)
-            if entry is None:
+            result = inner.embed([text], model, role=role, normalize=normalize)
+            if result.vectors.shape[0] != 1:
+                self._check_count(result, 1)
+            origin = space.last_origin
+            if origin is None or origin.model is not result.model or origin.prompt is not result.prompt:
+                origin = space.origin(result)
+            if not found.keep(result.vectors, result.token_counts, result.truncated, origin, self._owner):
                 raise NonFiniteVectorError(index=0, model=result.model or inner.name)
         finally:
-            found.land(entry)
+            found.give_up()
         return result if inner._gives_arrays_away else self._own(result, space)
 
     def _result(self, found: Sequence[CachedEmbedding], space: _Space) -> EmbeddingResult:
@@ -284,7 +296,11 @@ class CachedEmbeddingService(EmbeddingService):
 
     def _space(self, model: ModelName | None, role: Role, normalize: bool) -> _Space:
         """Return the space of a call. The inner service is asked each time: it alone knows when its weights change."""
-        provenance = self._inner.provenance(model, role=role, normalize=normalize)
+        return self._space_of(self._inner.provenance(model, role=role, normalize=normalize), model, role, normalize)
+
+    def _space_of(
+        self, provenance: VectorProvenance | None, model: ModelName | None, role: Role, normalize: bool
+    ) -> _Space:
         if provenance is None:
             return _Space(self._inner.model_config(model), None, role, normalize, self._owner)
         last = self._last_space
@@ -398,9 +414,12 @@ class CachedEmbeddingService(EmbeddingService):
         self, texts: Sequence[str], model: ModelName | None, role: Role, normalize: bool
     ) -> EmbeddingResult:
         result = self._inner.embed(texts, model, role=role, normalize=normalize)
-        if len(result) != len(texts):
-            raise LatticeEmbedError(f"{self._inner.name}.embed() returned {len(result)} vectors for {len(texts)} texts")
+        self._check_count(result, len(texts))
         return result
+
+    def _check_count(self, result: EmbeddingResult, texts: int) -> None:
+        if len(result) != texts:
+            raise LatticeEmbedError(f"{self._inner.name}.embed() returned {len(result)} vectors for {texts} texts")
 
     def _is_ours(self, entry: CachedEmbedding) -> bool:
         """Whether an entry may be used: a service that refuses long texts must not be given another's cut one."""

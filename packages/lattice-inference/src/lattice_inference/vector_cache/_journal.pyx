@@ -69,7 +69,10 @@ cpdef uint32_t checksum(bytes key, bytes vector) except? 0:
 
 
 cdef class MappedJournal:
-    """A journal of this process and the board of all, in mapped memory. Not thread-safe.
+    """A journal of this process and the board of all, in mapped memory.
+
+    :meth:`find` and :meth:`append` may be called at any time from any thread: nothing in them lets go of Python's lock. The
+    rest is for one thread at a time.
 
     It answers for a key from its own records, those of others that it was given, and a filter of what the database holds.
     It gives no answer where the board says that another process has changed something, or when it is time to look whether
@@ -78,6 +81,7 @@ cdef class MappedJournal:
     Attributes:
         changes: the board's counter as of the last :meth:`see`.
         epoch: that of what takes away instead of adding.
+        hits, misses: keys that :meth:`find` has answered for, found or not.
         filter_room: how many more keys the filter takes; 0 without a filter, which then answers for nothing.
     """
 
@@ -92,6 +96,9 @@ cdef class MappedJournal:
     cdef lj_block* _filter
     cdef size_t _blocks
     cdef int64_t _look_at
+    cdef bint _stopped
+    cdef readonly int64_t hits
+    cdef readonly int64_t misses
     cdef readonly uint64_t changes
     cdef readonly uint64_t epoch
     cdef readonly int64_t filter_room
@@ -113,13 +120,20 @@ cdef class MappedJournal:
             PyBuffer_Release(&self._journal_view)
         free(self._filter)
 
-    def begin(self, uint64_t generation):
-        """Begin the journal anew: what it held is in the database."""
+    def stop(self):
+        """Answer for nothing and store nothing from now on."""
+        self._stopped = True
+
+    def begin(self, uint64_t generation, size_t moved):
+        """Begin the journal anew if it ends where what was moved ends. Returns whether it does."""
+        if moved != self._end:
+            return False
         lj_store(self._journal + LJ_END, LJ_HEADER_BYTES)
         lj_store(self._journal + LJ_MOVED, LJ_HEADER_BYTES)
         lj_store(self._journal + LJ_GENERATION, generation)
         self._end = LJ_HEADER_BYTES
         self._own.clear()
+        return True
 
     def forget_own(self):
         """Answer no more from the records that were written so far; they stay in the journal."""
@@ -161,7 +175,8 @@ cdef class MappedJournal:
 
         With ``ask`` a list is returned in any case, with True for each key that the database must be asked for.
         """
-        if not ask and (lj_load(self._board + LJ_CHANGES) != self.changes or self.is_due()):
+        cdef Py_ssize_t missing = 0
+        if not ask and (self._stopped or lj_load(self._board + LJ_CHANGES) != self.changes or self.is_due()):
             return None
         found = []
         for key in keys:
@@ -178,7 +193,11 @@ cdef class MappedJournal:
                 if not ask:
                     return None
                 vector = True
+            missing += vector is None
             found.append(vector)
+        if not ask:
+            self.misses += missing
+            self.hits += len(found) - missing
         return found
 
     cdef object _read(self, Py_ssize_t offset, bytes key):
@@ -190,22 +209,33 @@ cdef class MappedJournal:
         return vector if checksum(key, vector) == fields[2] else None
 
     def append(self, entries, bytes space not None, bint answering=True):
-        """Store keys and vectors, all or none. Returns whether there was room, and no need to look around first."""
+        """Store keys and vectors (bytes or arrays), all or none.
+
+        Returns whether there was room, no need to look around first, and no array that is not contiguous.
+        """
         cdef size_t space_bytes = PyBytes_GET_SIZE(space)
         cdef size_t end = self._end
         cdef size_t needed
         cdef const uint8_t* name = <const uint8_t*>PyBytes_AS_STRING(space)
-        cdef bytes key, vector
-        if answering and self.is_due():
+        cdef bytes key
+        cdef object vector
+        cdef const uint8_t* numbers
+        cdef size_t size
+        if self._stopped or (answering and self.is_due()):
             return False
         places = {}
         for key, vector in entries:
-            needed = lj_record_bytes(PyBytes_GET_SIZE(vector), space_bytes)
+            if isinstance(vector, bytes):
+                numbers, size = <const uint8_t*>PyBytes_AS_STRING(vector), PyBytes_GET_SIZE(vector)
+            else:
+                if not isinstance(vector, cnp.ndarray) or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>vector):
+                    return False  # it is stored as its bytes lie
+                numbers, size = <const uint8_t*>cnp.PyArray_DATA(<cnp.ndarray>vector), cnp.PyArray_NBYTES(<cnp.ndarray>vector)
+            needed = lj_record_bytes(size, space_bytes)
             if PyBytes_GET_SIZE(key) != LJ_KEY_BYTES or needed > self._capacity - end:
                 return False
             lj_write_record(
-                self._journal + end, <const uint8_t*>PyBytes_AS_STRING(key), <const uint8_t*>PyBytes_AS_STRING(vector),
-                PyBytes_GET_SIZE(vector), name, space_bytes
+                self._journal + end, <const uint8_t*>PyBytes_AS_STRING(key), numbers, size, name, space_bytes
             )
             places[key] = end
             end += needed

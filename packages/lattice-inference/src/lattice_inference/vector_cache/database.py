@@ -103,6 +103,10 @@ class VectorCache:
         folder: where the database is, made if it is missing; by default :func:`default_cache_folder`.
         max_bytes: size that the database may grow to; the least recently used vectors go first.
 
+    Attributes:
+        mapped: the journal's memory, where look-ups and stores begin; None while there is none. It answers for nothing once
+            another has taken its place.
+
     Raises:
         InvalidInputError: ``max_bytes`` is no int of at least 262,144, or ``folder`` is no path.
     """
@@ -120,34 +124,44 @@ class VectorCache:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._journal: Journal | None = None
-        self._mapped: MappedJournal | None = None  # the journal's memory, at hand for every call
+        self.mapped: MappedJournal | None = None
         self._others = OtherJournals(self.folder)
         self._file: tuple[int, int] | None = None
         self._grown: int = 0
         self._mode: Mode = "closed"
         self._forget_connection()
         self._warned: set[str] = set()
-        self.hits = 0
-        self.misses = 0
+        self._hits = 0
+        self._misses = 0
         _live_caches.add(self)
 
     # Use
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the vector's bytes for each key, or None. A vector that does not match its checksum counts as missing."""
+        mapped = self.mapped
+        vectors = None if mapped is None else mapped.find(keys)
+        if vectors is not None:
+            return vectors
         with self._lock:
-            mapped = self._mapped
-            vectors = None if mapped is None else mapped.find(keys)
-            if vectors is None and mapped is not None and mapped.is_due():
-                self._look_around()
-                vectors = None if self._mapped is None else self._mapped.find(keys)
+            self._look_around()
+            vectors = None if self.mapped is None else self.mapped.find(keys)
             if vectors is None:
-                self._look_around()
                 vectors = self._guarded(self._look_up, keys) or [None] * len(keys)
-            missing = vectors.count(None)
-            self.misses += missing
-            self.hits += len(keys) - missing
+                missing = vectors.count(None)
+                self._misses += missing
+                self._hits += len(keys) - missing
         return vectors
+
+    @property
+    def hits(self) -> int:
+        """Keys that were looked up and found, since this object was made."""
+        return self._hits if self.mapped is None else self._hits + self.mapped.hits
+
+    @property
+    def misses(self) -> int:
+        """Keys that were looked up in vain, since this object was made."""
+        return self._misses if self.mapped is None else self._misses + self.mapped.misses
 
     def put_many(self, entries: Sequence[tuple[bytes, bytes]], *, space: str) -> None:
         """Store vectors by key, all or none, and make room for them.
@@ -158,9 +172,9 @@ class VectorCache:
         """
         if not entries:
             return
-        with self._lock:
-            mapped = self._mapped
-            if mapped is None or not mapped.append(entries, space.encode()):
+        mapped = self.mapped
+        if mapped is None or not mapped.append(entries, space.encode()):
+            with self._lock:
                 self._look_around()
                 self._guarded(self._store, entries, space)
 
@@ -225,18 +239,18 @@ class VectorCache:
     # What happens inside a connection; each of these may raise sqlite3.Error
 
     def _look_up(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> list[bytes | None]:
-        if self._mapped is None:
+        if self.mapped is None:
             others = self._others.read()
             vectors = [others.get(key, True) for key in keys]
         else:
-            self._catch_up(connection, self._mapped)
-            vectors = self._mapped.find(keys, ask=True) or []
+            self._catch_up(connection, self.mapped)
+            vectors = self.mapped.find(keys, ask=True) or []
         asked = [key for key, vector in zip(keys, vectors, strict=True) if vector is True]
         found = self._select(connection, asked)
-        if self._mapped is not None and not self._mapped.filter_room:
+        if self.mapped is not None and not self.mapped.filter_room:
             self._in_vain += len(asked) - len(found)
             if self._in_vain * _ROWS_READ_FOR_A_LOOKUP > self._newest - self._oldest:
-                self._make_filter(connection, self._mapped)
+                self._make_filter(connection, self.mapped)
         return [found.get(key) if vector is True else vector for key, vector in zip(keys, vectors, strict=True)]
 
     def _select(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -290,7 +304,7 @@ class VectorCache:
     def _store(self, connection: sqlite3.Connection, entries: Sequence[tuple[bytes, bytes]], space: str) -> None:
         if self._mode != "read-write":
             return
-        mapped, name = self._mapped, space.encode()
+        mapped, name = self.mapped, space.encode()
         if mapped is not None and self._journal is not None:
             if mapped.append(entries, name, answering=False):
                 return
@@ -317,11 +331,11 @@ class VectorCache:
                 self._grown = 0
             (newest,) = connection.execute("SELECT max(row) FROM vectors").fetchone()
             self._set_newest(newest or 0)
-        if self._mapped is not None:
-            self._mapped.add_to_filter([record.key for record in records])
+        if self.mapped is not None:
+            self.mapped.add_to_filter([record.key for record in records])
             if self._filter_row == before:  # else there are rows of others between
                 self._filter_row = self._newest
-            self._mapped.tell(taken_away)
+            self.mapped.tell(taken_away)
 
     def _move_journals(self, connection: sqlite3.Connection, *, everybodys: bool = False) -> None:
         """Move what this process's journal holds into the database, or what all of them do; begin our own anew."""
@@ -334,9 +348,11 @@ class VectorCache:
             if everybodys:
                 with unmoved(self.folder, abandoned_only=False) as journals:
                     self._move(connection, journals)
-            elif (written := journal.written()) is not None and written.moved < written.end:
-                self._move(connection, [written])
-            journal.mapped.begin(time.time_ns())
+            while (written := journal.written()) is not None:
+                if written.moved < written.end:
+                    self._move(connection, [written])
+                if journal.mapped.begin(time.time_ns(), written.end):  # no other thread has stored anything since
+                    break
             self._kept = {}
 
     def _move(self, connection: sqlite3.Connection, journals: Sequence[WrittenRecords]) -> None:
@@ -403,8 +419,8 @@ class VectorCache:
                 of_space = "DELETE FROM vectors WHERE space IN (SELECT id FROM spaces WHERE name = ?)"
                 removed = connection.execute(of_space, (space,)).rowcount
         self._forget_rows()
-        if self._mapped is not None:
-            self._mapped.tell(True)
+        if self.mapped is not None:
+            self.mapped.tell(True)
         with contextlib.suppress(sqlite3.Error):  # others may be at work: then the pages are used again instead
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -412,11 +428,11 @@ class VectorCache:
 
     def _discard_journals(self) -> None:
         with folder_lock(self.folder) as locked:
-            if locked and self._mapped is not None:
+            if locked and self.mapped is not None:
                 with unmoved(self.folder, abandoned_only=False) as journals:
                     for journal in journals:
                         journal.say_moved()
-                self._mapped.begin(time.time_ns())
+                self.mapped.forget_own()
 
     def _count(self, connection: sqlite3.Connection) -> tuple[int, int, dict[str, int]]:
         with contextlib.suppress(sqlite3.OperationalError):  # the disk is full
@@ -493,20 +509,20 @@ class VectorCache:
             mode = stat.S_IMODE(os.stat(self._name).st_mode)  # as SQLite does with its own files beside the database
             self._journal = Journal(self.folder, mode=mode, max_bytes=self.max_bytes)
             self._others = self._journal.others
-            self._mapped = self._journal.mapped
-            self._mapped.answer_from(self._others.read(self._journal.name))
-            self._mapped.look_in(_LOOK_MILLISECONDS)
+            self.mapped = self._journal.mapped
+            self.mapped.answer_from(self._others.read(self._journal.name))
+            self.mapped.look_in(_LOOK_MILLISECONDS)
 
     def _look_around(self) -> None:
         """Close the database if another process has taken its file away, as it does with a damaged one."""
         if self._connection is None:
             return
-        if self._mapped is not None and self._mapped.is_current() and not self._mapped.is_due():
+        if self.mapped is not None and self.mapped.is_current() and not self.mapped.is_due():
             return
         if self._file_now() != self._file:
             self._close_quietly()
-        elif self._mapped is not None:
-            self._mapped.look_in(_LOOK_MILLISECONDS)
+        elif self.mapped is not None:
+            self.mapped.look_in(_LOOK_MILLISECONDS)
 
     def _file_now(self) -> tuple[int, int] | None:
         try:
@@ -530,7 +546,7 @@ class VectorCache:
 
     def _replace_damaged(self, error: Exception) -> None:
         """Move a damaged database aside and start anew, unless another process has done so already."""
-        mapped = self._mapped
+        mapped = self.mapped
         self._close_quietly()
         with folder_lock(self.folder):
             if not is_damaged(self.path):
@@ -572,8 +588,12 @@ class VectorCache:
 
     def _forget_connection(self) -> None:
         self._connection = None
+        if self.mapped is not None:
+            self.mapped.stop()
+            self._hits += self.mapped.hits
+            self._misses += self.mapped.misses
         self._journal = None
-        self._mapped = None
+        self.mapped = None
         self._others = OtherJournals(self.folder)
         self._kept: dict[bytes, bytes] = {}
         self._filter_row = 0

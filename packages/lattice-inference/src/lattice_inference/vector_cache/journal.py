@@ -168,7 +168,7 @@ class Journal:
             memory = self._take_file(mode, min(_MOST_BYTES, max(_LEAST_BYTES, max_bytes // _SHARE_OF_LIMIT)))
         self.capacity = len(memory) - HEADER_BYTES
         self.mapped = MappedJournal(board, memory)
-        self.mapped.begin(time.time_ns())
+        self.mapped.begin(time.time_ns(), HEADER_BYTES)
         self.mapped.see()
         self.mapped.tell()
         self.others = OtherJournals(folder)
@@ -204,6 +204,7 @@ class Journal:
 
     def close(self, *, remove: bool) -> None:
         """Give the journal up, and remove its file if all of it is in the database."""
+        self.mapped.stop()
         if self.name is None:
             return
         with contextlib.suppress(OSError):

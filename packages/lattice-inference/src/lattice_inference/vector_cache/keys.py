@@ -25,12 +25,15 @@ class TokenKeys:
         fingerprint: the weights' and the tokenizer's revision, and how they are read: ``Encoder.fingerprint``.
         output: which of the model's outputs a vector is, such as ``"normalized"``.
         dimension: length of the vector.
+
+    Attributes:
+        digests: makes the keys from arrays.
     """
 
     def __init__(self, fingerprint: str, output: str, dimension: int) -> None:
         fields = (_DOMAIN, fingerprint.encode(), output.encode(), str(dimension).encode())
-        self._digests = TextDigests(b"".join([len(field).to_bytes(8, "little") + field for field in fields]))
+        self.digests = TextDigests(b"".join([len(field).to_bytes(8, "little") + field for field in fields]))
 
     def __call__(self, packed: PackedEncoding) -> list[bytes]:
         """Return the key of each text: nearly every text's types are zero, and are left out."""
-        return self._digests.of(packed.token_ids, packed.type_ids, packed.cu_seqlens)
+        return self.digests.of(packed.token_ids, packed.type_ids, packed.cu_seqlens)
