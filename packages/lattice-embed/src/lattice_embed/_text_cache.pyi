@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +37,7 @@ class Shard:
     capacity: int | None
     max_bytes: int | None
     entries: OrderedDict[bytes, CachedEmbedding]
-    bytes: int
+    bytes_held: int
     hits: int
     misses: int
     evictions: int

@@ -128,7 +128,7 @@ cdef class Shard:
     cdef object _pop_oldest
     cdef Py_ssize_t _most_entries
     cdef Py_ssize_t _most_bytes
-    cdef readonly Py_ssize_t bytes
+    cdef readonly Py_ssize_t bytes_held
     cdef readonly Py_ssize_t hits
     cdef readonly Py_ssize_t misses
     cdef readonly Py_ssize_t evictions
@@ -164,19 +164,19 @@ cdef class Shard:
         if PyDict_Contains(self.entries, key):
             replaced = self.entries.pop(key, None)
             if replaced is not None:
-                self.bytes -= PyBytes_GET_SIZE((<CachedEmbedding>replaced).data) + OVERHEAD
+                self.bytes_held -= PyBytes_GET_SIZE((<CachedEmbedding>replaced).data) + OVERHEAD
         if 0 <= self._most_bytes < size:
             return
         self.entries[key] = entry
-        self.bytes += size
-        while (0 <= self._most_entries < len(self.entries)) or (0 <= self._most_bytes < self.bytes):
+        self.bytes_held += size
+        while (0 <= self._most_entries < len(self.entries)) or (0 <= self._most_bytes < self.bytes_held):
             _, oldest = self._pop_oldest(False)
-            self.bytes -= PyBytes_GET_SIZE((<CachedEmbedding>oldest).data) + OVERHEAD
+            self.bytes_held -= PyBytes_GET_SIZE((<CachedEmbedding>oldest).data) + OVERHEAD
             self.evictions += 1
 
     def clear(self):
         self.entries.clear()
-        self.bytes = 0
+        self.bytes_held = 0
 
 
 cdef class Flight:

@@ -237,7 +237,7 @@ class CachedEmbeddingService(EmbeddingService):
         found = find_or_claim(space.keys, text, self._cache._shards, self._owner, self._flights)
         if found is None:
             return None
-        if type(found) is CachedEmbedding:
+        if isinstance(found, CachedEmbedding):
             return self._result([found], space)
         try:
             result = inner.embed([text], model, role=role, normalize=normalize)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lattice_embed._text_cache import ENTRY_OVERHEAD_BYTES, KEY_BYTES, CachedEmbedding, Shard
+from lattice_embed._text_cache import KEY_BYTES, CachedEmbedding, Shard
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.provenance import VectorProvenance
 from lattice_embed.validation import check_limit
@@ -152,7 +152,7 @@ class EmbeddingCache:
                 hits=shard.hits,
                 misses=shard.misses,
                 entries=len(shard.entries),
-                bytes=shard.bytes,
+                bytes=shard.bytes_held,
                 evictions=shard.evictions,
             )
             for shard in self._shards

@@ -20,7 +20,7 @@ import pytest
 
 from lattice_inference import VectorCache
 from lattice_inference.tokenizer import PackedEncoding
-from lattice_inference.vector_cache import VectorCacheWarning, database, journal
+from lattice_inference.vector_cache import VectorCacheWarning, database_keys, journal
 from lattice_inference.vector_cache._journal import TextDigests, checksum
 from lattice_inference.vector_cache.database import FILE_NAME
 from lattice_inference.vector_cache.journal import JOURNAL_PREFIX, WrittenRecords
@@ -133,7 +133,9 @@ def _after_saying_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _before_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(VectorCache, "_set_newest", lambda self, newest: die() if self._connection.in_transaction else 0)
+    monkeypatch.setattr(
+        VectorCache, "_set_newest", lambda self, newest: die() if self._connection.in_transaction else 0
+    )
 
 
 def _before_reading(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,8 +294,10 @@ def test_new_texts_ask_the_database_nothing(tmp_path: Path) -> None:
         assert len(seen) == 1
 
 
-def test_a_filter_that_is_full_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_journals: None) -> None:
-    monkeypatch.setattr(database, "_LEAST_FILTER_KEYS", 16)
+def test_a_filter_that_is_full_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_journals: None
+) -> None:
+    monkeypatch.setattr(database_keys, "_LEAST_KEYS", 16)
     with VectorCache(tmp_path) as cache:
         for number in range(400):
             assert get(cache, number) == [None]
@@ -310,7 +314,7 @@ def test_the_filter_of_a_large_database_waits_until_it_pays(tmp_path: Path) -> N
         assert cache.mapped.filter_room == 0
         for number in range(5_001, 5_012):
             get(cache, number)
-        assert cache.mapped.filter_room == database._LEAST_FILTER_KEYS - 1_000
+        assert cache.mapped.filter_room == database_keys._LEAST_KEYS - 1_000
         assert get(cache, *range(1_000)) == vectors(*range(1_000))
 
 
@@ -358,9 +362,7 @@ def test_a_file_that_is_no_journal_is_used_as_one(content: bytes, tmp_path: Path
         assert get(cache, 1) == [vector(1)]
 
 
-def test_without_room_for_a_journal_vectors_go_to_the_database(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_room_for_a_journal_vectors_go_to_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pwrite = os.pwrite
 
     def full(descriptor: int, data: Any, offset: int) -> int:
@@ -376,14 +378,18 @@ def test_without_room_for_a_journal_vectors_go_to_the_database(
             assert get(other, number) == [vector(number)]
 
 
+def _put_one_by_one(cache: VectorCache, numbers: range) -> None:
+    for number in numbers:
+        put(cache, number)
+
+
 def test_a_journal_that_cannot_be_moved_keeps_what_it_has(tmp_path: Path, small_journals: None) -> None:
     with VectorCache(tmp_path) as cache:
         put(cache, 1)
         assert cache._connection is not None
         cache._connection.execute("PRAGMA max_page_count = 5")  # what SQLite reports is what a full disk gives
         with pytest.warns(VectorCacheWarning, match="full"):
-            for number in range(2, 200):
-                put(cache, number)
+            _put_one_by_one(cache, range(2, 200))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             put(cache, 300)  # said once
@@ -403,7 +409,9 @@ def test_digests_are_those_of_hashlib(prefix: int) -> None:
     for count in (0, 1, 2, 29, 30, 31, 32, 33, 512):
         ids = np.arange(count, dtype=np.int32) * 77_777
         for types in (np.zeros(count, np.int32), np.arange(count, dtype=np.int32) % 2):
-            message = before + (4 * count).to_bytes(8, "little") + ids.tobytes() + (types.tobytes() if types.any() else b"")
+            message = (
+                before + (4 * count).to_bytes(8, "little") + ids.tobytes() + (types.tobytes() if types.any() else b"")
+            )
             (digest,) = TextDigests(before).of(ids, types, np.array([0, count], np.int32))
             assert digest == hashlib.blake2b(message, digest_size=32).digest()
 

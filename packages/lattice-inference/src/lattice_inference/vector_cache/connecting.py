@@ -8,8 +8,17 @@ from pathlib import Path
 
 from lattice_inference.vector_cache.schema import SCHEMA, is_ours, transaction
 
-__all__ = ["CANNOT_OPEN", "CORRUPT", "NOT_A_DATABASE", "NO_PERMISSION", "READ_ONLY", "connect", "connect_read_only"]
-__all__ += ["is_damaged", "result_code"]
+__all__ = [
+    "CANNOT_OPEN",
+    "CORRUPT",
+    "NOT_A_DATABASE",
+    "NO_PERMISSION",
+    "READ_ONLY",
+    "connect",
+    "connect_read_only",
+    "is_damaged",
+    "result_code",
+]
 
 # SQLite's primary result codes.
 NO_PERMISSION, READ_ONLY, CORRUPT, CANNOT_OPEN, NOT_A_DATABASE = 3, 8, 11, 14, 26

@@ -43,8 +43,9 @@ from lattice_inference.vector_cache.connecting import (
     is_damaged,
     result_code,
 )
+from lattice_inference.vector_cache.database_keys import DatabaseKeys
 from lattice_inference.vector_cache.journal import Journal, OtherJournals, Record, WrittenRecords, unmoved
-from lattice_inference.vector_cache.schema import bytes_in_use, folder_lock, transaction
+from lattice_inference.vector_cache.schema import bytes_in_use, folder_lock, make_room, transaction
 from lattice_inference.vector_cache.stats import Mode, VectorCacheStats, VectorCacheWarning
 
 __all__ = [
@@ -75,8 +76,6 @@ _LOOKUP_CHUNK = 256
 _PENDING_USES = 256
 _ROW_BYTES = 112  # what a row takes besides its vector, its place in the index included
 _LOOK_MILLISECONDS = 20  # how long a file that was taken away may go unnoticed
-_LEAST_FILTER_KEYS = 2**13
-_ROWS_READ_FOR_A_LOOKUP = 100  # keys that a scan of the database reads while one is looked up
 
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
@@ -125,7 +124,9 @@ class VectorCache:
         self._connection: sqlite3.Connection | None = None
         self._journal: Journal | None = None
         self.mapped: MappedJournal | None = None
+        self._database_keys: DatabaseKeys | None = None
         self._others = OtherJournals(self.folder)
+        self._kept: dict[bytes, bytes] = {}  # of our own journal, when its memory has been told to forget
         self._file: tuple[int, int] | None = None
         self._grown: int = 0
         self._mode: Mode = "closed"
@@ -239,6 +240,7 @@ class VectorCache:
     # What happens inside a connection; each of these may raise sqlite3.Error
 
     def _look_up(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> list[bytes | None]:
+        vectors: list[Any]  # True for what the database is to be asked
         if self.mapped is None:
             others = self._others.read()
             vectors = [others.get(key, True) for key in keys]
@@ -247,10 +249,8 @@ class VectorCache:
             vectors = self.mapped.find(keys, ask=True) or []
         asked = [key for key, vector in zip(keys, vectors, strict=True) if vector is True]
         found = self._select(connection, asked)
-        if self.mapped is not None and not self.mapped.filter_room:
-            self._in_vain += len(asked) - len(found)
-            if self._in_vain * _ROWS_READ_FOR_A_LOOKUP > self._newest - self._oldest:
-                self._make_filter(connection, self.mapped)
+        if self._database_keys is not None:
+            self._database_keys.asked_in_vain(connection, len(asked) - len(found), self._newest - self._oldest)
         return [found.get(key) if vector is True else vector for key, vector in zip(keys, vectors, strict=True)]
 
     def _select(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -272,11 +272,11 @@ class VectorCache:
 
     def _catch_up(self, connection: sqlite3.Connection, mapped: MappedJournal) -> None:
         """Take in what other processes have changed since the last time."""
-        if mapped.is_current() or self._journal is None:
+        if mapped.is_current() or self._journal is None or self._database_keys is None:
             return
         taken_away = mapped.see()
         if taken_away:
-            mapped.make_filter(0)
+            self._database_keys.forget()
             mapped.forget_own()
             self._forget_rows()
             written = self._journal.written()
@@ -284,22 +284,7 @@ class VectorCache:
             self._kept = {record.key: record.vector for record in kept}
         others = self._others.read(self._journal.name, anew=taken_away)
         mapped.answer_from(others | self._kept if self._kept else others)
-        if mapped.filter_room:
-            newer = "SELECT row, key FROM vectors WHERE row > ? ORDER BY row"
-            rows = connection.execute(newer, (self._filter_row,)).fetchall()
-            if rows:
-                mapped.add_to_filter([key for _, key in rows])
-                self._filter_row = rows[-1][0]
-
-    def _make_filter(self, connection: sqlite3.Connection, mapped: MappedJournal) -> None:
-        """Have the filter know every key of the database, and give it room for as many again."""
-        self._in_vain = 0
-        newest, count = connection.execute("SELECT max(row), count(*) FROM vectors").fetchone()
-        self._filter_row = newest or 0  # what others store from now on is caught up with
-        if mapped.make_filter(max(2 * count, _LEAST_FILTER_KEYS)):
-            cursor = connection.execute("SELECT key FROM vectors")
-            while rows := cursor.fetchmany(4096):
-                mapped.add_to_filter([key for (key,) in rows])
+        self._database_keys.catch_up(connection)
 
     def _store(self, connection: sqlite3.Connection, entries: Sequence[tuple[bytes, bytes]], space: str) -> None:
         if self._mode != "read-write":
@@ -321,20 +306,16 @@ class VectorCache:
             self._move_used(connection)
             before = self._newest
             spaces = {space: self._space_id(connection, space) for space in {record.space for record in records}}
-            rows = [
-                (key, spaces[space], zlib.crc32(vector, zlib.crc32(key)), vector) for key, vector, space in records
-            ]
+            rows = [(key, spaces[space], zlib.crc32(vector, zlib.crc32(key)), vector) for key, vector, space in records]
             connection.executemany(_INSERT, rows)
             self._grown += sum([len(record.vector) + _ROW_BYTES for record in records])
             if self._grown >= self.max_bytes // 64:
-                self._make_room(connection)
+                self._oldest = make_room(connection, self.max_bytes)
                 self._grown = 0
             (newest,) = connection.execute("SELECT max(row) FROM vectors").fetchone()
             self._set_newest(newest or 0)
-        if self.mapped is not None:
-            self.mapped.add_to_filter([record.key for record in records])
-            if self._filter_row == before:  # else there are rows of others between
-                self._filter_row = self._newest
+        if self.mapped is not None and self._database_keys is not None:
+            self._database_keys.added([record.key for record in records], after=before, newest=self._newest)
             self.mapped.tell(taken_away)
 
     def _move_journals(self, connection: sqlite3.Connection, *, everybodys: bool = False) -> None:
@@ -388,20 +369,6 @@ class VectorCache:
             (known,) = connection.execute("SELECT id FROM spaces WHERE name = ?", (space,)).fetchone()
             self._space_ids[space] = known
         return int(known)
-
-    def _make_room(self, connection: sqlite3.Connection) -> None:
-        """Drop the oldest vectors until the pages in use are below the limit. In a transaction."""
-        while (used := bytes_in_use(connection)) > self.max_bytes:
-            (count,) = connection.execute("SELECT count(*) FROM vectors").fetchone()
-            if not count:
-                break
-            excess = 1 - self.max_bytes * 15 / 16 / used
-            last = connection.execute(
-                "SELECT row FROM vectors ORDER BY row LIMIT 1 OFFSET ?", (min(count - 1, int(count * excess)),)
-            ).fetchone()
-            connection.execute("DELETE FROM vectors WHERE row <= ?", last)
-        (oldest,) = connection.execute("SELECT min(row) FROM vectors").fetchone()
-        self._oldest = oldest or 0
 
     def _drop(self, connection: sqlite3.Connection, space: str | None) -> int | None:
         if self._mode != "read-write":
@@ -510,6 +477,7 @@ class VectorCache:
             self._journal = Journal(self.folder, mode=mode, max_bytes=self.max_bytes)
             self._others = self._journal.others
             self.mapped = self._journal.mapped
+            self._database_keys = DatabaseKeys(self.mapped)
             self.mapped.answer_from(self._others.read(self._journal.name))
             self.mapped.look_in(_LOOK_MILLISECONDS)
 
@@ -595,8 +563,8 @@ class VectorCache:
         self._journal = None
         self.mapped = None
         self._others = OtherJournals(self.folder)
-        self._kept: dict[bytes, bytes] = {}
-        self._filter_row = 0
+        self._database_keys = None
+        self._kept = {}
         if self._mode != "off":
             self._mode = "closed"
         self._forget_rows()
@@ -606,7 +574,6 @@ class VectorCache:
         self._damaged: set[int] = set()
         self._space_ids: dict[str, int] = {}
         self._newest = self._oldest = self._newest_quarter = 0
-        self._in_vain = 0
         self._grown = self.max_bytes  # the first store looks at the size
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lattice_inference.errors import VectorCacheError
 
-__all__ = ["SCHEMA", "bytes_in_use", "folder_lock", "is_ours", "transaction"]
+__all__ = ["SCHEMA", "bytes_in_use", "folder_lock", "is_ours", "make_room", "transaction"]
 
 LOCK_NAME = "vectors.lock"
 
@@ -58,6 +58,21 @@ def bytes_in_use(connection: sqlite3.Connection) -> int:
         connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
     )
     return int((pages - free) * size)
+
+
+def make_room(connection: sqlite3.Connection, max_bytes: int) -> int:
+    """Drop the oldest vectors until the pages in use are below the limit, and return the oldest row. In a transaction."""
+    while (used := bytes_in_use(connection)) > max_bytes:
+        (count,) = connection.execute("SELECT count(*) FROM vectors").fetchone()
+        if not count:
+            break
+        excess = 1 - max_bytes * 15 / 16 / used
+        last = connection.execute(
+            "SELECT row FROM vectors ORDER BY row LIMIT 1 OFFSET ?", (min(count - 1, int(count * excess)),)
+        ).fetchone()
+        connection.execute("DELETE FROM vectors WHERE row <= ?", last)
+    (oldest,) = connection.execute("SELECT min(row) FROM vectors").fetchone()
+    return int(oldest or 0)
 
 
 @contextlib.contextmanager
