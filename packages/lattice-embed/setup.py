@@ -43,4 +43,10 @@ vectors = NativeExtension(
 )
 vectors.include_dirs.append(numpy.get_include())
 
-setup(**setup_arguments([vectors]))
+PACKAGE = "src/lattice_embed"
+
+text_cache = NativeExtension(
+    "lattice_embed._text_cache", [f"{PACKAGE}/_text_cache.pyx"], header_folders=[f"{PACKAGE}/native"]
+)
+
+setup(**setup_arguments([vectors, text_cache]))

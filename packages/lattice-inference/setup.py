@@ -18,6 +18,7 @@ from native_build import NativeExtension, setup_arguments  # noqa: E402
 
 CPU = "src/lattice_inference/backends/cpu"
 TOKENIZER = "src/lattice_inference/tokenizer"
+VECTOR_CACHE = "src/lattice_inference/vector_cache"
 
 setup(
     **setup_arguments(
@@ -39,6 +40,11 @@ setup(
                 "lattice_inference.tokenizer._tokenizer",
                 [f"{TOKENIZER}/_tokenizer.pyx", *sorted(glob.glob(f"{TOKENIZER}/native/kernels/*.c"))],
                 header_folders=[f"{TOKENIZER}/native"],
+            ),
+            NativeExtension(
+                "lattice_inference.vector_cache._journal",
+                [f"{VECTOR_CACHE}/_journal.pyx"],
+                header_folders=[f"{VECTOR_CACHE}/native"],
             ),
         ]
     )

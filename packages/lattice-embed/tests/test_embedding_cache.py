@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from lattice_embed import DEFAULT_CACHE_CAPACITY, EmbeddingCache, InvalidInputError
-from lattice_embed.embedding_cache import ENTRY_OVERHEAD_BYTES, CachedEmbedding, CachedOrigin
+from lattice_embed._text_cache import ENTRY_OVERHEAD_BYTES
+from lattice_embed.embedding_cache import CachedEmbedding, CachedOrigin
 
 ORIGIN = CachedOrigin("m", "", "", None)
 

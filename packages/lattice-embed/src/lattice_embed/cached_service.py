@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-import blake3
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed._text_cache import TextKeys, find, find_or_claim
 from lattice_embed.catalogue import Role
 from lattice_embed.embedding_cache import CachedEmbedding, CachedOrigin, CacheStats, EmbeddingCache
 from lattice_embed.errors import (
@@ -26,7 +26,7 @@ from lattice_embed.provenance import VectorProvenance, length_prefixed
 from lattice_embed.result import EmbeddingResult, Float32Array
 from lattice_embed.service import EmbeddingService, ModelName
 from lattice_embed.single_flight import SingleFlight
-from lattice_embed.validation import check_role, check_text, check_texts
+from lattice_embed.validation import check_role, check_text, check_texts, is_expressible
 
 __all__ = ["CachedEmbeddingService"]
 
@@ -40,7 +40,7 @@ class _Space:
     revision, pooling, dimension, precision, numerics version, role, prompt, and whether it is normalised.
     """
 
-    __slots__ = ("_origin", "_prefix", "normalize", "provenance", "role")
+    __slots__ = ("keys", "last_origin", "normalize", "provenance", "role")
 
     def __init__(
         self, config: ModelConfig, provenance: VectorProvenance | None, role: Role, normalize: bool, owner: bytes
@@ -48,28 +48,25 @@ class _Space:
         self.role = role
         self.normalize = normalize
         self.provenance = provenance
-        self._origin: CachedOrigin | None = None
+        self.last_origin: CachedOrigin | None = None
         # Of a service that cannot say which weights it has, nobody else's vectors are taken.
         revision = owner if provenance is None else provenance.fingerprint
         key = config.to_embedding_key().canonical_bytes
-        self._prefix = blake3.blake3(length_prefixed(_KEY_DOMAIN, key, revision, role.value, str(normalize)))
+        self.keys = TextKeys(length_prefixed(_KEY_DOMAIN, key, revision, role.value, str(normalize)))
 
     def key(self, text: str) -> bytes:
         """Return the digest of the space and the text, preceded by its length."""
-        encoded = text.encode()
-        hasher = self._prefix.copy()
-        hasher.update(len(encoded).to_bytes(8, "little") + encoded)
-        return hasher.digest()
+        return self.keys.key(text)
 
     def origin(self, result: EmbeddingResult) -> CachedOrigin:
         """Return what the entries of a result have in common; the same object for every call that has it in common."""
         provenance = self.provenance
         if provenance is None:
             return CachedOrigin(result.model, result.prompt, result.fingerprint, result.provenance)
-        known = self._origin
+        known = self.last_origin
         if known is None or (known.model, known.prompt) != (result.model, result.prompt):
             known = CachedOrigin(result.model, result.prompt, provenance.fingerprint, provenance)
-            self._origin = known
+            self.last_origin = known
         return known
 
 
@@ -92,6 +89,8 @@ class CachedEmbeddingService(EmbeddingService):
         InvalidInputError: ``inner`` is no service, or the limits make no sense.
     """
 
+    _gives_arrays_away = True
+
     def __init__(
         self,
         inner: EmbeddingService,
@@ -109,7 +108,7 @@ class CachedEmbeddingService(EmbeddingService):
         self._owner = os.urandom(16)
         self._spaces: dict[tuple[str, str, bool], _Space] = {}
         self._last_space: _Space | None = None
-        self._flights: SingleFlight[CachedEmbedding] = SingleFlight()
+        self._flights = SingleFlight()
 
     # What the service is
 
@@ -197,9 +196,13 @@ class CachedEmbeddingService(EmbeddingService):
         """
         if not self._cache.enabled:
             return self._embed_inner(texts, model, role, normalize)
+        if type(texts) is list and len(texts) == 1:
+            result = self._embed_single(texts[0], model, role, normalize)
+            if result is not None:
+                return result
         checked = check_texts(texts, max_texts=self._inner.max_batch_size, max_chars=self._inner.max_text_chars)
         space = self._space(model, check_role(role), normalize)
-        keys = [space.key(text) for text in checked]
+        keys = space.keys.keys(checked)
         entries = self._known(keys)
         if not entries and len(set(keys)) == len(keys):
             entries, result = self._work_out(checked, keys, keys, entries, space, model)
@@ -208,7 +211,49 @@ class CachedEmbeddingService(EmbeddingService):
         elif len(entries) < len(set(keys)):
             wanted = [key for key in dict.fromkeys(keys) if key not in entries]
             entries, _ = self._work_out(checked, keys, wanted, entries, space, model)
-        found = [entries[key] for key in keys]
+        return self._result([entries[key] for key in keys], space)
+
+    def _embed_single(
+        self, text: object, model: ModelName | None, role: object, normalize: bool
+    ) -> EmbeddingResult | None:
+        """Embed a call's only text; None for what takes another look: wrong texts, and those that others work on.
+
+        A model goes through the processor's caches, and then each line of code comes from memory: this is the short way,
+        with what is nearly always so looked at first, and in place.
+        """
+        inner = self._inner
+        if type(text) is not str or not len(text) <= inner.max_text_chars or not is_expressible(text):
+            return None
+        if type(role) is not Role:
+            role = check_role(role)
+        space, provenance = self._last_space, inner.provenance(model, role=role, normalize=normalize)
+        if (
+            space is None
+            or space.provenance is not provenance
+            or space.role is not role
+            or space.normalize is not normalize
+        ):
+            space = self._space_of(provenance, model, role, normalize)
+        found = find_or_claim(space.keys, text, self._cache._shards, self._owner, self._flights)
+        if found is None:
+            return None
+        if isinstance(found, CachedEmbedding):
+            return self._result([found], space)
+        try:
+            result = inner.embed([text], model, role=role, normalize=normalize)
+            if result.vectors.shape[0] != 1:
+                self._check_count(result, 1)
+            origin = space.last_origin
+            if origin is None or origin.model is not result.model or origin.prompt is not result.prompt:
+                origin = space.origin(result)
+            if not found.keep(result.vectors, result.token_counts, result.truncated, origin, self._owner):
+                raise NonFiniteVectorError(index=0, model=result.model or inner.name)
+        finally:
+            found.give_up()
+        return result if inner._gives_arrays_away else self._own(result, space)
+
+    def _result(self, found: Sequence[CachedEmbedding], space: _Space) -> EmbeddingResult:
+        """Return known vectors as a result, copied."""
         origin = found[0].origin
         data = bytearray().join([entry.data for entry in found])
         return EmbeddingResult(
@@ -228,11 +273,12 @@ class CachedEmbeddingService(EmbeddingService):
         """Embed one text into a float32 vector of shape (dim,), a copy."""
         if not self._cache.enabled or not isinstance(text, str):
             return super().embed_one(text, model, role=role, normalize=normalize)
-        check_text(text, 0, max_chars=self._inner.max_text_chars)
-        space = self._space(model, check_role(role), normalize)
-        key = space.key(text)
-        entry = self._cache.get(key)
-        if entry is None or not self._is_ours(entry):
+        if not len(text) <= self._inner.max_text_chars or not is_expressible(text):
+            check_text(text, 0, max_chars=self._inner.max_text_chars)
+        space = self._space(model, role if type(role) is Role else check_role(role), normalize)
+        entry = find(space.keys, text, self._cache._shards, self._owner)
+        if entry is None:
+            key = space.key(text)
             entry = self._work_out([text], [key], [key], {}, space, model)[0][key]
         return np.frombuffer(bytearray(entry.data), np.float32)
 
@@ -250,7 +296,11 @@ class CachedEmbeddingService(EmbeddingService):
 
     def _space(self, model: ModelName | None, role: Role, normalize: bool) -> _Space:
         """Return the space of a call. The inner service is asked each time: it alone knows when its weights change."""
-        provenance = self._inner.provenance(model, role=role, normalize=normalize)
+        return self._space_of(self._inner.provenance(model, role=role, normalize=normalize), model, role, normalize)
+
+    def _space_of(
+        self, provenance: VectorProvenance | None, model: ModelName | None, role: Role, normalize: bool
+    ) -> _Space:
         if provenance is None:
             return _Space(self._inner.model_config(model), None, role, normalize, self._owner)
         last = self._last_space
@@ -364,9 +414,12 @@ class CachedEmbeddingService(EmbeddingService):
         self, texts: Sequence[str], model: ModelName | None, role: Role, normalize: bool
     ) -> EmbeddingResult:
         result = self._inner.embed(texts, model, role=role, normalize=normalize)
-        if len(result) != len(texts):
-            raise LatticeEmbedError(f"{self._inner.name}.embed() returned {len(result)} vectors for {len(texts)} texts")
+        self._check_count(result, len(texts))
         return result
+
+    def _check_count(self, result: EmbeddingResult, texts: int) -> None:
+        if len(result) != texts:
+            raise LatticeEmbedError(f"{self._inner.name}.embed() returned {len(result)} vectors for {texts} texts")
 
     def _is_ours(self, entry: CachedEmbedding) -> bool:
         """Whether an entry may be used: a service that refuses long texts must not be given another's cut one."""

@@ -141,6 +141,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
     """
 
     _renewal = "make a new service"
+    _gives_arrays_away = True
 
     def __init__(
         self,
@@ -164,6 +165,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         self._max_batch_size = check_limit("max_batch_size", max_batch_size)
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)
         self._cache = check_cache(cache)
+        self._last_provenance: tuple[_LoadedModel | None, Role, bool, VectorProvenance] | None = None
         super().__init__()
 
     def _check_output_dim(self, output_dim: int | None) -> int | None:
@@ -370,9 +372,15 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             WrongModelError: ``model`` is not the service's.
             ModelNotFoundError, CheckpointError, UnsupportedModelError: the model cannot be loaded.
         """
+        last = self._last_provenance
+        if last is not None and model is None and last[0] is self._loaded and last[1] is role and last[2] is normalize:
+            return last[3]  # a cache asks at every call
         self._check_model(model)
         loaded = self._load()
-        return loaded.provenance(loaded.prompts[check_role(role)], normalize)
+        provenance = loaded.provenance(loaded.prompts[check_role(role)], normalize)
+        if self._loaded is loaded:
+            self._last_provenance = loaded, role, normalize, provenance
+        return provenance
 
     def count_tokens(self, texts: Sequence[str], *, role: Role = Role.GENERIC) -> npt.NDArray[np.int32]:
         """Count the tokens of each text, prompt and special tokens included, before truncation.

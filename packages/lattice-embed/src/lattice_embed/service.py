@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import islice
-from typing import ParamSpec, TypeVar, overload
+from typing import ClassVar, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -38,6 +38,9 @@ class EmbeddingService(ABC):
     from them. An implementation is expected to be safe to call from several threads at once, because the ``a...``
     methods run it in worker threads.
     """
+
+    _gives_arrays_away: ClassVar[bool] = False
+    """Whether nobody else holds the arrays of a result, so that a service around this one may pass them on."""
 
     @abstractmethod
     def embed(

@@ -25,6 +25,7 @@ __all__ = [
     "check_role",
     "check_text",
     "check_texts",
+    "is_expressible",
 ]
 
 DEFAULT_MAX_BATCH_SIZE = 1_000
@@ -78,6 +79,17 @@ def check_text(text: object, index: int, *, max_chars: int) -> str:
                 'character: read the source with the right encoding, or clean it with .encode("utf-8", "replace")',
             ) from None
     return text
+
+
+def is_expressible(text: str) -> bool:
+    """Whether UTF-8 can express a text: whether it is free of lone surrogates."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_texts(texts: object, *, max_texts: int, max_chars: int) -> list[str]:

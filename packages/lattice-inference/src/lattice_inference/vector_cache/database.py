@@ -1,14 +1,17 @@
-"""The database of vectors: one SQLite file that several processes may read and write at once.
+"""The database of vectors: one SQLite file that several processes may read and write at once, and their journals.
 
 What it promises:
 
 * A vector that :meth:`VectorCache.put_many` has taken is on record when the call returns: a process that is killed at any
-  moment loses no such vector, and leaves no half of one (write-ahead log, one transaction a call).
+  moment loses no such vector, and leaves no half of one. Nearly all go to a journal first (``journal.py``), and from there
+  into the database, many in one transaction.
 * Nothing that goes wrong with the database goes wrong with the caller: a full disk, a folder that cannot be written or a
   damaged file cost a warning and look like an empty cache.
 * The least recently used vectors go first. The number of a row is the time of its last use: a vector that is used again
   moves to the end of the table, once it is no longer in the newest quarter. Old rows lie together, so that dropping them
   frees whole pages.
+* A key that is nowhere costs no system call to look up: a filter knows which the database may hold. It is made when look-ups
+  in vain have cost as much as making it.
 """
 
 from __future__ import annotations
@@ -16,19 +19,34 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
 import threading
 import time
 import warnings
 import weakref
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from lattice_inference.errors import InvalidInputError, VectorCacheError
-from lattice_inference.vector_cache.schema import SCHEMA, bytes_in_use, folder_lock, is_ours, transaction
+from lattice_inference.vector_cache._journal import MappedJournal, record_bytes
+from lattice_inference.vector_cache.connecting import (
+    CANNOT_OPEN,
+    CORRUPT,
+    NO_PERMISSION,
+    NOT_A_DATABASE,
+    READ_ONLY,
+    connect,
+    connect_read_only,
+    is_damaged,
+    result_code,
+)
+from lattice_inference.vector_cache.database_keys import DatabaseKeys
+from lattice_inference.vector_cache.journal import Journal, OtherJournals, Record, WrittenRecords, unmoved
+from lattice_inference.vector_cache.schema import bytes_in_use, folder_lock, make_room, transaction
+from lattice_inference.vector_cache.stats import Mode, VectorCacheStats, VectorCacheWarning
 
 __all__ = [
     "CACHE_VARIABLE",
@@ -54,53 +72,19 @@ _SELECT_ONE = _SELECT.format("?")
 
 _INSERT = "INSERT OR REPLACE INTO vectors (key, space, checksum, vector) VALUES (?, ?, ?, ?)"  # SQLite numbers the row
 
-_BUSY_SECONDS = 10.0
 _LOOKUP_CHUNK = 256
 _PENDING_USES = 256
 _ROW_BYTES = 112  # what a row takes besides its vector, its place in the index included
-_LOG_LIMIT_BYTES = 2**25
-_CHECKPOINT_PAGES = 4_000  # a checkpoint waits for the disk: one in a thousand stores
-
-# SQLite's primary result codes.
-_PERM, _BUSY, _LOCKED, _READONLY, _CORRUPT, _CANTOPEN, _NOTADB = 3, 5, 6, 8, 11, 14, 26
+_LOOK_MILLISECONDS = 20  # how long a file that was taken away may go unnoticed
 
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
-Mode = Literal["closed", "read-write", "read-only", "off"]
-
-
-class VectorCacheWarning(UserWarning):
-    """The cache on disk cannot be used as it was asked for. Vectors are right all the same; they are only not kept."""
 
 
 def default_cache_folder() -> Path:
     """Return the folder of caches made without one: ``LATTICE_VECTOR_CACHE``, else ``~/.lattice/cache``."""
     named = os.environ.get(CACHE_VARIABLE, "").strip()
     return Path(named).expanduser() if named else Path("~/.lattice/cache").expanduser()
-
-
-@dataclass(frozen=True, kw_only=True)
-class VectorCacheStats:
-    """What a cache holds, and what this object has seen since it was made.
-
-    Attributes:
-        path: the database.
-        mode: ``"read-write"``, ``"read-only"`` (nothing is stored), or ``"off"`` (it cannot be used at all).
-        entries: vectors in it.
-        bytes: size of its pages in use.
-        max_bytes: what ``bytes`` may grow to.
-        models: vectors by the name of what made them.
-        hits, misses: keys that were looked up through this object and found, or not.
-    """
-
-    path: Path
-    mode: Mode
-    entries: int
-    bytes: int
-    max_bytes: int
-    models: dict[str, int]
-    hits: int
-    misses: int
 
 
 # A connection must not cross a fork, in either direction: it is closed before and opened again after.
@@ -118,6 +102,10 @@ class VectorCache:
         folder: where the database is, made if it is missing; by default :func:`default_cache_folder`.
         max_bytes: size that the database may grow to; the least recently used vectors go first.
 
+    Attributes:
+        mapped: the journal's memory, where look-ups and stores begin; None while there is none. It answers for nothing once
+            another has taken its place.
+
     Raises:
         InvalidInputError: ``max_bytes`` is no int of at least 262,144, or ``folder`` is no path.
     """
@@ -134,25 +122,47 @@ class VectorCache:
         self.max_bytes = max_bytes
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
+        self._journal: Journal | None = None
+        self.mapped: MappedJournal | None = None
+        self._database_keys: DatabaseKeys | None = None
+        self._others = OtherJournals(self.folder)
+        self._kept: dict[bytes, bytes] = {}  # of our own journal, when its memory has been told to forget
         self._file: tuple[int, int] | None = None
         self._grown: int = 0
         self._mode: Mode = "closed"
         self._forget_connection()
         self._warned: set[str] = set()
-        self.hits = 0
-        self.misses = 0
+        self._hits = 0
+        self._misses = 0
         _live_caches.add(self)
 
     # Use
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the vector's bytes for each key, or None. A vector that does not match its checksum counts as missing."""
-        found = self._guarded(self._look_up, keys) or {}
-        vectors = [found.get(key) for key in keys]
-        missing = vectors.count(None)
-        self.misses += missing
-        self.hits += len(keys) - missing
+        mapped = self.mapped
+        vectors = None if mapped is None else mapped.find(keys)
+        if vectors is not None:
+            return vectors
+        with self._lock:
+            self._look_around()
+            vectors = None if self.mapped is None else self.mapped.find(keys)
+            if vectors is None:
+                vectors = self._guarded(self._look_up, keys) or [None] * len(keys)
+                missing = vectors.count(None)
+                self._misses += missing
+                self._hits += len(keys) - missing
         return vectors
+
+    @property
+    def hits(self) -> int:
+        """Keys that were looked up and found, since this object was made."""
+        return self._hits if self.mapped is None else self._hits + self.mapped.hits
+
+    @property
+    def misses(self) -> int:
+        """Keys that were looked up in vain, since this object was made."""
+        return self._misses if self.mapped is None else self._misses + self.mapped.misses
 
     def put_many(self, entries: Sequence[tuple[bytes, bytes]], *, space: str) -> None:
         """Store vectors by key, all or none, and make room for them.
@@ -163,10 +173,11 @@ class VectorCache:
         """
         if not entries:
             return
-        with self._lock:
-            if self._connection is not None and self._file_now() != self._file:
-                self._close_quietly()  # it was taken away, as another process does with a damaged one
-            self._guarded(self._store, entries, space)
+        mapped = self.mapped
+        if mapped is None or not mapped.append(entries, space.encode()):
+            with self._lock:
+                self._look_around()
+                self._guarded(self._store, entries, space)
 
     def clear(self, space: str | None = None) -> int:
         """Drop every vector, or those of one space, give the disk space back, and return how many there were.
@@ -194,16 +205,19 @@ class VectorCache:
         )
 
     def close(self) -> None:
-        """Write down which vectors were used and close the database. A later use opens it again."""
+        """Move the journal into the database, write down which vectors were used, and close. A later use opens it again."""
         with self._lock:
             connection = self._connection
-            if connection is not None:
-                if self._mode == "read-write" and self._used:
-                    with contextlib.suppress(sqlite3.Error), transaction(connection):
-                        self._move_used(connection)
+            if connection is not None and self._mode == "read-write":
                 with contextlib.suppress(sqlite3.Error):
-                    connection.close()
-            self._forget_connection()
+                    self._move_journals(connection)
+                    if self._used:
+                        with transaction(connection):
+                            self._move_used(connection)
+                if self._journal is not None:
+                    with folder_lock(self.folder) as locked:
+                        self._journal.close(remove=locked)
+            self._close_quietly()
 
     def __enter__(self) -> Self:
         return self
@@ -215,7 +229,7 @@ class VectorCache:
 
     def __del__(self) -> None:
         if getattr(self, "_connection", None) is not None:
-            self._close_quietly()
+            self._close_quietly()  # the journal stays: who opens the folder next moves it
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remake, (str(self.folder), self.max_bytes)
@@ -225,7 +239,21 @@ class VectorCache:
 
     # What happens inside a connection; each of these may raise sqlite3.Error
 
-    def _look_up(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+    def _look_up(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> list[bytes | None]:
+        vectors: list[Any]  # True for what the database is to be asked
+        if self.mapped is None:
+            others = self._others.read()
+            vectors = [others.get(key, True) for key in keys]
+        else:
+            self._catch_up(connection, self.mapped)
+            vectors = self.mapped.find(keys, ask=True) or []
+        asked = [key for key, vector in zip(keys, vectors, strict=True) if vector is True]
+        found = self._select(connection, asked)
+        if self._database_keys is not None:
+            self._database_keys.asked_in_vain(connection, len(asked) - len(found), self._newest - self._oldest)
+        return [found.get(key) if vector is True else vector for key, vector in zip(keys, vectors, strict=True)]
+
+    def _select(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
         for start in range(0, len(keys), _LOOKUP_CHUNK):
             chunk = keys[start : start + _LOOKUP_CHUNK] if len(keys) > _LOOKUP_CHUNK else keys
@@ -242,27 +270,78 @@ class VectorCache:
                 self._move_used(connection)
         return found
 
+    def _catch_up(self, connection: sqlite3.Connection, mapped: MappedJournal) -> None:
+        """Take in what other processes have changed since the last time."""
+        if mapped.is_current() or self._journal is None or self._database_keys is None:
+            return
+        taken_away = mapped.see()
+        if taken_away:
+            self._database_keys.forget()
+            mapped.forget_own()
+            self._forget_rows()
+            written = self._journal.written()
+            kept = () if written is None else written.read(written.moved)
+            self._kept = {record.key: record.vector for record in kept}
+        others = self._others.read(self._journal.name, anew=taken_away)
+        mapped.answer_from(others | self._kept if self._kept else others)
+        self._database_keys.catch_up(connection)
+
     def _store(self, connection: sqlite3.Connection, entries: Sequence[tuple[bytes, bytes]], space: str) -> None:
         if self._mode != "read-write":
             return
-        space_id = self._space_ids.get(space)
-        tidy = bool(self._used or self._damaged) or self._grown >= self.max_bytes // 64
-        if len(entries) == 1 and space_id is not None and not tidy:
-            # One statement is a transaction of its own, and a third of the cost of three.
-            key, vector = entries[0]
-            self._set_newest(connection.execute(_INSERT, _record(space_id, key, vector)).lastrowid or 0)
-            self._grown += len(vector) + _ROW_BYTES
-            return
+        mapped, name = self.mapped, space.encode()
+        if mapped is not None and self._journal is not None:
+            if mapped.append(entries, name, answering=False):
+                return
+            self._move_journals(connection)
+            size = sum([record_bytes(len(vector), len(name)) for _, vector in entries])
+            if size <= self._journal.capacity and mapped.append(entries, name, answering=False):
+                return
+        self._insert(connection, [Record(key, vector, space) for key, vector in entries])
+
+    def _insert(self, connection: sqlite3.Connection, records: Sequence[Record]) -> None:
+        """Write records into the database, all or none."""
+        taken_away = bool(self._damaged)
         with transaction(connection):
             self._move_used(connection)
-            space_id = self._space_id(connection, space)
-            connection.executemany(_INSERT, [_record(space_id, key, vector) for key, vector in entries])
-            if tidy:
-                self._make_room(connection)
+            before = self._newest
+            spaces = {space: self._space_id(connection, space) for space in {record.space for record in records}}
+            rows = [(key, spaces[space], zlib.crc32(vector, zlib.crc32(key)), vector) for key, vector, space in records]
+            connection.executemany(_INSERT, rows)
+            self._grown += sum([len(record.vector) + _ROW_BYTES for record in records])
+            if self._grown >= self.max_bytes // 64:
+                self._oldest = make_room(connection, self.max_bytes)
                 self._grown = 0
             (newest,) = connection.execute("SELECT max(row) FROM vectors").fetchone()
             self._set_newest(newest or 0)
-        self._grown += sum([len(vector) + _ROW_BYTES for _, vector in entries])
+        if self.mapped is not None and self._database_keys is not None:
+            self._database_keys.added([record.key for record in records], after=before, newest=self._newest)
+            self.mapped.tell(taken_away)
+
+    def _move_journals(self, connection: sqlite3.Connection, *, everybodys: bool = False) -> None:
+        """Move what this process's journal holds into the database, or what all of them do; begin our own anew."""
+        journal = self._journal
+        if journal is None:
+            return
+        with folder_lock(self.folder) as locked:
+            if not locked:
+                return
+            if everybodys:
+                with unmoved(self.folder, abandoned_only=False) as journals:
+                    self._move(connection, journals)
+            while (written := journal.written()) is not None:
+                if written.moved < written.end:
+                    self._move(connection, [written])
+                if journal.mapped.begin(time.time_ns(), written.end):  # no other thread has stored anything since
+                    break
+            self._kept = {}
+
+    def _move(self, connection: sqlite3.Connection, journals: Sequence[WrittenRecords]) -> None:
+        records = [record for journal in journals for record in journal.read(journal.moved)]
+        if records:
+            self._insert(connection, records)
+        for journal in journals:
+            journal.say_moved()
 
     def _move_used(self, connection: sqlite3.Connection) -> None:
         """Make the vectors that were used since the last time the newest. In a transaction."""
@@ -291,23 +370,15 @@ class VectorCache:
             self._space_ids[space] = known
         return int(known)
 
-    def _make_room(self, connection: sqlite3.Connection) -> None:
-        """Drop the oldest vectors until the pages in use are below the limit. In a transaction."""
-        while (used := bytes_in_use(connection)) > self.max_bytes:
-            (count,) = connection.execute("SELECT count(*) FROM vectors").fetchone()
-            if not count:
-                break
-            excess = 1 - self.max_bytes * 15 / 16 / used
-            last = connection.execute(
-                "SELECT row FROM vectors ORDER BY row LIMIT 1 OFFSET ?", (min(count - 1, int(count * excess)),)
-            ).fetchone()
-            connection.execute("DELETE FROM vectors WHERE row <= ?", last)
-        (oldest,) = connection.execute("SELECT min(row) FROM vectors").fetchone()
-        self._oldest = oldest or 0
-
     def _drop(self, connection: sqlite3.Connection, space: str | None) -> int | None:
         if self._mode != "read-write":
             return None
+        try:
+            self._move_journals(connection, everybodys=True)
+        except sqlite3.OperationalError:
+            if space is not None:
+                raise
+            self._discard_journals()  # the disk is full, and they would go the next moment
         with transaction(connection):
             if space is None:
                 removed = connection.execute("DELETE FROM vectors").rowcount
@@ -315,12 +386,24 @@ class VectorCache:
                 of_space = "DELETE FROM vectors WHERE space IN (SELECT id FROM spaces WHERE name = ?)"
                 removed = connection.execute(of_space, (space,)).rowcount
         self._forget_rows()
+        if self.mapped is not None:
+            self.mapped.tell(True)
         with contextlib.suppress(sqlite3.Error):  # others may be at work: then the pages are used again instead
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return int(removed)
 
+    def _discard_journals(self) -> None:
+        with folder_lock(self.folder) as locked:
+            if locked and self.mapped is not None:
+                with unmoved(self.folder, abandoned_only=False) as journals:
+                    for journal in journals:
+                        journal.say_moved()
+                self.mapped.forget_own()
+
     def _count(self, connection: sqlite3.Connection) -> tuple[int, int, dict[str, int]]:
+        with contextlib.suppress(sqlite3.OperationalError):  # the disk is full
+            self._move_journals(connection, everybodys=True)
         rows = connection.execute(
             "SELECT name, count(*) FROM vectors JOIN spaces ON spaces.id = vectors.space GROUP BY name ORDER BY name"
         ).fetchall()
@@ -343,10 +426,11 @@ class VectorCache:
                     return None if connection is None else work(connection, *arguments, **options)
                 except sqlite3.Error as error:
                     self._used.clear()
-                    code = _code(error)
-                    if attempt == 1 and code in (_CORRUPT, _NOTADB):
+                    self._space_ids.clear()  # what was rolled back may have had its name's number
+                    code = result_code(error)
+                    if attempt == 1 and code in (CORRUPT, NOT_A_DATABASE):
                         self._replace_damaged(error)
-                    elif attempt == 1 and code == _READONLY:  # the file was moved away, or its folder made read-only
+                    elif attempt == 1 and code == READ_ONLY:  # the file was moved away, or its folder made read-only
                         self._close_quietly()
                     else:
                         self._warn(f"{self.path}: {error}: vectors are computed and not kept")
@@ -366,10 +450,10 @@ class VectorCache:
                 self._connection = self._connect_read_only("its file cannot be written")
             else:
                 try:
-                    self._connection = self._connect()
+                    self._connection = connect(self.path)
                     self._mode = "read-write"
                 except sqlite3.Error as error:
-                    if _code(error) not in (_PERM, _READONLY, _CANTOPEN):
+                    if result_code(error) not in (NO_PERMISSION, READ_ONLY, CANNOT_OPEN):
                         raise
                     self._connection = self._connect_read_only(str(error))
         if self._connection is not None:
@@ -378,7 +462,35 @@ class VectorCache:
             newest, oldest = self._connection.execute("SELECT max(row), min(row) FROM vectors").fetchone()
             self._oldest = oldest or 0
             self._set_newest(newest or 0)
+            if self._mode == "read-write":
+                self._open_journal(self._connection)
         return self._connection
+
+    def _open_journal(self, connection: sqlite3.Connection) -> None:
+        """Move what killed processes have left in theirs, and begin one of our own."""
+        with folder_lock(self.folder) as locked, contextlib.suppress(OSError):
+            if not locked:
+                return
+            with contextlib.suppress(sqlite3.Error), unmoved(self.folder, abandoned_only=True) as journals:
+                self._move(connection, journals)
+            mode = stat.S_IMODE(os.stat(self._name).st_mode)  # as SQLite does with its own files beside the database
+            self._journal = Journal(self.folder, mode=mode, max_bytes=self.max_bytes)
+            self._others = self._journal.others
+            self.mapped = self._journal.mapped
+            self._database_keys = DatabaseKeys(self.mapped)
+            self.mapped.answer_from(self._others.read(self._journal.name))
+            self.mapped.look_in(_LOOK_MILLISECONDS)
+
+    def _look_around(self) -> None:
+        """Close the database if another process has taken its file away, as it does with a damaged one."""
+        if self._connection is None:
+            return
+        if self.mapped is not None and self.mapped.is_current() and not self.mapped.is_due():
+            return
+        if self._file_now() != self._file:
+            self._close_quietly()
+        elif self.mapped is not None:
+            self.mapped.look_in(_LOOK_MILLISECONDS)
 
     def _file_now(self) -> tuple[int, int] | None:
         try:
@@ -387,59 +499,25 @@ class VectorCache:
             return None
         return status.st_dev, status.st_ino
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            # Enough for a killed process; after a power failure the last vectors may be missing, and nothing is damaged.
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}").fetchone()
-            connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT_BYTES}").fetchone()
-            with transaction(connection):
-                if not is_ours(connection, self.path):
-                    for statement in SCHEMA:
-                        connection.execute(statement)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
     def _connect_read_only(self, reason: str) -> sqlite3.Connection | None:
-        """Open what is there for reading. Where not even the log's index can be made, only a database without a log."""
-        for option in ("mode=ro", "immutable=1"):
-            log = self.path.with_name(f"{FILE_NAME}-wal")
-            with contextlib.suppress(OSError):
-                if option == "immutable=1" and log.exists() and log.stat().st_size:
-                    continue
-            try:
-                connection = sqlite3.connect(
-                    f"{self.path.as_uri()}?{option}",
-                    uri=True,
-                    timeout=_BUSY_SECONDS,
-                    isolation_level=None,
-                    check_same_thread=False,
-                )
-            except sqlite3.Error:
-                continue
-            try:
-                if is_ours(connection, self.path):
-                    self._mode = "read-only"
-                    self._warn(f"{self.path} can only be read: new vectors are not kept")
-                    return connection
-            except sqlite3.Error as error:
-                if _code(error) in (_CORRUPT, _NOTADB):
-                    connection.close()
-                    self._turn_off(f"{error}, and it cannot be replaced")
-                    return None
-            connection.close()
-        self._turn_off(reason)
-        return None
+        try:
+            connection = connect_read_only(self.path)
+        except sqlite3.Error as error:
+            self._turn_off(f"{error}, and it cannot be replaced")
+            return None
+        if connection is None:
+            self._turn_off(reason)
+        else:
+            self._mode = "read-only"
+            self._warn(f"{self.path} can only be read: new vectors are not kept")
+        return connection
 
     def _replace_damaged(self, error: Exception) -> None:
         """Move a damaged database aside and start anew, unless another process has done so already."""
+        mapped = self.mapped
         self._close_quietly()
         with folder_lock(self.folder):
-            if not self._is_damaged():
+            if not is_damaged(self.path):
                 return
             aside = self.path.with_name(f"{FILE_NAME}.damaged-{time.time_ns()}")
             for old in self.folder.glob(f"{FILE_NAME}.damaged-*"):  # one is enough to look into
@@ -452,20 +530,9 @@ class VectorCache:
             except OSError as cause:
                 self._turn_off(f"{error}, and it cannot be moved: {cause.strerror}")
                 return
+        if mapped is not None:
+            mapped.tell(True)
         self._warn(f"{self.path} was damaged ({error}): it was moved to {aside.name}, and a new one was begun")
-
-    def _is_damaged(self) -> bool:
-        try:
-            connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
-        except sqlite3.Error:
-            return True
-        try:
-            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            return bool(verdict != "ok")
-        except sqlite3.Error as error:
-            return _code(error) in (_CORRUPT, _NOTADB)
-        finally:
-            connection.close()
 
     def _turn_off(self, reason: str) -> None:
         self._forget_connection()
@@ -479,6 +546,9 @@ class VectorCache:
             warnings.warn(message, VectorCacheWarning, stacklevel=2)
 
     def _close_quietly(self) -> None:
+        """Close everything as it is. What the journal still holds is moved by whoever opens the folder next."""
+        if self._journal is not None:
+            self._journal.close(remove=False)
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
@@ -486,6 +556,15 @@ class VectorCache:
 
     def _forget_connection(self) -> None:
         self._connection = None
+        if self.mapped is not None:
+            self.mapped.stop()
+            self._hits += self.mapped.hits
+            self._misses += self.mapped.misses
+        self._journal = None
+        self.mapped = None
+        self._others = OtherJournals(self.folder)
+        self._database_keys = None
+        self._kept = {}
         if self._mode != "off":
             self._mode = "closed"
         self._forget_rows()
@@ -496,15 +575,6 @@ class VectorCache:
         self._space_ids: dict[str, int] = {}
         self._newest = self._oldest = self._newest_quarter = 0
         self._grown = self.max_bytes  # the first store looks at the size
-
-
-def _record(space_id: int, key: bytes, vector: bytes) -> tuple[bytes, int, int, bytes]:
-    return key, space_id, zlib.crc32(vector, zlib.crc32(key)), vector
-
-
-def _code(error: Exception) -> int:
-    """SQLite's primary result code of an error, or 0."""
-    return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
 def _remake(folder: str, max_bytes: int) -> VectorCache:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from lattice_inference.tokenizer import PackedEncoding
+from lattice_inference.vector_cache._journal import TextDigests
 
 __all__ = ["KEY_BYTES", "TokenKeys"]
 
@@ -26,27 +25,15 @@ class TokenKeys:
         fingerprint: the weights' and the tokenizer's revision, and how they are read: ``Encoder.fingerprint``.
         output: which of the model's outputs a vector is, such as ``"normalized"``.
         dimension: length of the vector.
+
+    Attributes:
+        digests: makes the keys from arrays.
     """
 
     def __init__(self, fingerprint: str, output: str, dimension: int) -> None:
-        self._prefix = hashlib.blake2b(digest_size=KEY_BYTES)
-        for field in (_DOMAIN, fingerprint.encode(), output.encode(), str(dimension).encode()):
-            self._prefix.update(len(field).to_bytes(8, "little") + field)
+        fields = (_DOMAIN, fingerprint.encode(), output.encode(), str(dimension).encode())
+        self.digests = TextDigests(b"".join([len(field).to_bytes(8, "little") + field for field in fields]))
 
     def __call__(self, packed: PackedEncoding) -> list[bytes]:
-        """Return the key of each text."""
-        ids = packed.token_ids.astype("<i4", copy=False).tobytes()
-        types = packed.type_ids.astype("<i4", copy=False).tobytes()
-        has_types = types.count(0) < len(types)
-        keys = []
-        start = 0
-        for end in packed.cu_seqlens[1:].tolist():
-            part = ids[4 * start : 4 * end]
-            text = len(part).to_bytes(8, "little") + part
-            if has_types and types[4 * start : 4 * end].strip(b"\0"):  # nearly every text's are zero, and are left out
-                text += types[4 * start : 4 * end]
-            digest = self._prefix.copy()
-            digest.update(text)
-            keys.append(digest.digest())
-            start = end
-        return keys
+        """Return the key of each text: nearly every text's types are zero, and are left out."""
+        return self.digests.of(packed.token_ids, packed.type_ids, packed.cu_seqlens)

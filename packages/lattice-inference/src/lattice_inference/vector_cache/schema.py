@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lattice_inference.errors import VectorCacheError
 
-__all__ = ["SCHEMA", "bytes_in_use", "folder_lock", "is_ours", "transaction"]
+__all__ = ["SCHEMA", "bytes_in_use", "folder_lock", "is_ours", "make_room", "transaction"]
 
 LOCK_NAME = "vectors.lock"
 
@@ -60,6 +60,21 @@ def bytes_in_use(connection: sqlite3.Connection) -> int:
     return int((pages - free) * size)
 
 
+def make_room(connection: sqlite3.Connection, max_bytes: int) -> int:
+    """Drop the oldest vectors until the pages in use are below the limit, and return the oldest row. In a transaction."""
+    while (used := bytes_in_use(connection)) > max_bytes:
+        (count,) = connection.execute("SELECT count(*) FROM vectors").fetchone()
+        if not count:
+            break
+        excess = 1 - max_bytes * 15 / 16 / used
+        last = connection.execute(
+            "SELECT row FROM vectors ORDER BY row LIMIT 1 OFFSET ?", (min(count - 1, int(count * excess)),)
+        ).fetchone()
+        connection.execute("DELETE FROM vectors WHERE row <= ?", last)
+    (oldest,) = connection.execute("SELECT min(row) FROM vectors").fetchone()
+    return int(oldest or 0)
+
+
 @contextlib.contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Begin to write, and commit, or roll back on an error."""
@@ -74,17 +89,20 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Keep other processes from opening or replacing the database meanwhile, where the folder can be written."""
+def folder_lock(folder: Path) -> Iterator[bool]:
+    """Keep other processes from opening or replacing the database, and from moving journals, meanwhile.
+
+    Yields whether they are kept: where the folder cannot be written they are not.
+    """
     try:
         import fcntl
 
         descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except (ImportError, OSError):
-        yield
+        yield False
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+        yield True
     finally:
         os.close(descriptor)

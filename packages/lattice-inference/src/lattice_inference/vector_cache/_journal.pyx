@@ -1,0 +1,323 @@
+"""The door to the journal's mapped memory: finding and storing vectors without a system call."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+
+cimport numpy as cnp
+
+import numpy as np
+
+cnp.import_array()
+
+
+cdef extern from "blake2b.h" nogil:
+    int LB_DIGEST_BYTES
+    ctypedef struct lb_hash:
+        pass
+    void lb_begin(lb_hash* hash)
+    void lb_update(lb_hash* hash, const void* data, size_t size)
+    void lb_finish(lb_hash* hash, uint8_t* digest)
+
+
+cdef extern from "journal.h" nogil:
+    int LJ_GENERATION
+    int LJ_END
+    int LJ_MOVED
+    int LJ_HEADER_BYTES
+    int LJ_EPOCH
+    int LJ_CHANGES
+    int LJ_KEY_BYTES
+    int LJ_RECORD_HEADER_BYTES
+    int LJ_FILTER_BITS_A_KEY
+    ctypedef struct lj_block:
+        pass
+    uint64_t lj_load(const uint8_t* memory)
+    void lj_store(uint8_t* memory, uint64_t value)
+    uint64_t lj_add_one(uint8_t* memory)
+    int64_t lj_milliseconds()
+    uint32_t lj_checksum(const uint8_t* key, const uint8_t* vector, size_t vector_bytes)
+    size_t lj_record_bytes(size_t vector, size_t space)
+    void lj_write_record(
+        uint8_t* place, const uint8_t* key, const uint8_t* vector, size_t vector_bytes,
+        const uint8_t* space, size_t space_bytes
+    )
+    void lj_filter_add(lj_block* filter, size_t blocks, const uint8_t* key)
+    bint lj_filter_may_hold(const lj_block* filter, size_t blocks, const uint8_t* key)
+
+
+HEADER_BYTES = LJ_HEADER_BYTES
+KEY_OFFSET = LJ_RECORD_HEADER_BYTES - LJ_KEY_BYTES
+RECORD_HEADER_BYTES = LJ_RECORD_HEADER_BYTES
+MOVED_OFFSET = LJ_MOVED
+
+
+def record_bytes(size_t vector, size_t space):
+    """Return the length of a record."""
+    return lj_record_bytes(vector, space)
+
+
+cpdef uint32_t checksum(bytes key, bytes vector) except? 0:
+    """Return a record's checksum."""
+    if PyBytes_GET_SIZE(key) != LJ_KEY_BYTES:
+        raise ValueError(f"a key of {len(key)} bytes")
+    return lj_checksum(
+        <const uint8_t*>PyBytes_AS_STRING(key), <const uint8_t*>PyBytes_AS_STRING(vector), PyBytes_GET_SIZE(vector)
+    )
+
+
+cdef class MappedJournal:
+    """A journal of this process and the board of all, in mapped memory.
+
+    :meth:`find` and :meth:`append` may be called at any time from any thread: nothing in them lets go of Python's lock. The
+    rest is for one thread at a time.
+
+    It answers for a key from its own records, those of others that it was given, and a filter of what the database holds.
+    It gives no answer where the board says that another process has changed something, or when it is time to look whether
+    the files are still where they were.
+
+    Attributes:
+        changes: the board's counter as of the last :meth:`see`.
+        epoch: that of what takes away instead of adding.
+        hits, misses: keys that :meth:`find` has answered for, found or not.
+        filter_room: how many more keys the filter takes; 0 without a filter, which then answers for nothing.
+    """
+
+    cdef Py_buffer _board_view
+    cdef Py_buffer _journal_view
+    cdef uint8_t* _board
+    cdef uint8_t* _journal
+    cdef size_t _capacity
+    cdef size_t _end
+    cdef dict _own
+    cdef dict _others
+    cdef lj_block* _filter
+    cdef size_t _blocks
+    cdef int64_t _look_at
+    cdef bint _stopped
+    cdef readonly int64_t hits
+    cdef readonly int64_t misses
+    cdef readonly uint64_t changes
+    cdef readonly uint64_t epoch
+    cdef readonly int64_t filter_room
+
+    def __cinit__(self, board, journal):
+        PyObject_GetBuffer(board, &self._board_view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        self._board = <uint8_t*>self._board_view.buf
+        PyObject_GetBuffer(journal, &self._journal_view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        self._journal = <uint8_t*>self._journal_view.buf
+        self._capacity = self._journal_view.len
+        self._own = {}
+        self._others = {}
+        self._end = LJ_HEADER_BYTES
+
+    def __dealloc__(self):
+        if self._board != NULL:
+            PyBuffer_Release(&self._board_view)
+        if self._journal != NULL:
+            PyBuffer_Release(&self._journal_view)
+        free(self._filter)
+
+    def stop(self):
+        """Answer for nothing and store nothing from now on."""
+        self._stopped = True
+
+    def begin(self, uint64_t generation, size_t moved):
+        """Begin the journal anew if it ends where what was moved ends. Returns whether it does."""
+        if moved != self._end:
+            return False
+        lj_store(self._journal + LJ_END, LJ_HEADER_BYTES)
+        lj_store(self._journal + LJ_MOVED, LJ_HEADER_BYTES)
+        lj_store(self._journal + LJ_GENERATION, generation)
+        self._end = LJ_HEADER_BYTES
+        self._own.clear()
+        return True
+
+    def forget_own(self):
+        """Answer no more from the records that were written so far; they stay in the journal."""
+        self._own.clear()
+
+    def answer_from(self, dict others):
+        """Answer from these records of others' journals, vectors by key, from now on."""
+        self._others = others
+
+    def see(self):
+        """Take note of the board as it is now; to be done before what it tells of is read. Returns whether the epoch changed."""
+        self.changes = lj_load(self._board + LJ_CHANGES)  # first: whoever takes away counts the epoch before the change
+        cdef uint64_t epoch = lj_load(self._board + LJ_EPOCH)
+        changed = epoch != self.epoch
+        self.epoch = epoch
+        return changed
+
+    def is_current(self):
+        """Whether nobody has changed anything since the last :meth:`see`."""
+        return lj_load(self._board + LJ_CHANGES) == self.changes
+
+    def tell(self, bint taken_away=False):
+        """Tell the others that something was added, or taken away."""
+        if taken_away:
+            lj_add_one(self._board + LJ_EPOCH)
+        if lj_add_one(self._board + LJ_CHANGES) == self.changes and not taken_away:
+            self.changes += 1
+
+    def look_in(self, int64_t milliseconds):
+        """Give answers for so long, then ask to be looked after."""
+        self._look_at = lj_milliseconds() + milliseconds
+
+    cpdef bint is_due(self) noexcept:
+        """Whether it is time to look whether the files are where they were."""
+        return lj_milliseconds() >= self._look_at
+
+    def find(self, keys, bint ask=False):
+        """Return the vector or None for each key; or None if that takes a look at the database.
+
+        With ``ask`` a list is returned in any case, with True for each key that the database must be asked for.
+        """
+        cdef Py_ssize_t missing = 0
+        if not ask and (self._stopped or lj_load(self._board + LJ_CHANGES) != self.changes or self.is_due()):
+            return None
+        found = []
+        for key in keys:
+            vector = self._own.get(key)
+            if vector is not None:
+                vector = self._read(vector, key)
+            if vector is None:
+                vector = self._others.get(key)
+            if vector is None and (
+                self._filter == NULL
+                or PyBytes_GET_SIZE(key) != LJ_KEY_BYTES
+                or lj_filter_may_hold(self._filter, self._blocks, <const uint8_t*>PyBytes_AS_STRING(key))
+            ):
+                if not ask:
+                    return None
+                vector = True
+            missing += vector is None
+            found.append(vector)
+        if not ask:
+            self.misses += missing
+            self.hits += len(found) - missing
+        return found
+
+    cdef object _read(self, Py_ssize_t offset, bytes key):
+        cdef uint32_t fields[4]
+        memcpy(fields, self._journal + offset, sizeof(fields))
+        if offset + LJ_RECORD_HEADER_BYTES + <size_t>fields[1] > self._end:
+            return None
+        vector = PyBytes_FromStringAndSize(<const char*>self._journal + offset + LJ_RECORD_HEADER_BYTES, fields[1])
+        return vector if checksum(key, vector) == fields[2] else None
+
+    def append(self, entries, bytes space not None, bint answering=True):
+        """Store keys and vectors (bytes or arrays), all or none.
+
+        Returns whether there was room, no need to look around first, and no array that is not contiguous.
+        """
+        cdef size_t space_bytes = PyBytes_GET_SIZE(space)
+        cdef size_t end = self._end
+        cdef size_t needed
+        cdef const uint8_t* name = <const uint8_t*>PyBytes_AS_STRING(space)
+        cdef bytes key
+        cdef object vector
+        cdef const uint8_t* numbers
+        cdef size_t size
+        if self._stopped or (answering and self.is_due()):
+            return False
+        places = {}
+        for key, vector in entries:
+            if isinstance(vector, bytes):
+                numbers, size = <const uint8_t*>PyBytes_AS_STRING(vector), PyBytes_GET_SIZE(vector)
+            else:
+                if not isinstance(vector, cnp.ndarray) or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>vector):
+                    return False  # it is stored as its bytes lie
+                numbers, size = <const uint8_t*>cnp.PyArray_DATA(<cnp.ndarray>vector), cnp.PyArray_NBYTES(<cnp.ndarray>vector)
+            needed = lj_record_bytes(size, space_bytes)
+            if PyBytes_GET_SIZE(key) != LJ_KEY_BYTES or needed > self._capacity - end:
+                return False
+            lj_write_record(
+                self._journal + end, <const uint8_t*>PyBytes_AS_STRING(key), numbers, size, name, space_bytes
+            )
+            places[key] = end
+            end += needed
+        lj_store(self._journal + LJ_END, end)
+        self._end = end
+        self._own.update(places)
+        self.tell()
+        return True
+
+    def make_filter(self, size_t keys):
+        """Begin a filter with room for so many keys; 0 for none. Returns whether there was memory for it."""
+        free(self._filter)
+        self._filter = NULL
+        self._blocks = 0
+        self.filter_room = 0
+        if keys:
+            self._blocks = (keys * LJ_FILTER_BITS_A_KEY + 511) // 512
+            self._filter = <lj_block*>calloc(self._blocks, sizeof(lj_block))
+            if self._filter != NULL:
+                self.filter_room = keys
+        return self._filter != NULL
+
+    def add_to_filter(self, keys):
+        """Add keys that the database holds. A filter that would be too full is dropped."""
+        if self._filter == NULL:
+            return
+        for key in keys:
+            if PyBytes_GET_SIZE(key) == LJ_KEY_BYTES:
+                lj_filter_add(self._filter, self._blocks, <const uint8_t*>PyBytes_AS_STRING(key))
+        self.filter_room -= len(keys)
+        if self.filter_room <= 0:
+            self.make_filter(0)
+
+
+cdef cnp.ndarray _plain(cnp.ndarray array):
+    """Return the numbers as they are read here: int32, end to end."""
+    if cnp.PyArray_TYPE(array) == cnp.NPY_INT32 and cnp.PyArray_ISCARRAY_RO(array):
+        return array
+    return np.ascontiguousarray(array, np.int32)
+
+
+cdef class TextDigests:
+    """Digests (BLAKE2b, 32 bytes) of texts as tokens, behind a prefix that they share."""
+
+    cdef lb_hash _prefix
+
+    def __cinit__(self, bytes prefix not None):
+        lb_begin(&self._prefix)
+        lb_update(&self._prefix, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
+
+    def of(self, cnp.ndarray ids, cnp.ndarray type_ids, cnp.ndarray bounds):
+        """Return the digest of each text's ids, preceded by their length in bytes, and of its types where one is not zero.
+
+        Args:
+            ids, type_ids: (tokens,) int32.
+            bounds: (texts + 1,) int32.
+        """
+        ids, type_ids, bounds = _plain(ids), _plain(type_ids), _plain(bounds)
+        if cnp.PyArray_SIZE(ids) != cnp.PyArray_SIZE(type_ids) or cnp.PyArray_SIZE(bounds) < 1:
+            raise ValueError("each token has a type, and bounds begin with 0")
+        cdef const int32_t* id_data = <const int32_t*>cnp.PyArray_DATA(ids)
+        cdef const int32_t* type_data = <const int32_t*>cnp.PyArray_DATA(type_ids)
+        cdef const int32_t* ends = <const int32_t*>cnp.PyArray_DATA(bounds)
+        cdef Py_ssize_t tokens = cnp.PyArray_SIZE(ids)
+        cdef Py_ssize_t text, start, count, place
+        cdef uint64_t size
+        cdef lb_hash hash
+        digests = []
+        for text in range(cnp.PyArray_SIZE(bounds) - 1):
+            start = ends[text]
+            count = ends[text + 1] - start
+            if start < 0 or count < 0 or start + count > tokens:
+                raise ValueError(f"text {text} lies outside of the {tokens} tokens")
+            hash = self._prefix
+            size = 4 * count
+            lb_update(&hash, &size, 8)
+            lb_update(&hash, id_data + start, size)
+            for place in range(start, start + count):
+                if type_data[place]:
+                    lb_update(&hash, type_data + start, size)
+                    break
+            digest = PyBytes_FromStringAndSize(NULL, LB_DIGEST_BYTES)
+            lb_finish(&hash, <uint8_t*>PyBytes_AS_STRING(digest))
+            digests.append(digest)
+        return digests

@@ -1,0 +1,108 @@
+"""Opening the cache's database, for writing or for reading only, and telling whether it is damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+from lattice_inference.vector_cache.schema import SCHEMA, is_ours, transaction
+
+__all__ = [
+    "CANNOT_OPEN",
+    "CORRUPT",
+    "NOT_A_DATABASE",
+    "NO_PERMISSION",
+    "READ_ONLY",
+    "connect",
+    "connect_read_only",
+    "is_damaged",
+    "result_code",
+]
+
+# SQLite's primary result codes.
+NO_PERMISSION, READ_ONLY, CORRUPT, CANNOT_OPEN, NOT_A_DATABASE = 3, 8, 11, 14, 26
+
+_BUSY_SECONDS = 10.0
+_LOG_LIMIT_BYTES = 2**25
+_CHECKPOINT_PAGES = 4_000  # a checkpoint waits for the disk: one in a thousand stores
+
+
+def result_code(error: Exception) -> int:
+    """SQLite's primary result code of an error, or 0."""
+    return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a database for reading and writing, made if it is missing.
+
+    Raises:
+        sqlite3.Error: it cannot be opened, or is damaged.
+        VectorCacheError: it is somebody else's, or of a newer version.
+    """
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        # Enough for a killed process; after a power failure the last vectors may be missing, and nothing is damaged.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}").fetchone()
+        connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT_BYTES}").fetchone()
+        with transaction(connection):
+            if not is_ours(connection, path):
+                for statement in SCHEMA:
+                    connection.execute(statement)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_read_only(path: Path) -> sqlite3.Connection | None:
+    """Open what is there for reading. Where not even the log's index can be made, only a database without a log.
+
+    Returns:
+        None where there is nothing that can be read.
+
+    Raises:
+        sqlite3.Error: it is damaged.
+        VectorCacheError: it is somebody else's, or of a newer version.
+    """
+    for option in ("mode=ro", "immutable=1"):
+        log = path.with_name(f"{path.name}-wal")
+        with contextlib.suppress(OSError):
+            if option == "immutable=1" and log.exists() and log.stat().st_size:
+                continue
+        try:
+            connection = sqlite3.connect(
+                f"{path.as_uri()}?{option}",
+                uri=True,
+                timeout=_BUSY_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+        except sqlite3.Error:
+            continue
+        try:
+            if is_ours(connection, path):
+                return connection
+        except sqlite3.Error as error:
+            if result_code(error) in (CORRUPT, NOT_A_DATABASE):
+                connection.close()
+                raise
+        connection.close()
+    return None
+
+
+def is_damaged(path: Path) -> bool:
+    """Whether a file is no sound database."""
+    try:
+        connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+    except sqlite3.Error:
+        return True
+    try:
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        return bool(verdict != "ok")
+    except sqlite3.Error as error:
+        return result_code(error) in (CORRUPT, NOT_A_DATABASE)
+    finally:
+        connection.close()
