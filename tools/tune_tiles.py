@@ -39,6 +39,9 @@ _ROW = re.compile(
     r"^(?P<before> *SIZE\((?P<name>\w+), *\d+, *\d+,)(?P<sizes>(?: *\d+,?){4})(?P<after>\).*)$", re.MULTILINE
 )
 
+TURN_SECONDS, MOST_RUNS = 0.01, 20
+"""How long a turn is at least: short batches run several times, or one interruption would decide."""
+
 BATCHES: dict[str, tuple[int, ...]] = {
     "1x10": (10,),
     "2x20": (20,) * 2,
@@ -231,10 +234,7 @@ def _measure(
                 raise RuntimeError(f"{name} changes the result of {batch} in {precision}: it is no size to choose")
             for turn in range(rounds):
                 for value in values[turn % len(values) :] + values[: turn % len(values)]:
-                    start = time.perf_counter()
-                    for _, step in steps[value]:
-                        programs[precision, value].run(step, outputs=("normalized",))
-                    seconds[value].append(time.perf_counter() - start)
+                    seconds[value].append(_seconds(programs[precision, value], steps[value]))
             for value in values:
                 logs[value].append(
                     log(median(a / b for a, b in zip(seconds[value], seconds[chosen[name]], strict=True)))
@@ -252,6 +252,17 @@ def _steps(lengths: Sequence[int], most_tokens: int) -> list[tuple[npt.NDArray[n
         positions = np.concatenate([np.arange(length, dtype=np.int32) for length in of_rows])
         steps.append((rows, Batch(ids, np.cumsum([0, *of_rows]).astype(np.int32), positions=positions)))
     return steps
+
+
+def _seconds(program: CpuProgram, steps: Sequence[tuple[npt.NDArray[np.intp], Batch]]) -> float:
+    """Return the median time of the steps, over as many runs as a turn has time for."""
+    seconds: list[float] = []
+    while not seconds or (sum(seconds) < TURN_SECONDS and len(seconds) < MOST_RUNS):
+        start = time.perf_counter()
+        for _, step in steps:
+            program.run(step, outputs=("normalized",))
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)
 
 
 def _run(program: CpuProgram, steps: Sequence[tuple[npt.NDArray[np.intp], Batch]]) -> bytes:
