@@ -32,8 +32,8 @@
     SIZE(row_task_rows,                1,    4096,       16,     16,     16,     16) \
     SIZE(query_block_rows,            16,    1024,      128,    128,    128,    128) \
     SIZE(score_rows,                   1,      64,       24,     24,     24,     24) \
-    SIZE(linear_block_bytes,       16384, 8388608,   262144, 262144, 262144, 262144) \
-    SIZE(linear_few_rows,              8,     256,       32,     32,     32,     32) \
+    SIZE(linear_block_bytes,       16384, 8388608,   262144, 262144,  65536, 262144) \
+    SIZE(linear_few_rows,              8,     256,       32,     32,     16,     32) \
     SIZE(linear_packing_panels,        1,    1024,       24,     24,     24,     24) \
     SIZE(linear_tasks,                 1,      64,        4,      4,      4,      4) \
     SIZE(linear_few_rows_tasks,        1,      64,        2,      2,      2,      2) \
