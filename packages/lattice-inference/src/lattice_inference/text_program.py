@@ -20,11 +20,7 @@ from lattice_inference.models.bert import position_ids
 from lattice_inference.models.bert_config import BertConfig
 from lattice_inference.tokenizer import PackedEncoding
 
-__all__ = ["STEP_TOKENS", "TextProgram", "batch_of_texts", "reads_token_types", "steps_of_texts"]
-
-STEP_TOKENS = 1024
-"""Tokens that go through the model at once: enough to keep every core busy, few enough to stay in cache and to answer a
-cancellation soon."""
+__all__ = ["TextProgram", "batch_of_texts", "reads_token_types", "steps_of_texts"]
 
 # transformers' classes that hand token types to a model unless their file says otherwise.
 _TYPED_TOKENIZERS = frozenset({"BertTokenizer", "ElectraTokenizer"})
@@ -76,7 +72,7 @@ class TextProgram:
             NonFiniteError: a row would hold NaN or infinity; its ``rows`` are indices of texts.
         """
         program = self._open()
-        steps = list(steps_of_texts(packed.cu_seqlens))
+        steps = list(steps_of_texts(packed.cu_seqlens, program.step_tokens))
         if len(steps) == 1:
             return self._run_step(program, packed, steps[0], output)
         results = np.empty((len(packed.cu_seqlens) - 1, program.program.outputs[output].width), np.float32)
@@ -142,10 +138,10 @@ def reads_token_types(config: BertConfig, directory: Path) -> bool:
     return not isinstance(name, str) or name.removesuffix("Fast") in _TYPED_TOKENIZERS
 
 
-def steps_of_texts(bounds: npt.NDArray[np.int32]) -> Iterator[npt.NDArray[np.intp]]:
-    """Cut texts into steps of at most STEP_TOKENS tokens (or one text), longest first, so that a step's are alike."""
+def steps_of_texts(bounds: npt.NDArray[np.int32], most_tokens: int) -> Iterator[npt.NDArray[np.intp]]:
+    """Cut texts into steps of at most ``most_tokens`` tokens (or one text), longest first, so that a step's are alike."""
     lengths = bounds[1:] - bounds[:-1]
-    if int(bounds[-1]) <= STEP_TOKENS:
+    if int(bounds[-1]) <= most_tokens:
         if len(lengths):
             yield np.arange(len(lengths))
         return
@@ -154,6 +150,6 @@ def steps_of_texts(bounds: npt.NDArray[np.int32]) -> Iterator[npt.NDArray[np.int
     start = 0
     while start < len(order):
         before = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + STEP_TOKENS, side="right")))
+        stop = max(start + 1, int(np.searchsorted(ends, before + most_tokens, side="right")))
         yield order[start:stop]
         start = stop

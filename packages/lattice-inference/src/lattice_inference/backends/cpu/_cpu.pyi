@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -26,6 +26,7 @@ QUANTIZE_BLOCK_PAIRS: int
 WEIGHT_TYPES: dict[str, int]
 BLOCK_FORMATS: tuple[str, ...]
 KV_TYPES: dict[str, tuple[int, int]]
+TILE_BOUNDS: dict[str, tuple[int, int]]
 
 def select_isa(requested: str | None = None) -> str: ...
 def available_isas() -> list[str]: ...
@@ -33,6 +34,7 @@ def cpu_features() -> list[str]: ...
 def has_dot_products(isa: str) -> bool: ...
 def has_tiles(isa: str) -> bool: ...
 def bfloat16_products(isa: str) -> list[_Products]: ...
+def tile_sizes(isa: str) -> dict[str, int]: ...
 def bfloat16_panel_bytes(k: int) -> int: ...
 def bfloat16_row_floats(k: int) -> int: ...
 def pack_bfloat16_panels(weight: npt.NDArray[np.uint16], target: Memory, offset: int) -> None: ...
@@ -71,8 +73,14 @@ class Plan:
     isa: str
     dot: bool
     tiles: bool
+    step_tokens: int
     def __init__(
-        self, isa: str, dot: bool | None = None, tiles: bool | None = None, bfloat16: str = "widened"
+        self,
+        isa: str,
+        dot: bool | None = None,
+        tiles: bool | None = None,
+        bfloat16: str = "widened",
+        sizes: Mapping[str, int] | None = None,
     ) -> None: ...
     def append(
         self,

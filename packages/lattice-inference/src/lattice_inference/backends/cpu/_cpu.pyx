@@ -52,6 +52,14 @@ include "lattice/door.pxi"
 cdef extern from "lattice/cpu.h":
     uint32_t lattice_cpu_features()
 
+cdef extern from "tile_table.h" nogil:
+    int LATTICE_TILE_COUNT
+    ctypedef struct lattice_tile_sizes:
+        int64_t step_tokens
+    ctypedef struct lattice_tile_row:
+        const char *name
+        int64_t least, most
+
 cdef extern from "step.h" nogil:
     int LATTICE_MAX_SLOTS
     int LATTICE_MAX_HEAD_DIM
@@ -90,6 +98,7 @@ cdef extern from "step.h" nogil:
         const int32_t *cu_seqlens
         const int32_t *cu_query_blocks
         const int32_t *logit_rows
+        const lattice_tile_sizes *sizes
         const lattice_kv_layer *kv
         int64_t page_tokens
         const int32_t *context
@@ -110,7 +119,7 @@ cdef extern from "step.h" nogil:
         uint32_t tile_features
         uint32_t bfloat16_dot_feature, bfloat16_tile_feature
     void lattice_count_query_blocks(lattice_step *step, int32_t *blocks)
-    int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int tiles)
+    int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int tiles, const lattice_tile_sizes *sizes)
     int64_t lattice_partials(const lattice_op *op, int64_t sequences, const int32_t *cu_seqlens, const int32_t *context)
 
 cdef extern from "int8_linear.h" nogil:
@@ -133,6 +142,8 @@ cdef extern from "block_pack.h" nogil:
 
 cdef extern from "run_step.h" nogil:
     const lattice_kernel_table *lattice_kernels(int isa)
+    void lattice_tile_sizes_of(int isa, lattice_tile_sizes *sizes)
+    const lattice_tile_row *lattice_tile_row_of(int index)
     void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *step,
                           const lattice_kernel_table *table, lattice_pool *)
     void lattice_pack_panels(const void *weight, int64_t n, int64_t k, int64_t element_bytes, void *panels)
@@ -216,6 +227,20 @@ def bfloat16_products(str isa):
         )
         if there
     ]
+
+
+# Least and most of each size that kernels cut work by: kernels/tile_table.h, which says what they are.
+TILE_BOUNDS = {
+    lattice_tile_row_of(i).name.decode(): (lattice_tile_row_of(i).least, lattice_tile_row_of(i).most)
+    for i in range(LATTICE_TILE_COUNT)
+}
+
+
+def tile_sizes(str isa):
+    """Return the sizes of kernels/tile_table.h for an instruction set, by name."""
+    cdef lattice_tile_sizes sizes
+    lattice_tile_sizes_of(level_of(isa), &sizes)
+    return dict(zip(TILE_BOUNDS, [(<int64_t *>&sizes)[i] for i in range(LATTICE_TILE_COUNT)]))
 
 
 def trim_heap():
@@ -335,7 +360,8 @@ cdef class Plan:
 
     ``dot`` says whether integer kernels use the CPU's dot product instruction, ``tiles`` whether kernels use its matrix
     tiles; by default if it has them, and tiles only beside dot products. ``bfloat16`` says
-    what multiplies rows of bfloat16, one of :func:`bfloat16_products`.
+    what multiplies rows of bfloat16, one of :func:`bfloat16_products`. ``sizes`` are those of kernels/tile_table.h that
+    shall not be the instruction set's; they change no bit.
     """
 
     cdef lattice_op *ops
@@ -347,8 +373,9 @@ cdef class Plan:
     cdef readonly str isa
     cdef readonly bint dot, tiles
     cdef int bfloat16
+    cdef lattice_tile_sizes sizes
 
-    def __cinit__(self, str isa, dot=None, tiles=None, str bfloat16="widened"):
+    def __cinit__(self, str isa, dot=None, tiles=None, str bfloat16="widened", sizes=None):
         self.ops = NULL
         self.count = 0
         self.isa = isa
@@ -358,11 +385,25 @@ cdef class Plan:
         if bfloat16 not in bfloat16_products(isa):
             raise ValueError(f"{isa} has no {bfloat16!r} of bfloat16 here, it has: {', '.join(bfloat16_products(isa))}")
         self.bfloat16 = BFLOAT16_PRODUCTS.index(bfloat16)
+        lattice_tile_sizes_of(level_of(isa), &self.sizes)
+        names = list(TILE_BOUNDS)
+        for name, size in (sizes or {}).items():
+            if name not in TILE_BOUNDS:
+                raise ValueError(f"there is no size {name!r}; there are {', '.join(names)}")
+            least, most = TILE_BOUNDS[name]
+            if not least <= size <= most:
+                raise ValueError(f"{name} must be from {least} to {most}, not {size}")
+            (<int64_t *>&self.sizes)[names.index(name)] = size
         self.owners = []
         self.tables = []
 
     def __dealloc__(self):
         free(self.ops)
+
+    @property
+    def step_tokens(self):
+        """Tokens that should go through the program at once."""
+        return self.sizes.step_tokens
 
     def append(
         self, int kernel, *, int rows, inputs, output, Py_ssize_t k, Py_ssize_t n, residual=None, weight=None, bias=None,
@@ -418,7 +459,7 @@ cdef class Plan:
         """Return the bytes of scratch that one thread needs for sequences of up to ``max_seqlen`` tokens."""
         cdef int64_t most = 0
         for i in range(self.count):
-            most = max(most, lattice_scratch_bytes(&self.ops[i], max_seqlen, self.tiles))
+            most = max(most, lattice_scratch_bytes(&self.ops[i], max_seqlen, self.tiles, &self.sizes))
         return most
 
     def bookkeeping_bytes(self, cu_seqlens, context=None):
@@ -494,6 +535,7 @@ cdef class Plan:
         step.scratch = arena.data + scratch_offset
         step.scratch_bytes = scratch_bytes
         step.threads = threads
+        step.sizes = &self.sizes
         step.dot = self.dot
         step.tiles = self.tiles
         step.bfloat16 = self.bfloat16

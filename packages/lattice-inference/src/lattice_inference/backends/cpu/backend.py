@@ -55,9 +55,12 @@ class CpuBackend:
             and ``dot`` is not refused. Linears with int8 weights are the same bits with and without.
         bfloat16_products: how linears with bfloat16 weights multiply; by default by the best that the CPU has and ``dot``
             and ``tiles`` do not refuse, and by widening them if it has nothing. The choice changes the last bits.
+        tile_sizes: sizes of kernels/tile_table.h, which says what they are, that shall not be the instruction set's own:
+            how work is cut. They change no bit.
 
     Raises:
-        ValueError: this CPU cannot run ``isa``, or has not these products.
+        ValueError: this CPU cannot run ``isa``, or has not these products; ``compile``: there is no such size, or not of
+            that value.
         UnsupportedError: there is no such precision.
     """
 
@@ -73,6 +76,7 @@ class CpuBackend:
         dot: bool | None = None,
         tiles: bool | None = None,
         bfloat16_products: Bfloat16Products | None = None,
+        tile_sizes: Mapping[str, int] | None = None,
     ) -> None:
         check_precision(precision)
         if activations not in get_args(Activations):
@@ -88,6 +92,7 @@ class CpuBackend:
         self.dot = dot
         self.tiles = tiles
         self.bfloat16_products = self._choose_products(bfloat16_products)
+        self.tile_sizes = dict(tile_sizes or {})
 
     def _choose_products(self, asked: Bfloat16Products | None) -> Bfloat16Products:
         if asked == "float32":
@@ -124,7 +129,7 @@ class CpuBackend:
             )
         weights = ResidentWeights(compiled.program, source, forms)
         products = "widened" if self.bfloat16_products == "float32" else self.bfloat16_products
-        plan = _cpu.Plan(self.isa, self.dot, self.tiles, products)
+        plan = _cpu.Plan(self.isa, self.dot, self.tiles, products, self.tile_sizes)
         return CpuProgram(compiled, weights, plan, self.threads)
 
     @staticmethod
@@ -139,6 +144,8 @@ class CpuProgram:
     Attributes:
         bfloat16_products: what rows that are rounded to bfloat16 are multiplied by, as ``"avx512-tiles"``: it decides the
             last bits of results. None if the program rounds none.
+        step_tokens: tokens that should go through the program at once: enough to keep every core busy, few enough that
+            what is computed of them stays in cache, and to answer a cancellation soon.
     """
 
     def __init__(
@@ -154,6 +161,7 @@ class CpuProgram:
         self.weight_sizes = weights.sizes()
         products = weights.forms.products
         self.bfloat16_products = f"{plan.isa}-{products}" if products else None
+        self.step_tokens = plan.step_tokens
 
     @property
     def arena_bytes(self) -> int:

@@ -76,13 +76,14 @@ static void attention_run(const lattice_op *op, const lattice_step *step, int64_
     const int64_t column = head * head_dim, kv_column = head / (op->heads / op->kv_heads) * head_dim;
 
     const f32x16 scale = f32x16_set1(op->scale);
+    const int64_t score_rows = step->sizes->score_rows, block_rows = step->sizes->query_block_rows;
     const int64_t longest = step->max_seqlen < LATTICE_KEY_SEGMENT ? step->max_seqlen : LATTICE_KEY_SEGMENT;
     const int64_t most_keys = lattice_round_up(longest, LATTICE_PANEL);
     float *key_panels = (float *)(step->scratch + thread * step->scratch_bytes);
     float *value_panels = key_panels + most_keys * head_dim;
     float *scores = value_panels + most_keys * width;
-    float *output2 = scores + LATTICE_SCORE_ROWS * most_keys, *output = output2 + LATTICE_SCORE_ROWS * width;
-    float *maximum = output + LATTICE_QUERY_BLOCK * width, *sum = maximum + LATTICE_QUERY_BLOCK;
+    float *output2 = scores + score_rows * most_keys, *output = output2 + score_rows * width;
+    float *maximum = output + block_rows * width, *sum = maximum + block_rows;
 
     for (int64_t key = begin; key < end; key += LATTICE_KEY_SEGMENT) {
         const int64_t keys = end - key < LATTICE_KEY_SEGMENT ? end - key : LATTICE_KEY_SEGMENT;
@@ -91,9 +92,9 @@ static void attention_run(const lattice_op *op, const lattice_step *step, int64_
         pack_keys(lattice_row(step, &op->input[1], key) + kv_column, op->input[1].stride, keys, head_dim, key_panels);
         pack_values(lattice_row(step, &op->input[2], key) + kv_column, op->input[2].stride, keys, head_dim, value_panels);
         const lattice_output to_scores = {.y = scores, .stride = padded, .columns = padded};
-        for (int64_t row = 0; row < rows; row += LATTICE_SCORE_ROWS) {
-            const int64_t here = rows - row < LATTICE_SCORE_ROWS ? rows - row : LATTICE_SCORE_ROWS;
-            float maximum2[LATTICE_SCORE_ROWS], sum2[LATTICE_SCORE_ROWS];
+        for (int64_t row = 0; row < rows; row += score_rows) {
+            const int64_t here = rows - row < score_rows ? rows - row : score_rows;
+            float maximum2[LATTICE_MOST_SCORE_ROWS], sum2[LATTICE_MOST_SCORE_ROWS];
             gemm_float32(lattice_row(step, &op->input[0], first + row) + column, op->input[0].stride, here, key_panels,
                          head_dim * LATTICE_PANEL, padded / LATTICE_PANEL, head_dim, &to_scores, 0);
             for (int64_t r = 0; r < here; r++) {

@@ -12,8 +12,7 @@
 #include "bfloat16_matrix.h"
 #include "bfloat16_tiles.h"
 
-#define BLOCK_BYTES (512 * 1024) /* of rows that a task keeps in L2 */
-#define MOST_ROWS 32             /* of a tile, of any body */
+#define MOST_ROWS 32 /* of a tile, of any body */
 #define MOST_PANELS 4
 
 typedef struct {
@@ -24,11 +23,11 @@ typedef struct {
 LATTICE_INLINE bfloat16_grid bfloat16_cut(const lattice_op *op, const lattice_step *step)
 {
     const int64_t rows = lattice_rows(op, step), panels = lattice_divide_up(op->n, LATTICE_PANEL);
-    int64_t block = BLOCK_BYTES / (op->input[0].stride * (int64_t)sizeof(float));
+    int64_t block = step->sizes->bfloat16_block_bytes / (op->input[0].stride * (int64_t)sizeof(float));
     block = block < 2 * MOST_ROWS ? 2 * MOST_ROWS : block / MOST_ROWS * MOST_ROWS;
     bfloat16_grid grid = {lattice_divide_up(rows, block), 1};
     if (step->threads > 1 && rows > 0) {
-        grid.column_groups = lattice_divide_up(4 * step->threads, grid.row_blocks);
+        grid.column_groups = lattice_divide_up(step->sizes->bfloat16_tasks * step->threads, grid.row_blocks);
         const int64_t most = lattice_divide_up(panels, MOST_PANELS);
         if (grid.column_groups > most)
             grid.column_groups = most;

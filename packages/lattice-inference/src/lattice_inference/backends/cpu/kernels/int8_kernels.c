@@ -13,10 +13,6 @@
 #include "int8_matrix.h"
 #include "int8_tiles.h"
 
-#define BLOCK_BYTES (192 * 1024) /* of rows of integers that a task keeps in L2 */
-#define MATRIX_BLOCK_ROWS 64     /* of a task by matrix tiles: rows in L1, and what they become in L2 */
-#define MATRIX_LEAST_ROWS 8      /* fewer leave most of a tile empty: vectors are faster */
-
 LATTICE_INLINE integer_row_form row_form(const lattice_step *step)
 {
     return step->dot ? DOT_ROW_FORM : PLAIN_ROW_FORM;
@@ -50,22 +46,22 @@ typedef struct {
 
 LATTICE_INLINE int uses_matrix(const lattice_op *op, const lattice_step *step)
 {
-    return MATRIX_TILES && step->dot && step->tiles && lattice_rows(op, step) >= MATRIX_LEAST_ROWS;
+    return MATRIX_TILES && step->dot && step->tiles && lattice_rows(op, step) >= step->sizes->int8_matrix_least_rows;
 }
 
 /* How a linear is cut: blocks of rows times groups of panels. */
 LATTICE_INLINE int8_grid int8_cut(const lattice_op *op, const lattice_step *step)
 {
     const int64_t rows = lattice_rows(op, step), panels = lattice_divide_up(op->n, LATTICE_PANEL);
-    int8_grid grid = {MATRIX_BLOCK_ROWS, 1, 1, 4};
+    int8_grid grid = {step->sizes->int8_matrix_rows, 1, 1, 4};
     if (!uses_matrix(op, step)) {
-        const int64_t block = BLOCK_BYTES / (op->input[0].stride * (int64_t)sizeof(float));
+        const int64_t block = step->sizes->int8_block_bytes / (op->input[0].stride * (int64_t)sizeof(float));
         grid.block_rows = block < 4 * INT8_TILE_ROWS ? 4 * INT8_TILE_ROWS : block / INT8_TILE_ROWS * INT8_TILE_ROWS;
         grid.group_panels = 1;
     }
     grid.row_blocks = lattice_divide_up(rows, grid.block_rows);
     if (step->threads > 1 && rows > 0) {
-        grid.column_groups = lattice_divide_up(4 * step->threads, grid.row_blocks);
+        grid.column_groups = lattice_divide_up(step->sizes->int8_tasks * step->threads, grid.row_blocks);
         const int64_t most = lattice_divide_up(panels, uses_matrix(op, step) ? grid.group_panels : 2);
         if (grid.column_groups > most)
             grid.column_groups = most;

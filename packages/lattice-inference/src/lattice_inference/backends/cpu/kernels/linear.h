@@ -10,9 +10,6 @@
 #include "gemm_packed.h"
 #endif
 
-#define FEW_ROWS 32       /* up to here reading the weights once is what counts */
-#define PACKING_PANELS 24 /* from here on packing the rows costs less than it brings */
-
 typedef struct {
     int64_t row_blocks, column_groups;
 } linear_grid;
@@ -20,26 +17,28 @@ typedef struct {
 /* How a linear is cut: blocks of rows times groups of panels. */
 LATTICE_INLINE linear_grid linear_cut(const lattice_op *op, const lattice_step *step)
 {
+    const lattice_tile_sizes *sizes = step->sizes;
     const int64_t rows = lattice_rows(op, step), panels = lattice_divide_up(op->n, LATTICE_PANEL);
-    int64_t block = LATTICE_BLOCK_BYTES / (op->k * (int64_t)sizeof(float));
+    int64_t block = sizes->linear_block_bytes / (op->k * (int64_t)sizeof(float));
     block = block < 4 * TILE_ROWS ? 4 * TILE_ROWS : block / TILE_ROWS * TILE_ROWS;
     linear_grid grid = {lattice_divide_up(rows, block), 1};
     if (step->threads == 1 || rows == 0)
         return grid;
     int64_t most = lattice_divide_up(panels, 2); /* groups of columns */
 #if defined(LATTICE_ISA_AVX512)
-    if (op->weight_type == LATTICE_WEIGHT_FLOAT32 && rows > FEW_ROWS) {
+    if (op->weight_type == LATTICE_WEIGHT_FLOAT32 && rows > sizes->linear_few_rows) {
         /* every task packs the rows it multiplies: rather more blocks of rows than groups of columns */
-        const int64_t blocks = rows / FEW_ROWS < 2 * step->threads ? rows / FEW_ROWS : 2 * step->threads;
+        const int64_t most_blocks = rows / sizes->linear_few_rows;
+        const int64_t blocks = most_blocks < 2 * step->threads ? most_blocks : 2 * step->threads;
         grid.row_blocks = max_of(grid.row_blocks, blocks);
-        const int64_t packing = max_of(panels / PACKING_PANELS, lattice_divide_up(step->threads, grid.row_blocks));
+        const int64_t packing = max_of(panels / sizes->linear_packing_panels, lattice_divide_up(step->threads, grid.row_blocks));
         most = packing < most ? packing : most;
     }
 #endif
     if (grid.row_blocks > step->threads) /* as many for each thread */
         grid.row_blocks = lattice_round_up(grid.row_blocks, step->threads);
     /* a few tasks a thread even out the ends; with few rows, longer runs of panels stream better */
-    const int64_t wanted = (rows <= FEW_ROWS ? 2 : 4) * step->threads;
+    const int64_t wanted = (rows <= sizes->linear_few_rows ? sizes->linear_few_rows_tasks : sizes->linear_tasks) * step->threads;
     grid.column_groups = lattice_divide_up(wanted, grid.row_blocks);
     if (grid.column_groups > most)
         grid.column_groups = most;
@@ -86,7 +85,7 @@ static void linear_run(const lattice_op *op, const lattice_step *step, int64_t t
         return;
     default:
 #if defined(LATTICE_ISA_AVX512)
-        if (can_pack(rows) && panels >= PACKING_PANELS) {
+        if (can_pack(rows) && panels >= step->sizes->linear_packing_panels) {
             gemm_packed(x, x_stride, rows, (const float *)op->weight + panel * panel_stride, panel_stride, panels, op->k,
                         &output, (float *)(step->scratch + thread * step->scratch_bytes));
             return;

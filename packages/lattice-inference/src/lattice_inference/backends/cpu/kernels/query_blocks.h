@@ -27,8 +27,8 @@ static inline query_block query_block_of(const lattice_step *step, int64_t block
 {
     const int64_t sequence = sequence_of_block(step, block);
     const int64_t begin = step->cu_seqlens[sequence], end = step->cu_seqlens[sequence + 1];
-    const int64_t first = begin + (block - step->cu_query_blocks[sequence]) * LATTICE_QUERY_BLOCK;
-    return (query_block){begin, end, first, end - first < LATTICE_QUERY_BLOCK ? end - first : LATTICE_QUERY_BLOCK};
+    const int64_t most = step->sizes->query_block_rows, first = begin + (block - step->cu_query_blocks[sequence]) * most;
+    return (query_block){begin, end, first, end - first < most ? end - first : most};
 }
 
 #endif

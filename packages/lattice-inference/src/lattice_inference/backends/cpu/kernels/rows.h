@@ -5,12 +5,9 @@
 #include "lattice/simd.h"
 #include "step.h"
 
-/* Rows in a task of the ops that work row by row: enough to be worth handing to another thread. */
-#define ROWS_A_TASK 16
-
 LATTICE_INLINE int64_t row_tasks(const lattice_op *op, const lattice_step *step)
 {
-    return step->threads == 1 ? 1 : lattice_divide_up(lattice_rows(op, step), ROWS_A_TASK);
+    return step->threads == 1 ? 1 : lattice_divide_up(lattice_rows(op, step), step->sizes->row_task_rows);
 }
 
 /* The rows [first, end) of a task when `total` rows are spread over `tasks`. */

@@ -28,6 +28,20 @@ const lattice_kernel_table *lattice_kernels(int isa)
     return isa >= 0 && isa < LATTICE_ISA_COUNT ? tables[isa] : NULL;
 }
 
+#define TILE_ROW(name, least, most, baseline, avx2, avx512, neon) {#name, least, most, {baseline, avx2, avx512, neon}},
+static const lattice_tile_row tile_rows[LATTICE_TILE_COUNT] = {LATTICE_TILE_TABLE(TILE_ROW)};
+
+void lattice_tile_sizes_of(int isa, lattice_tile_sizes *sizes)
+{
+    for (int i = 0; i < LATTICE_TILE_COUNT; i++)
+        ((int64_t *)sizes)[i] = tile_rows[i].isas[isa];
+}
+
+const lattice_tile_row *lattice_tile_row_of(int index)
+{
+    return &tile_rows[index];
+}
+
 typedef struct {
     const lattice_op *op;
     const lattice_step *step;

@@ -8,6 +8,10 @@
 /* The kernels of an instruction set; NULL when this build has none for it. */
 const lattice_kernel_table *lattice_kernels(int isa);
 
+/* The table of tile_table.h: how work is cut on an instruction set, and one row of the table. */
+void lattice_tile_sizes_of(int isa, lattice_tile_sizes *sizes);
+const lattice_tile_row *lattice_tile_row_of(int index);
+
 /* Runs `count` ops for `step`, on at most step->threads threads of `pool`. Large steps queue for the pool; small ones that
  * find it taken run alone. */
 void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *step, const lattice_kernel_table *table,

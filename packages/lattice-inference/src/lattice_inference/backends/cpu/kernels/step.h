@@ -9,16 +9,16 @@
 
 #include <stdint.h>
 
+#include "tile_table.h"
+
 #define LATTICE_PANEL 16        /* output columns of a weight panel, panels being [k][16] */
 #define LATTICE_KEY_SEGMENT 512 /* graph/ops.py: KEY_SEGMENT */
-#define LATTICE_QUERY_BLOCK 128 /* query rows of one attention task */
-#define LATTICE_SCORE_ROWS 24   /* query rows whose scores lie in cache together: whole tiles on every level */
+#define LATTICE_SCORE_ROWS 24   /* rows of paged attention whose scores lie in cache together: whole tiles on every level */
 #define LATTICE_PAGED_ROWS 96   /* rows times heads of a group in one task of paged attention */
 #define LATTICE_MATRIX_BYTES (768 * 1024) /* of rows that a task multiplies by matrix tiles */
 #define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
 #define LATTICE_MAX_SLOTS 512 /* a handful, but for programs whose linears are observed */
-#define LATTICE_BLOCK_BYTES (256 * 1024) /* of rows that a task of a linear keeps in L2 */
-#define LATTICE_BLOCK_ROWS 56            /* that it takes at least: a few whole tiles on every level */
+#define LATTICE_BLOCK_ROWS 56   /* that a task of a linear takes at least: a few whole tiles on every level */
 
 enum { LATTICE_ROWS_TOKENS = 0, LATTICE_ROWS_SEQUENCES = 1, LATTICE_ROWS_LOGITS = 2 };
 
@@ -118,8 +118,9 @@ typedef struct {
     int64_t tokens, sequences, max_seqlen, logit_count;
     const int32_t *ids[3]; /* token_ids, token_type_ids, positions */
     const int32_t *cu_seqlens;
-    const int32_t *cu_query_blocks; /* [sequences + 1]: blocks of LATTICE_QUERY_BLOCK rows before each sequence */
+    const int32_t *cu_query_blocks; /* [sequences + 1]: blocks of query rows before each sequence */
     const int32_t *logit_rows;      /* [logit_count] */
+    const lattice_tile_sizes *sizes;
     /* Of programs that keep keys and values: */
     const lattice_kv_layer *kv;
     int64_t page_tokens;    /* 16, 32 or 64 */
@@ -178,8 +179,10 @@ static inline int64_t lattice_round_up(int64_t a, int64_t b)
 static inline void lattice_count_query_blocks(lattice_step *step, int32_t *blocks)
 {
     blocks[0] = 0;
-    for (int64_t i = 0; i < step->sequences; i++)
-        blocks[i + 1] = blocks[i] + (int32_t)lattice_divide_up(step->cu_seqlens[i + 1] - step->cu_seqlens[i], LATTICE_QUERY_BLOCK);
+    for (int64_t i = 0; i < step->sequences; i++) {
+        const int64_t rows = step->cu_seqlens[i + 1] - step->cu_seqlens[i];
+        blocks[i + 1] = blocks[i] + (int32_t)lattice_divide_up(rows, step->sizes->query_block_rows);
+    }
     step->cu_query_blocks = blocks;
 }
 
@@ -229,7 +232,7 @@ typedef struct {
     int64_t values, weights, scores, segment, output, bytes;
 } lattice_tile_scratch;
 
-static inline lattice_tile_scratch lattice_tile_scratch_of(const lattice_op *op, int64_t max_seqlen)
+static inline lattice_tile_scratch lattice_tile_scratch_of(const lattice_op *op, int64_t max_seqlen, const lattice_tile_sizes *sizes)
 {
     const int64_t keys = lattice_round_up(max_seqlen < LATTICE_KEY_SEGMENT ? max_seqlen : LATTICE_KEY_SEGMENT, 32);
     lattice_tile_scratch parts;
@@ -238,14 +241,14 @@ static inline lattice_tile_scratch lattice_tile_scratch_of(const lattice_op *op,
     parts.scores = parts.weights + 32 * (keys + 32) * 2;
     parts.segment = parts.scores + 32 * keys * 4;
     parts.output = parts.segment + 32 * op->head_dim * 4;
-    parts.bytes = parts.output + LATTICE_QUERY_BLOCK * (op->head_dim + 2) * 4;
+    parts.bytes = parts.output + sizes->query_block_rows * (op->head_dim + 2) * 4;
     return parts;
 }
 
-/* The most rows of k floats that one task of a float32 linear multiplies on any level, and may copy. */
-static inline int64_t lattice_linear_block(int64_t k)
+/* The most rows of k floats that one task of a float32 linear multiplies, and may copy. */
+static inline int64_t lattice_linear_block(int64_t k, const lattice_tile_sizes *sizes)
 {
-    const int64_t rows = LATTICE_BLOCK_BYTES / (k * (int64_t)sizeof(float));
+    const int64_t rows = sizes->linear_block_bytes / (k * (int64_t)sizeof(float));
     return rows < LATTICE_BLOCK_ROWS ? LATTICE_BLOCK_ROWS : rows;
 }
 
@@ -257,17 +260,17 @@ static inline int64_t lattice_matrix_rows(int64_t stride)
 }
 
 /* Bytes of scratch that one thread needs for an op of this step; `tiles`: whether its kernels use matrix tiles. */
-static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int tiles)
+static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int tiles, const lattice_tile_sizes *sizes)
 {
     if (op->kernel == LATTICE_KERNEL_BLOCK_LINEAR && tiles) /* block_matrix.h: of blocks, of rows by blocks, sixteen rows */
         return op->k / 32 * (2 * 512 + 256 + lattice_matrix_rows(op->input[0].stride) * 8) + LATTICE_PANEL * op->k;
     if (op->kernel == LATTICE_KERNEL_DEQUANTIZED_LINEAR)
         return op->k * LATTICE_PANEL * (int64_t)sizeof(float);
     if (op->kernel == LATTICE_KERNEL_TILE_ATTENTION)
-        return lattice_round_up(lattice_tile_scratch_of(op, max_seqlen).bytes, 64);
+        return lattice_round_up(lattice_tile_scratch_of(op, max_seqlen, sizes).bytes, 64);
     if (op->kernel == LATTICE_KERNEL_LINEAR)
         return op->weight_type == LATTICE_WEIGHT_FLOAT32
-                   ? lattice_round_up(lattice_linear_block(op->k) * op->k * (int64_t)sizeof(float), 64)
+                   ? lattice_round_up(lattice_linear_block(op->k, sizes) * op->k * (int64_t)sizeof(float), 64)
                    : 0;
     if (op->kernel == LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS)
         return lattice_round_up(op->k * (int64_t)sizeof(float), 64);
@@ -277,7 +280,7 @@ static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_se
         const int64_t keys =
             lattice_round_up(max_seqlen < LATTICE_KEY_SEGMENT ? max_seqlen : LATTICE_KEY_SEGMENT, LATTICE_PANEL);
         /* keys transposed, values, scores, the outputs of a segment, and those of all before it with their maxima and sums */
-        floats = keys * (op->head_dim + width) + LATTICE_SCORE_ROWS * (keys + width) + LATTICE_QUERY_BLOCK * (width + 2);
+        floats = keys * (op->head_dim + width) + sizes->score_rows * (keys + width) + sizes->query_block_rows * (width + 2);
     } else if (op->kernel == LATTICE_KERNEL_PAGED_ATTENTION) {
         const int64_t group = op->heads / op->kv_heads, rows = lattice_paged_rows(group) * group;
         /* queries, scores, the outputs of a segment, and those of all before it with their maxima and sums */

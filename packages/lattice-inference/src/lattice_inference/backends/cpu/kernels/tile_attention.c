@@ -134,13 +134,13 @@ void LATTICE_FN(lattice_tile_attention_run)(const lattice_op *op, const lattice_
     const query_block block = query_block_of(step, task / op->heads);
     const int64_t head = task % op->heads, head_dim = op->head_dim;
     const int64_t column = head * head_dim, kv_column = head / (op->heads / op->kv_heads) * head_dim;
-    const lattice_tile_scratch parts = lattice_tile_scratch_of(op, step->max_seqlen);
+    const lattice_tile_scratch parts = lattice_tile_scratch_of(op, step->max_seqlen, step->sizes);
     char *scratch = step->scratch + thread * step->scratch_bytes;
     uint16_t *key_panels = (uint16_t *)scratch, *value_panels = (uint16_t *)(scratch + parts.values);
     uint16_t *p = (uint16_t *)(scratch + parts.weights);
     float *scores = (float *)(scratch + parts.scores), *output2 = (float *)(scratch + parts.segment);
-    float *output = (float *)(scratch + parts.output), *maximum = output + LATTICE_QUERY_BLOCK * head_dim;
-    float *sum = maximum + LATTICE_QUERY_BLOCK;
+    float *output = (float *)(scratch + parts.output), *maximum = output + step->sizes->query_block_rows * head_dim;
+    float *sum = maximum + step->sizes->query_block_rows;
     const int64_t q_stride = 2 * op->input[0].stride, output_stride = head_dim * (int64_t)sizeof(float);
 
     for (int64_t key = block.begin; key < block.end; key += LATTICE_KEY_SEGMENT) {
