@@ -1,15 +1,15 @@
 /* int8 and int4: products of a query with stored rows, and of pairs. The body; see stored_rows.h for the formula.
  *
- * Four rows at a time share the loads of the query, one of each quarter of a block: the prefetcher keeps more lines on their
- * way for four streams than for one.
+ * Four rows at a time share the loads of the query:
  *
  *     query             [ y0 ............ ]          step of SUMS_STEP values
  *     row i             [ q  ............ ] -> sums 0
- *     row i + part      [ q  ............ ] -> sums 1     one fold a row at its end
+ *     row i + 1         [ q  ............ ] -> sums 1     four folds together at their end
  *     ...
  *
- * The last, incomplete step of a row is copied to a padded buffer. Integers are exact, so grouping changes nothing.
- * Bound by memory from the second-level cache on; in cache by the widening of int8 (one a cycle on most CPUs).
+ * Scores are finished block by block, so that the double arithmetic is done in whole registers. The last, incomplete step of a
+ * row is copied to a padded buffer. Integers are exact, so grouping changes nothing. With VNNI the sums are those of
+ * integer_rows_vnni.h; elsewhere they are bound, in cache, by the widening of int8 (one a cycle on most CPUs).
  */
 #include <math.h>
 
@@ -18,10 +18,18 @@
 
 #define GROUP 4
 #define AHEAD_BYTES 768 /* measured: further, lines are gone again before they are read */
-#define BLOCK_ROWS 512
+#define BLOCK_ROWS 256 /* short: the processor loads the next rows while it finishes these */
 
-LATTICE_INLINE void dots_int8(const int16_t *query, const int8_t *const row[GROUP], size_t width, int32_t *dots)
+#if defined(LATTICE_ISA_AVX512) && defined(LATTICE_DOT_INSTRUCTIONS)
+#include "integer_rows_vnni.h"
+#else
+LATTICE_INLINE void dots_int8(int is_byte, const lattice_query *prepared, const uint8_t *const rows[GROUP], size_t width,
+                              int32_t *dots)
 {
+    const int16_t *query = prepared->data;
+    const int8_t *const row[GROUP] = {(const int8_t *)rows[0], (const int8_t *)rows[1], (const int8_t *)rows[2],
+                                      (const int8_t *)rows[3]};
+    (void)is_byte;
     sums s[GROUP];
     for (int i = 0; i < GROUP; i++)
         s[i] = sums_zero();
@@ -62,80 +70,85 @@ LATTICE_INLINE void dots_int4(const int8_t *even, const int8_t *odd, const uint8
     }
     sums_fold_four(s, dots);
 }
+#endif
 
-/* Plain loops over a block: the compiler vectorizes them, and what it vectorizes is defined element by element. */
-LATTICE_INLINE void finish_rows(const lattice_rows *rows, const lattice_query *query, size_t first, size_t count,
+/* The formula of stored_rows.h for row i of a block. */
+LATTICE_INLINE double product_of(int kind, const lattice_rows *rows, const lattice_query *query, size_t row, int32_t dot)
+{
+    const double step = (double)rows->steps[row];
+    if (kind == LATTICE_INT8)
+        return step * (query->step * (double)dot) + query->constant;
+    return step * (query->step * (double)dot - query->offset * (double)rows->sums[row]) -
+           (double)rows->offsets[row] * query->total + query->constant;
+}
+
+/* Plain loops over a block: the compiler vectorizes them, and what it vectorizes is defined element by element. One decision
+ * a statement: of nested ones it makes jumps.
+ */
+LATTICE_INLINE void finish_rows(int kind, const lattice_rows *rows, const lattice_query *of, size_t first, size_t count,
                                 const int32_t *dots, float *scores)
 {
-    double products[BLOCK_ROWS];
-    const float *steps = rows->steps + first;
-    if (rows->kind == LATTICE_INT8) {
+    const lattice_query query = *of; /* which no score overwrites */
+    const lattice_rows here = *rows;
+    if (query.metric == LATTICE_DOT) {
         for (size_t i = 0; i < count; i++)
-            products[i] = (double)steps[i] * (query->step * (double)dots[i]) + query->constant;
-    } else {
-        const float *offsets = rows->offsets + first;
-        const int32_t *totals = rows->sums + first;
-        for (size_t i = 0; i < count; i++)
-            products[i] =
-                (double)steps[i] * (query->step * (double)dots[i] - query->offset * (double)totals[i]) -
-                (double)offsets[i] * query->total + query->constant;
-    }
-    if (query->metric == LATTICE_DOT) {
-        for (size_t i = 0; i < count; i++)
-            scores[i] = (float)products[i];
-    } else if (query->metric == LATTICE_COSINE) {
+            scores[i] = (float)product_of(kind, &here, &query, first + i, dots[i]);
+    } else if (query.metric == LATTICE_COSINE) {
         const float *inverse = rows->inverse_norms + first;
         for (size_t i = 0; i < count; i++) {
-            const double cosine = products[i] * (query->inverse_norm * (double)inverse[i]);
-            scores[i] = (float)(cosine > 1.0 ? 1.0 : cosine < -1.0 ? -1.0 : cosine);
+            double cosine = product_of(kind, &here, &query, first + i, dots[i]) * (query.inverse_norm * (double)inverse[i]);
+            cosine = cosine > 1.0 ? 1.0 : cosine;
+            cosine = cosine < -1.0 ? -1.0 : cosine;
+            scores[i] = (float)cosine;
         }
     } else {
         const double *squares = rows->squares + first;
         for (size_t i = 0; i < count; i++) {
-            const double squared = query->square + squares[i] - 2.0 * products[i];
+            const double squared =
+                query.square + squares[i] - 2.0 * product_of(kind, &here, &query, first + i, dots[i]);
             const double positive = squared > 0.0 ? squared : 0.0;
-            scores[i] = (float)(query->metric == LATTICE_EUCLIDEAN ? sqrt(positive) : positive);
+            scores[i] = (float)(query.metric == LATTICE_EUCLIDEAN ? sqrt(positive) : positive);
         }
     }
 }
 
-LATTICE_INLINE void score_integers(int kind, const lattice_rows *rows, const lattice_query *query, size_t first,
+/* `kind` and `is_byte` (query->is_byte, for int8 rows) are known to the compiler. */
+LATTICE_INLINE void score_integers(int kind, int is_byte, const lattice_rows *rows, const lattice_query *query, size_t first,
                                    size_t count, float *scores)
 {
     const size_t bytes = rows->row_bytes;
     const size_t half = (bytes + LATTICE_QUERY_PADDING - 1) / LATTICE_QUERY_PADDING * LATTICE_QUERY_PADDING;
     for (size_t start = 0; start < count; start += BLOCK_ROWS) {
         const size_t here = count - start < BLOCK_ROWS ? count - start : BLOCK_ROWS;
-        const size_t part = (here + GROUP - 1) / GROUP;
-        int32_t dots[BLOCK_ROWS + GROUP], four[GROUP];
-        for (size_t i = 0; i < part; i++) {
+        int32_t dots[BLOCK_ROWS + GROUP];
+        for (size_t i = 0; i < here; i += GROUP) {
             const uint8_t *row[GROUP];
             for (size_t j = 0; j < GROUP; j++) { /* rows that are not there are read as the last one that is */
-                const size_t at = i + j * part < here ? i + j * part : here - 1;
+                const size_t at = i + j < here ? i + j : here - 1;
                 row[j] = (const uint8_t *)rows->data + (first + start + at) * bytes;
             }
-            if (kind == LATTICE_INT8) {
-                const int8_t *const signed_row[GROUP] = {(const int8_t *)row[0], (const int8_t *)row[1],
-                                                         (const int8_t *)row[2], (const int8_t *)row[3]};
-                dots_int8((const int16_t *)query->data, signed_row, bytes, four);
-            } else {
-                dots_int4((const int8_t *)query->data, (const int8_t *)query->data + half, row, bytes, four);
-            }
-            for (size_t j = 0; j < GROUP; j++)
-                dots[i + j * part] = four[j]; /* those of no row stand behind the last one */
+            if (kind == LATTICE_INT8 && bytes == 384)
+                dots_int8(is_byte, query, row, 384, dots + i); /* the query stays in registers */
+            else if (kind == LATTICE_INT8)
+                dots_int8(is_byte, query, row, bytes, dots + i);
+            else
+                dots_int4((const int8_t *)query->data, (const int8_t *)query->data + half, row, bytes, dots + i);
         }
-        finish_rows(rows, query, first + start, here, dots, scores + start);
+        finish_rows(kind, rows, query, first + start, here, dots, scores + start);
     }
 }
 
 static void score_int8(const lattice_rows *rows, const lattice_query *query, size_t first, size_t count, float *scores)
 {
-    score_integers(LATTICE_INT8, rows, query, first, count, scores);
+    if (query->is_byte)
+        score_integers(LATTICE_INT8, 1, rows, query, first, count, scores);
+    else
+        score_integers(LATTICE_INT8, 0, rows, query, first, count, scores);
 }
 
 static void score_int4(const lattice_rows *rows, const lattice_query *query, size_t first, size_t count, float *scores)
 {
-    score_integers(LATTICE_INT4, rows, query, first, count, scores);
+    score_integers(LATTICE_INT4, 0, rows, query, first, count, scores);
 }
 
 static int32_t dot_int8(const int8_t *a, const int8_t *b, size_t width)

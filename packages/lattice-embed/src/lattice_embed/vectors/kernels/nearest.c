@@ -56,12 +56,24 @@ static void offer(lattice_nearest *nearest, lattice_candidate candidate)
     heap[node] = candidate;
 }
 
+/* The score from which on a candidate may be better than the worst that is held. An equal one is so only at a lower position:
+ * not where all positions are above those offered before. Hamming distances are equal often.
+ */
+static float threshold(const lattice_nearest *nearest, int is_above)
+{
+    const float worst = nearest->heap[0].score;
+    return is_above ? nextafterf(worst, nearest->largest ? INFINITY : -INFINITY) : worst;
+}
+
 void lattice_offer(lattice_nearest *nearest, size_t (*find)(const float *, size_t, size_t, float, int),
                    const float *scores, size_t count, int64_t first)
 {
+    const int is_above = first > nearest->highest;
+    const int64_t last = first + (int64_t)count - 1;
+    nearest->highest = last > nearest->highest ? last : nearest->highest;
     for (size_t i = 0; i < count; i++) {
         if (nearest->size == nearest->wanted && nearest->wanted > 0 && !isnan(nearest->heap[0].score)) {
-            i = find(scores, i, count, nearest->heap[0].score, nearest->largest);
+            i = find(scores, i, count, threshold(nearest, is_above), nearest->largest);
             if (i == count)
                 return;
         }

@@ -18,6 +18,7 @@ typedef struct {
     lattice_candidate *heap;
     int64_t size, wanted;
     int largest;
+    int64_t highest; /* position offered, -1 before the first */
 } lattice_nearest;
 
 /* Offers scores[i] for position first + i. Almost all are passed over by `find` (find_candidate of the kernels). */

@@ -5,7 +5,9 @@
  *
  * Rows against queries: tasks of TASK_BYTES of rows. A task's rows stay in the second-level cache while it goes through the
  * queries, so the matrix is read from memory once for all of them. Where only the nearest are wanted, a task scores SCAN_ROWS
- * rows at a time into a buffer and offers them to its thread's heap; the heaps are merged at the end.
+ * rows at a time into a buffer and offers them to its thread's heap; the heaps are merged at the end. A thread begins with its
+ * own share of the rows, the same in every call, and then helps the others: what a core's cache holds of the rows it finds
+ * again. Quantized rows are scored fewer at a time: the processor then loads the next ones while it judges these.
  *
  * All against all: the rows of b are packed into panels, PACKED_FLOATS at a time, and then read by a grid of tasks, A_BYTES of
  * rows of a by GROUP_COLUMNS of b.
@@ -14,11 +16,13 @@
  */
 #include "parallel_scores.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #define TASK_BYTES ((size_t)128 << 10)
 #define SMALL_BYTES ((size_t)1 << 20)
-#define SCAN_ROWS 1024
+#define SCAN_ROWS 1024 /* of floats */
+#define SHORT_SCAN_ROWS 256
 #define QUERY_GROUP 64
 #define PRODUCT_GROUP 256
 #define A_BYTES ((size_t)160 << 10)
@@ -82,19 +86,58 @@ void lattice_scores_of_rows(const lattice_kernel_choice *kernels, lattice_pool *
     run(pool, rows->count * rows->row_bytes * query_count, pieces(rows->count, work.task_rows), score_some_rows, &work);
 }
 
-static void search_some_rows(void *context, int64_t task, int thread)
+static void search_some_rows(const row_work *work, size_t task, int thread)
 {
-    const row_work *work = context;
-    const size_t first = (size_t)task * work->task_rows;
+    const size_t first = task * work->task_rows, scan = work->rows->kind < LATTICE_INT8 ? SCAN_ROWS : SHORT_SCAN_ROWS;
     const size_t end = first + smaller(work->task_rows, work->rows->count - first);
     for (size_t q = 0; q < work->query_count; q++)
-        for (size_t row = first; row < end; row += SCAN_ROWS) {
+        for (size_t row = first; row < end; row += scan) {
             float scores[SCAN_ROWS];
-            const size_t count = smaller(SCAN_ROWS, end - row);
+            const size_t count = smaller(scan, end - row);
             work->kernels->score[work->rows->kind](work->rows, &work->queries[q], row, count, scores);
             lattice_offer(&work->nearest[(size_t)thread * work->query_count + q], work->kernels->vectors->find_candidate,
                           scores, count, (int64_t)row);
         }
+}
+
+/* Shares of the tasks, one a thread. Whoever has done its own goes on with the next thread's. */
+typedef struct {
+    _Alignas(64) atomic_size_t next;
+    size_t end;
+} task_share;
+
+typedef struct {
+    const row_work *work;
+    size_t threads;
+    task_share *shares;
+} shared_search;
+
+static void search_shares(void *context, int64_t task, int thread)
+{
+    const shared_search *search = context;
+    (void)task;
+    for (size_t i = 0; i < search->threads; i++) {
+        task_share *share = &search->shares[((size_t)thread + i) % search->threads];
+        for (;;) {
+            const size_t next = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed);
+            if (next >= share->end)
+                break;
+            search_some_rows(search->work, next, thread);
+        }
+    }
+}
+
+static void search_on_pool(lattice_pool *pool, const row_work *work, size_t tasks, size_t threads)
+{
+    task_share shares[LATTICE_MAX_THREADS];
+    shared_search search = {work, threads, shares};
+    for (size_t i = 0; i < threads; i++) {
+        atomic_init(&shares[i].next, tasks * i / threads);
+        shares[i].end = tasks * (i + 1) / threads;
+    }
+    pool->enter(pool, (int)threads, 1);
+    pool->loop(pool, (int64_t)threads, search_shares, &search);
+    pool->leave(pool);
 }
 
 /* Heaps [thread][query] in one block of memory; NULL when it is short. */
@@ -106,7 +149,7 @@ static lattice_nearest *make_heaps(size_t threads, size_t queries, int64_t wante
         return NULL;
     lattice_candidate *room = (lattice_candidate *)(heaps + count);
     for (size_t i = 0; i < count; i++)
-        heaps[i] = (lattice_nearest){room + i * (size_t)wanted, 0, wanted, is_largest};
+        heaps[i] = (lattice_nearest){room + i * (size_t)wanted, 0, wanted, is_largest, -1};
     return heaps;
 }
 
@@ -136,11 +179,9 @@ int lattice_nearest_rows(const lattice_kernel_choice *kernels, lattice_pool *poo
                          .task_rows = task_rows, .nearest = heaps};
         if (threads == 1) {
             for (size_t task = 0; task < tasks; task++)
-                search_some_rows(&work, (int64_t)task, 0);
+                search_some_rows(&work, task, 0);
         } else {
-            pool->enter(pool, (int)threads, 1);
-            pool->loop(pool, (int64_t)tasks, search_some_rows, &work);
-            pool->leave(pool);
+            search_on_pool(pool, &work, tasks, threads);
         }
         take_all(heaps, threads, here, wanted, positions + q * (size_t)wanted, scores + q * (size_t)wanted);
         free(heaps);

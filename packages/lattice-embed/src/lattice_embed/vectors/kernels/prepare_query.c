@@ -14,7 +14,7 @@ size_t lattice_query_bytes(int kind, size_t width)
 {
     switch (kind) {
     case LATTICE_INT8:
-        return 2 * padded(width);
+        return 4 * padded(width); /* sixteen bits, and their two bytes apart */
     case LATTICE_INT4:
         return 2 * padded((width + 1) / 2);
     case LATTICE_BINARY:
@@ -37,6 +37,27 @@ static void put(int kind, void *room, size_t width, size_t k, int32_t value)
         ((int16_t *)room)[k] = (int16_t)value;
     else
         ((int8_t *)room)[k % 2 * padded((width + 1) / 2) + k / 2] = (int8_t)value;
+}
+
+/* The bytes of an int8 query's sixteen bits, behind them: what instructions for bytes read. */
+static void split_bytes(size_t width, void *room, lattice_query *query)
+{
+    const int16_t *values = room;
+    int8_t *high = (int8_t *)(values + padded(width));
+    uint8_t *low = (uint8_t *)(high + padded(width));
+    int is_byte = 1;
+    uint32_t total = 0;
+    for (size_t k = 0; k < width; k++)
+        is_byte &= values[k] >= INT8_MIN && values[k] <= INT8_MAX;
+    for (size_t k = 0; k < width; k++) {
+        high[k] = (int8_t)(is_byte ? values[k] : values[k] >> 8);
+        low[k] = (uint8_t)(values[k] & 255);
+        total += (uint32_t)(int32_t)high[k];
+    }
+    query->high = high;
+    query->low = low;
+    query->is_byte = is_byte;
+    query->excess = total * (is_byte ? 128u : 128u * 256u);
 }
 
 static void prepare_integers(int kind, const float *x, size_t width, const float *column_steps,
@@ -66,6 +87,8 @@ static void prepare_integers(int kind, const float *x, size_t width, const float
         if (column_offsets)
             query->constant += component * (double)column_offsets[k];
     }
+    if (kind == LATTICE_INT8)
+        split_bytes(width, room, query);
     query->step = step;
     query->total = total;
     query->inverse_norm = square > 0 ? 1.0 / sqrt(square) : 0.0;
@@ -100,6 +123,7 @@ void lattice_prepare_stored(int metric, const lattice_rows *rows, size_t index, 
     if (rows->kind == LATTICE_INT8) {
         for (size_t k = 0; k < rows->width; k++)
             ((int16_t *)room)[k] = ((const int8_t *)row)[k];
+        split_bytes(rows->width, room, query);
     } else {
         for (size_t k = 0; k < rows->width; k++)
             put(LATTICE_INT4, room, rows->width, k, k % 2 ? row[k / 2] & 15 : row[k / 2] >> 4);

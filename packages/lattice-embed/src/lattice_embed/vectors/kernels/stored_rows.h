@@ -4,7 +4,8 @@
  *     float32    itself                                float32
  *     bfloat16   the upper half of a float32           float32
  *     float16    IEEE binary16                         float32
- *     int8       step * q, q in -127 to 127            int16 y, a component being query.step * y
+ *     int8       step * q, q in -127 to 127            int16 y, a component being query.step * y;
+ *                                                      query.high and query.low hold their bytes
  *     int4       step * q - offset, q in 0 to 15,      int8 y: those of even components, from the next multiple of
  *                even components in the high nibble    LATTICE_QUERY_PADDING on those of odd ones
  *     binary     one bit, the first the highest        as stored
@@ -54,6 +55,10 @@ typedef struct {
     const void *data;
     double step, offset, total, constant;
     double inverse_norm, square;
+    const int8_t *high;  /* for int8 rows: y as bytes where all fit (`is_byte`), else y >> 8 */
+    const uint8_t *low;  /* y & 255 */
+    int is_byte;
+    uint32_t excess;     /* what rows without a sign, r + 128, add to the sum of y r, modulo 2^32 */
 } lattice_query;
 
 /* scores[i] = metric(query, row first + i). */

@@ -62,18 +62,39 @@ static void normalize(const float *source, float *target, size_t count, size_t w
     }
 }
 
-/* Sixteen scores are judged at once; nearly all sixteens hold none. */
+/* Whether one of sixteen scores is not worse than `worst`. Compilers make sixteen jumps of the plain loop. */
+LATTICE_INLINE int holds_candidate(const float *scores, float worst, int largest)
+{
+#if defined(LATTICE_ISA_AVX512)
+    const __m512 x = _mm512_loadu_ps(scores), y = _mm512_set1_ps(worst);
+    return (largest ? _mm512_cmp_ps_mask(x, y, _CMP_GE_OQ) : _mm512_cmp_ps_mask(x, y, _CMP_LE_OQ)) != 0;
+#elif defined(LATTICE_ISA_AVX2)
+    const __m256 low = _mm256_loadu_ps(scores), high = _mm256_loadu_ps(scores + 8), y = _mm256_set1_ps(worst);
+    if (largest)
+        return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(low, y, _CMP_GE_OQ), _mm256_cmp_ps(high, y, _CMP_GE_OQ)));
+    return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(low, y, _CMP_LE_OQ), _mm256_cmp_ps(high, y, _CMP_LE_OQ)));
+#elif defined(LATTICE_ISA_NEON)
+    uint32x4_t found = vdupq_n_u32(0);
+    const float32x4_t y = vdupq_n_f32(worst);
+    for (int i = 0; i < BLOCK; i += 4) {
+        const float32x4_t x = vld1q_f32(scores + i);
+        found = vorrq_u32(found, largest ? vcgeq_f32(x, y) : vcleq_f32(x, y));
+    }
+    return vmaxvq_u32(found) != 0;
+#else
+    int found = 0;
+    for (int i = 0; i < BLOCK; i++)
+        found |= largest ? scores[i] >= worst : scores[i] <= worst;
+    return found;
+#endif
+}
+
+/* Nearly all sixteens hold none. */
 static size_t find_candidate(const float *scores, size_t start, size_t count, float worst, int largest)
 {
-    const float sign = largest ? 1.0f : -1.0f;
-    for (; start + BLOCK <= count; start += BLOCK) {
-        int found = 0;
-        for (size_t j = 0; j < BLOCK; j++)
-            found |= sign * scores[start + j] >= sign * worst;
-        if (found)
-            break;
-    }
-    while (start < count && !(sign * scores[start] >= sign * worst))
+    while (start + BLOCK <= count && !holds_candidate(scores + start, worst, largest))
+        start += BLOCK;
+    while (start < count && !(largest ? scores[start] >= worst : scores[start] <= worst))
         start++;
     return start;
 }
