@@ -545,11 +545,19 @@ def precision_record(precision: str, perplexity: float, **other: Any) -> dict[st
 
 def test_a_precision_may_cost_so_much_perplexity() -> None:
     assert precision_quality.misses(precision_record("float32", 25.28)) == []
-    assert precision_quality.misses(precision_record("int8", 25.38)) == []
+    assert precision_quality.misses(precision_record("int8", 25.33)) == []
     assert len(precision_quality.misses(precision_record("float32", 25.3))) == 1
-    assert len(precision_quality.misses(precision_record("int8", 25.4))) == 1
+    assert len(precision_quality.misses(precision_record("float32", 25.18))) == 1
+    assert len(precision_quality.misses(precision_record("int8", 25.38))) == 1
     assert len(precision_quality.misses(precision_record("int8", float("nan")))) == 1
     assert precision_quality.misses(precision_record("int8", 99.0, model="another")) == []
+    beside = precision_record("int8", 25.35)
+    beside["samples"] += precision_record("float32", 25.26)["samples"]
+    assert precision_quality.misses(beside) == []
+    beside["samples"] += [{**precision_record("stored", 25.25)["samples"][0], "activations": "float32"}]
+    assert precision_quality.misses(beside) == []
+    beside["samples"][-1]["perplexity"] = 25.2404
+    assert precision_quality.misses(beside) == ["int8: perplexity 25.3500, 25.2404 + 0.1 is the limit"]
     table = precision_quality.render(precision_record("int8", 25.38))
     assert "| int8 | 12.3 | 25.3800 | 98.50 % | 1.00e-04 | 1.00e-02 |" in table
 

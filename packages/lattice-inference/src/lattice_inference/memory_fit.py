@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lattice_inference.backends.weight_sizes import WeightSize
 from lattice_inference.checkpoint.formats import open_weights
 from lattice_inference.checkpoint.gguf_header import GgufArray
 from lattice_inference.errors import InvalidInputError, ModelConfigError
@@ -34,6 +35,8 @@ class MemoryNeed:
         context: the tokens of context that are counted, or None for a model without (or whose files do not say).
         kv_bytes: their keys and values in all layers, in float16.
         available_bytes: see :func:`available_memory`.
+        weights: each tensor.
+        kv_layer_bytes: the keys and values of each layer; empty for a model without.
     """
 
     path: Path
@@ -41,6 +44,8 @@ class MemoryNeed:
     context: int | None
     kv_bytes: int
     available_bytes: int | None
+    weights: Sequence[WeightSize] = ()
+    kv_layer_bytes: Sequence[int] = ()
 
     @property
     def needed_bytes(self) -> int:
@@ -68,14 +73,17 @@ def estimate_memory(path: str | os.PathLike[str], *, context: int | None = None)
     if context is not None and not 1 <= context <= _MAX_COUNT:
         raise InvalidInputError(f"the context is {context}; it must be from 1 to {_MAX_COUNT:,} tokens")
     with open_weights(path) as checkpoint:
-        weights = sum(checkpoint.info(name).nbytes for name in checkpoint.names())
+        infos = {name: checkpoint.info(name) for name in checkpoint.names()}
+        weights = tuple(WeightSize(name, info.dtype, info.nbytes) for name, info in infos.items())
         trained, token_bytes = _context(checkpoint.metadata, str(path))
-    if token_bytes == 0:
+    nbytes = sum(weight.nbytes for weight in weights)
+    if sum(token_bytes) == 0:
         if context is not None:
             raise InvalidInputError(f"{path}: does not say what a token of context takes: leave the context out")
-        return MemoryNeed(Path(path), weights, None, 0, available_memory())
+        return MemoryNeed(Path(path), nbytes, None, 0, available_memory(), weights)
     tokens = min(trained, DEFAULT_CONTEXT) if context is None else context
-    return MemoryNeed(Path(path), weights, tokens, tokens * token_bytes, available_memory())
+    layers = tuple(tokens * layer for layer in token_bytes)
+    return MemoryNeed(Path(path), nbytes, tokens, sum(layers), available_memory(), weights, layers)
 
 
 def available_memory() -> int | None:
@@ -87,14 +95,17 @@ def available_memory() -> int | None:
     return min(found, default=None)
 
 
-def _context(metadata: Mapping[str, object], source: str) -> tuple[int, int]:
-    """Return the context that a decoder was trained for and the bytes of a token's keys and values; zeros for others."""
+def _context(metadata: Mapping[str, object], source: str) -> tuple[int, list[int]]:
+    """Return the context that a decoder was trained for and a token's keys and values in bytes, a number for each layer.
+
+    Zero and none for others.
+    """
     fields = ConfigFields(metadata, source)
     if not fields.has("general.architecture"):
-        return 0, 0
+        return 0, []
     prefix = fields.text("general.architecture")
     if not fields.has(f"{prefix}.attention.head_count") or not fields.flag(f"{prefix}.attention.causal", default=True):
-        return 0, 0
+        return 0, []
 
     def size(name: str, default: int | None = None) -> int:
         return fields.integer(f"{prefix}.{name}", 1, _MAX_COUNT, default=default)
@@ -105,7 +116,7 @@ def _context(metadata: Mapping[str, object], source: str) -> tuple[int, int]:
     kv_heads = _per_layer(metadata, kv_key, layers, source) if kv_key in metadata else heads
     width = size("embedding_length") // max(heads, default=1) if any(heads) else 0
     key, value = size("attention.key_length", width or None), size("attention.value_length", width or None)
-    return size("context_length"), sum(kv_heads) * (key + value) * _KV_BYTES
+    return size("context_length"), [count * (key + value) * _KV_BYTES for count in kv_heads]
 
 
 def _per_layer(metadata: Mapping[str, object], key: str, layers: int, source: str) -> list[int]:

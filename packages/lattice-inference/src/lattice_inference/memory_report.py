@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lattice_inference.backends.weight_sizes import WeightSize
     from lattice_inference.causal_language_model import CausalLanguageModel
 
-__all__ = ["MemoryReport", "memory_report"]
+__all__ = ["OUTSIDE", "MemoryReport", "memory_report", "sizes_by_dtype", "sizes_by_layer"]
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers|blk|layer)\.(\d+)\.")
 
@@ -52,18 +52,11 @@ class MemoryReport:
 
     def by_dtype(self, weights: Iterable[WeightSize] | None = None) -> dict[str, int]:
         """Return the bytes of all weights, or of these, by their type."""
-        sums: dict[str, int] = {}
-        for weight in self.weights if weights is None else weights:
-            sums[weight.dtype] = sums.get(weight.dtype, 0) + weight.nbytes
-        return dict(sorted(sums.items()))
+        return sizes_by_dtype(self.weights if weights is None else weights)
 
     def by_layer(self) -> dict[int | None, dict[str, int]]:
         """Return the bytes by type of each layer, those outside of layers under ``None`` and first."""
-        layers: dict[int | None, list[WeightSize]] = {}
-        for weight in self.weights:
-            layers.setdefault(_layer_of(weight.name), []).append(weight)
-        ordered = sorted(layers, key=lambda layer: -1 if layer is None else layer)
-        return {layer: self.by_dtype(layers[layer]) for layer in ordered}
+        return sizes_by_layer(self.weights)
 
     def as_json(self) -> dict[str, object]:
         """Return it as JSON has it."""
@@ -114,6 +107,23 @@ def memory_report(model: CausalLanguageModel, *, cache_bytes: int = 0, cache_tok
         resident_bytes=resident_bytes(),
         peak_resident_bytes=peak_resident_bytes(),
     )
+
+
+def sizes_by_dtype(weights: Iterable[WeightSize]) -> dict[str, int]:
+    """Return the bytes of weights by their type."""
+    sums: dict[str, int] = {}
+    for weight in weights:
+        sums[weight.dtype] = sums.get(weight.dtype, 0) + weight.nbytes
+    return dict(sorted(sums.items()))
+
+
+def sizes_by_layer(weights: Iterable[WeightSize]) -> dict[int | None, dict[str, int]]:
+    """Return the bytes by type of each layer, those outside of layers under ``None`` and first."""
+    layers: dict[int | None, list[WeightSize]] = {}
+    for weight in weights:
+        layers.setdefault(_layer_of(weight.name), []).append(weight)
+    ordered = sorted(layers, key=lambda layer: -1 if layer is None else layer)
+    return {layer: sizes_by_dtype(layers[layer]) for layer in ordered}
 
 
 def _layer_of(name: str) -> int | None:

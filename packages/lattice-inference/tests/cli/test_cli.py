@@ -343,6 +343,22 @@ def test_doctor_weighs_a_model(capsys, model):
     assert memory["kv_bytes"] == 4096 * 2 * 2 * (8 + 8) * 2
     assert memory["needed_bytes"] == memory["weights_bytes"] + memory["kv_bytes"]
     assert memory["fits"] is True
+    layers = run_json(capsys, "doctor", "--json", model, "--context", 100)["layers"]
+    matrix, kept = 64 * 32 * 4, 100 * 2 * (8 + 8) * 2
+    assert layers == [
+        {"layer": None, "F32": matrix},
+        {"layer": 0, "F32": matrix, "keys, values": kept},
+        {"layer": 1, "F32": matrix, "keys, values": kept},
+    ]
+    assert main(["doctor", str(model), "--context", "1000000"]) == 0
+    table = [line.split() for line in capsys.readouterr().out.splitlines()[-5:]]
+    assert table == [
+        ["layer", "F32", "keys,", "values", "MB"],
+        ["outside", "of", "layers", "0.0", "0.0", "0.0"],
+        ["0", "0.0", "64.0", "64.0"],
+        ["1", "0.0", "64.0", "64.0"],
+        ["together", "0.0", "128.0", "128.0"],
+    ]
     large = run_json(capsys, "doctor", "--json", model, "--context", 2**31 - 1)["memory"]
     assert large["kv_bytes"] == (2**31 - 1) * 128
     for wrong in (0, -1, 2**31):

@@ -13,7 +13,8 @@ import lattice_inference
 from lattice_inference.cli.model_path import model_path
 from lattice_inference.cli.options import add_json
 from lattice_inference.errors import InvalidInputError
-from lattice_inference.memory_fit import estimate_memory
+from lattice_inference.memory_fit import MemoryNeed, estimate_memory
+from lattice_inference.memory_report import OUTSIDE, sizes_by_layer
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -23,7 +24,8 @@ examples:
   lattice doctor --json > report.json
   lattice doctor model.gguf --context 8192
 
-With a model, it says before anything is loaded whether weights and context fit into the memory that is available now.
+With a model, it says before anything is loaded whether weights and context fit into the memory that is available now,
+and what each layer takes.
 """
 
 DEPENDENCIES = ("numpy", "jinja2", "huggingface_hub", "regex")
@@ -53,17 +55,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the report."""
     report = _report()
+    need: MemoryNeed | None = None
     if options.model is not None:
-        report["memory"] = _memory(options.model, options.context)
+        need = estimate_memory(model_path(options.model), context=options.context)
+        report["memory"] = _memory(need)
     elif options.context is not None:
         raise InvalidInputError("--context is of use with a model only")
     if options.json:
-        print(json.dumps(report))
+        layers = {} if need is None else {"layers": _layers(need)}
+        print(json.dumps(report | layers))
         return 0
     for title, section in report.items():
         print(title)
         for name, value in section.items():
             print(f"  {name:<20} {_for_people(value)}")
+    if need is not None:
+        print("\n".join(_table(_layers(need))))
     return 0
 
 
@@ -89,8 +96,32 @@ def _report() -> dict[str, dict[str, Any]]:
     }
 
 
-def _memory(model: str, context: int | None) -> dict[str, Any]:
-    need = estimate_memory(model_path(model), context=context)
+def _layers(need: MemoryNeed) -> list[dict[str, int | None]]:
+    """Return the bytes of each layer by type of its weights, and of its keys and values; first what is outside of layers."""
+    layers: dict[int | None, dict[str, int | None]] = {
+        layer: dict(sizes) for layer, sizes in sizes_by_layer(need.weights).items()
+    }
+    for layer, nbytes in enumerate(need.kv_layer_bytes):
+        layers.setdefault(layer, {})["keys, values"] = nbytes
+    return [{"layer": layer, **sizes} for layer, sizes in layers.items()]
+
+
+def _table(layers: list[dict[str, int | None]]) -> list[str]:
+    """Return the lines of the table by layer, in MB, with sums of rows and columns."""
+    kinds = sorted({kind for layer in layers for kind in layer} - {"layer", "keys, values"})
+    kinds += ["keys, values"] if any("keys, values" in layer for layer in layers) else []
+    lines = [f"{'layer':<20}" + "".join(f"{title:>14}" for title in [*kinds, "MB"])]
+    rows = [
+        (OUTSIDE if layer["layer"] is None else str(layer["layer"]), [layer.get(kind) or 0 for kind in kinds])
+        for layer in layers
+    ]
+    rows.append(("together", [sum(sizes[column] for _, sizes in rows) for column in range(len(kinds))]))
+    return lines + [
+        f"{name:<20}" + "".join(f"{size / 1e6:>14,.1f}" for size in [*sizes, sum(sizes)]) for name, sizes in rows
+    ]
+
+
+def _memory(need: MemoryNeed) -> dict[str, Any]:
     return {
         "model": str(need.path),
         "weights_bytes": need.weights_bytes,

@@ -58,6 +58,7 @@ LATTICE_INLINE block_grid block_cut(const lattice_op *op, const lattice_step *st
     if (uses_matrix(op, step)) {
         grid.row_blocks = lattice_divide_up(rows, lattice_matrix_rows(op->input[0].stride));
         grid.block_rows = lattice_round_up(lattice_divide_up(rows, grid.row_blocks), LATTICE_PANEL);
+        grid.unit = MATRIX_PANELS;
     }
     if (step->threads > 1) {
         if (rows <= BLOCK_STRIP_ROWS && panels >= 2 * BLOCK_STRIP_PANELS * step->threads)
@@ -130,8 +131,8 @@ static void finish_sums(const float *sums, int64_t rows, const lattice_output *o
 }
 
 #if MATRIX_TILES
-/* Asks for part `turn` of `turns` of a panel's bytes. */
-LATTICE_INLINE void ask_for_panel(const uint8_t *panel, int64_t nbytes, int64_t turn, int64_t turns)
+/* Asks for part `turn` of `turns` of the bytes of panels. */
+LATTICE_INLINE void ask_for_panels(const uint8_t *panel, int64_t nbytes, int64_t turn, int64_t turns)
 {
     int64_t first, end;
     task_rows(lattice_divide_up(nbytes, 64), turn, turns, &first, &end);
@@ -147,27 +148,32 @@ static void multiply_by_matrix(const lattice_op *op, const lattice_step *step, c
     block_matrix matrix = {.blocks = op->k / LATTICE_BLOCK, .rows = part->row_end - part->row};
     matrix.row_tiles = lattice_divide_up(matrix.rows, MATRIX_ROWS);
     matrix.of_columns = (block_scales *)scratch;
-    matrix.of_rows = (row_scales *)(matrix.of_columns + matrix.blocks);
+    matrix.of_rows = (row_scales *)(matrix.of_columns + MATRIX_PANELS * matrix.blocks);
     matrix.rest = (int8_t *)(matrix.of_rows + matrix.row_tiles * matrix.blocks);
     matrix.lines = matrix.rest + MATRIX_ROWS * op->k;
     lay_out_rows(&matrix, format, x, stride, op->k);
     shape_for_blocks();
-    float sums[MATRIX_ROWS * LATTICE_PANEL] __attribute__((aligned(64)));
-    for (int64_t panel = part->panel; panel < part->panel_end; panel++) {
+    float sums[MATRIX_PANELS * PRODUCT_SUMS] __attribute__((aligned(64)));
+    for (int64_t panel = part->panel, panels; panel < part->panel_end; panel += panels) {
+        const int64_t left_panels = part->panel_end - panel;
+        panels = left_panels < MATRIX_PANELS ? left_panels : MATRIX_PANELS;
+        const int64_t next = left_panels - panels < MATRIX_PANELS ? left_panels - panels : MATRIX_PANELS;
         const uint8_t *weights = (const uint8_t *)op->weight + panel * panel_bytes;
-        unpack_panel(format, weights, &matrix);
+        for (int64_t p = 0; p < panels; p++)
+            unpack_panel(format, weights + p * panel_bytes, p, &matrix);
         for (int64_t tile = 0; tile < matrix.row_tiles; tile++) {
             const int64_t first = tile * MATRIX_ROWS, left = matrix.rows - first;
             const row_scales *rows = matrix.of_rows + tile * matrix.blocks;
-            if (panel + 1 < part->panel_end)
-                ask_for_panel(weights + panel_bytes, panel_bytes, tile, matrix.row_tiles);
+            ask_for_panels(weights + panels * panel_bytes, next * panel_bytes, tile, matrix.row_tiles);
             if (left >= MATRIX_ROWS)
-                multiply_row_tile(format, &matrix, block_row_at(x + first * stride, op->k).q, stride * (int64_t)sizeof(float), rows,
-                                  sums);
+                multiply_row_tile(format, panels, &matrix, block_row_at(x + first * stride, op->k).q,
+                                  stride * (int64_t)sizeof(float), rows, sums);
             else
-                multiply_row_tile(format, &matrix, matrix.rest, op->k, rows, sums);
-            const lattice_output output = panel_output(op, step, part->row + first, panel);
-            finish_sums(sums, left < MATRIX_ROWS ? left : MATRIX_ROWS, &output);
+                multiply_row_tile(format, panels, &matrix, matrix.rest, op->k, rows, sums);
+            for (int64_t p = 0; p < panels; p++) {
+                const lattice_output output = panel_output(op, step, part->row + first, panel + p);
+                finish_sums(sums + p * PRODUCT_SUMS, left < MATRIX_ROWS ? left : MATRIX_ROWS, &output);
+            }
         }
     }
     matrix_release();

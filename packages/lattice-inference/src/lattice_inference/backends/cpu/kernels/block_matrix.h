@@ -3,7 +3,8 @@
  *     x rows [16][32 bytes]  times  lines [8][64] of a block  ->  int32 [16 rows][16 columns], exact
  *
  * Each block's sums go through memory into the chain of float multiply-adds that block_tiles.h defines; sixteen registers hold
- * the chains of a tile. The next blocks' products are under way meanwhile: three are begun before the first is waited for.
+ * the chains of a tile. Beside instructions on tiles the CPU runs those on vectors at half their speed, so the two take turns:
+ * a few products are stored, then added to the chains. Two panels are multiplied side by side, for which rows are loaded once.
  *
  * Numeric design: the links are those of block_tiles.h, so the bits are. Scales of the K formats multiply the sums as floats,
  * which is as exact as it is in integers: a sum times its scale is below 2^23 (Q5_K: 32 * 31 * 127 * 63), the two of Q6_K together
@@ -19,9 +20,11 @@
 #include "block_tiles.h"
 #include "matrix_tiles.h"
 
+#define MATRIX_PANELS 2 /* side by side */
+
 #if MATRIX_TILES
 #define LINES_BYTES 512         /* of a block, unpacked */
-#define PRODUCTS_AT_ONCE 4      /* in registers, and of their sums in memory */
+#define PRODUCTS_AT_ONCE 4      /* of each panel: their sums in memory */
 #define PRODUCT_SUMS 256        /* [16][16] */
 #define BLOCK_MATRIX_LEAST_ROWS 8 /* fewer rows are quicker by vectors */
 
@@ -38,8 +41,8 @@ typedef struct {
 /* What a task lays out in its thread's scratch. */
 typedef struct {
     int64_t blocks, rows, row_tiles;
-    int8_t *lines;            /* [blocks][8][64], of Q6_K [blocks][2][8][64] */
-    block_scales *of_columns; /* [blocks] */
+    int8_t *lines;            /* [MATRIX_PANELS][blocks][8][64], of Q6_K [..][blocks][2][8][64] */
+    block_scales *of_columns; /* [MATRIX_PANELS][blocks] */
     row_scales *of_rows;      /* [row_tiles][blocks] */
     int8_t *rest;             /* [16][k]: the last rows, where they are no whole tile */
 } block_matrix;
@@ -64,16 +67,15 @@ static void emulated_signed_dot(int sums, int a, int b)
 #define matrix_signed_dot(sums, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #sums : :)
 #endif
 
-/* Registers: [0] to [3] sums, [4] and [6] rows, [5] and [7] lines. */
+/* Registers: [0] to [3] sums, [4] rows, [5] and [6] lines of the two panels. */
 LATTICE_INLINE void shape_for_blocks(void)
 {
     matrix_shapes shapes;
     memset(&shapes, 0, sizeof shapes);
     shapes.palette = 1;
     for (int tile = 0; tile < MATRIX_REGISTERS; tile++) {
-        const int lines = tile == 5 || tile == 7, rows = tile == 4 || tile == 6;
-        shapes.rows[tile] = lines ? LATTICE_BLOCK / 4 : MATRIX_ROWS;
-        shapes.row_bytes[tile] = rows ? LATTICE_BLOCK : MATRIX_ROW_BYTES;
+        shapes.rows[tile] = tile > 4 ? LATTICE_BLOCK / 4 : MATRIX_ROWS;
+        shapes.row_bytes[tile] = tile == 4 ? LATTICE_BLOCK : MATRIX_ROW_BYTES;
     }
     matrix_shape(&shapes);
 }
@@ -87,7 +89,14 @@ LATTICE_INLINE void shape_for_blocks(void)
         line_store(target + (format == LATTICE_Q6_K ? LINES_BYTES : 0) + 256 + 64 * J, _mm512_sub_epi8(high, center)); \
     } while (0)
 
-LATTICE_INLINE void unpack_panel_of(int format, const uint8_t *panel, const block_matrix *matrix)
+/* Bytes of the lines of a panel. */
+LATTICE_INLINE int64_t panel_lines(int format, const block_matrix *matrix)
+{
+    return matrix->blocks * (format == LATTICE_Q6_K ? 2 * LINES_BYTES : LINES_BYTES);
+}
+
+/* `which` of MATRIX_PANELS it is. */
+LATTICE_INLINE void unpack_panel_of(int format, const uint8_t *panel, int64_t which, const block_matrix *matrix)
 {
     const lattice_block_layout layout = lattice_block_layout_of(format);
     const bytes64 center = _mm512_set1_epi8((char)layout.center);
@@ -98,8 +107,8 @@ LATTICE_INLINE void unpack_panel_of(int format, const uint8_t *panel, const bloc
         const uint8_t *block = record + layout.header_bytes;
         for (int inside = 0; inside < layout.blocks; inside++, b++, block += layout.block_bytes) {
             const uint8_t *lines = block + layout.scale_bytes;
-            uint8_t *target = (uint8_t *)matrix->lines + b * step;
-            block_scales *scales = &matrix->of_columns[b];
+            uint8_t *target = (uint8_t *)matrix->lines + which * panel_lines(format, matrix) + b * step;
+            block_scales *scales = &matrix->of_columns[which * matrix->blocks + b];
             UNPACK_CENTERED(0);
             UNPACK_CENTERED(1);
             UNPACK_CENTERED(2);
@@ -118,12 +127,12 @@ LATTICE_INLINE void unpack_panel_of(int format, const uint8_t *panel, const bloc
     }
 }
 
-static void unpack_panel(int format, const uint8_t *panel, const block_matrix *matrix)
+static void unpack_panel(int format, const uint8_t *panel, int64_t which, const block_matrix *matrix)
 {
     switch (format) {
 #define ONE_FORMAT(FORMAT)                                                                                             \
     case LATTICE_##FORMAT:                                                                                             \
-        unpack_panel_of(LATTICE_##FORMAT, panel, matrix);                                                              \
+        unpack_panel_of(LATTICE_##FORMAT, panel, which, matrix);                                                         \
         return
         ONE_FORMAT(Q8_0);
         ONE_FORMAT(Q4_0);
@@ -161,7 +170,7 @@ static void lay_out_rows(block_matrix *matrix, int format, const float *x, int64
     if (whole < matrix->rows)
         memset(matrix->rest + (matrix->rows - whole) * k, 0, (size_t)((whole + MATRIX_ROWS - matrix->rows) * k));
     if (format == LATTICE_Q6_K)
-        for (int64_t b = 0; b < matrix->blocks; b++)
+        for (int64_t b = 0; b < MATRIX_PANELS * matrix->blocks; b++)
             memset(matrix->lines + b * 2 * LINES_BYTES + 256, 0, LINES_BYTES);
 }
 
@@ -189,62 +198,76 @@ LATTICE_INLINE void add_block(int format, const int32_t *sums, const int32_t *se
     }
 }
 
-/* Begins product `v` (of its number modulo 4, a literal) with rows and lines in two registers. */
-#define START_PRODUCT(J, ROWS, LINES, v)                                                                               \
+/* Begins product `v` of each panel. */
+#define START_PRODUCTS(FIRST, SECOND, v)                                                                               \
     do {                                                                                                               \
-        matrix_zero(J);                                                                                                \
-        matrix_load(ROWS, q + (v) / parts * LATTICE_BLOCK, q_stride);                                                  \
-        matrix_load(LINES, matrix->lines + (v) * LINES_BYTES, 64);                                                     \
-        matrix_signed_dot(J, ROWS, LINES);                                                                             \
+        matrix_load(4, q + (v) / parts * LATTICE_BLOCK, q_stride);                                                     \
+        matrix_zero(FIRST);                                                                                            \
+        matrix_load(5, matrix->lines + (v) * LINES_BYTES, 64);                                                         \
+        matrix_signed_dot(FIRST, 4, 5);                                                                                \
+        if (panels > 1) {                                                                                              \
+            matrix_zero(SECOND);                                                                                       \
+            matrix_load(6, matrix->lines + second_lines + (v) * LINES_BYTES, 64);                                      \
+            matrix_signed_dot(SECOND, 4, 6);                                                                           \
+        }                                                                                                              \
     } while (0)
 
-/* Product v + J, whose sums are in memory: those of the next are put there, another is begun, then these go into the chains. */
-#define ONE_PRODUCT(J, NEXT, LATER, ROWS, LINES)                                                                       \
+#define STORE_PRODUCTS(FIRST, SECOND, at)                                                                              \
     do {                                                                                                               \
-        if (v + J >= count)                                                                                            \
-            break;                                                                                                     \
-        if (v + J + 1 < count)                                                                                         \
-            matrix_store(NEXT, sums_of[NEXT], 64);                                                                     \
-        if (v + J + 3 < count)                                                                                         \
-            START_PRODUCT(LATER, ROWS, LINES, v + J + 3);                                                              \
-        if (parts == 1)                                                                                                \
-            add_block(format, sums_of[J], NULL, &matrix->of_columns[v + J], &rows[v + J], c);                          \
-        else if (J % 2 == 1)                                                                                           \
-            add_block(format, sums_of[J - J % 2], sums_of[J], &matrix->of_columns[v / 2 + J / 2], &rows[v / 2 + J / 2], c); \
+        matrix_store(FIRST, sums_of[0][at], 64);                                                                       \
+        if (panels > 1)                                                                                                \
+            matrix_store(SECOND, sums_of[1][at], 64);                                                                  \
     } while (0)
 
-/* sums [16][16] = a tile of rows by the panel that is unpacked. */
-LATTICE_INLINE void multiply_row_tile_of(int format, const block_matrix *matrix, const int8_t *q, int64_t q_stride,
+/* sums [panels][16][16] = a tile of rows by the panels that are unpacked. */
+LATTICE_INLINE void multiply_row_tile_of(int format, int panels, const block_matrix *matrix, const int8_t *q, int64_t q_stride,
                                          const row_scales *rows, float *sums)
 {
-    int32_t sums_of[PRODUCTS_AT_ONCE][PRODUCT_SUMS] __attribute__((aligned(64)));
+    int32_t sums_of[MATRIX_PANELS][PRODUCTS_AT_ONCE][PRODUCT_SUMS] __attribute__((aligned(64)));
     const int64_t parts = format == LATTICE_Q6_K ? 2 : 1, count = matrix->blocks * parts;
-    f32x16 c[MATRIX_ROWS];
-    LATTICE_UNROLL for (int r = 0; r < MATRIX_ROWS; r++)
-        c[r] = f32x16_zero();
-    START_PRODUCT(0, 4, 5, 0);
-    if (count > 1)
-        START_PRODUCT(1, 6, 7, 1);
-    if (count > 2)
-        START_PRODUCT(2, 4, 5, 2);
-    matrix_store(0, sums_of[0], 64);
+    const int64_t second_lines = panel_lines(format, matrix);
+    START_PRODUCTS(0, 1, 0);
     for (int64_t v = 0; v < count; v += PRODUCTS_AT_ONCE) {
-        ONE_PRODUCT(0, 1, 3, 6, 7);
-        ONE_PRODUCT(1, 2, 0, 4, 5);
-        ONE_PRODUCT(2, 3, 1, 6, 7);
-        ONE_PRODUCT(3, 0, 2, 4, 5);
+        const int64_t here = count - v < PRODUCTS_AT_ONCE ? count - v : PRODUCTS_AT_ONCE;
+        if (here > 1)
+            START_PRODUCTS(2, 3, v + 1);
+        STORE_PRODUCTS(0, 1, 0);
+        if (here > 2)
+            START_PRODUCTS(0, 1, v + 2);
+        if (here > 1)
+            STORE_PRODUCTS(2, 3, 1);
+        if (here > 3)
+            START_PRODUCTS(2, 3, v + 3);
+        if (here > 2)
+            STORE_PRODUCTS(0, 1, 2);
+        if (v + here < count)
+            START_PRODUCTS(0, 1, v + PRODUCTS_AT_ONCE);
+        if (here > 3)
+            STORE_PRODUCTS(2, 3, 3);
+        LATTICE_UNROLL for (int p = 0; p < panels; p++)
+        {
+            f32x16 c[MATRIX_ROWS];
+            LATTICE_UNROLL for (int r = 0; r < MATRIX_ROWS; r++)
+                c[r] = v == 0 ? f32x16_zero() : f32x16_load(sums + p * PRODUCT_SUMS + r * LATTICE_PANEL);
+            const block_scales *columns = matrix->of_columns + p * matrix->blocks + v / parts;
+            for (int64_t i = 0; i < here; i += parts)
+                add_block(format, sums_of[p][i], sums_of[p][i + parts - 1], columns + i / parts, rows + (v + i) / parts, c);
+            LATTICE_UNROLL for (int r = 0; r < MATRIX_ROWS; r++)
+                f32x16_store(sums + p * PRODUCT_SUMS + r * LATTICE_PANEL, c[r]);
+        }
     }
-    LATTICE_UNROLL for (int r = 0; r < MATRIX_ROWS; r++)
-        f32x16_store(sums + r * LATTICE_PANEL, c[r]);
 }
 
-static void multiply_row_tile(int format, const block_matrix *matrix, const int8_t *q, int64_t q_stride, const row_scales *rows,
-                              float *sums)
+static void multiply_row_tile(int format, int64_t panels, const block_matrix *matrix, const int8_t *q, int64_t q_stride,
+                              const row_scales *rows, float *sums)
 {
     switch (format) {
 #define ONE_FORMAT(FORMAT)                                                                                             \
     case LATTICE_##FORMAT:                                                                                             \
-        multiply_row_tile_of(LATTICE_##FORMAT, matrix, q, q_stride, rows, sums);                                       \
+        if (panels > 1)                                                                                                \
+            multiply_row_tile_of(LATTICE_##FORMAT, 2, matrix, q, q_stride, rows, sums);                                \
+        else                                                                                                           \
+            multiply_row_tile_of(LATTICE_##FORMAT, 1, matrix, q, q_stride, rows, sums);                                \
         return
     case LATTICE_Q4_0: /* unpacked, these are alike */
     case LATTICE_Q5_0:

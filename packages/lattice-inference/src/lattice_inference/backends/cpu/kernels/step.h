@@ -262,8 +262,8 @@ static inline int64_t lattice_matrix_rows(int64_t stride)
 /* Bytes of scratch that one thread needs for an op of this step; `tiles`: whether its kernels use matrix tiles. */
 static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int tiles, const lattice_tile_sizes *sizes)
 {
-    if (op->kernel == LATTICE_KERNEL_BLOCK_LINEAR && tiles) /* block_matrix.h: of blocks, of rows by blocks, sixteen rows */
-        return op->k / 32 * (2 * 512 + 256 + lattice_matrix_rows(op->input[0].stride) * 8) + LATTICE_PANEL * op->k;
+    if (op->kernel == LATTICE_KERNEL_BLOCK_LINEAR && tiles) /* block_matrix.h: of the blocks of two panels, of rows by blocks, sixteen rows */
+        return op->k / 32 * (2 * (2 * 512 + 256) + lattice_matrix_rows(op->input[0].stride) * 8) + LATTICE_PANEL * op->k;
     if (op->kernel == LATTICE_KERNEL_DEQUANTIZED_LINEAR)
         return op->k * LATTICE_PANEL * (int64_t)sizeof(float);
     if (op->kernel == LATTICE_KERNEL_TILE_ATTENTION)
