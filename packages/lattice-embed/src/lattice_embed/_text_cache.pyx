@@ -1,3 +1,4 @@
+# cython: freethreading_compatible=False
 """The parts of the cache in memory that every text goes through: keys, the table, who computes what, and the vector's way in.
 
 They are C because a model goes through all of the processor's caches between two calls: what Python would do in a few

@@ -1,4 +1,8 @@
-"""The door to the journal's mapped memory: finding and storing vectors without a system call."""
+# cython: freethreading_compatible=False
+"""The door to the journal's mapped memory: finding and storing vectors without a system call.
+
+Python's lock keeps threads apart here; a Python without one takes it again for this module.
+"""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
