@@ -82,8 +82,19 @@ LATTICE_INLINE double product_of(int kind, const lattice_rows *rows, const latti
            (double)rows->offsets[row] * query->total + query->constant;
 }
 
-/* Plain loops over a block: the compiler vectorizes them, and what it vectorizes is defined element by element. One decision
- * a statement: of nested ones it makes jumps.
+LATTICE_INLINE void clamp_cosines(float *scores, size_t count)
+{
+    const f32x16 one = f32x16_set1(1.0f), minus_one = f32x16_set1(-1.0f);
+    size_t i = 0;
+    for (; i + 16 <= count; i += 16)
+        f32x16_store(scores + i, f32x16_min(one, f32x16_max(minus_one, f32x16_load(scores + i)))); /* NaN passes */
+    if (i < count)
+        f32x16_store_tail(scores + i, f32x16_min(one, f32x16_max(minus_one, f32x16_load_tail(scores + i, count - i))),
+                          count - i);
+}
+
+/* Plain loops over a block: the compiler vectorizes them, and what it vectorizes is defined element by element. A loop with
+ * two decisions it would leave as it stands.
  */
 LATTICE_INLINE void finish_rows(int kind, const lattice_rows *rows, const lattice_query *of, size_t first, size_t count,
                                 const int32_t *dots, float *scores)
@@ -95,12 +106,10 @@ LATTICE_INLINE void finish_rows(int kind, const lattice_rows *rows, const lattic
             scores[i] = (float)product_of(kind, &here, &query, first + i, dots[i]);
     } else if (query.metric == LATTICE_COSINE) {
         const float *inverse = rows->inverse_norms + first;
-        for (size_t i = 0; i < count; i++) {
-            double cosine = product_of(kind, &here, &query, first + i, dots[i]) * (query.inverse_norm * (double)inverse[i]);
-            cosine = cosine > 1.0 ? 1.0 : cosine;
-            cosine = cosine < -1.0 ? -1.0 : cosine;
-            scores[i] = (float)cosine;
-        }
+        for (size_t i = 0; i < count; i++)
+            scores[i] = (float)(product_of(kind, &here, &query, first + i, dots[i]) *
+                                (query.inverse_norm * (double)inverse[i]));
+        clamp_cosines(scores, count); /* rounding keeps the order: the bits are those of clamping before it */
     } else {
         const double *squares = rows->squares + first;
         for (size_t i = 0; i < count; i++) {
