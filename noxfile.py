@@ -141,7 +141,7 @@ def types(session: nox.Session) -> None:
     environment = {"MYPYPATH": os.pathsep.join(map(str, sources))}
     for name in PACKAGES:
         session.run("mypy", "-p", name.replace("-", "_"), env=environment)
-    rest = ["noxfile.py", "ci", "benchmarks", "tools/goldens", "tools/checks/snippets.py"]
+    rest = ["noxfile.py", "ci", "benchmarks", "tools/goldens", "tools/checks/snippets.py", "tools/tune_tiles.py"]
     session.run("mypy", *rest, env=environment)
 
 

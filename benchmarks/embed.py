@@ -147,6 +147,7 @@ def measure(options: argparse.Namespace) -> Record:
                     peak = process.ask(do="memory")["peak_bytes"]
                     entry = _start_of(record, process.name, threads)
                     entry["peak_bytes"] = max(peak, entry.get("peak_bytes", 0))
+                save_so_far(options, record)
         if options.stream_texts > 0:
             _measure_streams(options, record, [name for name in engines if name not in record["absent"]])
     report()
