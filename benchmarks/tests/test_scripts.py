@@ -173,6 +173,7 @@ def decode_record(
     own: float, peer: float, own_prompt: float = 1.0, peer_prompt: float = 3.0, context: int = 0
 ) -> dict[str, Any]:
     common = {"model": "m.gguf", "threads": 1, "bytes": 9 * 10**8, "kv_bytes": 10**8, "read": 2e10, "ids": [1]}
+    common["context"] = context
     common["peak_bytes"] = 10**9
     samples = [
         {**common, "engine": engine, "seconds": time, "prompt_seconds": prompt, "own_seconds_a_token": counter}
@@ -182,7 +183,7 @@ def decode_record(
             ("PyTorch bfloat16", None, peer_prompt, None),
         )
     ]
-    facts = {"isa": "avx2", "absent": {}, "early": 32, "late": 256, "prompt": 512, "context": context}
+    facts = {"isa": "avx2", "absent": {}, "early": 32, "late": 256, "prompt": 512}
     return {**describe_run("decode"), **facts, "samples": samples}
 
 
@@ -207,6 +208,10 @@ def test_slow_decoding_after_a_long_text_is_a_miss() -> None:
     assert decode.misses(decode_record(0.055, 0.05, context=8000)) == [
         "m.gguf, 1 threads: after 8000 tokens decoding is 0.91 times llama.cpp, 1.0 is asked"
     ]
+    both = decode_record(0.055, 0.05)
+    both["samples"] += decode_record(0.055, 0.06, context=8000)["samples"]
+    assert decode.misses(both) == []
+    assert "| m.gguf, 1, after 8,000 tokens | llama.cpp |" in decode.render(both)
 
 
 def test_quality_is_checked_for_the_model_that_it_is_known_of() -> None:
