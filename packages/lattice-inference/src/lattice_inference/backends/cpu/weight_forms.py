@@ -45,8 +45,8 @@ class WeightForms:
     """The form of each weight: ``"float32"``, ``"bfloat16"``, ``"float16"``, ``"int8"``, or a block format of ggml.
 
     Rows that block-quantized weights are multiplied by are rounded once, but where much hangs on a small part of the
-    products: for the logits, which are the result itself, and for keys and values, which every later token reads. There what
-    rounding left out is rounded and multiplied too (of linears without bias).
+    products: for the logits, which are the result itself, and for the values of attention, which all later tokens add up.
+    There what rounding left out is rounded and multiplied too (of linears without bias).
 
     Vectors are always float32. Under the precision ``"stored"`` everything else stays what the source has; block formats
     without a kernel become Q8_0. What is not int8 under the precision ``"int8"``:
@@ -88,12 +88,12 @@ class WeightForms:
         self._producers: dict[Buffer, list[Op]] = defaultdict(list)
         self._forms: dict[WeightRef, str] = {}
         self._results: set[Buffer] = set()
-        self._kept: set[View] = set()
+        self._values: set[View] = set()
         self.twins: dict[WeightRef, WeightRef] = {}
 
     def choose(self, program: Program) -> Program:
         """Decide for every weight of ``program``, and return it with each linear of several forms cut into one a form."""
-        self._kept = _kept_views(program)
+        self._values = {op.inputs[1] for op in program.ops if op.kind == "kv_write"}
         program = replace(program, ops=tuple(part for op in program.ops for part in self._parts(op)))
         self._results = {view.buffer for view in program.outputs.values()}
         for op in program.ops:
@@ -132,15 +132,9 @@ class WeightForms:
             return IntegerForm("quantize_rows", self._range(weight))
         output = op.outputs[0]
         gives_logits = output.rows is Rows.LOGIT_ROWS and output.is_whole and output.buffer in self._results
-        if (gives_logits or self._is_kept(output)) and op.kind == "linear" and "bias" not in op.weights:
+        if (gives_logits or output in self._values) and op.kind == "linear" and "bias" not in op.weights:
             return IntegerForm("quantize_block_pairs")
         return IntegerForm("quantize_blocks")
-
-    def _is_kept(self, columns: View) -> bool:
-        """Whether these columns hold keys or values only."""
-        kept = [view for view in self._kept if view.buffer == columns.buffer]
-        inside = sum(view.width for view in kept if 0 <= view.column - columns.column <= columns.width - view.width)
-        return inside == columns.width
 
     def _range(self, weight: WeightRef) -> InputRange | None:
         ranges = [self._range_of_source(name) for name in weight.sources]
@@ -215,7 +209,7 @@ class WeightForms:
     def _parts(self, op: Op) -> Iterator[Op]:
         """Yield ``op``, or for a linear over tensors of several forms a linear for each run of one form.
 
-        Those that give keys and values are a run of their own, as their rows are rounded otherwise.
+        One that gives values of attention is a run of its own, as its rows are rounded otherwise.
         """
         weight = op.weights.get("weight")
         source = self._stored
@@ -228,7 +222,7 @@ class WeightForms:
         def form_and_use(index: int) -> tuple[str, bool]:
             form = self._form_of_source(weight.sources[index])
             rounded = form in _cpu.BLOCK_FORMATS and self._activations != "float32" and "bias" not in op.weights
-            return form, rounded and self._is_kept(_columns(op.outputs[0], starts[index], widths[index]))
+            return form, rounded and _columns(op.outputs[0], starts[index], widths[index]) in self._values
 
         runs = [list(indices) for _, indices in groupby(range(len(weight.sources)), key=form_and_use)]
         column = 0
@@ -243,12 +237,6 @@ class WeightForms:
             column += width
         if len(runs) == 1:
             yield op
-
-
-def _kept_views(program: Program) -> set[View]:
-    """Return the outputs of linears that are written to a cache, turned by their positions or as they are."""
-    kept = {view for op in program.ops if op.kind == "kv_write" for view in op.inputs}
-    return kept | {op.inputs[0] for op in program.ops if op.kind == "rope" and op.outputs[0] in kept}
 
 
 def _columns(view: View, column: int, width: int) -> View:
