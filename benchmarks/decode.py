@@ -35,7 +35,7 @@ from harness.decoder_worker import DECODERS
 from harness.options import Record, add_record_options, finish, limits, positive_int
 from harness.process import EngineProcess
 from harness.progress import report
-from harness.record import describe_run
+from harness.record import describe_run, read_record
 from harness.tables import markdown_table, provenance
 from peak import PeakMeter
 
@@ -77,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="tokens before those that are decoded, one number or several (default: 0)",
     )
     parser.add_argument("--cc", default=os.environ.get("CC", "cc"), help="C compiler (default: $CC, else cc)")
+    parser.add_argument(
+        "--append", action="store_true", help="add to the record, if it is of this machine, commit and prompt length"
+    )
     add_record_options(parser, SCRIPT)
     options = parser.parse_args(arguments)
     if not options.early < options.late:
@@ -120,7 +123,28 @@ def measure(options: argparse.Namespace) -> Record:
                         sample["peak_bytes"] = process.ask(do="memory")["peak_bytes"]
                         record["samples"].append(sample)
     report()
-    return record
+    return appended(read_record(options.json, SCRIPT), record) if options.append and options.json.exists() else record
+
+
+def appended(before: Record, record: Record) -> Record:
+    """Return the samples of both records in one.
+
+    Raises:
+        ValueError: they do not compare.
+    """
+    for field in ("machine", "versions", "commit", "isa", "early", "late", "prompt"):
+        ours, theirs = (
+            {**part[field], "load_average": None} if field == "machine" else part[field] for part in (record, before)
+        )
+        if ours != theirs:
+            raise ValueError(f"--append: the record has {field} {theirs}, this run {ours}")
+    command = f"{before['command']}\n    {record['command']}"
+    return {
+        **before,
+        "command": command,
+        "absent": before["absent"] | record["absent"],
+        "samples": before["samples"] + record["samples"],
+    }
 
 
 def drawn_model(kind: str) -> Path:

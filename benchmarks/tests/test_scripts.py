@@ -214,6 +214,18 @@ def test_slow_decoding_after_a_long_text_is_a_miss() -> None:
     assert "| m.gguf, 1, after 8,000 tokens | llama.cpp |" in decode.render(both)
 
 
+def test_a_record_of_decoding_grows_by_what_compares() -> None:
+    before, after = decode_record(0.055, 0.1), decode_record(0.05, 0.1, context=8000)
+    after |= {"absent": {"MLX": "not here"}, "command": "python benchmarks/decode.py --append"}
+    both = decode.appended(before, after)
+    assert both["samples"] == before["samples"] + after["samples"]
+    assert both["command"].splitlines() == [before["command"], "    python benchmarks/decode.py --append"]
+    assert both["absent"] == {"MLX": "not here"}
+    assert decode.render(both).count("after 8,000 tokens") == 3
+    with pytest.raises(ValueError, match="the record has prompt 512, this run 256"):
+        decode.appended(before, {**after, "prompt": 256})
+
+
 def test_quality_is_checked_for_the_model_that_it_is_known_of() -> None:
     record = {**describe_run("quality"), "model": "all-minilm-l6-v2", "data": "stsb-en-test.csv", "pairs": 9}
     assert quality.misses({**record, "spearman": 0.82021}) == []
