@@ -126,6 +126,11 @@ def measure(options: argparse.Namespace) -> Record:
     return appended(read_record(options.json, SCRIPT), record) if options.append and options.json.exists() else record
 
 
+def _comparable(fact: Any) -> Any:
+    """Return what must be alike in two records: neither the machine's load nor that files wait to be committed, as a record."""
+    return {**fact, "load_average": None} if isinstance(fact, dict) else str(fact).rstrip("+")
+
+
 def appended(before: Record, record: Record) -> Record:
     """Return the samples of both records in one.
 
@@ -133,9 +138,7 @@ def appended(before: Record, record: Record) -> Record:
         ValueError: they do not compare.
     """
     for field in ("machine", "versions", "commit", "isa", "early", "late", "prompt"):
-        ours, theirs = (
-            {**part[field], "load_average": None} if field == "machine" else part[field] for part in (record, before)
-        )
+        ours, theirs = _comparable(record[field]), _comparable(before[field])
         if ours != theirs:
             raise ValueError(f"--append: the record has {field} {theirs}, this run {ours}")
     command = f"{before['command']}\n    {record['command']}"
