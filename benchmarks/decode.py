@@ -127,7 +127,7 @@ def measure(options: argparse.Namespace) -> Record:
 
 
 def _comparable(fact: Any) -> Any:
-    """Return what must be alike in two records: neither the machine's load nor that files wait to be committed, as a record."""
+    """Return what must be alike in two records: not the load, nor that files, as a record, wait to be committed."""
     return {**fact, "load_average": None} if isinstance(fact, dict) else str(fact).rstrip("+")
 
 
