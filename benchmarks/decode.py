@@ -24,6 +24,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -34,7 +35,7 @@ from harness.decoder_worker import DECODERS
 from harness.options import Record, add_record_options, finish, limits, positive_int
 from harness.process import EngineProcess
 from harness.progress import report
-from harness.record import describe_run
+from harness.record import describe_run, read_record
 from harness.tables import markdown_table, provenance
 from peak import PeakMeter
 
@@ -49,7 +50,7 @@ EXAMPLES = """
 examples:
   python benchmarks/decode.py                              drawn weights, Q8_0 and Q4_0, 1 and 2 threads
   python benchmarks/decode.py model.gguf --threads 1       one file
-  python benchmarks/decode.py model.gguf --context 7900    after a long text
+  python benchmarks/decode.py model.gguf --context 0 7900  after nothing and after a long text
   python benchmarks/decode.py --types Q8_0 --engines lattice --check
 """
 
@@ -68,14 +69,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--late", type=positive_int, default=256, metavar="N", help="(default: 256)")
     parser.add_argument("--prompt", type=positive_int, default=512, metavar="N", help="tokens of it (default: 512)")
     parser.add_argument(
-        "--context", type=int, default=0, metavar="N", help="tokens before those that are decoded (default: 0)"
+        "--context",
+        nargs="+",
+        type=int,
+        default=[0],
+        metavar="N",
+        help="tokens before those that are decoded, one number or several (default: 0)",
     )
     parser.add_argument("--cc", default=os.environ.get("CC", "cc"), help="C compiler (default: $CC, else cc)")
+    parser.add_argument(
+        "--append", action="store_true", help="add to the record, if it is of this machine, commit and prompt length"
+    )
     add_record_options(parser, SCRIPT)
     options = parser.parse_args(arguments)
     if not options.early < options.late:
         parser.error("--early must be below --late")
-    if options.context < 0:
+    if min(options.context) < 0:
         parser.error("--context must not be negative")
     return finish(SCRIPT, options, measure=partial(measure, options), render=render, misses=misses)
 
@@ -86,10 +95,9 @@ def measure(options: argparse.Namespace) -> Record:
 
     record = describe_run(SCRIPT, distributions=["llama-cpp-python", "torch", "transformers", "mlx-lm"])
     record |= {"isa": lattice_inference.cpu_info()["isa"], "absent": {}, "samples": []}
-    record |= {"early": options.early, "late": options.late, "prompt": options.prompt, "context": options.context}
+    record |= {"early": options.early, "late": options.late, "prompt": options.prompt}
     for path in options.models or [drawn_model(kind) for kind in options.types]:
         nbytes = weight_bytes(path)
-        kept = (max(options.context, 1) + (options.early + options.late) // 2) * kv_bytes(path)
         for threads in options.threads:
             with ExitStack() as stack:
                 running = []
@@ -103,20 +111,43 @@ def measure(options: argparse.Namespace) -> Record:
                             raise
                         record["absent"][name] = str(error)
                 meter = stack.enter_context(PeakMeter(record["isa"], options.cc))
-                for turn in range(options.repeats):
+                for turn, context in product(range(options.repeats), options.context):
+                    kept = (max(context, 1) + (options.early + options.late) // 2) * kv_bytes(path)
                     for process in running:
                         report(f"{path.name}, {threads} threads: turn {turn + 1} of {options.repeats}, {process.name}")
-                        sample = {"model": path.name, "bytes": nbytes, "kv_bytes": kept}
+                        sample = {"model": path.name, "bytes": nbytes, "kv_bytes": kept, "context": context}
                         sample |= {"threads": threads, "engine": process.name}
                         sample["read"] = meter.rate("read", threads, 0.3)
-                        sample |= process.ask(
-                            do="decode", early=options.early, late=options.late, context=options.context
-                        )
+                        sample |= process.ask(do="decode", early=options.early, late=options.late, context=context)
                         sample["prompt_seconds"] = process.ask(do="prefill", tokens=options.prompt)["seconds"]
                         sample["peak_bytes"] = process.ask(do="memory")["peak_bytes"]
                         record["samples"].append(sample)
     report()
-    return record
+    return appended(read_record(options.json, SCRIPT), record) if options.append and options.json.exists() else record
+
+
+def _comparable(fact: Any) -> Any:
+    """Return what must be alike in two records: not the load, nor that files, as a record, wait to be committed."""
+    return {**fact, "load_average": None} if isinstance(fact, dict) else str(fact).rstrip("+")
+
+
+def appended(before: Record, record: Record) -> Record:
+    """Return the samples of both records in one.
+
+    Raises:
+        ValueError: they do not compare.
+    """
+    for field in ("machine", "versions", "commit", "isa", "early", "late", "prompt"):
+        ours, theirs = _comparable(record[field]), _comparable(before[field])
+        if ours != theirs:
+            raise ValueError(f"--append: the record has {field} {theirs}, this run {ours}")
+    command = f"{before['command']}\n    {record['command']}"
+    return {
+        **before,
+        "command": command,
+        "absent": before["absent"] | record["absent"],
+        "samples": before["samples"] + record["samples"],
+    }
 
 
 def drawn_model(kind: str) -> Path:
@@ -155,10 +186,10 @@ def kv_bytes(path: Path) -> int:
     return int(shape["num_hidden_layers"] * shape["num_key_value_heads"] * shape["head_dim"] * 2 * 2)
 
 
-def _groups(record: Mapping[str, Any]) -> dict[tuple[str, int], dict[str, list[Mapping[str, Any]]]]:
-    groups: dict[tuple[str, int], dict[str, list[Mapping[str, Any]]]] = {}
+def _groups(record: Mapping[str, Any]) -> dict[tuple[str, int, int], dict[str, list[Mapping[str, Any]]]]:
+    groups: dict[tuple[str, int, int], dict[str, list[Mapping[str, Any]]]] = {}
     for sample in record["samples"]:
-        by_engine = groups.setdefault((sample["model"], sample["threads"]), {})
+        by_engine = groups.setdefault((sample["model"], sample["threads"], sample["context"]), {})
         by_engine.setdefault(sample["engine"], []).append(sample)
     return groups
 
@@ -179,7 +210,7 @@ def misses(record: Mapping[str, Any]) -> list[str]:
     """Return a line for every limit that is missed."""
     bounds = limits(SCRIPT)
     lines = []
-    for (model, threads), by_engine in _groups(record).items():
+    for (model, threads, context), by_engine in _groups(record).items():
         own, peer = by_engine["lattice"], by_engine.get(PEER)
         where = f"{model}, {threads} threads"
         share, least = bandwidth_share(own), bounds["bandwidth_share"]
@@ -191,11 +222,11 @@ def misses(record: Mapping[str, Any]) -> list[str]:
             reached = _median(by_engine[name], "prompt_seconds") / _median(own, "prompt_seconds")
             if not reached >= asked:
                 lines.append(f"{where}: prompts {reached:.2f} times {name}, {asked} is asked")
-        if peer is not None and record["context"] > 0:
+        if peer is not None and context > 0:
             reached = _median(peer, "seconds") / _median(own, "seconds")
             if not reached >= bounds["long_context_ratio"]:
                 lines.append(
-                    f"{where}: after {record['context']} tokens decoding is {reached:.2f} times {PEER}, "
+                    f"{where}: after {context} tokens decoding is {reached:.2f} times {PEER}, "
                     f"{bounds['long_context_ratio']} is asked"
                 )
     return lines
@@ -208,7 +239,7 @@ def _own_counter(counted: Sequence[float]) -> str:
 def render(record: Mapping[str, Any]) -> str:
     """Return the tables of a record in Markdown."""
     rows = []
-    for (model, threads), by_engine in _groups(record).items():
+    for (model, threads, context), by_engine in _groups(record).items():
         own = by_engine.get("lattice")
         for name, samples in by_engine.items():
             counted = [sample["own_seconds_a_token"] for sample in samples if sample["own_seconds_a_token"]]
@@ -222,7 +253,7 @@ def render(record: Mapping[str, Any]) -> str:
                 ]
             rows.append(
                 [
-                    f"{model}, {threads}",
+                    f"{model}, {threads}" + (f", after {context:,} tokens" if context > 0 else ""),
                     name,
                     "-" if decode is None else f"{1 / decode:.1f}" + _own_counter(counted),
                     "-" if decode is None else f"{bandwidth_share(samples):.0%}",
@@ -236,9 +267,8 @@ def render(record: Mapping[str, Any]) -> str:
     header += ["prompt, tokens/s", "prompt time / Lattice's", "peak memory, MB"]
     notes = [
         provenance(record),
-        f"Instruction set {record['isa']}. Greedy, slope between tokens {record['early']} and {record['late']}"
-        f"{' after ' + str(record['context']) + ' others' if record['context'] else ''}; prompts of "
-        f"{record['prompt']} tokens; keys and values in float16; medians.",
+        f"Instruction set {record['isa']}. Greedy, slope between tokens {record['early']} and {record['late']}; "
+        f"prompts of {record['prompt']} tokens; keys and values in float16; medians.",
     ]
     notes.append(markdown_table(header, rows))
     notes += [f"Left out: {name}: {reason}" for name, reason in record["absent"].items()]

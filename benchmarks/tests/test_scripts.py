@@ -220,6 +220,7 @@ def decode_record(
     own: float, peer: float, own_prompt: float = 1.0, peer_prompt: float = 3.0, context: int = 0
 ) -> dict[str, Any]:
     common = {"model": "m.gguf", "threads": 1, "bytes": 9 * 10**8, "kv_bytes": 10**8, "read": 2e10, "ids": [1]}
+    common["context"] = context
     common["peak_bytes"] = 10**9
     samples = [
         {**common, "engine": engine, "seconds": time, "prompt_seconds": prompt, "own_seconds_a_token": counter}
@@ -229,7 +230,7 @@ def decode_record(
             ("PyTorch bfloat16", None, peer_prompt, None),
         )
     ]
-    facts = {"isa": "avx2", "absent": {}, "early": 32, "late": 256, "prompt": 512, "context": context}
+    facts = {"isa": "avx2", "absent": {}, "early": 32, "late": 256, "prompt": 512}
     return {**describe_run("decode"), **facts, "samples": samples}
 
 
@@ -254,6 +255,22 @@ def test_slow_decoding_after_a_long_text_is_a_miss() -> None:
     assert decode.misses(decode_record(0.055, 0.05, context=8000)) == [
         "m.gguf, 1 threads: after 8000 tokens decoding is 0.91 times llama.cpp, 1.0 is asked"
     ]
+    both = decode_record(0.055, 0.05)
+    both["samples"] += decode_record(0.055, 0.06, context=8000)["samples"]
+    assert decode.misses(both) == []
+    assert "| m.gguf, 1, after 8,000 tokens | llama.cpp |" in decode.render(both)
+
+
+def test_a_record_of_decoding_grows_by_what_compares() -> None:
+    before, after = decode_record(0.055, 0.1), decode_record(0.05, 0.1, context=8000)
+    after |= {"absent": {"MLX": "not here"}, "command": "python benchmarks/decode.py --append"}
+    both = decode.appended(before, after)
+    assert both["samples"] == before["samples"] + after["samples"]
+    assert both["command"].splitlines() == [before["command"], "    python benchmarks/decode.py --append"]
+    assert both["absent"] == {"MLX": "not here"}
+    assert decode.render(both).count("after 8,000 tokens") == 3
+    with pytest.raises(ValueError, match="the record has prompt 512, this run 256"):
+        decode.appended(before, {**after, "prompt": 256})
 
 
 def test_quality_is_checked_for_the_model_that_it_is_known_of() -> None:

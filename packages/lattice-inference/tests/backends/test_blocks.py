@@ -389,3 +389,36 @@ def test_logits_are_multiplied_by_what_rounding_left_out_too(name, body):
     exact = x.astype(np.float64) @ dequantized(tensor).astype(np.float64).T
     once = np.abs(linear_by_definition(x, tensor, isa) - exact).max()
     assert np.abs(want - exact).max() < 0.05 * once + 1e-5 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_1", "Q6_K"])
+def test_values_of_attention_are_multiplied_by_what_rounding_left_out_too(name, body, fused):
+    """The first token of a sequence sees itself only, so attention gives its value: queries and keys are rounded once."""
+    isa, dot = body
+    x = rows_of(3)
+    tensors = {part: drawn_blocks(name) for part in "qkv"}
+    g = GraphBuilder()
+    rows = g.embed_rows(g.weight("x", x.shape, use="rows"), ids="token_ids")
+    query, key, value = (g.linear(rows, g.weight(part, (COLUMNS, DEPTH))) for part in tensors)
+    g.kv_write(key, value, layer=0, kv_heads=1, head_dim=COLUMNS)
+    seen = g.paged_attention(query, layer=0, heads=1, kv_heads=1, head_dim=COLUMNS, scale=1.0)
+    spec = KvSpec(0, 1, COLUMNS, "float32")
+    program = g.build({"y": seen, "key": key}, kv_specs=[spec])
+    backend = CpuBackend(isa=isa, dot=dot, precision="stored", fused=fused)
+    ready = backend.compile(program, StoredTensors({"x": x, **tensors}))
+    integers, scales = rounded_rows(x)
+    rest = x - (scales[:, :, None] * integers.astype(np.float32)).reshape(x.shape)
+    once = linear_by_definition(x, tensors["v"], isa)
+    want = once + linear_by_definition(rest, tensors["v"], isa)
+    batch = Batch(
+        np.arange(3, dtype=np.int32),
+        np.arange(4, dtype=np.int32),
+        context_lengths=np.zeros(3, np.int32),
+        block_table=tuple(np.array([page], np.int32) for page in range(3)),
+    )
+    got = ready.run(batch, state=backend.open_state([spec], page_tokens=16, pages=3))
+    assert got["y"].tobytes() == want.tobytes()
+    assert got["key"].tobytes() == linear_by_definition(x, tensors["k"], isa).tobytes()
+    assert (want != once).any()

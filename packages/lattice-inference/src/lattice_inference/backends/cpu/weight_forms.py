@@ -44,8 +44,9 @@ class RepackedWeightsWarning(UserWarning):
 class WeightForms:
     """The form of each weight: ``"float32"``, ``"bfloat16"``, ``"float16"``, ``"int8"``, or a block format of ggml.
 
-    Rows that block-quantized weights are multiplied by are rounded once, but where the output is the result itself, the
-    logits: there what rounding left out is rounded and multiplied too.
+    Rows that block-quantized weights are multiplied by are rounded once, but where much hangs on a small part of the
+    products: for the logits, which are the result itself, and for the values of attention, which all later tokens add up.
+    There what rounding left out is rounded and multiplied too (of linears without bias).
 
     Vectors are always float32. Under the precision ``"stored"`` everything else stays what the source has; block formats
     without a kernel become Q8_0. What is not int8 under the precision ``"int8"``:
@@ -87,10 +88,12 @@ class WeightForms:
         self._producers: dict[Buffer, list[Op]] = defaultdict(list)
         self._forms: dict[WeightRef, str] = {}
         self._results: set[Buffer] = set()
+        self._values: set[View] = set()
         self.twins: dict[WeightRef, WeightRef] = {}
 
     def choose(self, program: Program) -> Program:
         """Decide for every weight of ``program``, and return it with each linear of several forms cut into one a form."""
+        self._values = {op.inputs[1] for op in program.ops if op.kind == "kv_write"}
         program = replace(program, ops=tuple(part for op in program.ops for part in self._parts(op)))
         self._results = {view.buffer for view in program.outputs.values()}
         for op in program.ops:
@@ -129,7 +132,7 @@ class WeightForms:
             return IntegerForm("quantize_rows", self._range(weight))
         output = op.outputs[0]
         gives_logits = output.rows is Rows.LOGIT_ROWS and output.is_whole and output.buffer in self._results
-        if gives_logits and op.kind == "linear" and "bias" not in op.weights:
+        if (gives_logits or output in self._values) and op.kind == "linear" and "bias" not in op.weights:
             return IntegerForm("quantize_block_pairs")
         return IntegerForm("quantize_blocks")
 
@@ -204,21 +207,27 @@ class WeightForms:
         return _STORED_FORMS.get(stored, "float32")
 
     def _parts(self, op: Op) -> Iterator[Op]:
-        """Yield ``op``, or for a linear over tensors of several forms a linear for each run of one form."""
+        """Yield ``op``, or for a linear over tensors of several forms a linear for each run of one form.
+
+        One that gives values of attention is a run of its own, as its rows are rounded otherwise.
+        """
         weight = op.weights.get("weight")
         source = self._stored
         if weight is None or len(weight.sources) < 2 or source is None:
             yield op
             return
-        runs = [
-            list(indices)
-            for _, indices in groupby(
-                range(len(weight.sources)), key=lambda index: self._form_of_source(weight.sources[index])
-            )
-        ]
+        widths = [source.info(name).shape[0] for name in weight.sources]
+        starts = [sum(widths[:index]) for index in range(len(widths))]
+
+        def form_and_use(index: int) -> tuple[str, bool]:
+            form = self._form_of_source(weight.sources[index])
+            rounded = form in _cpu.BLOCK_FORMATS and self._activations != "float32" and "bias" not in op.weights
+            return form, rounded and _columns(op.outputs[0], starts[index], widths[index]) in self._values
+
+        runs = [list(indices) for _, indices in groupby(range(len(weight.sources)), key=form_and_use)]
         column = 0
         for run in runs if len(runs) > 1 else ():
-            width = sum(source.info(weight.sources[index]).shape[0] for index in run)
+            width = sum(widths[index] for index in run)
             yield replace(
                 op,
                 inputs=(op.inputs[0], *(_columns(view, column, width) for view in op.inputs[1:])),
