@@ -75,7 +75,7 @@ _INSERT = "INSERT OR REPLACE INTO vectors (key, space, checksum, vector) VALUES 
 _LOOKUP_CHUNK = 256
 _PENDING_USES = 256
 _ROW_BYTES = 112  # what a row takes besides its vector, its place in the index included
-_LOOK_MILLISECONDS = 20  # how long a file that was taken away may go unnoticed
+_LOOK_MILLISECONDS = 200  # how long a file that was taken away may go unnoticed
 
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
@@ -147,6 +147,11 @@ class VectorCache:
     def look_up(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Do :meth:`get_many` for keys that the journal's memory has no answer for."""
         with self._lock:
+            if self.mapped is not None and self.mapped.is_due():  # often nothing else is the matter
+                self._look_around()
+                vectors = None if self.mapped is None else self.mapped.find(keys)
+                if vectors is not None:
+                    return vectors
             self._look_around()
             vectors = self._guarded(self._look_up, keys) or [None] * len(keys)
             missing = vectors.count(None)
