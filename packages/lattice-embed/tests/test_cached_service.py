@@ -354,6 +354,29 @@ def test_an_error_names_the_text_by_its_place_in_the_call(service: NativeEmbeddi
         cached.encode(["a", "c", "b", "a", "c", "bad"])
 
 
+def test_a_single_text_that_goes_wrong_is_not_kept_either(cached: CachedEmbeddingService, inner: DrawnService) -> None:
+    embed = inner.embed
+    for wrong in (np.nan, np.inf, -np.inf):
+        result = embed(["a"])
+        result.vectors[0, 3] = wrong
+        inner.embed = lambda *_, result=result, **__: result  # type: ignore[method-assign, misc]
+        for ask in (cached.embed, cached.encode):
+            with pytest.raises(NonFiniteVectorError, match="text 0"):
+                ask(["a"])
+    for texts in ([], ["a", "b"]):
+        inner.embed = lambda *_, texts=texts, **__: EmbeddingResult(  # type: ignore[method-assign, misc]
+            np.ones((len(texts), 4), np.float32)
+        )
+        with pytest.raises(LatticeEmbedError, match=f"returned {len(texts)} vectors for 1 text"):
+            cached.embed(["a"])
+    assert cached.stats().entries == 0
+    inner.embed = embed  # type: ignore[method-assign]
+    assert cached.embed(["a"]).vectors.tolist() == embed(["a"]).vectors.tolist()
+    with pytest.raises(InvalidInputError, match="role"):
+        cached.embed(["a"], role="none")  # type: ignore[arg-type]
+    assert cached.embed(["a"], role="query")[0][2] == len("query")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_nan_is_never_kept(value: float) -> None:
     class Broken(DrawnService):
@@ -383,7 +406,7 @@ def test_threads_that_miss_the_same_text_compute_it_once(cached: CachedEmbedding
 
     def work(number: int) -> bytes:
         barrier.wait()
-        return cached.embed_one("same").tobytes()
+        return (cached.embed_one("same") if number % 2 else cached.embed(["same"])[0]).tobytes()
 
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(work, range(8)))) == 1
@@ -430,7 +453,7 @@ def test_a_leader_that_fails_fails_alone(
     def work(number: int) -> object:
         barrier.wait()
         try:
-            return cached.embed_one("same").tolist()
+            return (cached.embed_one("same") if number % 2 else cached.embed(["same"])[0]).tolist()
         except BaseException as error:
             return error
 

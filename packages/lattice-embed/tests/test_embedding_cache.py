@@ -9,11 +9,12 @@ import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import blake3
 import numpy as np
 import pytest
 
 from lattice_embed import DEFAULT_CACHE_CAPACITY, EmbeddingCache, InvalidInputError
-from lattice_embed._text_cache import ENTRY_OVERHEAD_BYTES
+from lattice_embed._text_cache import ENTRY_OVERHEAD_BYTES, TextKeys
 from lattice_embed.embedding_cache import CachedEmbedding, CachedOrigin
 
 ORIGIN = CachedOrigin("m", "", "", None)
@@ -43,6 +44,18 @@ def test_what_was_put_is_got_in_order() -> None:
     stats = cache.stats()
     assert (stats.hits, stats.misses, stats.entries, stats.hit_rate) == (2, 1, 5, 2 / 3)
     assert stats.bytes == 5 * (16 + ENTRY_OVERHEAD_BYTES)
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 55, 56, 63, 64, 65, 128, 500, 1_015, 1_016, 1_024, 3_000])
+def test_keys_are_those_of_blake3(prefix: int) -> None:
+    before = bytes(place % 251 for place in range(prefix))
+    make = TextKeys(before)
+    for length in (0, 1, 47, 48, 55, 56, 57, 64, 127, 500, 900, 1_015, 1_016, 1_017, 1_100, 5_000):
+        for text in ("a" * length, "\u00e9" * (length // 2), "a" * length + "\U0001f600"):
+            encoded = text.encode()
+            want = blake3.blake3(before + len(encoded).to_bytes(8, "little") + encoded).digest()
+            assert make.key(text) == want
+            assert make.keys([text, ""])[0] == want
 
 
 def test_a_vector_that_is_handed_out_cannot_be_written_to() -> None:

@@ -301,11 +301,11 @@ cdef class Landing:
 
 
 def find(TextKeys keys, str text, list shards, bytes owner):
-    """Look a text up, and return its entry; None where it is not known, or was cut for another service."""
+    """Return the entry of a known text; None, and nothing is counted, where it is not known or was cut for another service."""
     key = keys.key(text)
     shard = <Shard>shards[(<uint8_t>PyBytes_AS_STRING(key)[0]) & (len(shards) - 1)]
-    entry = shard.get(key)
-    return None if entry is None or (entry.truncated and entry.owner != owner) else entry
+    entry = shard.peek(key)
+    return None if entry is None or (entry.truncated and entry.owner != owner) else shard.get(key)
 
 
 def find_or_claim(TextKeys keys, str text, list shards, bytes owner, SingleFlight flights):

@@ -278,8 +278,8 @@ class CachedEmbeddingService(EmbeddingService):
         space = self._space(model, role if type(role) is Role else check_role(role), normalize)
         entry = find(space.keys, text, self._cache._shards, self._owner)
         if entry is None:
-            key = space.key(text)
-            entry = self._work_out([text], [key], [key], {}, space, model)[0][key]
+            vector: Float32Array = self.embed([text], model, role=role, normalize=normalize).vectors[0]
+            return vector
         return np.frombuffer(bytearray(entry.data), np.float32)
 
     def count_tokens(self, texts: Sequence[str], *, role: Role = Role.GENERIC) -> npt.NDArray[np.int32]:

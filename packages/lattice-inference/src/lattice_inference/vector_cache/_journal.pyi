@@ -1,6 +1,6 @@
 """Types of the journal's native module."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class MappedJournal:
     def find(self, keys: Sequence[bytes], ask: bool = False) -> list[Any] | None: ...
     def append(
         self,
-        entries: Iterable[tuple[bytes, bytes | npt.NDArray[Any]]],
+        entries: Sequence[tuple[bytes, bytes | npt.NDArray[Any]]],
         space: bytes,
         answering: bool = True,
     ) -> bool: ...

@@ -227,7 +227,7 @@ cdef class MappedJournal:
         cdef size_t size
         if self._stopped or (answering and self.is_due()):
             return False
-        places = {}
+        places = self._own if len(entries) == 1 else {}  # in the table at once only if nothing can go wrong after it
         for key, vector in entries:
             if isinstance(vector, bytes):
                 numbers, size = <const uint8_t*>PyBytes_AS_STRING(vector), PyBytes_GET_SIZE(vector)
@@ -245,8 +245,10 @@ cdef class MappedJournal:
             end += needed
         lj_store(self._journal + LJ_END, end)
         self._end = end
-        self._own.update(places)
-        self.tell()
+        if places is not self._own:
+            self._own.update(places)
+        if lj_add_one(self._board + LJ_CHANGES) == self.changes:
+            self.changes += 1
         return True
 
     def make_filter(self, size_t keys):

@@ -44,7 +44,7 @@ from lattice_inference.vector_cache.connecting import (
     result_code,
 )
 from lattice_inference.vector_cache.database_keys import DatabaseKeys
-from lattice_inference.vector_cache.journal import Journal, OtherJournals, Record, WrittenRecords, unmoved
+from lattice_inference.vector_cache.journal import Journal, OtherJournals, Record, WrittenRecords, discard, unmoved
 from lattice_inference.vector_cache.schema import bytes_in_use, folder_lock, make_room, transaction
 from lattice_inference.vector_cache.stats import Mode, VectorCacheStats, VectorCacheWarning
 
@@ -75,7 +75,7 @@ _INSERT = "INSERT OR REPLACE INTO vectors (key, space, checksum, vector) VALUES 
 _LOOKUP_CHUNK = 256
 _PENDING_USES = 256
 _ROW_BYTES = 112  # what a row takes besides its vector, its place in the index included
-_LOOK_MILLISECONDS = 20  # how long a file that was taken away may go unnoticed
+_LOOK_MILLISECONDS = 200  # how long a file that was taken away may go unnoticed
 
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
@@ -142,16 +142,21 @@ class VectorCache:
         """Return the vector's bytes for each key, or None. A vector that does not match its checksum counts as missing."""
         mapped = self.mapped
         vectors = None if mapped is None else mapped.find(keys)
-        if vectors is not None:
-            return vectors
+        return self.look_up(keys) if vectors is None else vectors
+
+    def look_up(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Do :meth:`get_many` for keys that the journal's memory has no answer for."""
         with self._lock:
+            if self.mapped is not None and self.mapped.is_due():  # often nothing else is the matter
+                self._look_around()
+                vectors = None if self.mapped is None else self.mapped.find(keys)
+                if vectors is not None:
+                    return vectors
             self._look_around()
-            vectors = None if self.mapped is None else self.mapped.find(keys)
-            if vectors is None:
-                vectors = self._guarded(self._look_up, keys) or [None] * len(keys)
-                missing = vectors.count(None)
-                self._misses += missing
-                self._hits += len(keys) - missing
+            vectors = self._guarded(self._look_up, keys) or [None] * len(keys)
+            missing = vectors.count(None)
+            self._misses += missing
+            self._hits += len(keys) - missing
         return vectors
 
     @property
@@ -248,6 +253,8 @@ class VectorCache:
             self._catch_up(connection, self.mapped)
             vectors = self.mapped.find(keys, ask=True) or []
         asked = [key for key, vector in zip(keys, vectors, strict=True) if vector is True]
+        if not asked:
+            return vectors
         found = self._select(connection, asked)
         if self._database_keys is not None:
             self._database_keys.asked_in_vain(connection, len(asked) - len(found), self._newest - self._oldest)
@@ -337,8 +344,7 @@ class VectorCache:
             self._kept = {}
 
     def _move(self, connection: sqlite3.Connection, journals: Sequence[WrittenRecords]) -> None:
-        records = [record for journal in journals for record in journal.read(journal.moved)]
-        if records:
+        if records := [record for journal in journals for record in journal.read(journal.moved)]:
             self._insert(connection, records)
         for journal in journals:
             journal.say_moved()
@@ -378,7 +384,7 @@ class VectorCache:
         except sqlite3.OperationalError:
             if space is not None:
                 raise
-            self._discard_journals()  # the disk is full, and they would go the next moment
+            discard(self.folder)  # the disk is full, and they would go the next moment
         with transaction(connection):
             if space is None:
                 removed = connection.execute("DELETE FROM vectors").rowcount
@@ -387,19 +393,11 @@ class VectorCache:
                 removed = connection.execute(of_space, (space,)).rowcount
         self._forget_rows()
         if self.mapped is not None:
-            self.mapped.tell(True)
+            self.mapped.tell(True)  # the next look-up forgets what was known, as everybody's does
         with contextlib.suppress(sqlite3.Error):  # others may be at work: then the pages are used again instead
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return int(removed)
-
-    def _discard_journals(self) -> None:
-        with folder_lock(self.folder) as locked:
-            if locked and self.mapped is not None:
-                with unmoved(self.folder, abandoned_only=False) as journals:
-                    for journal in journals:
-                        journal.say_moved()
-                self.mapped.forget_own()
 
     def _count(self, connection: sqlite3.Connection) -> tuple[int, int, dict[str, int]]:
         with contextlib.suppress(sqlite3.OperationalError):  # the disk is full

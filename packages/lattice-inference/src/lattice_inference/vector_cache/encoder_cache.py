@@ -72,12 +72,12 @@ class EncoderCache:
         if len(keys) == 1:
             # Straight to the memory of the journal where it answers: see blake2b.h for what each step costs here.
             mapped = self._cache.mapped
-            (vector,) = (None if mapped is None else mapped.find(keys)) or self._cache.get_many(keys)
+            (vector,) = (None if mapped is None else mapped.find(keys)) or self._cache.look_up(keys)
             if vector is not None and len(vector) == size:
                 return np.frombuffer(bytearray(vector), np.float32).reshape(1, -1)
             made = compute(packed, output)
             mapped = self._cache.mapped
-            if mapped is None or not mapped.append(((keys[0], made),), self._space):
+            if mapped is None or not mapped.append(((keys[0], made),), self._space, False):
                 self._cache.put_many([(keys[0], made.tobytes())], space=self._name)
             return made
         wanted = list(dict.fromkeys(keys))

@@ -30,8 +30,9 @@ from lattice_inference.vector_cache._journal import (
     MappedJournal,
     checksum,
 )
+from lattice_inference.vector_cache.schema import folder_lock
 
-__all__ = ["Journal", "OtherJournals", "Record", "WrittenRecords", "unmoved"]
+__all__ = ["Journal", "OtherJournals", "Record", "WrittenRecords", "discard", "unmoved"]
 
 BOARD_NAME = "vectors.board"
 JOURNAL_PREFIX = "vectors.journal-"
@@ -247,6 +248,15 @@ def unmoved(folder: Path, *, abandoned_only: bool) -> Iterator[list[WrittenRecor
                 if abandoned and (now := WrittenRecords.of(written.descriptor)) and now.moved == now.end:
                     path.unlink()
             os.close(written.descriptor)
+
+
+def discard(folder: Path) -> None:
+    """Do as if everything in the journals of a folder had been moved."""
+    with folder_lock(folder) as locked:
+        if locked:
+            with unmoved(folder, abandoned_only=False) as journals:
+                for journal in journals:
+                    journal.say_moved()
 
 
 def _journal_names(folder: Path) -> list[str]:
