@@ -26,6 +26,8 @@ STEP_TOKENS = 1024
 """Tokens that go through the model at once: enough to keep every core busy, few enough to stay in cache and to answer a
 cancellation soon."""
 
+_FIRST_ROW: npt.NDArray[np.intp] = np.zeros(1, np.intp)
+
 # transformers' classes that hand token types to a model unless their file says otherwise.
 _TYPED_TOKENIZERS = frozenset({"BertTokenizer", "ElectraTokenizer"})
 
@@ -76,6 +78,8 @@ class TextProgram:
             NonFiniteError: a row would hold NaN or infinity; its ``rows`` are indices of texts.
         """
         program = self._open()
+        if len(packed.cu_seqlens) == 2:  # nothing to cut or to sort: a short text takes little longer than this would
+            return self._run_step(program, packed, _FIRST_ROW, output)
         steps = list(steps_of_texts(packed.cu_seqlens))
         if len(steps) == 1:
             return self._run_step(program, packed, steps[0], output)

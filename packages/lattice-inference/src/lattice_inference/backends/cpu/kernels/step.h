@@ -13,6 +13,7 @@
 #define LATTICE_KEY_SEGMENT 512 /* graph/ops.py: KEY_SEGMENT */
 #define LATTICE_QUERY_BLOCK 128 /* query rows of one attention task */
 #define LATTICE_SCORE_ROWS 24   /* query rows whose scores lie in cache together: whole tiles on every level */
+#define LATTICE_QUERY_COLUMNS 32 /* the same where queries lie in the lanes of vectors: not fewer */
 #define LATTICE_PAGED_ROWS 96   /* rows times heads of a group in one task of paged attention */
 #define LATTICE_MATRIX_BYTES (768 * 1024) /* of rows that a task multiplies by matrix tiles */
 #define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
@@ -276,8 +277,10 @@ static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_se
     if (op->kernel == LATTICE_KERNEL_ATTENTION) {
         const int64_t keys =
             lattice_round_up(max_seqlen < LATTICE_KEY_SEGMENT ? max_seqlen : LATTICE_KEY_SEGMENT, LATTICE_PANEL);
-        /* keys transposed, values, scores, the outputs of a segment, and those of all before it with their maxima and sums */
-        floats = keys * (op->head_dim + width) + LATTICE_SCORE_ROWS * (keys + width) + LATTICE_QUERY_BLOCK * (width + 2);
+        /* keys, values, scores, the queries and the outputs of a segment, sixteen rows of outputs, and the outputs of all
+         * segments before it with their maxima and sums */
+        floats = keys * (op->head_dim + width) + LATTICE_QUERY_COLUMNS * (keys + 2 * width) + LATTICE_PANEL * width +
+                 LATTICE_QUERY_BLOCK * (width + 2);
     } else if (op->kernel == LATTICE_KERNEL_PAGED_ATTENTION) {
         const int64_t group = op->heads / op->kv_heads, rows = lattice_paged_rows(group) * group;
         /* queries, scores, the outputs of a segment, and those of all before it with their maxima and sums */
