@@ -10,6 +10,8 @@
  * Numeric design: graph/ops.py, op "attention", is the definition, down to the merging of segments left to right. The
  * maximum is exact, the sum of p goes through sixteen lanes and one fold, and each output is one chain over the keys. A
  * query's value depends on its own sequence only, and not on the block it falls in.
+ *
+ * With AVX-512 a task is run by attention_columns.h instead.
  */
 #ifndef LATTICE_ATTENTION_H
 #define LATTICE_ATTENTION_H

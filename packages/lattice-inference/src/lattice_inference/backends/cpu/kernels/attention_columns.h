@@ -67,7 +67,7 @@ static const column_tile column_tiles[TILE_ROWS + 1][COLUMN_PANELS] = {
     {column_9x1, column_9x2},   {column_10x1, column_10x2}, {column_11x1, column_11x2}, {column_12x1, column_12x2},
     {column_13x1, column_13x2}, {column_14x1, column_14x2}};
 
-/* Whether `count` rows of a product are cut into `tiles` tiles: where tile `t` begins. */
+/* Where tile `t` begins when `count` rows of a product are spread evenly over `tiles`. */
 LATTICE_INLINE int64_t column_tile_begin(int64_t count, int64_t tiles, int64_t t)
 {
     return count * t / tiles;
