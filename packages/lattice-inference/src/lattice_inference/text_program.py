@@ -22,6 +22,8 @@ from lattice_inference.tokenizer import PackedEncoding
 
 __all__ = ["TextProgram", "batch_of_texts", "reads_token_types", "steps_of_texts"]
 
+_FIRST_ROW: npt.NDArray[np.intp] = np.zeros(1, np.intp)
+
 # transformers' classes that hand token types to a model unless their file says otherwise.
 _TYPED_TOKENIZERS = frozenset({"BertTokenizer", "ElectraTokenizer"})
 
@@ -72,6 +74,8 @@ class TextProgram:
             NonFiniteError: a row would hold NaN or infinity; its ``rows`` are indices of texts.
         """
         program = self._open()
+        if len(packed.cu_seqlens) == 2:  # nothing to cut or to sort: a short text takes little longer than this would
+            return self._run_step(program, packed, _FIRST_ROW, output)
         steps = list(steps_of_texts(packed.cu_seqlens, program.step_tokens))
         if len(steps) == 1:
             return self._run_step(program, packed, steps[0], output)

@@ -13,7 +13,7 @@ from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.compile import compile_program
 
-from .programs import Tensors, batch_of, random_batch, random_bert, sequence_of
+from .programs import Tensors, batch_of, one_op, random_batch, random_bert, sequence_of
 
 FMA_ISAS = [isa for isa in _cpu.available_isas() if isa != "baseline"]
 LENGTHS = [1, 2, 3, 5, 8, 13, 14, 15, 16, 17, 31, 47, 48, 49, 64, 100]
@@ -56,6 +56,23 @@ def test_vector_does_not_depend_on_the_number_of_threads(isa, bert, threads):
         threads(count)
         results |= {digest(ready.run(batch)["normalized"]) for _ in range(5)}
     assert len(results) == 1
+
+
+@pytest.mark.parametrize("spread", [1.0, 40.0], ids=["scores side by side", "scores beyond the range of exp"])
+@pytest.mark.parametrize("head_dim", [1, 5, 16, 32, 50])
+def test_attention_is_the_same_bits_on_every_level(head_dim, spread):
+    """Levels differ in whether queries or keys lie in the lanes of a vector, and in how they cut both."""
+    lengths = [1, 7, 14, 15, 16, 17, 33, 64, 129, 600]
+    rng = np.random.default_rng(head_dim)
+    inputs = {name: rng.standard_normal((sum(lengths), 2 * head_dim), np.float32) for name in "qkv"}
+    inputs["q"] *= np.float32(spread)
+    program, tensors = one_op(
+        inputs,
+        lambda g, v: g.attention(v["q"], v["k"], v["v"], heads=2, kv_heads=2, head_dim=head_dim, scale=0.5),
+    )
+    batch = batch_of(lengths)
+    results = {isa: CpuBackend(isa=isa).compile(program, Tensors(tensors)).run(batch)["y"] for isa in FMA_ISAS}
+    assert len({digest(y) for y in results.values()}) == 1
 
 
 @pytest.mark.parametrize("isa", _cpu.available_isas())

@@ -35,10 +35,12 @@ class MemoryPlan:
     def offsets(self, counts: Mapping[Rows, int]) -> tuple[list[int], int]:
         """Return the byte offset of every slot, and the bytes of all of them, for a batch with these row counts."""
         offsets, total = [], 0
+        rows, count = None, 0
         for slot in self.slots:
             offsets.append(total)
-            size = 4 * slot.width * counts[slot.rows]
-            total += -(-size // ALIGNMENT) * ALIGNMENT
+            if slot.rows is not rows:  # most slots have the rows of the one before
+                rows, count = slot.rows, counts[slot.rows]
+            total += -(-4 * slot.width * count // ALIGNMENT) * ALIGNMENT
         return offsets, total
 
 

@@ -11,6 +11,7 @@ _Operand = tuple[int, int, int]
 _Products = Literal["widened", "dot", "tiles"]
 
 PANEL: int
+HUGE_PAGE: int
 MAX_SLOTS: int
 MAX_HEAD_DIM: int
 INT8_DEPTH: int

@@ -173,6 +173,7 @@ LINEARS = (
 cdef uint32_t PRODUCT_FEATURES = 0xffffffff if EMULATED else lattice_cpu_features()
 
 PANEL = LATTICE_PANEL
+HUGE_PAGE = 2 << 20  # bytes
 MAX_SLOTS = LATTICE_MAX_SLOTS
 MAX_HEAD_DIM = LATTICE_MAX_HEAD_DIM
 INT8_DEPTH = LATTICE_INT8_DEPTH
@@ -288,7 +289,7 @@ cdef class Memory:
     cdef readonly Py_ssize_t nbytes
 
     def __cinit__(self, Py_ssize_t nbytes, bint huge_pages=False):
-        cdef size_t page = 2 << 20 if huge_pages else 4096
+        cdef size_t page = HUGE_PAGE if huge_pages else 4096
         cdef size_t address
         self.mapping = NULL
         self.nbytes = nbytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lattice_inference.backends.cpu._cpu import Memory
+from lattice_inference.backends.cpu._cpu import HUGE_PAGE, Memory
 
 __all__ = ["ArenaPool"]
 
@@ -27,7 +27,7 @@ class ArenaPool:
         for arena in sorted(self._idle, key=len):
             if arena.nbytes >= nbytes and self._remove(arena):
                 return arena
-        return Memory(-(-nbytes // GRANULE) * GRANULE)
+        return Memory(-(-nbytes // GRANULE) * GRANULE, huge_pages=nbytes >= 2 * HUGE_PAGE)
 
     def give_back(self, arena: Memory) -> None:
         """Keep ``arena`` for a later step, or let it go when enough is kept: the largest goes first."""

@@ -156,6 +156,9 @@ class CpuProgram:
         self.threads = threads
         self._arenas = ArenaPool()
         self._plan = plan
+        self._slots_of_outputs = {
+            name: (view, self._memory.placement[view.buffer]) for name, view in self.program.outputs.items()
+        }
         self._fitting_specs: tuple[KvSpec, ...] | None = None  # of the state that was seen last and fits
         lower(compiled, weights, self._plan)
         self.weight_sizes = weights.sizes()
@@ -256,12 +259,11 @@ class CpuProgram:
         self, wanted: Collection[str] | None, arena: _cpu.Memory, offsets: Sequence[int], counts: Mapping[Rows, int]
     ) -> dict[str, Float32Array]:
         outputs = {}
-        for name, view in self.program.outputs.items():
+        for name, (view, slot) in self._slots_of_outputs.items():
             if wanted is not None and name not in wanted:
                 continue
             rows, width = counts[view.rows], view.buffer.width
-            offset = offsets[self._memory.placement[view.buffer]]
-            whole = np.frombuffer(memoryview(arena), np.float32, rows * width, offset).reshape(rows, width)
+            whole = np.frombuffer(memoryview(arena), np.float32, rows * width, offsets[slot]).reshape(rows, width)
             outputs[name] = whole[:, view.column : view.column + view.width].copy()
         return outputs
 
@@ -281,7 +283,7 @@ def _required(array: npt.NDArray[np.int32] | None) -> npt.NDArray[np.int32]:
 def _refuse_non_finite(outputs: Mapping[str, Float32Array]) -> None:
     for name, array in outputs.items():
         # the sum is finite when every element is, unless it overflows: then each row is looked at
-        if not math.isfinite(float(array.sum(dtype=np.float64))):
+        if not math.isfinite(float(np.add.reduce(array, axis=None, dtype=np.float64))):
             bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
             if len(bad):
                 raise NonFiniteError(

@@ -46,7 +46,7 @@ class ResidentWeights:
                 self._panels[ref] = total
                 total += _panel_bytes(ref, forms[ref])
         self._panels |= {ref: self._panels[forms.twins[ref]] for ref in refs if ref in forms.twins}
-        self.memory = _cpu.Memory(total, huge_pages=total >= 4 << 20)
+        self.memory = _cpu.Memory(total, huge_pages=total >= _cpu.HUGE_PAGE)
         self._arrays: dict[WeightRef, StoredArray] = {}
         in_blocks = {ref: None for ref in refs if self.forms[ref] in _cpu.BLOCK_FORMATS and ref not in forms.twins}
         if in_blocks:

@@ -10,10 +10,15 @@
  * Numeric design: graph/ops.py, op "attention", is the definition, down to the merging of segments left to right. The
  * maximum is exact, the sum of p goes through sixteen lanes and one fold, and each output is one chain over the keys. A
  * query's value depends on its own sequence only, and not on the block it falls in.
+ *
+ * With AVX-512 a task is run by attention_columns.h instead.
  */
 #ifndef LATTICE_ATTENTION_H
 #define LATTICE_ATTENTION_H
 
+#if defined(LATTICE_ISA_AVX512)
+#include "attention_columns.h"
+#endif
 #include "bfloat16_rows.h"
 #include "gemm.h"
 #include "lattice/transpose.h"
@@ -67,6 +72,53 @@ LATTICE_INLINE void pack_values(const float *values, int64_t stride, int64_t cou
     }
 }
 
+/* y = o / l of `rows` rows from `first` on: o lies `width` floats apart, l side by side. */
+static void store_attended(const lattice_op *op, const lattice_step *step, int64_t first, int64_t column, int64_t rows,
+                           const float *output, int64_t width, const float *sum)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const f32x16 divisor = f32x16_set1(sum[r]);
+        for (int64_t d = 0; d < op->head_dim; d += 16) {
+            const f32x16 value = f32x16_div(f32x16_load(output + r * width + d), divisor);
+            if (op->rounded.slot >= 0) /* whose head_dim is a multiple of sixteen */
+                store_bfloat16(bfloat16_row(step, &op->rounded, first + r) + column + d, value);
+            else
+                store_part(lattice_row(step, &op->output, first + r) + column, d, op->head_dim, value);
+        }
+    }
+}
+
+#if defined(LATTICE_ISA_AVX512)
+static void attention_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+{
+    (void)tasks;
+    const query_block block = query_block_of(step, task / op->heads);
+    const int64_t head = task % op->heads, head_dim = op->head_dim, width = lattice_round_up(head_dim, LATTICE_PANEL);
+    const int64_t column = head * head_dim, kv_column = head / (op->heads / op->kv_heads) * head_dim;
+    const column_attention of = {
+        .queries = lattice_row(step, &op->input[0], block.first) + column,
+        .keys = lattice_row(step, &op->input[1], block.begin) + kv_column,
+        .values = lattice_row(step, &op->input[2], block.begin) + kv_column,
+        .query_stride = op->input[0].stride,
+        .key_stride = op->input[1].stride,
+        .value_stride = op->input[2].stride,
+        .query_count = block.rows,
+        .query_rows = lattice_whole_query_rows(step->sizes),
+        .key_count = block.end - block.begin,
+        .head_dim = head_dim,
+        .scale = op->scale,
+    };
+    float *scratch = (float *)(step->scratch + thread * step->scratch_bytes);
+    attend_by_columns(&of, scratch);
+    const float *sum = scratch + of.query_rows * width;
+    float *rows = scratch + of.query_rows * (width + 2);
+    for (int64_t row = 0; row < block.rows; row += LATTICE_PANEL) {
+        const int64_t here = block.rows - row < LATTICE_PANEL ? block.rows - row : LATTICE_PANEL;
+        turn_back(scratch + row * head_dim, here, head_dim, width, rows);
+        store_attended(op, step, block.first + row, column, here, rows, width, sum + row);
+    }
+}
+#else
 static void attention_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)tasks;
@@ -113,16 +165,8 @@ static void attention_run(const lattice_op *op, const lattice_step *step, int64_
                                   maximum2[r], sum2[r], width);
         }
     }
-    for (int64_t r = 0; r < rows; r++) {
-        const f32x16 divisor = f32x16_set1(sum[r]);
-        for (int64_t d = 0; d < head_dim; d += 16) {
-            const f32x16 value = f32x16_div(f32x16_load(output + r * width + d), divisor);
-            if (op->rounded.slot >= 0) /* whose head_dim is a multiple of sixteen */
-                store_bfloat16(bfloat16_row(step, &op->rounded, first + r) + column + d, value);
-            else
-                store_part(lattice_row(step, &op->output, first + r) + column, d, head_dim, value);
-        }
-    }
+    store_attended(op, step, first, column, rows, output, width, sum);
 }
+#endif
 
 #endif

@@ -117,7 +117,7 @@ LATTICE_INLINE int can_pack(int64_t rows)
     return rows / lattice_divide_up(rows, TILE_ROWS) >= PACKED_LEAST_ROWS;
 }
 
-/* packed[i][r] = a[r][i] for 8 to 16 rows. Four columns at a time, four quarters of a register holding four rows each: the
+/* packed[i][r] = a[r][i] for up to 16 rows. Four columns at a time, four quarters of a register holding four rows each: the
  * loads put the quarters in place, and what is left is to turn 4 x 4 blocks within them. */
 static void pack_rows(const float *a, int64_t stride, int64_t rows, int64_t k, float *packed)
 {

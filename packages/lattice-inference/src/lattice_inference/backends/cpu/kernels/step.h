@@ -14,6 +14,7 @@
 #define LATTICE_PANEL 16        /* output columns of a weight panel, panels being [k][16] */
 #define LATTICE_KEY_SEGMENT 512 /* graph/ops.py: KEY_SEGMENT */
 #define LATTICE_SCORE_ROWS 24   /* rows of paged attention whose scores lie in cache together: whole tiles on every level */
+#define LATTICE_QUERY_COLUMNS 32 /* queries of a pass where they lie in the lanes of vectors */
 #define LATTICE_PAGED_ROWS 96   /* rows times heads of a group in one task of paged attention */
 #define LATTICE_MATRIX_BYTES (768 * 1024) /* of rows that a task multiplies by matrix tiles */
 #define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
@@ -259,6 +260,12 @@ static inline int64_t lattice_matrix_rows(int64_t stride)
     return rows > 4 * LATTICE_PANEL ? rows : 4 * LATTICE_PANEL;
 }
 
+/* The query rows of a task of attention, in whole vectors. */
+static inline int64_t lattice_whole_query_rows(const lattice_tile_sizes *sizes)
+{
+    return lattice_round_up(sizes->query_block_rows, LATTICE_PANEL);
+}
+
 /* Bytes of scratch that one thread needs for an op of this step; `tiles`: whether its kernels use matrix tiles. */
 static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int tiles, const lattice_tile_sizes *sizes)
 {
@@ -279,8 +286,11 @@ static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_se
     if (op->kernel == LATTICE_KERNEL_ATTENTION) {
         const int64_t keys =
             lattice_round_up(max_seqlen < LATTICE_KEY_SEGMENT ? max_seqlen : LATTICE_KEY_SEGMENT, LATTICE_PANEL);
-        /* keys transposed, values, scores, the outputs of a segment, and those of all before it with their maxima and sums */
-        floats = keys * (op->head_dim + width) + sizes->score_rows * (keys + width) + sizes->query_block_rows * (width + 2);
+        /* keys, values, scores, the queries and the outputs of a segment, sixteen rows of outputs, and the outputs of all
+         * segments before it with their maxima and sums */
+        const int64_t together = sizes->score_rows > LATTICE_QUERY_COLUMNS ? sizes->score_rows : LATTICE_QUERY_COLUMNS;
+        floats = keys * (op->head_dim + width) + together * (keys + 2 * width) + LATTICE_PANEL * width +
+                 lattice_whole_query_rows(sizes) * (width + 2);
     } else if (op->kernel == LATTICE_KERNEL_PAGED_ATTENTION) {
         const int64_t group = op->heads / op->kv_heads, rows = lattice_paged_rows(group) * group;
         /* queries, scores, the outputs of a segment, and those of all before it with their maxima and sums */
