@@ -23,7 +23,6 @@ A peer whose packages are missing is reported and left out. The peers:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -40,7 +39,7 @@ from harness.corpus import CELLS, SEED, Cell, make_texts
 from harness.embed_tables import ONNX_RUNTIME, SCRIPT, misses, ours, render
 from harness.engines import ENGINES
 from harness.options import Record, add_record_options, finish, partial_path, positive_int, save_so_far
-from harness.process import EngineProcess, engine_environment
+from harness.process import EngineProcess, answer_of, engine_environment
 from harness.progress import report
 from harness.record import describe_run, read_record
 
@@ -300,13 +299,9 @@ def _measure_streams(options: argparse.Namespace, record: Record, engines: Seque
         if name != ours(facts.precision) or any(entry["engine"] == name for entry in record["streams"]):
             continue
         report(f"{threads} threads: memory of {options.stream_texts} texts, {name}")
-        command = [sys.executable, "-m", "harness.streaming", facts.precision, str(threads), str(options.stream_texts)]
-        run = subprocess.run(
-            command, env=engine_environment(threads, options.isa), capture_output=True, text=True, check=False
-        )
-        if run.returncode != 0:
-            raise RuntimeError(f"{name}: {(run.stderr.strip().splitlines() or ['no reason given'])[-1]}")
-        entry = {"engine": name, "threads": threads, "texts": options.stream_texts, **json.loads(run.stdout)}
+        arguments = ["-m", "harness.streaming", facts.precision, str(threads), str(options.stream_texts)]
+        memory = answer_of(arguments, threads, isa=options.isa)
+        entry = {"engine": name, "threads": threads, "texts": options.stream_texts, **memory}
         record["streams"].append(entry)
         save_so_far(options, record)
 

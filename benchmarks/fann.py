@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from harness.options import Record, add_record_options, finish, limits, positive_int
-from harness.process import engine_environment
+from harness.process import answer_of
 from harness.progress import report
 from harness.record import describe_run
 from harness.tables import markdown_table, provenance
@@ -62,18 +61,7 @@ def measure(options: argparse.Namespace) -> Record:
     for threads in options.threads:
         report(f"{threads} threads")
         request = json.dumps({"threads": threads, "rounds": options.rounds, "cells": options.cells})
-        done = subprocess.run(
-            [sys.executable, "-m", "harness.fann_worker", request],
-            env=engine_environment(threads, options.isa),
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode != 0:
-            printed = done.stderr.strip().splitlines()
-            raise RuntimeError(
-                f"the worker ended with status {done.returncode}: {printed[-1] if printed else 'silent'}"
-            )
-        found = json.loads(done.stdout)
+        found = answer_of(["-m", "harness.fann_worker", request], threads, isa=options.isa)
         record["isa"] = found["isa"]
         record["absent"] |= found["absent"]
         record["samples"] += found["samples"]

@@ -10,7 +10,6 @@ call drops out. Everything takes turns; a figure is the median over the rounds, 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import subprocess
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from harness.options import Record, add_record_options, finish, positive_int
-from harness.process import engine_environment
+from harness.process import answer_of
 from harness.progress import report
 from harness.record import describe_run
 from harness.tables import markdown_table, provenance
@@ -300,16 +299,7 @@ def vector_levels(rounds: int) -> list[dict[str, Any]]:
     request = (
         "import json, sys; from harness.vector_worker import time_levels as t; print(json.dumps(t(int(sys.argv[1]))))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", request, str(rounds)],
-        env=engine_environment(1, None),
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        printed = done.stderr.strip().splitlines()
-        raise RuntimeError(f"the worker ended with status {done.returncode}: {printed[-1] if printed else 'silent'}")
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    found: list[dict[str, Any]] = answer_of(["-c", request, str(rounds)], 1)
     return found
 
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +23,7 @@ from typing import Any
 
 from decode import load_random_llama, weight_bytes
 from harness.options import Record, add_record_options, finish, limits, positive_int
-from harness.process import engine_environment
+from harness.process import answer_of
 from harness.progress import report
 from harness.record import describe_run
 from harness.tables import markdown_table, provenance
@@ -121,15 +119,7 @@ def read_cold(path: Path) -> float:
 
 def _load(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     arguments = [str(path), str(options.threads), str(options.context), options.precision]
-    run = subprocess.run(
-        [sys.executable, "-m", "harness.loading_worker", *arguments],
-        env=engine_environment(options.threads, None),
-        capture_output=True,
-        text=True,
-    )
-    if run.returncode:
-        raise RuntimeError(f"loading {path.name} failed: {run.stderr.strip()[-2000:]}")
-    answer = json.loads(run.stdout)
+    answer = answer_of(["-m", "harness.loading_worker", *arguments], options.threads)
     assert isinstance(answer, dict)
     return answer
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -18,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from harness.options import Record, add_record_options, finish, positive_int
-from harness.process import engine_environment
+from harness.process import answer_of
 from harness.progress import report
 from harness.record import describe_run
 from harness.tables import markdown_table, provenance
@@ -72,18 +71,7 @@ def measure(options: argparse.Namespace) -> Record:
             "dims": options.dims,
             "cc": options.cc,
         }
-        done = subprocess.run(
-            [sys.executable, "-m", "harness.vector_worker", json.dumps(request)],
-            env=engine_environment(threads, options.isa),
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode != 0:
-            printed = done.stderr.strip().splitlines()
-            raise RuntimeError(
-                f"the worker ended with status {done.returncode}: {printed[-1] if printed else 'silent'}"
-            )
-        found = json.loads(done.stdout)
+        found = answer_of(["-m", "harness.vector_worker", json.dumps(request)], threads, isa=options.isa)
         record["isa"] = found["isa"]
         record["absent"] |= found["absent"]
         record["samples"] += found["samples"]

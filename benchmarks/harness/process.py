@@ -12,12 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = ["EngineProcess", "engine_environment"]
+__all__ = ["EngineProcess", "answer_of", "engine_environment"]
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
 
@@ -39,6 +39,27 @@ def engine_environment(threads: int, isa: str | None) -> dict[str, str]:
     if isa is not None:
         environment["LATTICE_ISA"] = isa
     return environment
+
+
+def answer_of(arguments: Sequence[str], threads: int, *, isa: str | None = None) -> Any:
+    """Return what ``python ARGUMENTS`` prints, one JSON value, from a process with so many threads.
+
+    Raises:
+        RuntimeError: it failed; the message ends with the last line that it printed.
+    """
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=engine_environment(threads, isa),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    if done.returncode != 0:
+        printed = done.stderr.strip().splitlines()
+        last = printed[-1] if printed else "it printed nothing"
+        raise RuntimeError(f"{' '.join(arguments[:2])} ended with status {done.returncode}: {last}")
+    return json.loads(done.stdout)
 
 
 class EngineProcess:

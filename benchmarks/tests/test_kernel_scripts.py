@@ -1,0 +1,94 @@
+"""The scripts that time kernels, vectors and tiny networks: what they conclude from a record, and small runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fann
+import kernels
+import peak
+import vectors
+from harness.record import describe_run
+
+
+def peak_record(rows: int, shares: list[float], *, streamed: bool = False) -> dict[str, Any]:
+    cell = {"k": 384, "n": 1536, "rows": rows, "streamed": streamed, "threads": 1}
+    samples = [{**cell, "peak": 1e11, "rate": share * 1e11} for share in shares]
+    return {**describe_run("peak"), "isa": "avx2", "samples": samples}
+
+
+@pytest.mark.parametrize(
+    ("rows", "share", "is_miss"),
+    [(3, 0.1, False), (4, 0.84, True), (16, 0.86, False), (32, 0.93, True), (512, 0.95, False)],
+)
+def test_share_of_the_peak_has_a_limit_from_4_rows_on(rows: int, share: float, is_miss: bool) -> None:
+    assert bool(peak.misses(peak_record(rows, [share, 0.0, 2.0]))) is is_miss
+    assert peak.misses(peak_record(rows, [share], streamed=True)) == []
+    assert f"{rows} x 384 x 1536" in peak.render(peak_record(rows, [share]))
+
+
+def test_vector_tables_name_the_fastest_peer_and_the_share() -> None:
+    sample = {"threads": 1, "bytes": 100, "operations": 0, "peaks": [200.0, 100.0, 100.0]}
+    seconds = {"Lattice": [1.0, 2.0, 2.0], "faiss": [4.0, 4.0, 9.0], "Lattice, float query": [0.1, 0.1, 0.1]}
+    level = {"cell": "dot, 384 float32", "seconds": {"baseline": [4e-7], "avx2": [1e-7]}}
+    record = {**describe_run("vectors"), "isa": "avx2", "absent": {"NumKong": "no such module"}, "levels": [level]}
+    text = vectors.render({**record, "samples": [{**sample, "cell": "nearest", "seconds": seconds}]})
+    assert "| nearest | 1 | 2000.00 ms | 2.00 | 50% |" in text
+    assert "faiss 4000.00 ms *" in text
+    assert "| dot, 384 float32 | 400 ns | 100 ns | 4.0 |" in text
+    assert "NumKong (no such module)" in text
+    alone = vectors.render({**record, "samples": [{**sample, "cell": "x", "seconds": {"Lattice": [1.0, 1.0, 1.0]}}]})
+    assert "| x | 1 | 1000.00 ms | - | 100% |" in alone
+
+
+def test_kernel_tables_set_ways_and_levels_side_by_side() -> None:
+    ways = {"naive": [4e-3, 8e-3], "blocked": [1e-3, 1e-3], "parallel": [5e-4, 5e-4]}
+    ways |= {"int8": [5e-4, 5e-4], "int8, parallel": [2.5e-4, 2.5e-4]}
+    product = {"group": "products", "cell": "8 x 8 x 8", "operations": 10**9, "seconds": ways}
+    levels = {"baseline": [8e-6, 9e-6, 7e-6], "avx2": [2e-6, 2e-6, 2e-6], "avx2, parallel": [1e-6, 1e-6, 1e-6]}
+    op = {"group": "ops", "cell": "layer norm", "operations": 64, "seconds": levels}
+    pair = {"cell": "dot", "seconds": {"baseline": [4e-7], "avx2": [1e-7]}}
+    record = {**describe_run("kernels"), "isa": "avx2", "threads": 2, "samples": [product, op], "levels": [pair]}
+    lines = kernels.render(record).splitlines()
+    assert "| 8 x 8 x 8 | 166.7 | 1000.0 | 2000.0 | 2000.0 | 4000.0 | 6.00 | 2.00 | 2.00 |" in lines
+    assert "| layer norm | 8.0 | 2.0 | 1.0 | 4.00 |" in lines
+    assert "| dot | 400 | 100 | 4.00 |" in lines
+    assert kernels.misses(record) == []
+
+
+def test_vectors_are_measured_with_the_peers_that_are_here(tmp_path: Path) -> None:
+    record = tmp_path / "vectors.json"
+    arguments = ["--threads", "1", "--rounds", "1", "--rows", "64", "--dims", "32", "--json", str(record)]
+    assert vectors.main([*arguments, "--only", "pair", "nearest", "rows", "all", "levels"]) == 0
+    found = json.loads(record.read_text(encoding="utf-8"))
+    assert len(found["samples"]) == 10
+    assert all("Lattice" in sample["seconds"] for sample in found["samples"])
+    assert all(share > 0 for sample in found["samples"] for share in sample["peaks"])
+
+
+def fann_record(cell: str, threads: int, **milliseconds: float) -> dict[str, Any]:
+    seconds = {name.replace("_", "-"): [value / 1e3, value / 1e3, 9.0] for name, value in milliseconds.items()}
+    sample = {"cell": cell, "threads": threads, "seconds": seconds}
+    return {**describe_run("fann"), "isa": "avx2", "absent": {"libfann": "not installed"}, "samples": [sample]}
+
+
+def test_tiny_networks_have_a_limit_by_cell() -> None:
+    record = fann_record("forward, 64 samples", 2, lattice_fann=0.1, onnxruntime=0.099, numpy=0.08)
+    assert fann.misses(record) == ["forward, 64 samples, 2 threads: 0.99 times onnxruntime, 1.0 is the limit"]
+    row = "| forward, 64 samples | 2 | 100.0 us | 0.80 | onnxruntime 99.0 us; numpy 80.0 us * |"
+    assert row in fann.render(record).splitlines()
+    assert "Not here: libfann (not installed)." in fann.render(record)
+    assert fann.misses(fann_record("forward, 64 samples", 1, lattice_fann=0.1, onnxruntime=0.13, numpy=0.08)) == []
+    assert len(fann.misses(fann_record("epoch, digits", 3, lattice_fann=1.0, torch=1.9))) == 1
+    assert fann.misses(fann_record("epoch, digits", 3, lattice_fann=1.0)) == []
+
+
+def test_tiny_networks_are_measured(tmp_path: Path) -> None:
+    record = tmp_path / "fann.json"
+    arguments = ["--cells", "forward, 64 samples", "--threads", "1", "--rounds", "1", "--json", str(record)]
+    assert fann.main(arguments) == 0
+    (sample,) = json.loads(record.read_text(encoding="utf-8"))["samples"]
+    assert {"lattice-fann", "numpy"} <= sample["seconds"].keys()
+    assert all(value > 0 for seconds in sample["seconds"].values() for value in seconds)
