@@ -27,7 +27,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -36,16 +36,18 @@ from typing import Any
 import numpy as np
 
 from harness.corpus import CELLS, SEED, Cell, make_texts
-from harness.embed_tables import ONNX_RUNTIME, SCRIPT, misses, ours, render
+from harness.embed_tables import ONNX_RUNTIME, SCRIPT, misses, ours, render, summary
 from harness.engines import ENGINES
 from harness.options import Record, add_record_options, finish, partial_path, positive_int, save_so_far
 from harness.process import EngineProcess, answer_of, engine_environment
 from harness.progress import report
 from harness.record import describe_run, read_record
+from harness.tables import replace_section
 
 __all__ = ["main", "misses", "render"]
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+SUMMARY = "embed-summary"
 DEFAULT_CELLS = ("1x10", "32x20", "32x128", "8x256", "mixed")
 
 EXAMPLES = """
@@ -55,7 +57,7 @@ examples:
   python benchmarks/embed.py --isa avx2 --cells 1x10 --threads 1 --check
   python benchmarks/embed.py --engines lattice ort      without PyTorch as a peer
   python benchmarks/embed.py --models /tmp/models --resume    go on with a run that was killed
-  python benchmarks/embed.py --from benchmarks/results/embed.json --markdown docs/benchmarks.md
+  python benchmarks/embed.py --from benchmarks/results/embed.json --markdown docs/benchmarks.md --summary README.md
 """
 
 
@@ -105,8 +107,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true", help="go on with the partial record of the same commit")
     parser.add_argument("--isa", choices=["baseline", "avx2", "avx512", "neon"], help="force Lattice's instruction set")
     add_record_options(parser, SCRIPT)
+    parser.add_argument(
+        "--summary", type=Path, metavar="FILE", help=f"also rewrite the section '{SUMMARY}' of a document: README.md"
+    )
     options = parser.parse_args(arguments)
-    return finish(SCRIPT, options, measure=partial(measure, options), render=render, misses=misses)
+    render_all = partial(_render_all, options.summary)
+    return finish(SCRIPT, options, measure=partial(measure, options), render=render_all, misses=misses)
+
+
+def _render_all(document: Path | None, record: Mapping[str, Any]) -> str:
+    if document is not None:
+        replace_section(document, SUMMARY, summary(record))
+    return render(record)
 
 
 def measure(options: argparse.Namespace) -> Record:

@@ -11,7 +11,17 @@ from harness.engines import ENGINES
 from harness.options import limits
 from harness.tables import markdown_table, provenance
 
-__all__ = ["ONNX_RUNTIME", "SCRIPT", "best_onnx_runtime", "fastest_peer", "medians", "misses", "ours", "render"]
+__all__ = [
+    "ONNX_RUNTIME",
+    "SCRIPT",
+    "best_onnx_runtime",
+    "fastest_peer",
+    "medians",
+    "misses",
+    "ours",
+    "render",
+    "summary",
+]
 
 SCRIPT = "embed"
 ONNX_RUNTIME = ("ort-plain", "ort-fused", "ort-hand")
@@ -120,6 +130,28 @@ def render(record: Mapping[str, Any]) -> str:
         parts.append(_streams_table(record["streams"]))
     parts += [f"Left out: {_name(name)}: {reason}" for name, reason in record["absent"].items()]
     return "\n\n".join(parts)
+
+
+def summary(record: Mapping[str, Any]) -> str:
+    """Return one table of a record in Markdown: how many times faster than the fastest peer of each precision we are."""
+    most = max(threads for threads, _ in medians(record))
+    cells = {cell: by_engine for (threads, cell), by_engine in medians(record).items() if threads == most}
+    precisions = [
+        precision
+        for precision in PRECISIONS
+        if any(ratio(by_engine, fastest_peer(by_engine, precision), ours(precision)) for by_engine in cells.values())
+    ]
+    rows = []
+    for cell, by_engine in cells.items():
+        row = [CELLS[cell].title]
+        for precision in precisions:
+            peer = fastest_peer(by_engine, precision)
+            reached = ratio(by_engine, peer, ours(precision))
+            row.append("-" if peer is None or reached is None else f"{reached:.2f} x {ENGINES[peer].title}")
+        rows.append(row)
+    machine = f"{record['machine']['cpu']}, {most} thread{'s' if most > 1 else ''}, {record['date'][:10]}"
+    header = ["all-MiniLM-L6-v2, from text to vector", *(f"{precision}, fastest peer" for precision in precisions)]
+    return f"{machine}:\n\n{markdown_table(header, rows)}"
 
 
 def _is_of(engine: str, precision: str) -> bool:

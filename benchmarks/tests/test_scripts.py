@@ -84,6 +84,18 @@ def test_engines_of_another_model_are_no_peers() -> None:
     assert embed.misses(record) == []
 
 
+def test_summary_names_the_fastest_peer_of_each_precision(tmp_path: Path) -> None:
+    record = embed_record(lattice=2.0, torch=3.0, ort_hand=4.0, lattice_bfloat16=1.0, torch_bfloat16=1.5)
+    record["samples"] += [{**sample, "threads": 1, "seconds": [1.0]} for sample in record["samples"]]
+    (tmp_path / "record.json").write_text(json.dumps(record), encoding="utf-8")
+    document = tmp_path / "README.md"
+    document.write_text("before\n<!-- begin: embed-summary -->\n<!-- end: embed-summary -->\nafter\n", encoding="utf-8")
+    assert embed.main(["--from", str(tmp_path / "record.json"), "--summary", str(document)]) == 0
+    lines = document.read_text(encoding="utf-8").splitlines()
+    assert (lines[0], lines[-1]) == ("before", "after")
+    assert "| one text of 10 tokens | 1.50 x PyTorch, sentence-transformers | 1.50 x PyTorch, bfloat16 |" in lines
+
+
 def test_ratio_below_its_limit_is_a_miss() -> None:
     (line,) = embed.misses(embed_record(lattice=2.0, ort_hand=2.7))
     assert line == "one text of 10 tokens, 2 threads: 1.35 times ONNX Runtime, graph by hand, 1.5 is the limit"
