@@ -23,7 +23,6 @@ from statistics import fmean, median
 import numpy as np
 import numpy.typing as npt
 
-import lattice_inference
 from lattice_inference.backends.cpu import CpuBackend, CpuProgram, _cpu
 from lattice_inference.graph.batch import Batch
 from lattice_inference.models.bert import build_bert_encoder
@@ -33,7 +32,8 @@ from lattice_inference.text_program import steps_of_texts
 
 __all__ = ["SIZES", "Size", "main", "read_table", "write_column"]
 
-TABLE = Path(lattice_inference.__file__).parent / "backends" / "cpu" / "kernels" / "tile_table.h"
+KERNELS = "packages/lattice-inference/src/lattice_inference/backends/cpu/kernels"
+TABLE = Path(__file__).resolve().parents[1] / KERNELS / "tile_table.h"
 COLUMNS = ("baseline", "avx2", "avx512", "neon")
 _ROW = re.compile(
     r"^(?P<before> *SIZE\((?P<name>\w+), *\d+, *\d+,)(?P<sizes>(?: *\d+,?){4})(?P<after>\).*)$", re.MULTILINE

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import lattice_inference
 from lattice_inference.backends.cpu import CpuBackend, _cpu
 from lattice_inference.models.bert_config import BertConfig
 from lattice_inference.text_program import TextProgram
@@ -16,7 +15,7 @@ from lattice_inference.tokenizer import PackedEncoding
 
 from .programs import Tensors, random_batch, random_bert
 
-KERNELS = Path(lattice_inference.__file__).parent / "backends" / "cpu" / "kernels"
+KERNELS = Path(__file__).parents[2] / "src" / "lattice_inference" / "backends" / "cpu" / "kernels"
 LENGTHS = [1, 2, 17, 33, 64, 100, 130, 200, 256, 300]
 
 # Each as small and as large as the table allows, and one that divides nothing.

@@ -11,9 +11,10 @@ static void activation_run(const lattice_op *op, const lattice_step *step, int64
     (void)thread;
     int64_t first, end;
     task_rows(lattice_rows(op, step), task, tasks, &first, &end);
-    if (first < end)
-        activate_rows(op->activation, lattice_row(step, &op->input[0], first), op->input[0].stride,
-                      lattice_row(step, &op->output, first), op->output.stride, end - first, op->n);
+    const int64_t most = step->sizes->row_task_rows; /* of more, the first would have left the cache before their next column */
+    for (int64_t row = first; row < end; row += most)
+        activate_rows(op->activation, lattice_row(step, &op->input[0], row), op->input[0].stride,
+                      lattice_row(step, &op->output, row), op->output.stride, end - row < most ? end - row : most, op->n);
 }
 
 /* y = a + b over one row */
