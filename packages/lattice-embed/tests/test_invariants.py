@@ -96,10 +96,10 @@ def test_inv_5_the_cache_key_holds_the_embedding_key(monkeypatch: pytest.MonkeyP
     """Equal in all but the canonical bytes of the model's configuration: the keys differ."""
     configs = [ModelConfig(QWEN, size) for size in (None, 64)] + [ModelConfig(EmbeddingModel.ALL_MINILM_L6_V2)]
     spaces = [_Space(config, None, Role.GENERIC, True, b"owner") for config in configs]
-    assert len({space.key("text") for space in spaces}) == len(spaces)
-    before = spaces[0].key("text")
+    assert len({space.keys.key("text") for space in spaces}) == len(spaces)
+    before = spaces[0].keys.key("text")
     monkeypatch.setattr("lattice_embed.embedding_key.EmbeddingKey.canonical_bytes", b"another")
-    assert _Space(configs[0], None, Role.GENERIC, True, b"owner").key("text") != before
+    assert _Space(configs[0], None, Role.GENERIC, True, b"owner").keys.key("text") != before
 
 
 @pytest.mark.parametrize("returned", [0, 1, 2, 4])

@@ -54,10 +54,6 @@ class _Space:
         key = config.to_embedding_key().canonical_bytes
         self.keys = TextKeys(length_prefixed(_KEY_DOMAIN, key, revision, role.value, str(normalize)))
 
-    def key(self, text: str) -> bytes:
-        """Return the digest of the space and the text, preceded by its length."""
-        return self.keys.key(text)
-
     def origin(self, result: EmbeddingResult) -> CachedOrigin:
         """Return what the entries of a result have in common; the same object for every call that has it in common."""
         provenance = self.provenance

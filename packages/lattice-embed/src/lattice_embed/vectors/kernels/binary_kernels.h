@@ -1,9 +1,10 @@
 /* Differing bits of binary rows: population counts of an exclusive or. The body.
  *
  * Three ways, the same integers: VPOPCNTDQ (LATTICE_VECTOR_POPCOUNT) counts eight words an instruction, and eight rows (or
- * sixteen of 48 bytes) are folded together; NEON counts bytes and adds neighbours; elsewhere words are counted one by one, which beats table look-ups in vector registers (pshufb) up to
- * about a hundred bytes a row, and rows of common widths get loops of constant length. Longer rows take the look-ups on
- * AVX2: sixteen counts of four bits an instruction, bytes added by psadbw.
+ * sixteen of 48 bytes) are folded together; NEON counts bytes and adds neighbours; elsewhere words are counted one by one,
+ * which beats table look-ups in vector registers (pshufb) up to about a hundred bytes a row, and rows of common widths get
+ * loops of constant length. Longer rows take the look-ups on AVX2: sixteen counts of four bits an instruction, bytes added
+ * by psadbw.
  *
  * Rows are 48 to 128 bytes for common models, so a row's own overhead (fold, finish) weighs as much as its words.
  */

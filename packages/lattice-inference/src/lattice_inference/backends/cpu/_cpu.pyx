@@ -6,8 +6,6 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 cimport numpy as cnp
 
-import os
-
 import numpy as np
 
 cnp.import_array()
