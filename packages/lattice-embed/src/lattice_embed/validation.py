@@ -47,6 +47,8 @@ def check_iterable(texts: object) -> Iterable[object]:
     Raises:
         InvalidInputError: it is a single string, has no order, or cannot be iterated over.
     """
+    if type(texts) is list:
+        return texts  # what nearly every caller has: the questions below take as long as a look-up in memory
     if isinstance(texts, str):
         raise InvalidInputError("texts is a str, which would be read letter by letter: pass a list, [text]")
     if isinstance(texts, bytes | bytearray | memoryview):

@@ -428,3 +428,16 @@ def test_the_default_folder_is_the_environments(monkeypatch: pytest.MonkeyPatch,
 def test_a_cache_that_is_made_and_not_used_leaves_no_trace(tmp_path: Path) -> None:
     VectorCache(tmp_path / "new").close()
     assert not (tmp_path / "new").exists()
+
+
+def test_a_cache_that_is_never_closed_ends_with_python_and_says_nothing(tmp_path: Path) -> None:
+    code = """
+import sys
+from lattice_inference.vector_cache import VectorCache
+cache = VectorCache(sys.argv[1])
+cache.put_many([(bytes(32), b"four")], space="model")
+cache.self = cache  # goes with Python itself, and no sooner
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert VectorCache(tmp_path).get_many([bytes(32)]) == [b"four"]

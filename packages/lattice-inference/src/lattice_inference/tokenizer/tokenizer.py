@@ -201,6 +201,8 @@ class Tokenizer:
             truncation = self._file_truncation
         if truncation is None:
             limit, strategy, cut_left = -1, 0, False
+        elif type(truncation) is int and truncation >= 0:
+            limit, strategy, cut_left = truncation, 0, False  # as Truncation(truncation), which takes longer to make
         else:
             if not isinstance(truncation, Truncation):
                 truncation = Truncation(truncation)

@@ -5,8 +5,8 @@ from lattice_inference.vector_cache.database import (
     VectorCache,
     VectorCacheStats,
     VectorCacheWarning,
-    default_cache_folder,
 )
+from lattice_inference.vector_cache.default_folder import default_cache_folder
 from lattice_inference.vector_cache.lqecache import LqeCacheFile, read_lqecache
 
 __all__ = [

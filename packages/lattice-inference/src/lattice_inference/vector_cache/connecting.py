@@ -25,6 +25,7 @@ NO_PERMISSION, READ_ONLY, CORRUPT, CANNOT_OPEN, NOT_A_DATABASE = 3, 8, 11, 14, 2
 
 _BUSY_SECONDS = 10.0
 _LOG_LIMIT_BYTES = 2**25
+_PAGES_KEPT_KIB = 8_192  # SQLite's own cache: a page that it does not hold is a system call
 _CHECKPOINT_PAGES = 4_000  # a checkpoint waits for the disk: one in a thousand stores
 
 
@@ -46,6 +47,7 @@ def connect(path: Path) -> sqlite3.Connection:
         # Enough for a killed process; after a power failure the last vectors may be missing, and nothing is damaged.
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}").fetchone()
+        connection.execute(f"PRAGMA cache_size = -{_PAGES_KEPT_KIB}")
         connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT_BYTES}").fetchone()
         with transaction(connection):
             if not is_ours(connection, path):

@@ -24,11 +24,11 @@ import threading
 import time
 import warnings
 import weakref
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from zlib import crc32
 
 from lattice_inference.errors import InvalidInputError, VectorCacheError
 from lattice_inference.vector_cache._journal import MappedJournal, record_bytes
@@ -44,21 +44,17 @@ from lattice_inference.vector_cache.connecting import (
     result_code,
 )
 from lattice_inference.vector_cache.database_keys import DatabaseKeys
+from lattice_inference.vector_cache.default_folder import default_cache_folder
 from lattice_inference.vector_cache.journal import Journal, OtherJournals, Record, WrittenRecords, discard, unmoved
 from lattice_inference.vector_cache.schema import bytes_in_use, folder_lock, make_room, transaction
 from lattice_inference.vector_cache.stats import Mode, VectorCacheStats, VectorCacheWarning
 
 __all__ = [
-    "CACHE_VARIABLE",
     "DEFAULT_MAX_BYTES",
     "VectorCache",
     "VectorCacheStats",
     "VectorCacheWarning",
-    "default_cache_folder",
 ]
-
-CACHE_VARIABLE = "LATTICE_VECTOR_CACHE"
-"""Environment variable that names the folder of caches made without one."""
 
 DEFAULT_MAX_BYTES = 2**30
 """Size that the database may grow to: about 600,000 vectors of 384 dimensions."""
@@ -79,12 +75,6 @@ _LOOK_MILLISECONDS = 200  # how long a file that was taken away may go unnoticed
 
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
-
-
-def default_cache_folder() -> Path:
-    """Return the folder of caches made without one: ``LATTICE_VECTOR_CACHE``, else ``~/.lattice/cache``."""
-    named = os.environ.get(CACHE_VARIABLE, "").strip()
-    return Path(named).expanduser() if named else Path("~/.lattice/cache").expanduser()
 
 
 # A connection must not cross a fork, in either direction: it is closed before and opened again after.
@@ -147,12 +137,14 @@ class VectorCache:
     def look_up(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Do :meth:`get_many` for keys that the journal's memory has no answer for."""
         with self._lock:
-            if self.mapped is not None and self.mapped.is_due():  # often nothing else is the matter
+            mapped = self.mapped
+            if mapped is not None and mapped.is_due():  # often nothing else is the matter
                 self._look_around()
                 vectors = None if self.mapped is None else self.mapped.find(keys)
                 if vectors is not None:
                     return vectors
-            self._look_around()
+            elif mapped is None or not mapped.is_current():
+                self._look_around()
             vectors = self._guarded(self._look_up, keys) or [None] * len(keys)
             missing = vectors.count(None)
             self._misses += missing
@@ -256,17 +248,17 @@ class VectorCache:
         if not asked:
             return vectors
         found = self._select(connection, asked)
-        if self._database_keys is not None:
+        if self._database_keys is not None and len(found) < len(asked):
             self._database_keys.asked_in_vain(connection, len(asked) - len(found), self._newest - self._oldest)
         return [found.get(key) if vector is True else vector for key, vector in zip(keys, vectors, strict=True)]
 
     def _select(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
         for start in range(0, len(keys), _LOOKUP_CHUNK):
-            chunk = keys[start : start + _LOOKUP_CHUNK] if len(keys) > _LOOKUP_CHUNK else keys
+            chunk = keys[start : start + _LOOKUP_CHUNK]
             query = _SELECT_ONE if len(chunk) == 1 else _SELECT.format(",".join("?" * len(chunk)))
-            for row, key, checksum, vector in connection.execute(query, chunk):
-                if zlib.crc32(vector, zlib.crc32(key)) != checksum:
+            for row, key, checksum, vector in connection.execute(query, chunk).fetchall():
+                if crc32(vector, crc32(key)) != checksum:
                     self._damaged.add(row)
                     continue
                 found[key] = vector
@@ -313,7 +305,7 @@ class VectorCache:
             self._move_used(connection)
             before = self._newest
             spaces = {space: self._space_id(connection, space) for space in {record.space for record in records}}
-            rows = [(key, spaces[space], zlib.crc32(vector, zlib.crc32(key)), vector) for key, vector, space in records]
+            rows = [(key, spaces[space], crc32(vector, crc32(key)), vector) for key, vector, space in records]
             connection.executemany(_INSERT, rows)
             self._grown += sum([len(record.vector) + _ROW_BYTES for record in records])
             if self._grown >= self.max_bytes // 64:

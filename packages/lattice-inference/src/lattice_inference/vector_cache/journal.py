@@ -16,6 +16,7 @@ import contextlib
 import mmap
 import os
 import struct
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ from lattice_inference.vector_cache._journal import (
     checksum,
 )
 from lattice_inference.vector_cache.schema import folder_lock
+
+if sys.platform != "win32":
+    import fcntl  # here, since the last cache may be closed when Python imports nothing any more
 
 __all__ = ["Journal", "OtherJournals", "Record", "WrittenRecords", "discard", "unmoved"]
 
@@ -283,8 +287,8 @@ def _map_board(path: Path, mode: int) -> mmap.mmap:
 
 def _lock(descriptor: int) -> bool:
     """Take a file's lock, which goes with the process; False if somebody has it."""
-    import fcntl
-
+    if sys.platform == "win32":
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -293,6 +297,5 @@ def _lock(descriptor: int) -> bool:
 
 
 def _unlock(descriptor: int) -> None:
-    import fcntl
-
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    if sys.platform != "win32":
+        fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from lattice_inference.errors import VectorCacheError
+
+if sys.platform != "win32":
+    import fcntl
 
 __all__ = ["SCHEMA", "bytes_in_use", "folder_lock", "is_ours", "make_room", "transaction"]
 
@@ -94,11 +98,12 @@ def folder_lock(folder: Path) -> Iterator[bool]:
 
     Yields whether they are kept: where the folder cannot be written they are not.
     """
+    if sys.platform == "win32":
+        yield False
+        return
     try:
-        import fcntl
-
         descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except (ImportError, OSError):
+    except OSError:
         yield False
         return
     try:
