@@ -23,7 +23,6 @@ import stat
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +44,7 @@ from lattice_inference.vector_cache.connecting import (
 )
 from lattice_inference.vector_cache.database_keys import DatabaseKeys
 from lattice_inference.vector_cache.default_folder import default_cache_folder
+from lattice_inference.vector_cache.forks import close_at_forks
 from lattice_inference.vector_cache.journal import Journal, OtherJournals, Record, WrittenRecords, discard, unmoved
 from lattice_inference.vector_cache.schema import bytes_in_use, folder_lock, make_room, transaction
 from lattice_inference.vector_cache.stats import Mode, VectorCacheStats, VectorCacheWarning
@@ -64,7 +64,7 @@ LEAST_MAX_BYTES = 2**18
 FILE_NAME = "vectors.sqlite3"
 
 _SELECT = "SELECT row, key, checksum, vector FROM vectors WHERE key IN ({})"
-_SELECT_ONE = _SELECT.format("?")
+_SELECT_ONE = "SELECT row, checksum, vector FROM vectors WHERE key = ?"
 
 _INSERT = "INSERT OR REPLACE INTO vectors (key, space, checksum, vector) VALUES (?, ?, ?, ?)"  # SQLite numbers the row
 
@@ -75,10 +75,6 @@ _LOOK_MILLISECONDS = 200  # how long a file that was taken away may go unnoticed
 
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
-
-
-# A connection must not cross a fork, in either direction: it is closed before and opened again after.
-_live_caches: weakref.WeakSet[VectorCache] = weakref.WeakSet()
 
 
 class VectorCache:
@@ -124,7 +120,7 @@ class VectorCache:
         self._warned: set[str] = set()
         self._hits = 0
         self._misses = 0
-        _live_caches.add(self)
+        close_at_forks(self, self._lock)
 
     # Use
 
@@ -244,30 +240,42 @@ class VectorCache:
         else:
             self._catch_up(connection, self.mapped)
             vectors = self.mapped.find(keys, ask=True) or []
-        asked = [key for key, vector in zip(keys, vectors, strict=True) if vector is True]
-        if not asked:
-            return vectors
-        found = self._select(connection, asked)
-        if self._database_keys is not None and len(found) < len(asked):
-            self._database_keys.asked_in_vain(connection, len(asked) - len(found), self._newest - self._oldest)
-        return [found.get(key) if vector is True else vector for key, vector in zip(keys, vectors, strict=True)]
+        if vectors == [True]:  # one text: what would be made for many takes as long as SQLite does
+            vectors = [self._select_one(connection, keys[0])]
+            in_vain = vectors.count(None)
+        else:
+            asked = [key for key, vector in zip(keys, vectors, strict=True) if vector is True]
+            found = self._select(connection, asked)
+            in_vain = len(asked) - len(found)
+            vectors = [found.get(key) if vector is True else vector for key, vector in zip(keys, vectors, strict=True)]
+        if len(self._used) >= _PENDING_USES and self._mode == "read-write":
+            with transaction(connection):
+                self._move_used(connection)
+        if in_vain and self._database_keys is not None:
+            self._database_keys.asked_in_vain(connection, in_vain, self._newest - self._oldest)
+        return vectors
 
     def _select(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = {}
         for start in range(0, len(keys), _LOOKUP_CHUNK):
             chunk = keys[start : start + _LOOKUP_CHUNK]
-            query = _SELECT_ONE if len(chunk) == 1 else _SELECT.format(",".join("?" * len(chunk)))
-            for row, key, checksum, vector in connection.execute(query, chunk).fetchall():
-                if crc32(vector, crc32(key)) != checksum:
-                    self._damaged.add(row)
-                    continue
-                found[key] = vector
-                if row < self._newest_quarter:
-                    self._used.add(row)
-        if len(self._used) >= _PENDING_USES and self._mode == "read-write":
-            with transaction(connection):
-                self._move_used(connection)
+            for row, key, checksum, vector in connection.execute(_SELECT.format(",".join("?" * len(chunk))), chunk):
+                if self._is_sound(row, key, checksum, vector):
+                    found[key] = vector
         return found
+
+    def _select_one(self, connection: sqlite3.Connection, key: bytes) -> bytes | None:
+        row = connection.execute(_SELECT_ONE, (key,)).fetchone()
+        return row[2] if row is not None and self._is_sound(row[0], key, row[1], row[2]) else None
+
+    def _is_sound(self, row: int, key: bytes, checksum: int, vector: bytes) -> bool:
+        """Whether a row is as it was written; take note that it was used, or is to go."""
+        if crc32(vector, crc32(key)) != checksum:
+            self._damaged.add(row)
+            return False
+        if row < self._newest_quarter:
+            self._used.add(row)
+        return True
 
     def _catch_up(self, connection: sqlite3.Connection, mapped: MappedJournal) -> None:
         """Take in what other processes have changed since the last time."""
@@ -569,23 +577,3 @@ class VectorCache:
 
 def _remake(folder: str, max_bytes: int) -> VectorCache:
     return VectorCache(folder, max_bytes=max_bytes)
-
-
-_held: list[VectorCache] = []
-
-
-def _before_fork() -> None:
-    """Close every connection, and keep every lock so that none is opened meanwhile."""
-    for cache in list(_live_caches):
-        cache._lock.acquire()
-        _held.append(cache)
-        cache.close()
-
-
-def _after_fork() -> None:
-    while _held:
-        _held.pop()._lock.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
