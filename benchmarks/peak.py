@@ -7,7 +7,8 @@ call drops out. Peak and kernel take turns; a share is the median over the round
 
 "warm" multiplies by one weight again and again, as a batch does that keeps it in cache; "streamed" by a different one
 each time, together larger than any cache, as one short text does. For streamed weights the share of the read bandwidth
-counts.
+counts. A warm weight that L2 does not hold is read from the next cache, once a product: with few rows that takes longer
+than the arithmetic. The bound is the longer of the two, the reading measured over as many bytes beside it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ INCLUDE = HERE.parent / "tools" / "native" / "include"
 SHAPES = ((384, 1536), (1536, 384))
 ROWS = (*range(1, 17), 32, 64, 128, 512)
 STREAMED_ROWS = (1, 2, 4, 8, 16)
+FEW_ROWS = 16  # up to here the weights may take longer to read than to multiply
+FLOAT_BYTES = 4
 STREAMED_WEIGHTS = 64  # 151 MB of 384 x 1536: what a cache keeps of it from run to run counts little
 
 FLAGS = {
@@ -238,6 +241,8 @@ def measure(options: argparse.Namespace) -> Record:
                     for _ in range(options.rounds):
                         peak = meter.rate("read" if streamed else "fma", threads, options.seconds)
                         sample = {"k": k, "n": n, "rows": rows, "streamed": streamed, "threads": threads, "peak": peak}
+                        if not streamed and rows <= FEW_ROWS:
+                            sample["read"] = meter.rate("read", threads, options.seconds, size=timer.weight_bytes)
                         work = timer.weight_bytes if streamed else timer.operations
                         record["samples"].append({**sample, "rate": work / timer.seconds(_pairs(timer))})
     finally:
@@ -264,6 +269,16 @@ def share(samples: Sequence[Mapping[str, Any]]) -> float:
     return median(float(sample["rate"]) / float(sample["peak"]) for sample in samples)
 
 
+def share_of_bound(samples: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the same of the bound of warm weights, arithmetic or reading; None where the reading was not measured."""
+    if not all("read" in sample for sample in samples):
+        return None
+    # a float of the weight is read once and multiplied by every row
+    return median(
+        float(s["rate"]) / min(float(s["peak"]), 2 * int(s["rows"]) * float(s["read"]) / FLOAT_BYTES) for s in samples
+    )
+
+
 def misses(record: Mapping[str, Any]) -> list[str]:
     """Return a line for every warm cell below its limit."""
     bounds = {int(rows): float(least) for rows, least in limits(SCRIPT)["share"].items()}
@@ -272,8 +287,10 @@ def misses(record: Mapping[str, Any]) -> list[str]:
         # the limits hold for 4 to 16 rows and from 32 on; below 4 the kernel is bound by memory
         least = None if streamed else bounds[4] if 4 <= rows <= 16 else bounds[32] if rows >= 32 else None
         if least is not None and not share(samples) >= least:
+            bound = share_of_bound(samples)
+            reading = "" if bound is None else f" ({bound:.1%} of what arithmetic and reading allow)"
             lines.append(
-                f"{rows} x {k} x {n}, {threads} threads: {share(samples):.1%} of the peak, {least:.0%} is the limit"
+                f"{rows} x {k} x {n}, {threads} threads: {share(samples):.1%} of the peak{reading}, {least:.0%} is the limit"
             )
     return lines
 
@@ -295,11 +312,17 @@ def render(record: Mapping[str, Any]) -> str:
         rows = []
         for k, n, m in dict.fromkeys(key[:3] for key in groups if key[3] is streamed):
             samples = [groups[k, n, m, streamed, t] for t in threads]
-            cells = [f"{median(s['rate'] for s in of) / 1e9:.1f} ({share(of):.0%})" for of in samples]
-            rows.append([f"{m} x {k} x {n}", *cells])
+            rows.append([f"{m} x {k} x {n}", *map(_cell, samples)])
         if rows:
-            parts.append(markdown_table([f"{title} (share of the peak)", *_of_threads(threads)], rows))
+            shares = "share of the peak" + ("" if streamed else "; of the bound")
+            parts.append(markdown_table([f"{title} ({shares})", *_of_threads(threads)], rows))
     return "\n\n".join(parts)
+
+
+def _cell(samples: Sequence[Mapping[str, Any]]) -> str:
+    bound = share_of_bound(samples)
+    shares = f"{share(samples):.0%}" + ("" if bound is None else f"; {bound:.0%}")
+    return f"{median(s['rate'] for s in samples) / 1e9:.1f} ({shares})"
 
 
 def _of_threads(threads: Sequence[int]) -> list[str]:

@@ -29,6 +29,17 @@ def test_share_of_the_peak_has_a_limit_from_4_rows_on(rows: int, share: float, i
     assert f"{rows} x 384 x 1536" in peak.render(peak_record(rows, [share]))
 
 
+def test_few_rows_are_held_beside_what_reading_the_weights_allows() -> None:
+    record = peak_record(4, [0.3])  # of 100 GFLOP/s
+    record["samples"][0]["read"] = 20e9  # bytes a second: five weights, each for two operations a row
+    assert peak.share_of_bound(record["samples"]) == pytest.approx(30e9 / 40e9)
+    assert "30.0% of the peak (75.0% of what arithmetic and reading allow)" in peak.misses(record)[0]
+    assert "30.0 (30%; 75%)" in peak.render(record)
+    record["samples"][0]["read"] = 60e9
+    assert peak.share_of_bound(record["samples"]) == pytest.approx(0.3), "the arithmetic takes longer"
+    assert peak.share_of_bound(peak_record(4, [0.3])["samples"]) is None
+
+
 def test_vector_tables_name_the_fastest_peer_and_the_share() -> None:
     sample = {"threads": 1, "bytes": 100, "operations": 0, "peaks": [200.0, 100.0, 100.0]}
     seconds = {"Lattice": [1.0, 2.0, 2.0], "faiss": [4.0, 4.0, 9.0], "Lattice, float query": [0.1, 0.1, 0.1]}
