@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from lattice_inference import InvalidInputError, VectorCache, VectorCacheError
-from lattice_inference.vector_cache import VectorCacheWarning, default_cache_folder
+from lattice_inference.vector_cache import VectorCacheWarning, checkpoints, default_cache_folder
 from lattice_inference.vector_cache.database import _LOOK_MILLISECONDS, FILE_NAME, LEAST_MAX_BYTES
 
 
@@ -407,6 +407,35 @@ def test_a_full_disk_is_a_warning_and_no_error(tmp_path: Path) -> None:
             warnings.simplefilter("error")
             put(cache, *many)  # said once
         assert get(cache, 1, 50) == [vector(1), None]
+
+
+# The log
+
+
+def test_the_log_is_copied_into_the_database_while_vectors_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "_WRITTEN_BYTES", 100_000)
+    with VectorCache(tmp_path) as cache:
+        for start in range(0, 12_000, 600):
+            put(cache, *range(start, start + 600))
+            cache._checkpoints.wait()
+        log = tmp_path / "vectors.sqlite3-wal"
+        assert 0 < log.stat().st_size < 6e6, "19 MB were stored"
+        assert get(cache, 0, 11_999, 12_000) == [vector(0), vector(11_999), None]
+        put(cache, *range(12_000, 12_600))
+    assert "lattice-checkpoint" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_without_threads_the_log_is_left_to_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(checkpoints, "_WRITTEN_BYTES", 1)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with VectorCache(tmp_path) as cache:
+        put(cache, *range(2_000))
+        assert get(cache, 0, 1_999) == [vector(0), vector(1_999)]
 
 
 # Options

@@ -7,11 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 HEADER_BYTES: int
-KEY_OFFSET: int
-RECORD_HEADER_BYTES: int
 MOVED_OFFSET: int
 
 def checksum(key: bytes, vector: bytes) -> int: ...
+def read_records(data: bytes) -> list[tuple[bytes, bytes, str]]: ...
 def record_bytes(vector: int, space: int) -> int: ...
 
 class MappedJournal:

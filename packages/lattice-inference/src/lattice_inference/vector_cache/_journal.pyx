@@ -8,7 +8,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 cimport numpy as cnp
 
@@ -53,8 +53,7 @@ cdef extern from "journal.h" nogil:
 
 
 HEADER_BYTES = LJ_HEADER_BYTES
-KEY_OFFSET = LJ_RECORD_HEADER_BYTES - LJ_KEY_BYTES
-RECORD_HEADER_BYTES = LJ_RECORD_HEADER_BYTES
+cdef int KEY_PLACE = LJ_RECORD_HEADER_BYTES - LJ_KEY_BYTES  # in a record
 MOVED_OFFSET = LJ_MOVED
 
 
@@ -70,6 +69,41 @@ cpdef uint32_t checksum(bytes key, bytes vector) except? 0:
     return lj_checksum(
         <const uint8_t*>PyBytes_AS_STRING(key), <const uint8_t*>PyBytes_AS_STRING(vector), PyBytes_GET_SIZE(vector)
     )
+
+
+def read_records(bytes data not None):
+    """Return key, vector and space of the records that lie end to end in ``data``, up to the first that is none.
+
+    Damaged vectors are left out.
+    """
+    cdef const uint8_t* place = <const uint8_t*>PyBytes_AS_STRING(data)
+    cdef size_t left = PyBytes_GET_SIZE(data)
+    cdef uint32_t fields[4]
+    cdef size_t length, vector_bytes, space_bytes
+    cdef const char* vector
+    cdef bytes space = b""
+    name = ""
+    records = []
+    while left >= <size_t>LJ_RECORD_HEADER_BYTES:
+        memcpy(fields, place, sizeof(fields))
+        length, vector_bytes, space_bytes = fields[0], fields[1], fields[3]
+        if length > left or LJ_RECORD_HEADER_BYTES + vector_bytes + space_bytes > length:
+            break
+        vector = <const char*>place + LJ_RECORD_HEADER_BYTES
+        if lj_checksum(place + KEY_PLACE, <const uint8_t*>vector, vector_bytes) == fields[2]:
+            if <size_t>PyBytes_GET_SIZE(space) != space_bytes or memcmp(
+                PyBytes_AS_STRING(space), vector + vector_bytes, space_bytes
+            ):
+                space = PyBytes_FromStringAndSize(vector + vector_bytes, space_bytes)
+                name = space.decode(errors="replace")
+            records.append((
+                PyBytes_FromStringAndSize(<const char*>place + KEY_PLACE, LJ_KEY_BYTES),
+                PyBytes_FromStringAndSize(vector, vector_bytes),
+                name,
+            ))
+        place += length
+        left -= length
+    return records
 
 
 cdef class MappedJournal:

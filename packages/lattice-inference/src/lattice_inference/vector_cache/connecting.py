@@ -26,7 +26,7 @@ NO_PERMISSION, READ_ONLY, CORRUPT, CANNOT_OPEN, NOT_A_DATABASE = 3, 8, 11, 14, 2
 _BUSY_SECONDS = 10.0
 _LOG_LIMIT_BYTES = 2**25
 _PAGES_KEPT_KIB = 8_192  # SQLite's own cache: a page that it does not hold is a system call
-_CHECKPOINT_PAGES = 4_000  # a checkpoint waits for the disk: one in a thousand stores
+_CHECKPOINT_PAGES = 16_000  # of the log, where no thread has copied them sooner: see checkpoints.py
 
 
 def result_code(error: Exception) -> int:

@@ -31,6 +31,7 @@ from zlib import crc32
 
 from lattice_inference.errors import InvalidInputError, VectorCacheError
 from lattice_inference.vector_cache._journal import MappedJournal, record_bytes
+from lattice_inference.vector_cache.checkpoints import Checkpoints
 from lattice_inference.vector_cache.connecting import (
     CANNOT_OPEN,
     CORRUPT,
@@ -111,6 +112,7 @@ class VectorCache:
         self._journal: Journal | None = None
         self.mapped: MappedJournal | None = None
         self._database_keys: DatabaseKeys | None = None
+        self._checkpoints = Checkpoints(self.path)
         self._others = OtherJournals(self.folder)
         self._kept: dict[bytes, bytes] = {}  # of our own journal, when its memory has been told to forget
         self._file: tuple[int, int] | None = None
@@ -288,7 +290,7 @@ class VectorCache:
             self._forget_rows()
             written = self._journal.written()
             kept = () if written is None else written.read(written.moved)
-            self._kept = {record.key: record.vector for record in kept}
+            self._kept = {key: vector for key, vector, _ in kept}
         others = self._others.read(self._journal.name, anew=taken_away)
         mapped.answer_from(others | self._kept if self._kept else others)
         self._database_keys.catch_up(connection)
@@ -304,7 +306,7 @@ class VectorCache:
             size = sum([record_bytes(len(vector), len(name)) for _, vector in entries])
             if size <= self._journal.capacity and mapped.append(entries, name, answering=False):
                 return
-        self._insert(connection, [Record(key, vector, space) for key, vector in entries])
+        self._insert(connection, [(key, vector, space) for key, vector in entries])
 
     def _insert(self, connection: sqlite3.Connection, records: Sequence[Record]) -> None:
         """Write records into the database, all or none."""
@@ -312,17 +314,19 @@ class VectorCache:
         with transaction(connection):
             self._move_used(connection)
             before = self._newest
-            spaces = {space: self._space_id(connection, space) for space in {record.space for record in records}}
+            spaces = {space: self._space_id(connection, space) for space in {space for _, _, space in records}}
             rows = [(key, spaces[space], crc32(vector, crc32(key)), vector) for key, vector, space in records]
             connection.executemany(_INSERT, rows)
-            self._grown += sum([len(record.vector) + _ROW_BYTES for record in records])
+            size = sum([len(vector) + _ROW_BYTES for _, vector, _ in records])
+            self._grown += size
             if self._grown >= self.max_bytes // 64:
                 self._oldest = make_room(connection, self.max_bytes)
                 self._grown = 0
             (newest,) = connection.execute("SELECT max(row) FROM vectors").fetchone()
             self._set_newest(newest or 0)
+        self._checkpoints.written(size)
         if self.mapped is not None and self._database_keys is not None:
-            self._database_keys.added([record.key for record in records], after=before, newest=self._newest)
+            self._database_keys.added([key for key, _, _ in records], after=before, newest=self._newest)
             self.mapped.tell(taken_away)
 
     def _move_journals(self, connection: sqlite3.Connection, *, everybodys: bool = False) -> None:
@@ -392,6 +396,7 @@ class VectorCache:
                 of_space = "DELETE FROM vectors WHERE space IN (SELECT id FROM spaces WHERE name = ?)"
                 removed = connection.execute(of_space, (space,)).rowcount
         self._forget_rows()
+        self._checkpoints.wait()
         if self.mapped is not None:
             self.mapped.tell(True)  # the next look-up forgets what was known, as everybody's does
         with contextlib.suppress(sqlite3.Error):  # others may be at work: then the pages are used again instead
@@ -545,6 +550,7 @@ class VectorCache:
 
     def _close_quietly(self) -> None:
         """Close everything as it is. What the journal still holds is moved by whoever opens the folder next."""
+        self._checkpoints.wait()
         if self._journal is not None:
             self._journal.close(remove=False)
         if self._connection is not None:

@@ -21,16 +21,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
-from lattice_inference.vector_cache._journal import (
-    HEADER_BYTES,
-    KEY_OFFSET,
-    MOVED_OFFSET,
-    RECORD_HEADER_BYTES,
-    MappedJournal,
-    checksum,
-)
+from lattice_inference.vector_cache._journal import HEADER_BYTES, MOVED_OFFSET, MappedJournal, read_records
 from lattice_inference.vector_cache.schema import folder_lock
 
 if sys.platform != "win32":
@@ -48,31 +41,11 @@ _MAGIC = b"LVJRNL1\0"
 _BOARD_MAGIC = b"LVBORD1\0"
 _BOARD_BYTES = 4096
 _HEADER = struct.Struct("8sQQQ")
-_RECORD = struct.Struct("IIII")
 _MADV_POPULATE_WRITE = 23  # Linux 5.14: pages are made writable now, not one by one in the middle of stores
 
 
-class Record(NamedTuple):
-    """What a journal keeps of a vector."""
-
-    key: bytes
-    vector: bytes
-    space: str
-
-
-def _records(data: bytes) -> Iterator[Record]:
-    """Yield the records that lie end to end in ``data``, up to the first that is none; damaged vectors are left out."""
-    start = 0
-    while start + RECORD_HEADER_BYTES <= len(data):
-        length, vector_bytes, sum_of_both, space_bytes = _RECORD.unpack_from(data, start)
-        middle = start + RECORD_HEADER_BYTES + vector_bytes
-        if not (RECORD_HEADER_BYTES + vector_bytes + space_bytes <= length <= len(data) - start):
-            return
-        key = data[start + KEY_OFFSET : start + RECORD_HEADER_BYTES]
-        vector = data[start + RECORD_HEADER_BYTES : middle]
-        if checksum(key, vector) == sum_of_both:
-            yield Record(key, vector, data[middle : middle + space_bytes].decode(errors="replace"))
-        start += length
+Record = tuple[bytes, bytes, str]
+"""What a journal keeps of a vector: its key, its bytes, and what made it."""
 
 
 @dataclass
@@ -102,9 +75,9 @@ class WrittenRecords:
             return None
         return cls(descriptor, generation, end, moved)
 
-    def read(self, start: int) -> Iterator[Record]:
-        """Return the records from a place on."""
-        return _records(os.pread(self.descriptor, min(self.end - start, _MOST_BYTES), start))
+    def read(self, start: int) -> list[Record]:
+        """Return the records from a place on, up to the first that is none, without those that are damaged."""
+        return read_records(os.pread(self.descriptor, min(self.end - start, _MOST_BYTES), start))
 
     def say_moved(self) -> None:
         """Write down that all these records are in the database."""
@@ -138,7 +111,7 @@ class OtherJournals:
                     generation, start, vectors = before.get(name, (0, 0, {}))
                     if generation != written.generation or start > written.end:
                         start, vectors = written.moved, {}
-                    vectors |= {record.key: record.vector for record in written.read(start)}
+                    vectors |= {key: vector for key, vector, _ in written.read(start)}
                     self._read[name] = written.generation, written.end, vectors
                 finally:
                     os.close(descriptor)
