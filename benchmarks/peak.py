@@ -55,6 +55,10 @@ FLAGS = {
     "neon": [],
 }
 
+FEATURE_FLAGS = {"avx512_bf16": ["-mavx512bf16"], "amx_bf16": ["-mamx-tile", "-mamx-bf16"]}
+
+Measured = Literal["fma", "bfloat16-dot", "bfloat16-tiles", "read"]
+
 EXAMPLES = """
 examples:
   python benchmarks/peak.py                             every row count, 1 to n threads; some minutes
@@ -96,14 +100,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class PeakMeter:
     """The compiled peak program, running. A context manager; leaving it ends the program.
 
+    Args:
+        isa: the instruction set that it is compiled for.
+        compiler: the C compiler's command.
+        features: of the CPU, as ``lattice_inference.cpu_info()`` names them: what it may use besides.
+
     Raises:
         RuntimeError: there is no compiler, or it failed.
     """
 
-    def __init__(self, isa: str, compiler: str) -> None:
+    def __init__(self, isa: str, compiler: str, *, features: Sequence[str] = ()) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="lattice-peak-")
         program = Path(self._folder.name) / "peak"
-        command = [*shlex.split(compiler), "-std=gnu11", "-O3", "-ffp-contract=off", "-Wno-psabi", *_flags(isa)]
+        command = [
+            *shlex.split(compiler),
+            "-std=gnu11",
+            "-O3",
+            "-ffp-contract=off",
+            "-Wno-psabi",
+            *_flags(isa, features),
+        ]
         command += [f"-DLATTICE_ISA_{isa.upper()}=1", f"-I{INCLUDE}", str(HERE / "native" / "peak.c")]
         try:
             built = subprocess.run([*command, "-o", str(program), "-lpthread", "-lm"], capture_output=True, text=True)
@@ -115,10 +131,11 @@ class PeakMeter:
             raise RuntimeError(f"{compiler} failed: {(built.stderr.strip() or 'it printed nothing').splitlines()[-1]}")
         self._process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def rate(self, what: Literal["fma", "read"], threads: int, seconds: float, *, size: int | None = None) -> float:
-        """Return operations a second (``fma``, a multiply-add being two) or bytes a second (``read``).
+    def rate(self, what: Measured, threads: int, seconds: float, *, size: int | None = None) -> float:
+        """Return operations a second, a multiply-add being two, or bytes a second (``read``).
 
-        ``read`` is of memory that no cache holds, or of ``size`` bytes in all, again and again.
+        ``read`` is of memory that no cache holds, or of ``size`` bytes in all, again and again. The products of bfloat16 are
+        0 without the feature that they take.
         """
         if size is not None:
             return self._ask(f"{what}@{size} {threads} {seconds}")
@@ -144,8 +161,10 @@ class PeakMeter:
         self._folder.cleanup()
 
 
-def _flags(isa: str) -> list[str]:
-    return [] if isa == "baseline" and os.uname().machine not in ("x86_64", "AMD64") else FLAGS[isa]
+def _flags(isa: str, features: Sequence[str]) -> list[str]:
+    if isa == "baseline" and os.uname().machine not in ("x86_64", "AMD64"):
+        return []
+    return FLAGS[isa] + [flag for feature in features if isa == "avx512" for flag in FEATURE_FLAGS.get(feature, [])]
 
 
 @dataclass(frozen=True)
@@ -307,7 +326,7 @@ def render(record: Mapping[str, Any]) -> str:
         ]
         if all(values):
             peaks.append([what, *(f"{median(value) / 1e9:.1f}" for value in values)])
-    parts.append(markdown_table(["peak", *_of_threads(threads)], peaks))
+    parts.append(markdown_table(["peak", *map(of_threads, threads)], peaks))
     for streamed, title in ((False, "warm weights, GFLOP/s"), (True, "streamed weights, GB/s")):
         rows = []
         for k, n, m in dict.fromkeys(key[:3] for key in groups if key[3] is streamed):
@@ -315,7 +334,7 @@ def render(record: Mapping[str, Any]) -> str:
             rows.append([f"{m} x {k} x {n}", *map(_cell, samples)])
         if rows:
             shares = "share of the peak" + ("" if streamed else "; of the bound")
-            parts.append(markdown_table([f"{title} ({shares})", *_of_threads(threads)], rows))
+            parts.append(markdown_table([f"{title} ({shares})", *map(of_threads, threads)], rows))
     return "\n\n".join(parts)
 
 
@@ -325,8 +344,9 @@ def _cell(samples: Sequence[Mapping[str, Any]]) -> str:
     return f"{median(s['rate'] for s in samples) / 1e9:.1f} ({shares})"
 
 
-def _of_threads(threads: Sequence[int]) -> list[str]:
-    return [f"{count} thread{'s' if count > 1 else ''}" for count in threads]
+def of_threads(count: int) -> str:
+    """Return a number of threads in words."""
+    return f"{count} thread{'s' if count > 1 else ''}"
 
 
 if __name__ == "__main__":

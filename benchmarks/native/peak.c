@@ -1,8 +1,11 @@
 /* What this machine can do: fused multiply-adds a second and bytes read from memory a second, by a number of threads.
  *
- * A server for peak.py. Reads lines "fma THREADS SECONDS" or "read THREADS SECONDS" and answers each with a rate:
+ * A server for peak.py and forward.py. Reads lines "fma THREADS SECONDS", with other words for "fma", and answers each with
+ * a rate, or with 0 where the compiler was not told of the instruction:
  *   fma   CHAINS independent chains of vector multiply-adds that stay in registers; operations a second, an FMA being two.
  *         CHAINS covers latency times throughput (4 cycles x 2 units today) and leaves registers for the two operands.
+ *   bfloat16-dot    the same of AVX512-BF16's products of pairs
+ *   bfloat16-tiles  products of AMX tiles, four chains
  *   read  each thread sums a stretch of memory of its own that no cache holds; bytes a second.
  *   read@BYTES  the same over BYTES in all, again and again: what the cache or memory that holds so much gives.
  * All threads start together; the clock stops when the last one ends.
@@ -18,6 +21,14 @@
 #include <time.h>
 
 #include "lattice/simd.h"
+
+#if defined(__AMX_BF16__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
 
 #define CHAINS 12
 #define MAX_THREADS 256
@@ -72,6 +83,64 @@ static void *multiply_add(void *opaque)
         vf_store(lanes, sums[i]);
         work->result += lanes[0];
     }
+    return NULL;
+}
+
+static void *multiply_pairs(void *opaque)
+{
+    job *work = opaque;
+    start_together();
+#if defined(__AVX512BF16__)
+    const __m512bh factor = (__m512bh)_mm512_set1_epi32(0x3f803f80), term = (__m512bh)_mm512_set1_epi32(0x3a833a83);
+    __m512 sums[CHAINS];
+    for (int i = 0; i < CHAINS; i++)
+        sums[i] = _mm512_set1_ps((float)i);
+    for (int64_t pass = 0; pass < work->passes; pass++) {
+#if defined(__clang__)
+#pragma clang loop unroll(full)
+#else
+#pragma GCC unroll 16
+#endif
+        for (int i = 0; i < CHAINS; i++)
+            sums[i] = _mm512_dpbf16_ps(sums[i], factor, term);
+    }
+    for (int i = 0; i < CHAINS; i++)
+        work->result += _mm512_reduce_add_ps(sums[i]);
+#endif
+    return NULL;
+}
+
+static void *multiply_tiles(void *opaque)
+{
+    job *work = opaque;
+#if defined(__AMX_BF16__) && defined(__linux__)
+    syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* the tiles' data */);
+    static const struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t columns[16];
+        uint8_t rows[16];
+    } shape = {.palette = 1, .columns = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&shape);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(4);
+    _tile_zero(5);
+    _tile_zero(6);
+    _tile_zero(7);
+    start_together();
+    for (int64_t pass = 0; pass < work->passes; pass++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_release();
+#else
+    start_together();
+#endif
+    work->result += 1;
     return NULL;
 }
 
@@ -130,13 +199,39 @@ static double run(void *(*body)(void *), int threads, int64_t passes)
     return now() - start;
 }
 
+#if defined(__AVX512BF16__)
+#define PAIRS_OPERATIONS (2.0 * CHAINS * 32)
+#else
+#define PAIRS_OPERATIONS 0.0
+#endif
+#if defined(__AMX_BF16__) && defined(__linux__)
+#define TILES_OPERATIONS (2.0 * 4 * 16 * 16 * 32)
+#else
+#define TILES_OPERATIONS 0.0
+#endif
+
+typedef struct {
+    const char *name;
+    void *(*body)(void *);
+    double operations; /* of a pass */
+} measured;
+
+static const measured kinds[] = {
+    {"fma", multiply_add, 2.0 * CHAINS * VF_LANES},
+    {"bfloat16-dot", multiply_pairs, PAIRS_OPERATIONS},
+    {"bfloat16-tiles", multiply_tiles, TILES_OPERATIONS},
+};
+
 int main(void)
 {
     char what[32];
     int threads;
     double seconds;
     while (scanf("%31s %d %lf", what, &threads, &seconds) == 3) {
-        const int is_fma = strcmp(what, "fma") == 0;
+        const measured *arithmetic = NULL;
+        for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+            if (strcmp(what, kinds[i].name) == 0)
+                arithmetic = &kinds[i];
         if (threads < 1 || threads > MAX_THREADS)
             return 2;
         read_bytes = READ_BYTES;
@@ -144,12 +239,17 @@ int main(void)
             read_bytes = strtoull(what + 5, NULL, 10) / (size_t)threads / 256 * 256; /* whole blocks of four streams */
             if (read_bytes == 0 || read_bytes > READ_BYTES)
                 return 2;
-        } else if (!is_fma && strcmp(what, "read") != 0) {
+        } else if (arithmetic == NULL && strcmp(what, "read") != 0) {
             return 2;
         }
-        void *(*body)(void *) = is_fma ? multiply_add : read_memory;
-        const double work = is_fma ? 2.0 * CHAINS * VF_LANES : (double)read_bytes;
-        int64_t passes = is_fma ? 1 << 20 : 1;
+        if (arithmetic != NULL && arithmetic->operations == 0) {
+            puts("0");
+            fflush(stdout);
+            continue;
+        }
+        void *(*body)(void *) = arithmetic != NULL ? arithmetic->body : read_memory;
+        const double work = arithmetic != NULL ? arithmetic->operations : (double)read_bytes;
+        int64_t passes = arithmetic != NULL ? 1 << 18 : 1;
         double taken = run(body, threads, passes);
         while (taken < seconds) { /* lengthen until the run is as long as was asked for */
             const double more = taken > 0 ? 1.1 * seconds / taken : 2.0;

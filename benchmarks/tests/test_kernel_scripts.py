@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 import fann
+import forward
 import kernels
+import lattice_inference
 import peak
 import vectors
 from harness.record import describe_run
@@ -38,6 +40,46 @@ def test_few_rows_are_held_beside_what_reading_the_weights_allows() -> None:
     record["samples"][0]["read"] = 60e9
     assert peak.share_of_bound(record["samples"]) == pytest.approx(0.3), "the arithmetic takes longer"
     assert peak.share_of_bound(peak_record(4, [0.3])["samples"]) is None
+
+
+def test_useful_operations_are_those_of_the_products() -> None:
+    # texts of one and two tokens: three rows through four 8 x 8 and two 8 x 32 matrices, 1 + 4 scores and values of 8
+    assert forward.useful_operations([1, 2], hidden=8, intermediate=32, layers=3) == 3 * (
+        2 * 3 * (4 * 64 + 2 * 256) + 2 * 2 * 5 * 8
+    )
+
+
+def forward_record(precision: str, peaks: dict[str, float], *, threads: int = 2) -> dict[str, Any]:
+    taken = {"seconds": 0.5, "peaks": peaks}
+    cell = {
+        "precision": precision,
+        "texts": 32,
+        "tokens": 128,
+        "threads": threads,
+        "operations": 80,
+        "rounds": [taken] * 3,
+    }
+    return {**describe_run("forward"), "isa": "avx512", "cells": [cell]}
+
+
+def test_a_call_is_held_beside_each_peak_that_the_cpu_has() -> None:
+    assert forward.misses(forward_record("float32", {"fma": 180.0})) == []
+    (missed,) = forward.misses(forward_record("float32", {"fma": 200.0}))
+    assert "32 x 128 tokens, 2 threads: 80.0% of the peak, 86%" in missed
+    assert forward.misses(forward_record("float32", {"fma": 200.0}, threads=1)) == []
+    half = forward_record("bfloat16", {"fma": 125.0, "bfloat16-dot": 80.0, "bfloat16-tiles": 0.0})
+    (missed,) = forward.misses(half)
+    assert "64.0% of the peak" in missed, "of twice the multiply-adds"
+    row = next(line for line in forward.render(half).splitlines() if line.startswith("| bfloat16"))
+    assert row == "| bfloat16, 32 x 128 tokens, 2 threads | 0.0 | 64% | 200% |  |"
+
+
+def test_peaks_of_bfloat16_are_measured_where_the_cpu_has_them() -> None:
+    cpu = lattice_inference.cpu_info()
+    with peak.PeakMeter(cpu["isa"], "cc", features=cpu["features"]) as meter:
+        rates = meter.rate("bfloat16-dot", 1, 0.001), meter.rate("bfloat16-tiles", 1, 0.001)
+    features = cpu["features"] if cpu["isa"] == "avx512" else []
+    assert [rate > 0 for rate in rates] == ["avx512_bf16" in features, "amx_bf16" in features]
 
 
 def test_vector_tables_name_the_fastest_peer_and_the_share() -> None:

@@ -14,6 +14,7 @@ import decode
 import embed
 import fann
 import footprint
+import forward
 import instructions
 import kernels
 import loading
@@ -37,6 +38,7 @@ SCRIPTS = {
     "instructions": instructions,
     "kernels": kernels,
     "loading": loading,
+    "forward": forward,
     "peak": peak,
     "precision_quality": precision_quality,
     "quality": quality,
