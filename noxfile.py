@@ -162,7 +162,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """Weigh each package's sdist and the wheel built from it, which it needs nothing of ours for; import what they install."""
+    """Weigh each package's sdist and the wheel that was built from it alone, import what they install and measure it."""
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     shutil.copytree(install_house(session), dist)

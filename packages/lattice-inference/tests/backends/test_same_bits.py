@@ -91,7 +91,7 @@ def test_fusion_changes_no_bit(isa, bert):
 def test_row_of_a_wide_linear_is_the_same_in_any_company(k, n, epilogue, threads):
     """Many rows by many columns may go through other tiles, copies and blocks than one row does."""
     rng = np.random.default_rng(k)
-    rows = [1, 2, 7, 14, 15, 16, 27, 28, 29, 43, 64, 150]
+    rows = [1, 7, 14, 15, 16, 29, 43] if EMULATED else [1, 2, 7, 14, 15, 16, 27, 28, 29, 43, 64, 150]
     shapes = {"x": (max(rows), k), "residual": (max(rows), n), "w": (n, k), "b": (n,)}
     tensors = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
