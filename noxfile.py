@@ -163,6 +163,7 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def wheels(session: nox.Session) -> None:
     """Weigh each package's sdist and the wheel that was built from it alone, import what they install and measure it."""
+    session.env["PIP_COMPILE"] = "1"  # bytecode is weighed too
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     shutil.copytree(install_house(session), dist)
