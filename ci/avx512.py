@@ -29,6 +29,8 @@ def main() -> None:
     environment = {
         **os.environ,
         "LATTICE_EMULATE_AVX512": "1",
+        "LATTICE_NUM_THREADS": "1",  # it is the bits that count; tests of threads say how many they want
+        "OPENBLAS_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(str(work / "packages" / name / "src") for name in TESTS),
     }
     copy_sources(work)

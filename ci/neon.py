@@ -113,7 +113,16 @@ def build() -> dict[str, str]:
         for module in package.rglob("*.so"):  # named for the machine that compiled it
             module.rename(module.with_name(module.name.split(".")[0] + ".cpython-311-aarch64-linux-gnu.so"))
     paths = [SITE, *(WORK / "packages" / name / "src" for name in TESTS)]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "PYTHONPYCACHEPREFIX": str(WORK / "bytecode"),  # modules compile slowly here, and one run a package needs them
+        "LATTICE_TEST_EMULATED": "1",
+        # Threads that wait for work spin, which an emulated CPU does slowly and at the cost of those that have some. Tests
+        # of threads say how many they want.
+        "LATTICE_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.program import Program, View
 
 Float32Array = npt.NDArray[np.float32]
+# Whether each instruction of this CPU takes some ten of the real one (ci/neon.py): then what repeats may do so less often.
+EMULATED = os.environ.get("LATTICE_TEST_EMULATED") == "1"
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,13 @@ from lattice_inference.backends.cpu import CpuBackend, _cpu
 from lattice_inference.errors import NonFiniteError
 from lattice_inference.graph.builder import GraphBuilder
 
-from .programs import Tensors, batch_of, one_op, random_batch, random_bert, sequence_of
+from .programs import EMULATED, Tensors, batch_of, one_op, random_batch, random_bert, sequence_of
 
 BODIES = [(isa, products) for isa in _cpu.available_isas() for products in _cpu.bfloat16_products(isa)]
 TILES = [(isa, products) for isa, products in BODIES if products == "tiles"]
 LENGTHS = [1, 2, 3, 5, 8, 13, 14, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 100, 128, 129]
+if EMULATED:
+    LENGTHS = [1, 2, 3, 8, 13, 15, 16, 17, 31, 33, 49]
 # heads of 32, whose attention is by tiles, and sizes that are a multiple of nothing
 SHAPES = {"tiles": {"hidden": 128, "inner": 160}, "odd": {"hidden": 36, "inner": 75}}
 
@@ -57,9 +59,8 @@ def linear(x, weight, *, bias=None, activation=None, residual=None):
     return program, tensors | {"w": weight} | ({} if bias is None else {"b": bias})
 
 
-@pytest.mark.parametrize("body", BODIES, ids="-".join)
 @pytest.mark.parametrize(("columns", "depth"), [(1, 1), (16, 2), (17, 31), (45, 32), (64, 33), (52, 161)])
-def test_linear_is_the_sum_of_rounded_products(body, columns, depth):
+def test_linear_is_the_sum_of_rounded_products(columns, depth):
     rng = np.random.default_rng(depth)
     weight = rng.standard_normal((columns, depth), np.float32)
     bias = rng.standard_normal(columns, np.float32)
@@ -67,25 +68,26 @@ def test_linear_is_the_sum_of_rounded_products(body, columns, depth):
         x = rounded(rng.standard_normal((rows, depth), np.float32))
         residual = rounded(rng.standard_normal((rows, columns), np.float32))
         program, tensors = linear(x, weight, bias=bias, residual=residual)
-        got = backend(body).compile(program, Tensors(tensors)).run(batch_of([rows]))["y"]
         exact = x.astype(np.float64) @ rounded(weight).astype(np.float64).T + bias + residual
         terms = (
             np.abs(x).astype(np.float64) @ np.abs(rounded(weight)).astype(np.float64).T
             + np.abs(bias)
             + np.abs(residual)
         )
-        assert (np.abs(got - exact) <= terms * (depth + 4) * 2.0**-24).all(), rows
+        for body in BODIES:
+            got = backend(body).compile(program, Tensors(tensors)).run(batch_of([rows]))["y"]
+            assert (np.abs(got - exact) <= terms * (depth + 4) * 2.0**-24).all(), (rows, body)
 
 
-@pytest.mark.parametrize("body", BODIES, ids="-".join)
 @pytest.mark.parametrize("activation", ["gelu", "relu", "silu", "tanh"])
-def test_what_follows_a_linear_is_done_to_its_sums(body, activation):
+def test_what_follows_a_linear_is_done_to_its_sums(activation):
     rng = np.random.default_rng(3)
     x, weight = rounded(rng.standard_normal((37, 40), np.float32)), rng.standard_normal((50, 40), np.float32)
     program, tensors = linear(x, weight, activation=activation)
-    got = backend(body).compile(program, Tensors(tensors)).run(batch_of([37]))["y"]
     exact = reference.run(program, tensors | {"w": rounded(weight)}, batch_of([37]))["y"]
-    np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5)
+    for body in BODIES:
+        got = backend(body).compile(program, Tensors(tensors)).run(batch_of([37]))["y"]
+        np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5, err_msg=str(body))
 
 
 @pytest.mark.parametrize("body", BODIES, ids="-".join)
@@ -135,11 +137,11 @@ def test_vector_is_the_same_alone_and_in_any_batch(body, bert):
 def test_vector_does_not_depend_on_the_number_of_threads(body, bert, threads):
     program, tensors = bert
     ready = backend(body).compile(program, Tensors(tensors))
-    batch = random_batch(np.random.default_rng(6), LENGTHS * 2)
+    batch = random_batch(np.random.default_rng(6), LENGTHS if EMULATED else LENGTHS * 2)
     results = set()
-    for count in (1, 2, 3, 7):
+    for count in (1, 3) if EMULATED else (1, 2, 3, 7):
         threads(count)
-        results |= {ready.run(batch)["normalized"].tobytes() for _ in range(3)}
+        results |= {ready.run(batch)["normalized"].tobytes() for _ in range(1 if EMULATED else 3)}
     assert len(results) == 1
 
 
@@ -151,13 +153,13 @@ def test_fusion_changes_no_bit(body, bert):
     assert all(fused[name].tobytes() == plain[name].tobytes() for name in program.outputs)
 
 
-@pytest.mark.parametrize("body", BODIES, ids="-".join)
-def test_vectors_are_close_to_those_of_float32(body, bert):
+def test_vectors_are_close_to_those_of_float32(bert):
     program, tensors = bert
     batch = random_batch(np.random.default_rng(9), LENGTHS)
-    got = backend(body).compile(program, Tensors(tensors)).run(batch)["normalized"]
     exact = reference.run(program, tensors, batch)["normalized"]
-    assert ((got * exact).sum(axis=1) >= 0.9999).all()
+    for body in BODIES:
+        got = backend(body).compile(program, Tensors(tensors)).run(batch)["normalized"]
+        assert ((got * exact).sum(axis=1) >= 0.9999).all(), body
 
 
 def test_rows_are_rounded_where_they_are_made():

@@ -13,27 +13,29 @@ from lattice_inference.backends.cpu import CpuBackend, _cpu
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.program import View, WeightRef
 
-from .programs import Tensors, batch_of, one_op
+from .programs import EMULATED, Tensors, batch_of, one_op
 
 ISAS = _cpu.available_isas()
 EPSILON = float(np.finfo(np.float32).eps)
 WIDTHS = (1, 3, 15, 16, 17, 33, 64, 100, 384)
 
 
-def check(isa, inputs, write, *, lengths, tolerance, tensors=None):
+def check(inputs, write, *, lengths, tolerance, tensors=None):
+    """Compare every level with the reference, which takes longer than all of them and is computed once."""
     program, weights = one_op(inputs, write)
     weights |= tensors or {}
     batch = batch_of(lengths)
-    got = CpuBackend(isa=isa).compile(program, Tensors(weights)).run(batch)["y"]
     want = reference.run(program, weights, batch)["y"]
-    error = np.abs(got - want)
-    assert (error <= tolerance).all(), f"off by {error.max():.3g}"
+    for isa in ISAS:
+        error = np.abs(CpuBackend(isa=isa).compile(program, Tensors(weights)).run(batch)["y"] - want)
+        assert (error <= tolerance).all(), f"{isa} is off by {error.max():.3g}"
 
 
-@pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("depth", [1, 2, 16, 31, 384])
-def test_linear_is_within_the_bound_of_a_chain(isa, width, depth):
+SHAPES = [(width, depth) for width in WIDTHS for depth in (1, 2, 16, 31, 384)]
+
+
+@pytest.mark.parametrize(("width", "depth"), [shape for shape in SHAPES if not EMULATED or shape != (384, 384)])
+def test_linear_is_within_the_bound_of_a_chain(width, depth):
     rng = np.random.default_rng(width * 1000 + depth)
     for rows in (1, 2, 3, 4, 5, 7, 13, 14, 15, 29):
         x = rng.standard_normal((rows, depth)).astype(np.float32)
@@ -44,7 +46,7 @@ def test_linear_is_within_the_bound_of_a_chain(isa, width, depth):
         tensors = {"w": w, "b": b}
         for vector in (None, bias):
             write = partial(linear_of, weight=weight, bias=vector)
-            check(isa, {"x": x}, write, lengths=[rows], tolerance=bound, tensors=tensors)
+            check({"x": x}, write, lengths=[rows], tolerance=bound, tensors=tensors)
 
 
 def linear_of(g: GraphBuilder, views: dict[str, View], *, weight: WeightRef, bias: WeightRef | None) -> View:
@@ -60,29 +62,26 @@ ELEMENTWISE: dict[str, Callable[[GraphBuilder, View], View]] = {
 }
 
 
-@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", ELEMENTWISE)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_elementwise_ops(isa, name, width):
+def test_elementwise_ops(name, width):
     rng = np.random.default_rng(width)
     x = (rng.standard_normal((37, width)) * 4).astype(np.float32)
     x[0, 0] = 60.0
     x[1, 0] = -60.0
     tolerance = 4 * EPSILON * np.maximum(np.abs(x), 1e-3)
-    check(isa, {"x": x}, lambda g, v: ELEMENTWISE[name](g, v["x"]), lengths=[37], tolerance=tolerance)
+    check({"x": x}, lambda g, v: ELEMENTWISE[name](g, v["x"]), lengths=[37], tolerance=tolerance)
 
 
-@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_add(isa, width):
+def test_add(width):
     rng = np.random.default_rng(width)
     a, b = (rng.standard_normal((21, width)).astype(np.float32) for _ in range(2))
-    check(isa, {"a": a, "b": b}, lambda g, v: g.add(v["a"], v["b"]), lengths=[21], tolerance=EPSILON * np.abs(a + b))
+    check({"a": a, "b": b}, lambda g, v: g.add(v["a"], v["b"]), lengths=[21], tolerance=EPSILON * np.abs(a + b))
 
 
-@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("width", [2, *WIDTHS[1:]])
-def test_layer_norm(isa, width):
+def test_layer_norm(width):
     rng = np.random.default_rng(width)
     x = (rng.standard_normal((9, width)) * 3 + 5).astype(np.float32)
     w, b = (rng.standard_normal(width).astype(np.float32) for _ in range(2))
@@ -93,11 +92,10 @@ def test_layer_norm(isa, width):
 
     spread = x.std(axis=1, keepdims=True)
     tolerance = 8 * EPSILON * (np.abs(x).max(axis=1, keepdims=True) / spread + 3) * (np.abs(w) + np.abs(b))
-    check(isa, {"x": x}, write, lengths=[9], tolerance=tolerance, tensors={"w": w, "b": b})
+    check({"x": x}, write, lengths=[9], tolerance=tolerance, tensors={"w": w, "b": b})
 
 
-@pytest.mark.parametrize("isa", ISAS)
-def test_layer_norm_of_a_constant_row_is_the_shift(isa):
+def test_layer_norm_of_a_constant_row_is_the_shift():
     x = np.full((1, 20), 3.0, np.float32)
     w, b = np.ones(20, np.float32), np.arange(20, dtype=np.float32)
 
@@ -105,12 +103,11 @@ def test_layer_norm_of_a_constant_row_is_the_shift(isa):
         scale, shift = g.weight("w", w.shape, use="vector"), g.weight("b", b.shape, use="vector")
         return g.layer_norm(views["x"], scale, shift, epsilon=1e-12)
 
-    check(isa, {"x": x}, write, lengths=[1], tolerance=1e-6, tensors={"w": w, "b": b})
+    check({"x": x}, write, lengths=[1], tolerance=1e-6, tensors={"w": w, "b": b})
 
 
-@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(1, 1, 1), (2, 2, 8), (3, 3, 20), (4, 2, 32), (6, 1, 48)])
-def test_attention(isa, heads, kv_heads, head_dim):  # H7
+def test_attention(heads, kv_heads, head_dim):  # H7
     rng = np.random.default_rng(heads * 100 + head_dim)
     lengths = [1, 2, 15, 16, 17, 49, 100]
     rows = sum(lengths)
@@ -120,7 +117,6 @@ def test_attention(isa, heads, kv_heads, head_dim):  # H7
         "v": rng.standard_normal((rows, kv_heads * head_dim)).astype(np.float32),
     }
     check(
-        isa,
         inputs,
         lambda g, v: g.attention(
             v["q"], v["k"], v["v"], heads=heads, kv_heads=kv_heads, head_dim=head_dim, scale=head_dim**-0.5
@@ -130,14 +126,12 @@ def test_attention(isa, heads, kv_heads, head_dim):  # H7
     )
 
 
-@pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("length", [511, 512, 513, 1030, 1600])
-def test_attention_over_several_segments_of_keys(isa, length):
+@pytest.mark.parametrize("length", [511, 512, 513, 1030])
+def test_attention_over_several_segments_of_keys(length):
     rng = np.random.default_rng(length)
     inputs = {name: rng.standard_normal((length, 16)).astype(np.float32) for name in "qkv"}
     inputs["k"][:512] *= 3  # the running maximum moves between segments
     check(
-        isa,
         inputs,
         lambda g, v: g.attention(v["q"], v["k"], v["v"], heads=2, kv_heads=2, head_dim=8, scale=0.35),
         lengths=[length],
@@ -145,15 +139,13 @@ def test_attention_over_several_segments_of_keys(isa, length):
     )
 
 
-@pytest.mark.parametrize("isa", ISAS)
-def test_attention_with_scores_beyond_the_range_of_exp(isa):  # H8
+def test_attention_with_scores_beyond_the_range_of_exp():  # H8
     """No sentinel stands for a missing key: scores of -20000 beside one another are still a softmax."""
     rng = np.random.default_rng(7)
     inputs = {name: rng.standard_normal((5, 16)).astype(np.float32) for name in "qkv"}
     inputs["q"] += 100
     inputs["k"] -= 100
     check(
-        isa,
         inputs,
         lambda g, v: g.attention(v["q"], v["k"], v["v"], heads=1, kv_heads=1, head_dim=16, scale=1.0),
         lengths=[5],
@@ -161,30 +153,25 @@ def test_attention_with_scores_beyond_the_range_of_exp(isa):  # H8
     )
 
 
-@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("mode", ["cls", "mean", "last"])
 @pytest.mark.parametrize("width", [1, 16, 50])
-def test_pool(isa, mode, width):
+def test_pool(mode, width):
     rng = np.random.default_rng(width)
     lengths = [1, 2, 7, 130]
     x = rng.standard_normal((sum(lengths), width)).astype(np.float32)
-    check(isa, {"x": x}, lambda g, v: g.pool(v["x"], mode=mode), lengths=lengths, tolerance=2e-6)
+    check({"x": x}, lambda g, v: g.pool(v["x"], mode=mode), lengths=lengths, tolerance=2e-6)
 
 
-@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_l2_normalize(isa, width):
+def test_l2_normalize(width):
     rng = np.random.default_rng(width)
     x = rng.standard_normal((6, width)).astype(np.float32)
     x[3] = 0.0  # stays zero: the length is never below 1e-12
     x[4] *= 1e-20
-    check(
-        isa, {"x": x}, lambda g, v: g.l2_normalize(g.pool(v["x"], mode="cls")), lengths=[1] * 6, tolerance=3 * EPSILON
-    )
+    check({"x": x}, lambda g, v: g.l2_normalize(g.pool(v["x"], mode="cls")), lengths=[1] * 6, tolerance=3 * EPSILON)
 
 
-@pytest.mark.parametrize("isa", ISAS)
-def test_embedding_tables_are_looked_up_by_each_kind_of_id(isa):
+def test_embedding_tables_are_looked_up_by_each_kind_of_id():
     rng = np.random.default_rng(0)
     tables = {name: rng.standard_normal((40, 24)).astype(np.float32) for name in ("a", "b")}
 
@@ -192,7 +179,7 @@ def test_embedding_tables_are_looked_up_by_each_kind_of_id(isa):
         positions = g.embed_rows(g.weight("b", (40, 24), use="rows"), ids="positions")
         return g.add(positions, views["a"])
 
-    check(isa, {"a": tables["a"]}, write, lengths=[19, 21], tolerance=1e-6, tensors={"b": tables["b"]})
+    check({"a": tables["a"]}, write, lengths=[19, 21], tolerance=1e-6, tensors={"b": tables["b"]})
 
 
 @pytest.mark.parametrize("isa", ISAS)

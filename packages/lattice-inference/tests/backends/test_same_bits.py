@@ -13,7 +13,7 @@ from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.compile import compile_program
 
-from .programs import Tensors, batch_of, one_op, random_batch, random_bert, sequence_of
+from .programs import EMULATED, Tensors, batch_of, one_op, random_batch, random_bert, sequence_of
 
 FMA_ISAS = [isa for isa in _cpu.available_isas() if isa != "baseline"]
 LENGTHS = [1, 2, 3, 5, 8, 13, 14, 15, 16, 17, 31, 47, 48, 49, 64, 100]
@@ -50,11 +50,11 @@ def test_vector_is_the_same_alone_and_in_any_batch(isa, bert):
 def test_vector_does_not_depend_on_the_number_of_threads(isa, bert, threads):
     program, tensors = bert
     ready = CpuBackend(isa=isa).compile(program, Tensors(tensors))
-    batch = random_batch(np.random.default_rng(6), LENGTHS * 4)
+    batch = random_batch(np.random.default_rng(6), LENGTHS if EMULATED else LENGTHS * 4)
     results = set()
-    for count in (1, 2, 3, 7):
+    for count in (1, 3) if EMULATED else (1, 2, 3, 7):
         threads(count)
-        results |= {digest(ready.run(batch)["normalized"]) for _ in range(5)}
+        results |= {digest(ready.run(batch)["normalized"]) for _ in range(1 if EMULATED else 5)}
     assert len(results) == 1
 
 
@@ -91,7 +91,7 @@ def test_fusion_changes_no_bit(isa, bert):
 def test_row_of_a_wide_linear_is_the_same_in_any_company(k, n, epilogue, threads):
     """Many rows by many columns may go through other tiles, copies and blocks than one row does."""
     rng = np.random.default_rng(k)
-    rows = [1, 2, 7, 14, 15, 16, 27, 28, 29, 43, 64, 150]
+    rows = [1, 7, 14, 15, 16, 29, 43] if EMULATED else [1, 2, 7, 14, 15, 16, 27, 28, 29, 43, 64, 150]
     shapes = {"x": (max(rows), k), "residual": (max(rows), n), "w": (n, k), "b": (n,)}
     tensors = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
