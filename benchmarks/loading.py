@@ -25,7 +25,7 @@ from decode import load_random_llama, weight_bytes
 from harness.options import Record, add_record_options, finish, limits, positive_int
 from harness.process import answer_of
 from harness.progress import report
-from harness.record import describe_run
+from harness.record import append_samples, describe_run, read_record
 from harness.tables import markdown_table, provenance
 
 __all__ = ["main", "misses", "read_cold", "render"]
@@ -37,6 +37,7 @@ EXAMPLES = """
 examples:
   python benchmarks/loading.py                              a file of 640 MB in Q8_0
   python benchmarks/loading.py --shape llama-2-7b --types Q4_0 Q8_0 --repeats 1 --folder /tmp --layers
+  python benchmarks/loading.py --shape llama-2-7b --types Q4_0 --precision int8 --repeats 1 --context 2040 --append
   python benchmarks/loading.py model.gguf --threads 1 --check
 """
 
@@ -54,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=positive_int, default=os.cpu_count() or 1, metavar="N", help="(default: all)")
     parser.add_argument("--repeats", type=positive_int, default=5, metavar="N", help="turns of each (default: 5)")
     parser.add_argument("--context", type=positive_int, default=512, metavar="N", help="tokens run (default: 512)")
-    parser.add_argument("--layers", action="store_true", help="print the table of memory by layer and type")
+    parser.add_argument("--layers", action="store_true", help="print what each layer takes by type, too")
+    parser.add_argument("--append", action="store_true", help="add to the record, if it is of this machine and commit")
     add_record_options(parser, SCRIPT)
     options = parser.parse_args(arguments)
     return finish(SCRIPT, options, measure=partial(measure, options), render=render, misses=misses)
@@ -62,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measure(options: argparse.Namespace) -> Record:
     """Run what the options ask for and return the record."""
-    record = describe_run(SCRIPT) | {"threads": options.threads, "precision": options.precision, "samples": []}
+    record = describe_run(SCRIPT) | {"threads": options.threads, "samples": []}
     for path in options.models:
         record["samples"] += _samples(path, options)
     for kind in [] if options.models else options.types:
@@ -72,6 +74,8 @@ def measure(options: argparse.Namespace) -> Record:
     if options.layers:
         for name, text in {sample["model"]: sample["report"] for sample in record["samples"]}.items():
             print(f"{name}\n{text}\n")
+    if options.append and options.json.exists():
+        return append_samples(read_record(options.json, SCRIPT), record, ("threads",))
     return record
 
 
@@ -91,6 +95,7 @@ def _samples(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     for turn in range(options.repeats):
         report(f"{path.name}: turn {turn + 1} of {options.repeats}")
         sample = {"model": path.name, "bytes": path.stat().st_size, "weight_bytes_in_file": weight_bytes(path)}
+        sample["precision"] = options.precision
         drop_pages(path)
         sample["read_seconds"] = read_cold(path)
         drop_pages(path)
@@ -127,7 +132,10 @@ def _load(path: Path, options: argparse.Namespace) -> dict[str, Any]:
 def _groups(record: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for sample in record["samples"]:
-        groups.setdefault(sample["model"], []).append(sample)
+        kept = (
+            sample["model"] if sample["precision"] == "stored" else f"{sample['model']}, kept as {sample['precision']}"
+        )
+        groups.setdefault(kept, []).append(sample)
     return groups
 
 
@@ -141,13 +149,20 @@ def ratio(samples: Sequence[Mapping[str, Any]]) -> float:
 
 
 def above_load(samples: Sequence[Mapping[str, Any]]) -> float:
-    """Return the bytes in memory after the first token beyond those of the file."""
-    return _median(samples, "resident_after_load") - float(samples[0]["bytes"])
+    """Return the bytes in memory after the first token beyond those of the file, or of the weights that are made of it."""
+    return _median(samples, "resident_after_load") - float(samples[0]["bytes"]) - _made_of_it(samples)
+
+
+def _made_of_it(samples: Sequence[Mapping[str, Any]]) -> float:
+    """Return what weights take beyond those of the file, where they are kept in another precision."""
+    if samples[0]["precision"] == "stored":
+        return 0.0
+    return float(samples[0]["weights_bytes"]) - float(samples[0]["weight_bytes_in_file"])
 
 
 def above_peak(samples: Sequence[Mapping[str, Any]]) -> float:
     """Return the most bytes in memory beyond those of the file's weights and of keys and values."""
-    held = float(samples[0]["weight_bytes_in_file"]) + float(samples[0]["cache_bytes"])
+    held = float(samples[0]["weight_bytes_in_file"]) + float(samples[0]["cache_bytes"]) + _made_of_it(samples)
     return max(float(sample["peak_resident"]) for sample in samples) - held
 
 
@@ -162,6 +177,8 @@ def misses(record: Mapping[str, Any]) -> list[str]:
             found.append(
                 f"{model}: {above_load(samples) / 1e6:,.0f} MB above the file, at most {bounds['above_file_mb']}"
             )
+        if max(sample["peak_resident"] for sample in samples) > 1e9 * bounds["peak_gb"]:
+            found.append(f"{model}: more than {bounds['peak_gb']} GB in memory")
         if above_peak(samples) > 1e6 * bounds["peak_above_mb"]:
             found.append(
                 f"{model}: at most {above_peak(samples) / 1e6:,.0f} MB above weights and cache, "
@@ -189,12 +206,36 @@ def render(record: Mapping[str, Any]) -> str:
         ]
         for model, samples in _groups(record).items()
     ]
-    what = f"{record['threads']} threads, weights as {record['precision']}, medians of {_turns(record)} turns"
-    return f"{provenance(record)}\n\n{what}\n\n{markdown_table(titles, rows)}"
+    what = f"{record['threads']} threads, medians of the turns."
+    layers = [_layer_row(model, samples[0]) for model, samples in _groups(record).items()]
+    layer_titles = [
+        "weights, MB",
+        "outside of layers",
+        "a layer",
+        "layers",
+        "together",
+        "keys, values",
+        "of context",
+        "peak",
+    ]
+    tables = [markdown_table(titles, rows), markdown_table(layer_titles, layers)]
+    return "\n\n".join([provenance(record), what, *tables])
 
 
-def _turns(record: Mapping[str, Any]) -> int:
-    return max(len(samples) for samples in _groups(record).values())
+def _layer_row(model: str, sample: Mapping[str, Any]) -> list[str]:
+    """Return what is outside of layers, what the largest layer takes, and all of it."""
+    sizes = {row["layer"]: sum(size for kind, size in row.items() if kind != "layer") for row in sample["layers"]}
+    outside = sizes.pop(None, 0)
+    return [
+        model,
+        f"{outside / 1e6:,.1f}",
+        f"{max(sizes.values()) / 1e6:,.1f}",
+        f"{len(sizes)}",
+        f"{(outside + sum(sizes.values())) / 1e6:,.0f}",
+        f"{sample['cache_bytes'] / 1e6:,.0f}",
+        f"{sample['context']:,} tokens",
+        f"{sample['peak_resident'] / 1e6:,.0f}",
+    ]
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 ``python -m harness.loading_worker MODEL THREADS CONTEXT PRECISION`` prints
 
     {"load_seconds", "first_token_seconds", "resident_before", "resident_after_load", "resident", "peak_resident",
-     "weights_bytes", "cache_bytes", "context", "token_seconds", "report"}
+     "weights_bytes", "cache_bytes", "context", "token_seconds", "layers", "report"}
 
 Seconds count from before the model is opened, once this library is imported. ``resident_after_load`` is taken after the
 first token; then a prompt of CONTEXT tokens and some more are run, and the rest is taken.
@@ -70,6 +70,7 @@ def main(arguments: Sequence[str]) -> None:
                         "cache_bytes": report.cache_bytes,
                         "context": sequence.length,
                         "token_seconds": (decoded - began) / DECODED,
+                        "layers": report.as_json()["layers"],
                         "report": report.as_text(layers=True),
                     }
                 )

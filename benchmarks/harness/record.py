@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "describe_run", "read_record", "write_record"]
+__all__ = ["RESULTS", "append_samples", "describe_run", "read_record", "write_record"]
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -29,7 +29,7 @@ def describe_run(script: str, *, distributions: Iterable[str] = ()) -> dict[str,
     return {
         "format": FORMAT,
         "script": script,
-        "command": shlex.join(["python", _relative(sys.argv[0]), *sys.argv[1:]]),
+        "command": shlex.join(["python", _relative(sys.argv[0]), *map(_without_folder, sys.argv[1:])]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
         "machine": _machine(),
@@ -67,9 +67,33 @@ def read_record(path: Path, script: str) -> dict[str, Any]:
     return record
 
 
+def append_samples(before: Mapping[str, Any], record: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
+    """Return the samples of two records of one script in one, whose machine, versions, commit and ``fields`` are alike.
+
+    Raises:
+        ValueError: they are not.
+    """
+    for field in ("machine", "versions", "commit", *fields):
+        ours, theirs = _comparable(record[field]), _comparable(before[field])
+        if ours != theirs:
+            raise ValueError(f"--append: the record has {field} {theirs}, this run {ours}")
+    command = f"{before['command']}\n    {record['command']}"
+    return {**before, "command": command, "samples": before["samples"] + record["samples"]}
+
+
+def _comparable(fact: Any) -> Any:
+    """Return what must be alike in two records: not the load, nor that files, as a record, wait to be committed."""
+    return {**fact, "load_average": None} if isinstance(fact, dict) else str(fact).rstrip("+")
+
+
 def _relative(path: str) -> str:
     absolute = Path(path).resolve()
     return str(absolute.relative_to(ROOT)) if absolute.is_relative_to(ROOT) else absolute.name
+
+
+def _without_folder(argument: str) -> str:
+    """Return an argument as anybody would type it: of a file or folder elsewhere on this machine the name only."""
+    return _relative(argument) if os.path.isabs(argument) else argument
 
 
 def _commit() -> str | None:

@@ -271,6 +271,31 @@ def test_a_record_of_decoding_grows_by_what_compares() -> None:
         decode.appended(before, {**after, "prompt": 256})
 
 
+def test_all_of_the_record_is_one_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = tmp_path / "real.gguf"
+    monkeypatch.setattr(decode, "drawn_model", lambda kind: tmp_path / f"{kind}.gguf")
+    monkeypatch.setattr(decode, "smollm2", lambda: [real])
+    measured: list[Any] = []
+
+    def measure(options: Any) -> dict[str, Any]:
+        measured.extend(decode._cells(options))
+        return decode_record(0.055, 0.1)
+
+    monkeypatch.setattr(decode, "measure", measure)
+    assert decode.main(["--complete", "--json", str(tmp_path / "r.json")]) == 0
+    files = [tmp_path / "Q8_0.gguf", tmp_path / "Q4_0.gguf", real]
+    assert [cell[:3] for cell in measured[:-1]] == [(file, threads, [0]) for file in files for threads in (1, 2)]
+    assert measured[-1] == (files[0], 2, [decode.LONG_CONTEXT], ["lattice", "llama.cpp"])
+
+
+def test_a_command_names_files_elsewhere_without_their_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = str(Path(decode.__file__))
+    monkeypatch.setattr("sys.argv", [script, str(tmp_path / "m.gguf"), "--threads", "1", "--json", script])
+    assert describe_run("decode")["command"] == (
+        "python benchmarks/decode.py m.gguf --threads 1 --json benchmarks/decode.py"
+    )
+
+
 def test_quality_is_checked_for_the_model_that_it_is_known_of() -> None:
     record = {**describe_run("quality"), "model": "all-minilm-l6-v2", "data": "stsb-en-test.csv", "pairs": 9}
     assert quality.misses({**record, "spearman": 0.82021}) == []
@@ -395,8 +420,11 @@ def loading_record(first_token: float, after_load: float, peak: float) -> dict[s
         "cache_bytes": 20_000_000,
         "context": 520,
         "token_seconds": 0.03,
+        "precision": "stored",
+        "weights_bytes": 630_000_000,
+        "layers": [{"layer": None, "Q8_0": 30_000_000}, {"layer": 0, "Q8_0": 599_000_000, "float32": 1_000_000}],
     }
-    return {**describe_run("loading"), "threads": 2, "precision": "stored", "samples": [sample, sample]}
+    return {**describe_run("loading"), "threads": 2, "samples": [sample, sample]}
 
 
 def test_loading_is_held_against_reading_and_memory_against_the_file() -> None:
@@ -409,6 +437,17 @@ def test_loading_is_held_against_reading_and_memory_against_the_file() -> None:
         "m.gguf: 110 MB above the file, at most 100",
         "m.gguf: at most 310 MB above weights and cache, the limit is 300",
     ]
+    assert "m.gguf: more than 16 GB in memory" in loading.misses(loading_record(0.7, 700e6, 17e9))
+    layers = "| m.gguf | 30.0 | 600.0 | 1 | 630 | 20 | 520 tokens | 900 |"
+    assert layers in loading.render(record).splitlines()
+
+
+def test_weights_made_of_a_file_are_held_against_themselves() -> None:
+    record = loading_record(0.7, 900e6, 900e6)
+    for sample in record["samples"]:
+        sample |= {"precision": "int8", "weights_bytes": 830_000_000}
+    assert loading.misses(record) == []
+    assert "| m.gguf, kept as int8 | 640 |" in loading.render(record)
 
 
 def test_loading_measures_a_small_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
 
@@ -29,3 +30,11 @@ def test_import_loads_no_optional_or_heavy_module(statement: str) -> None:
     loaded = set(done.stdout.split())
     assert "lattice_inference" in loaded
     assert sorted(loaded & HEAVY) == []
+
+
+def test_no_public_name_is_a_module_of_the_package() -> None:
+    # importing the module would put it where the name was
+    import lattice_inference
+
+    modules = {module.name for module in pkgutil.iter_modules(lattice_inference.__path__)}
+    assert sorted(modules & set(lattice_inference.__all__)) == []

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from lattice_inference.generate.session import Session, SessionConfig
     from lattice_inference.generate.stream import GenerationStream
     from lattice_inference.hub import ModelFiles, find_model
-    from lattice_inference.memory_report import MemoryReport, memory_report
+    from lattice_inference.memory_use import MemoryReport, memory_report
     from lattice_inference.runtime import NUMERICS_VERSION, cpu_info, get_num_threads, set_num_threads
     from lattice_inference.state import CachedSequence, KvCache
     from lattice_inference.tokenizer import Encoding, Tokenizer, load_tokenizer
@@ -132,8 +132,8 @@ _HOMES = {
     "Perplexity": "generate.perplexity",
     "compare_logits": "generate.compare_logits",
     "LogitComparison": "generate.compare_logits",
-    "memory_report": "memory_report",
-    "MemoryReport": "memory_report",
+    "memory_report": "memory_use",
+    "MemoryReport": "memory_use",
     "load_tokenizer": "tokenizer",
     "Tokenizer": "tokenizer",
     "Encoding": "tokenizer",

@@ -11,6 +11,7 @@ from lattice_inference.backends.weight_sizes import WeightSize
 from lattice_inference.checkpoint.formats import open_weights
 from lattice_inference.checkpoint.gguf_header import GgufArray
 from lattice_inference.errors import InvalidInputError, ModelConfigError
+from lattice_inference.memory_precisions import PrecisionNeed, needs_by_precision
 from lattice_inference.models.bert_config import MAX_LAYERS
 from lattice_inference.models.config_fields import ConfigFields
 
@@ -37,6 +38,7 @@ class MemoryNeed:
         available_bytes: see :func:`available_memory`.
         weights: each tensor.
         kv_layer_bytes: the keys and values of each layer; empty for a model without.
+        precisions: what the weights would take in other precisions, and as they are.
     """
 
     path: Path
@@ -46,6 +48,7 @@ class MemoryNeed:
     available_bytes: int | None
     weights: Sequence[WeightSize] = ()
     kv_layer_bytes: Sequence[int] = ()
+    precisions: Sequence[PrecisionNeed] = ()
 
     @property
     def needed_bytes(self) -> int:
@@ -55,7 +58,11 @@ class MemoryNeed:
     @property
     def fits(self) -> bool | None:
         """Whether that is less than what is available; None where the system does not say."""
-        return None if self.available_bytes is None else self.needed_bytes <= self.available_bytes
+        return self.fits_with(self.weights_bytes)
+
+    def fits_with(self, weights_bytes: int) -> bool | None:
+        """Whether weights of so many bytes would fit, with the same keys and values."""
+        return None if self.available_bytes is None else weights_bytes + self.kv_bytes <= self.available_bytes
 
 
 def estimate_memory(path: str | os.PathLike[str], *, context: int | None = None) -> MemoryNeed:
@@ -77,13 +84,14 @@ def estimate_memory(path: str | os.PathLike[str], *, context: int | None = None)
         weights = tuple(WeightSize(name, info.dtype, info.nbytes) for name, info in infos.items())
         trained, token_bytes = _context(checkpoint.metadata, str(path))
     nbytes = sum(weight.nbytes for weight in weights)
+    precisions = needs_by_precision(weights, {name: info.shape for name, info in infos.items()})
     if sum(token_bytes) == 0:
         if context is not None:
             raise InvalidInputError(f"{path}: does not say what a token of context takes: leave the context out")
-        return MemoryNeed(Path(path), nbytes, None, 0, available_memory(), weights)
+        return MemoryNeed(Path(path), nbytes, None, 0, available_memory(), weights, precisions=precisions)
     tokens = min(trained, DEFAULT_CONTEXT) if context is None else context
     layers = tuple(tokens * layer for layer in token_bytes)
-    return MemoryNeed(Path(path), nbytes, tokens, sum(layers), available_memory(), weights, layers)
+    return MemoryNeed(Path(path), nbytes, tokens, sum(layers), available_memory(), weights, layers, precisions)
 
 
 def available_memory() -> int | None:

@@ -351,14 +351,20 @@ def test_doctor_weighs_a_model(capsys, model):
         {"layer": 1, "F32": matrix, "keys, values": kept},
     ]
     assert main(["doctor", str(model), "--context", "1000000"]) == 0
-    table = [line.split() for line in capsys.readouterr().out.splitlines()[-5:]]
-    assert table == [
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[-11:-6] == [
         ["layer", "F32", "keys,", "values", "MB"],
         ["outside", "of", "layers", "0.0", "0.0", "0.0"],
         ["0", "0.0", "64.0", "64.0"],
         ["1", "0.0", "64.0", "64.0"],
         ["together", "0.0", "128.0", "128.0"],
     ]
+    assert lines[-6:-3] == [
+        [],
+        ["weights", "kept", "as", "a", "layer", "weights", "needed", "fits"],
+        ["stored", "0.0", "0.0", "128.0", "yes"],
+    ]
+    assert [line[0] for line in lines[-3:]] == ["float32", "bfloat16", "int8"]
     large = run_json(capsys, "doctor", "--json", model, "--context", 2**31 - 1)["memory"]
     assert large["kv_bytes"] == (2**31 - 1) * 128
     for wrong in (0, -1, 2**31):

@@ -14,7 +14,7 @@ from lattice_inference.cli.model_path import model_path
 from lattice_inference.cli.options import add_json
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.memory_fit import MemoryNeed, estimate_memory
-from lattice_inference.memory_report import OUTSIDE, sizes_by_layer
+from lattice_inference.memory_use import OUTSIDE, sizes_by_layer
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -25,7 +25,7 @@ examples:
   lattice doctor model.gguf --context 8192
 
 With a model, it says before anything is loaded whether weights and context fit into the memory that is available now,
-and what each layer takes.
+what each layer takes, and what the weights would take in other precisions.
 """
 
 DEPENDENCIES = ("numpy", "jinja2", "huggingface_hub", "regex")
@@ -62,15 +62,15 @@ def run(options: argparse.Namespace) -> int:
     elif options.context is not None:
         raise InvalidInputError("--context is of use with a model only")
     if options.json:
-        layers = {} if need is None else {"layers": _layers(need)}
-        print(json.dumps(report | layers))
+        tables = {} if need is None else {"layers": _layers(need), "precisions": _precisions(need)}
+        print(json.dumps(report | tables))
         return 0
     for title, section in report.items():
         print(title)
         for name, value in section.items():
             print(f"  {name:<20} {_for_people(value)}")
     if need is not None:
-        print("\n".join(_table(_layers(need))))
+        print("\n".join([*_table(_layers(need)), "", *_precision_table(_precisions(need))]))
     return 0
 
 
@@ -119,6 +119,31 @@ def _table(layers: list[dict[str, int | None]]) -> list[str]:
     return lines + [
         f"{name:<20}" + "".join(f"{size / 1e6:>14,.1f}" for size in [*sizes, sum(sizes)]) for name, sizes in rows
     ]
+
+
+def _precisions(need: MemoryNeed) -> list[dict[str, Any]]:
+    """Return what the weights would take in each precision, and whether they would fit beside the keys and values."""
+    return [
+        {
+            "precision": each.precision,
+            "layer_bytes": each.layer_bytes,
+            "weights_bytes": each.weights_bytes,
+            "needed_bytes": each.weights_bytes + need.kv_bytes,
+            "fits": need.fits_with(each.weights_bytes),
+        }
+        for each in need.precisions
+    ]
+
+
+def _precision_table(precisions: list[dict[str, Any]]) -> list[str]:
+    """Return the lines of the table by precision, in MB."""
+    titles = ("a layer", "weights", "needed", "fits")
+    lines = [f"{'weights kept as':<20}" + "".join(f"{title:>14}" for title in titles)]
+    for each in precisions:
+        sizes = [each[field] / 1e6 for field in ("layer_bytes", "weights_bytes", "needed_bytes")]
+        fits = {True: "yes", False: "no", None: "unknown"}[each["fits"]]
+        lines.append(f"{each['precision']:<20}" + "".join(f"{size:>14,.1f}" for size in sizes) + f"{fits:>14}")
+    return lines
 
 
 def _memory(need: MemoryNeed) -> dict[str, Any]:

@@ -140,6 +140,13 @@ LATTICE_INLINE void ask_for_panels(const uint8_t *panel, int64_t nbytes, int64_t
         __builtin_prefetch(panel + 64 * first, 0, 2);
 }
 
+/* Asks for the memory that sums are going to be written to. */
+LATTICE_INLINE void ask_for_output(const lattice_output *output, int64_t rows)
+{
+    for (int64_t r = 0; r < rows; r++)
+        __builtin_prefetch(output->y + r * output->stride, 1, 3);
+}
+
 static void multiply_by_matrix(const lattice_op *op, const lattice_step *step, const block_task *part, char *scratch)
 {
     const int format = op->weight_type - LATTICE_WEIGHT_BLOCKS;
@@ -153,7 +160,7 @@ static void multiply_by_matrix(const lattice_op *op, const lattice_step *step, c
     matrix.lines = matrix.rest + MATRIX_ROWS * op->k;
     lay_out_rows(&matrix, format, x, stride, op->k);
     shape_for_blocks();
-    float sums[MATRIX_PANELS * PRODUCT_SUMS] __attribute__((aligned(64)));
+    float sums[PRODUCT_SUMS] __attribute__((aligned(64)));
     for (int64_t panel = part->panel, panels; panel < part->panel_end; panel += panels) {
         const int64_t left_panels = part->panel_end - panel;
         panels = left_panels < MATRIX_PANELS ? left_panels : MATRIX_PANELS;
@@ -165,14 +172,13 @@ static void multiply_by_matrix(const lattice_op *op, const lattice_step *step, c
             const int64_t first = tile * MATRIX_ROWS, left = matrix.rows - first;
             const row_scales *rows = matrix.of_rows + tile * matrix.blocks;
             ask_for_panels(weights + panels * panel_bytes, next * panel_bytes, tile, matrix.row_tiles);
-            if (left >= MATRIX_ROWS)
-                multiply_row_tile(format, panels, &matrix, block_row_at(x + first * stride, op->k).q,
-                                  stride * (int64_t)sizeof(float), rows, sums);
-            else
-                multiply_row_tile(format, panels, &matrix, matrix.rest, op->k, rows, sums);
+            const int whole = left >= MATRIX_ROWS;
+            const int8_t *q = whole ? block_row_at(x + first * stride, op->k).q : matrix.rest;
             for (int64_t p = 0; p < panels; p++) {
                 const lattice_output output = panel_output(op, step, part->row + first, panel + p);
-                finish_sums(sums + p * PRODUCT_SUMS, left < MATRIX_ROWS ? left : MATRIX_ROWS, &output);
+                ask_for_output(&output, whole ? MATRIX_ROWS : left);
+                multiply_row_tile(format, p, &matrix, q, whole ? stride * (int64_t)sizeof(float) : op->k, rows, sums);
+                finish_sums(sums, whole ? MATRIX_ROWS : left, &output);
             }
         }
     }

@@ -3,8 +3,9 @@
  *     x rows [16][32 bytes]  times  lines [8][64] of a block  ->  int32 [16 rows][16 columns], exact
  *
  * Each block's sums go through memory into the chain of float multiply-adds that block_tiles.h defines; sixteen registers hold
- * the chains of a tile. Beside instructions on tiles the CPU runs those on vectors at half their speed, so the two take turns:
- * a few products are stored, then added to the chains. Two panels are multiplied side by side, for which rows are loaded once.
+ * the chains of a tile for all of k. Instructions on tiles and on vectors are interleaved: a block's sums are added to the chains
+ * while the next are stored and those after them multiplied. Two panels are unpacked side by side, so that a tile of rows comes
+ * from L2 once for both.
  *
  * Numeric design: the links are those of block_tiles.h, so the bits are. Scales of the K formats multiply the sums as floats,
  * which is as exact as it is in integers: a sum times its scale is below 2^23 (Q5_K: 32 * 31 * 127 * 63), the two of Q6_K together
@@ -24,7 +25,7 @@
 
 #if MATRIX_TILES
 #define LINES_BYTES 512         /* of a block, unpacked */
-#define PRODUCTS_AT_ONCE 4      /* of each panel: their sums in memory */
+#define STORED_BLOCKS 4         /* whose sums are in memory */
 #define PRODUCT_SUMS 256        /* [16][16] */
 #define BLOCK_MATRIX_LEAST_ROWS 8 /* fewer rows are quicker by vectors */
 
@@ -67,15 +68,15 @@ static void emulated_signed_dot(int sums, int a, int b)
 #define matrix_signed_dot(sums, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #sums : :)
 #endif
 
-/* Registers: [0] to [3] sums, [4] rows, [5] and [6] lines of the two panels. */
+/* Registers: [0] to [3] sums, [4] and [7] rows, [5] and [6] lines. */
 LATTICE_INLINE void shape_for_blocks(void)
 {
     matrix_shapes shapes;
     memset(&shapes, 0, sizeof shapes);
     shapes.palette = 1;
     for (int tile = 0; tile < MATRIX_REGISTERS; tile++) {
-        shapes.rows[tile] = tile > 4 ? LATTICE_BLOCK / 4 : MATRIX_ROWS;
-        shapes.row_bytes[tile] = tile == 4 ? LATTICE_BLOCK : MATRIX_ROW_BYTES;
+        shapes.rows[tile] = tile == 5 || tile == 6 ? LATTICE_BLOCK / 4 : MATRIX_ROWS;
+        shapes.row_bytes[tile] = tile == 4 || tile == 7 ? LATTICE_BLOCK : MATRIX_ROW_BYTES;
     }
     matrix_shape(&shapes);
 }
@@ -174,19 +175,29 @@ static void lay_out_rows(block_matrix *matrix, int format, const float *x, int64
             memset(matrix->lines + b * 2 * LINES_BYTES + 256, 0, LINES_BYTES);
 }
 
-/* A link of the chain of each of sixteen rows: block_tiles.h. `second` are the sums of Q6_K's other halves. */
+LATTICE_INLINE f32x16 float_of_sums(const int32_t *sums, f32x16 shift)
+{
+    const __m512i shifted = _mm512_add_epi32(_mm512_load_si512(sums), _mm512_castps_si512(shift));
+    return f32x16_sub(_mm512_castsi512_ps(shifted), shift);
+}
+
+/* Rows [first, end) of a link of the chains: block_tiles.h. `second` are the sums of Q6_K's other halves.
+ *
+ * While a tile instruction is under way, and some hundred cycles longer, the CPU has one of its two units for multiplying and
+ * converting vectors of 64 bytes switched off, but adds on both. So integers become floats by additions, exactly:
+ * 1.5 * 2^23 as an integer plus the sum is 1.5 * 2^23 plus the sum as a float, for sums below 2^22 (32 * 128 * 127). */
 LATTICE_INLINE void add_block(int format, const int32_t *sums, const int32_t *second, const block_scales *columns,
-                              const row_scales *rows, f32x16 *c)
+                              const row_scales *rows, int first, int end, f32x16 *c)
 {
     const lattice_block_layout layout = lattice_block_layout_of(format);
-    const f32x16 d = f32x16_load(columns->scale);
-    LATTICE_UNROLL for (int r = 0; r < MATRIX_ROWS; r++)
+    const f32x16 d = f32x16_load(columns->scale), shift = f32x16_set1(0x1.8p23f);
+    LATTICE_UNROLL for (int r = first; r < end; r++)
     {
-        f32x16 value = f32x16_from_i32x16(i32x16_load(sums + r * 16));
+        f32x16 value = float_of_sums(sums + r * 16, shift);
         if (layout.scale_bytes > 0)
             value = f32x16_mul(value, f32x16_load(columns->factor));
         if (format == LATTICE_Q6_K)
-            value = f32x16_fma(f32x16_from_i32x16(i32x16_load(second + r * 16)), f32x16_load(columns->other), value);
+            value = f32x16_fma(float_of_sums(second + r * 16, shift), f32x16_load(columns->other), value);
         const f32x16 scale = f32x16_set1(rows->scale[r]);
         c[r] = f32x16_fma(value, f32x16_mul(d, scale), c[r]);
         if (layout.header_bytes == 64) {
@@ -198,76 +209,83 @@ LATTICE_INLINE void add_block(int format, const int32_t *sums, const int32_t *se
     }
 }
 
-/* Begins product `v` of each panel. */
-#define START_PRODUCTS(FIRST, SECOND, v)                                                                               \
+/* One block: its rows are added to the chains while the tiles of the next but one are loaded and multiplied, and those of the
+ * next are stored. FIRST and SECOND are registers of this block's sums and of the next but one's, the latter for Q6_K only. */
+#define ADD_BLOCK_TURN(FIRST, SECOND, ROWS, LINES, NEXT_FIRST, NEXT_SECOND, b)                                         \
     do {                                                                                                               \
-        matrix_load(4, q + (v) / parts * LATTICE_BLOCK, q_stride);                                                     \
-        matrix_zero(FIRST);                                                                                            \
-        matrix_load(5, matrix->lines + (v) * LINES_BYTES, 64);                                                         \
-        matrix_signed_dot(FIRST, 4, 5);                                                                                \
-        if (panels > 1) {                                                                                              \
-            matrix_zero(SECOND);                                                                                       \
-            matrix_load(6, matrix->lines + second_lines + (v) * LINES_BYTES, 64);                                      \
-            matrix_signed_dot(SECOND, 4, 6);                                                                           \
+        const int32_t *here_ = sums_of[(b) % STORED_BLOCKS][0], *second_ = sums_of[(b) % STORED_BLOCKS][parts - 1];    \
+        if ((b) + 2 < blocks) {                                                                                        \
+            matrix_load(ROWS, q + ((b) + 2) * LATTICE_BLOCK, q_stride);                                                \
+            matrix_zero(FIRST);                                                                                        \
         }                                                                                                              \
+        add_block(format, here_, second_, columns + (b), rows + (b), 0, 4, c);                                         \
+        if ((b) + 2 < blocks) {                                                                                        \
+            matrix_load(LINES, lines + ((b) + 2) * parts * LINES_BYTES, 64);                                           \
+            matrix_signed_dot(FIRST, ROWS, LINES);                                                                     \
+            if (format == LATTICE_Q6_K)                                                                                \
+                MULTIPLY_HALF(SECOND, ROWS, LINES, (b) + 2);                                                           \
+        }                                                                                                              \
+        add_block(format, here_, second_, columns + (b), rows + (b), 4, 8, c);                                         \
+        if ((b) + 1 < blocks)                                                                                          \
+            STORE_BLOCK(NEXT_FIRST, NEXT_SECOND, (b) + 1);                                                             \
+        add_block(format, here_, second_, columns + (b), rows + (b), 8, 16, c);                                        \
     } while (0)
 
-#define STORE_PRODUCTS(FIRST, SECOND, at)                                                                              \
+#define MULTIPLY_HALF(SECOND, ROWS, LINES, b)                                                                          \
     do {                                                                                                               \
-        matrix_store(FIRST, sums_of[0][at], 64);                                                                       \
-        if (panels > 1)                                                                                                \
-            matrix_store(SECOND, sums_of[1][at], 64);                                                                  \
+        matrix_zero(SECOND);                                                                                           \
+        matrix_load(LINES, lines + ((b) * 2 + 1) * LINES_BYTES, 64);                                                   \
+        matrix_signed_dot(SECOND, ROWS, LINES);                                                                        \
     } while (0)
 
-/* sums [panels][16][16] = a tile of rows by the panels that are unpacked. */
-LATTICE_INLINE void multiply_row_tile_of(int format, int panels, const block_matrix *matrix, const int8_t *q, int64_t q_stride,
-                                         const row_scales *rows, float *sums)
+#define MULTIPLY_BLOCK(FIRST, SECOND, ROWS, LINES, b)                                                                  \
+    do {                                                                                                               \
+        matrix_load(ROWS, q + (b) * LATTICE_BLOCK, q_stride);                                                          \
+        matrix_zero(FIRST);                                                                                            \
+        matrix_load(LINES, lines + (b) * parts * LINES_BYTES, 64);                                                     \
+        matrix_signed_dot(FIRST, ROWS, LINES);                                                                         \
+        if (format == LATTICE_Q6_K)                                                                                    \
+            MULTIPLY_HALF(SECOND, ROWS, LINES, b);                                                                     \
+    } while (0)
+
+#define STORE_BLOCK(FIRST, SECOND, b)                                                                                  \
+    do {                                                                                                               \
+        matrix_store(FIRST, sums_of[(b) % STORED_BLOCKS][0], 64);                                                      \
+        if (format == LATTICE_Q6_K)                                                                                    \
+            matrix_store(SECOND, sums_of[(b) % STORED_BLOCKS][1], 64);                                                 \
+    } while (0)
+
+/* sums [16][16] = a tile of rows by panel `which` of those that are unpacked. */
+LATTICE_INLINE void multiply_row_tile_of(int format, int64_t which, const block_matrix *matrix, const int8_t *q,
+                                         int64_t q_stride, const row_scales *rows, float *sums)
 {
-    int32_t sums_of[MATRIX_PANELS][PRODUCTS_AT_ONCE][PRODUCT_SUMS] __attribute__((aligned(64)));
-    const int64_t parts = format == LATTICE_Q6_K ? 2 : 1, count = matrix->blocks * parts;
-    const int64_t second_lines = panel_lines(format, matrix);
-    START_PRODUCTS(0, 1, 0);
-    for (int64_t v = 0; v < count; v += PRODUCTS_AT_ONCE) {
-        const int64_t here = count - v < PRODUCTS_AT_ONCE ? count - v : PRODUCTS_AT_ONCE;
-        if (here > 1)
-            START_PRODUCTS(2, 3, v + 1);
-        STORE_PRODUCTS(0, 1, 0);
-        if (here > 2)
-            START_PRODUCTS(0, 1, v + 2);
-        if (here > 1)
-            STORE_PRODUCTS(2, 3, 1);
-        if (here > 3)
-            START_PRODUCTS(2, 3, v + 3);
-        if (here > 2)
-            STORE_PRODUCTS(0, 1, 2);
-        if (v + here < count)
-            START_PRODUCTS(0, 1, v + PRODUCTS_AT_ONCE);
-        if (here > 3)
-            STORE_PRODUCTS(2, 3, 3);
-        LATTICE_UNROLL for (int p = 0; p < panels; p++)
-        {
-            f32x16 c[MATRIX_ROWS];
-            LATTICE_UNROLL for (int r = 0; r < MATRIX_ROWS; r++)
-                c[r] = v == 0 ? f32x16_zero() : f32x16_load(sums + p * PRODUCT_SUMS + r * LATTICE_PANEL);
-            const block_scales *columns = matrix->of_columns + p * matrix->blocks + v / parts;
-            for (int64_t i = 0; i < here; i += parts)
-                add_block(format, sums_of[p][i], sums_of[p][i + parts - 1], columns + i / parts, rows + (v + i) / parts, c);
-            LATTICE_UNROLL for (int r = 0; r < MATRIX_ROWS; r++)
-                f32x16_store(sums + p * PRODUCT_SUMS + r * LATTICE_PANEL, c[r]);
-        }
+    int32_t sums_of[STORED_BLOCKS][2][PRODUCT_SUMS] __attribute__((aligned(64)));
+    const int64_t parts = format == LATTICE_Q6_K ? 2 : 1, blocks = matrix->blocks;
+    const int8_t *lines = matrix->lines + which * panel_lines(format, matrix);
+    const block_scales *columns = matrix->of_columns + which * blocks;
+    f32x16 c[MATRIX_ROWS];
+    LATTICE_UNROLL for (int r = 0; r < MATRIX_ROWS; r++)
+        c[r] = f32x16_zero();
+    MULTIPLY_BLOCK(0, 2, 4, 5, 0);
+    if (blocks > 1)
+        MULTIPLY_BLOCK(1, 3, 7, 6, 1);
+    STORE_BLOCK(0, 2, 0);
+    for (int64_t b = 0; b < blocks; b += 2) {
+        ADD_BLOCK_TURN(0, 2, 4, 5, 1, 3, b);
+        if (b + 1 < blocks)
+            ADD_BLOCK_TURN(1, 3, 7, 6, 0, 2, b + 1);
     }
+    LATTICE_UNROLL for (int r = 0; r < MATRIX_ROWS; r++)
+        f32x16_store(sums + r * LATTICE_PANEL, c[r]);
 }
 
-static void multiply_row_tile(int format, int64_t panels, const block_matrix *matrix, const int8_t *q, int64_t q_stride,
+static void multiply_row_tile(int format, int64_t which, const block_matrix *matrix, const int8_t *q, int64_t q_stride,
                               const row_scales *rows, float *sums)
 {
     switch (format) {
 #define ONE_FORMAT(FORMAT)                                                                                             \
     case LATTICE_##FORMAT:                                                                                             \
-        if (panels > 1)                                                                                                \
-            multiply_row_tile_of(LATTICE_##FORMAT, 2, matrix, q, q_stride, rows, sums);                                \
-        else                                                                                                           \
-            multiply_row_tile_of(LATTICE_##FORMAT, 1, matrix, q, q_stride, rows, sums);                                \
+        multiply_row_tile_of(LATTICE_##FORMAT, which, matrix, q, q_stride, rows, sums);                                \
         return
     case LATTICE_Q4_0: /* unpacked, these are alike */
     case LATTICE_Q5_0:

@@ -1,6 +1,7 @@
 /* Writes the keys and values of a step's tokens into pages: keys one column of [dim][token], values one row of [token][width].
  *
- * A task takes a run of tokens. Tokens of one page may be written by two threads, each its own elements.
+ * A task takes a head, and a run of tokens where heads are fewer than threads: so no two threads write lines of memory in turns.
+ * Up to sixteen tokens of a page are rounded side by side, and then each dimension's are stored together.
  */
 #ifndef LATTICE_KV_WRITE_H
 #define LATTICE_KV_WRITE_H
@@ -9,58 +10,98 @@
 #include "paged.h"
 #include "rows.h"
 
+#define TOKENS_AT_ONCE 16
 #define ROUNDED_AT_ONCE 256 /* elements of a head, rounded in one go */
 
-/* One key or value of one head, from `x` on, to elements `step` apart. */
-LATTICE_INLINE void write_floats(const float *x, int64_t n, int type, char *target, int64_t step)
+int64_t LATTICE_FN(kv_write_tasks)(const lattice_op *op, const lattice_step *step)
+{
+    if (step->threads == 1 || step->tokens <= step->sizes->row_task_rows)
+        return 1;
+    const int64_t heads = step->kv[op->layer].kv_heads;
+    return heads * lattice_divide_up(step->threads, heads);
+}
+
+/* y[column][token] = x[token][column]: `tokens` elements side by side, y_stride elements from one column to the next. */
+#define TURN_ROUND(type)                                                                                               \
+    static void turn_##type(const type *x, int64_t x_stride, int64_t tokens, int64_t columns, type *y, int64_t y_stride) \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < columns; i++)                                                                          \
+            for (int64_t t = 0; t < tokens; t++)                                                                       \
+                y[i * y_stride + t] = x[t * x_stride + i];                                                             \
+    }
+TURN_ROUND(float)
+TURN_ROUND(uint16_t)
+TURN_ROUND(int8_t)
+
+/* Keys of `tokens` tokens of one head, `x_stride` floats apart, to columns from `keys` on; of int8 their scales to `scales`. */
+static void write_keys(const float *x, int64_t x_stride, int64_t tokens, int64_t dim, int type, char *keys, int64_t page_tokens,
+                       float *scales)
 {
     if (type == LATTICE_KV_FLOAT32) {
-        for (int64_t i = 0; i < n; i++)
-            ((float *)target)[i * step] = x[i];
+        turn_float(x, x_stride, tokens, dim, (float *)keys, page_tokens);
         return;
     }
-    uint16_t rounded[ROUNDED_AT_ONCE];
-    for (int64_t first = 0; first < n; first += ROUNDED_AT_ONCE) {
-        const int64_t here = n - first < ROUNDED_AT_ONCE ? n - first : ROUNDED_AT_ONCE;
-        round_to_halves(x + first, here, type, rounded);
-        for (int64_t i = 0; i < here; i++)
-            ((uint16_t *)target)[(first + i) * step] = rounded[i];
+    if (type == LATTICE_KV_INT8) {
+        int8_t rounded[TOKENS_AT_ONCE * LATTICE_MAX_HEAD_DIM];
+        for (int64_t t = 0; t < tokens; t++)
+            scales[t] = round_to_int8(x + t * x_stride, dim, rounded + t * dim);
+        turn_int8_t(rounded, dim, tokens, dim, (int8_t *)keys, page_tokens);
+        return;
+    }
+    uint16_t rounded[TOKENS_AT_ONCE * ROUNDED_AT_ONCE];
+    for (int64_t first = 0; first < dim; first += ROUNDED_AT_ONCE) {
+        const int64_t here = dim - first < ROUNDED_AT_ONCE ? dim - first : ROUNDED_AT_ONCE;
+        for (int64_t t = 0; t < tokens; t++)
+            round_to_halves(x + t * x_stride + first, here, type, rounded + t * here);
+        turn_uint16_t(rounded, here, tokens, here, (uint16_t *)keys + first * page_tokens, page_tokens);
     }
 }
 
-LATTICE_INLINE void write_int8(const float *x, int64_t n, int8_t *rounded, int8_t *target, int64_t step, float *scale)
+static void write_value(const float *x, int64_t dim, int type, char *value, float *scale)
 {
-    *scale = round_to_int8(x, n, rounded);
-    for (int64_t i = 0; i < n; i++)
-        target[i * step] = rounded[i];
+    if (type == LATTICE_KV_FLOAT32)
+        memcpy(value, x, (size_t)dim * sizeof(float));
+    else if (type == LATTICE_KV_INT8)
+        *scale = round_to_int8(x, dim, (int8_t *)value);
+    else
+        round_to_halves(x, dim, type, (uint16_t *)value);
+}
+
+/* Tokens [first, end) of the step, all of one page of a sequence, the first of them in `slot`. */
+static void write_tokens(const lattice_op *op, const lattice_step *step, int64_t first, int64_t end, int64_t page, int64_t slot,
+                         int64_t head)
+{
+    const lattice_kv_layer *kv = &step->kv[op->layer];
+    const int64_t dim = kv->head_dim, page_tokens = step->page_tokens, element = kv_element_bytes(kv->type);
+    const int is_int8 = kv->type == LATTICE_KV_INT8;
+    float none[TOKENS_AT_ONCE];
+    float *key_scales = is_int8 ? kv_key_scales(kv, page, head, page_tokens) + slot : none;
+    float *value_scales = is_int8 ? kv_value_scales(kv, page, head, page_tokens) + slot : none;
+    write_keys(lattice_row(step, &op->input[0], first) + head * dim, op->input[0].stride, end - first, dim, kv->type,
+               kv_keys(kv, page, head, page_tokens) + slot * element, page_tokens, key_scales);
+    char *values = kv_values(kv, page, head, page_tokens) + slot * kv->width * element;
+    for (int64_t t = first; t < end; t++, values += kv->width * element)
+        write_value(lattice_row(step, &op->input[1], t) + head * dim, dim, kv->type, values, &value_scales[t - first]);
 }
 
 void LATTICE_FN(kv_write_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
-    const lattice_kv_layer *kv = &step->kv[op->layer];
-    const int64_t dim = kv->head_dim, width = kv->width, page_tokens = step->page_tokens;
-    const int64_t element = kv_element_bytes(kv->type);
-    int8_t rounded[LATTICE_MAX_HEAD_DIM];
+    const int64_t heads = step->kv[op->layer].kv_heads, page_tokens = step->page_tokens, runs = tasks < heads ? 1 : tasks / heads;
+    const int64_t first_head = tasks < heads ? 0 : task % heads, end_head = tasks < heads ? heads : first_head + 1;
     int64_t first, end, sequence = 0;
-    task_rows(step->tokens, task, tasks, &first, &end);
-    for (int64_t t = first; t < end; t++) {
-        while (t >= step->cu_seqlens[sequence + 1])
+    task_rows(step->tokens, tasks < heads ? 0 : task / heads, runs, &first, &end);
+    while (first < end) {
+        while (first >= step->cu_seqlens[sequence + 1])
             sequence++;
-        const int64_t position = step->context[sequence] + t - step->cu_seqlens[sequence];
-        const int64_t page = step->pages[step->cu_pages[sequence] + position / page_tokens], slot = position % page_tokens;
-        const float *key = lattice_row(step, &op->input[0], t), *value = lattice_row(step, &op->input[1], t);
-        for (int64_t head = 0; head < kv->kv_heads; head++, key += dim, value += dim) {
-            char *keys = kv_keys(kv, page, head, page_tokens) + slot * element;
-            char *values = kv_values(kv, page, head, page_tokens) + slot * width * element;
-            if (kv->type == LATTICE_KV_INT8) {
-                write_int8(key, dim, rounded, (int8_t *)keys, page_tokens, kv_key_scales(kv, page, head, page_tokens) + slot);
-                write_int8(value, dim, rounded, (int8_t *)values, 1, kv_value_scales(kv, page, head, page_tokens) + slot);
-            } else {
-                write_floats(key, dim, kv->type, keys, page_tokens);
-                write_floats(value, dim, kv->type, values, 1);
-            }
-        }
+        const int64_t position = step->context[sequence] + first - step->cu_seqlens[sequence], slot = position % page_tokens;
+        const int64_t page = step->pages[step->cu_pages[sequence] + position / page_tokens];
+        int64_t here = end < step->cu_seqlens[sequence + 1] ? end : step->cu_seqlens[sequence + 1];
+        if (here > first + TOKENS_AT_ONCE - slot % TOKENS_AT_ONCE) /* pages hold a multiple of them */
+            here = first + TOKENS_AT_ONCE - slot % TOKENS_AT_ONCE;
+        for (int64_t head = first_head; head < end_head; head++)
+            write_tokens(op, step, first, here, page, slot, head);
+        first = here;
     }
 }
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lattice_inference.backends.weight_sizes import WeightSize
     from lattice_inference.causal_language_model import CausalLanguageModel
 
-__all__ = ["OUTSIDE", "MemoryReport", "memory_report", "sizes_by_dtype", "sizes_by_layer"]
+__all__ = ["OUTSIDE", "MemoryReport", "layer_of", "memory_report", "sizes_by_dtype", "sizes_by_layer"]
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers|blk|layer)\.(\d+)\.")
 
@@ -121,12 +121,13 @@ def sizes_by_layer(weights: Iterable[WeightSize]) -> dict[int | None, dict[str, 
     """Return the bytes by type of each layer, those outside of layers under ``None`` and first."""
     layers: dict[int | None, list[WeightSize]] = {}
     for weight in weights:
-        layers.setdefault(_layer_of(weight.name), []).append(weight)
+        layers.setdefault(layer_of(weight.name), []).append(weight)
     ordered = sorted(layers, key=lambda layer: -1 if layer is None else layer)
     return {layer: sizes_by_dtype(layers[layer]) for layer in ordered}
 
 
-def _layer_of(name: str) -> int | None:
+def layer_of(name: str) -> int | None:
+    """Return the number of the layer that a tensor of this name belongs to; None for those outside of layers."""
     found = _LAYER.search(name)
     return int(found[1]) if found else None
 
