@@ -7,9 +7,9 @@
  *     row i + 1         [ q  ............ ] -> sums 1     four folds together at their end
  *     ...
  *
- * Rows are fetched AHEAD_BYTES before they are read, because processors prefetch within a page and stop while scores are
- * finished. Scores are finished block by block, so that the double arithmetic is done in whole registers. The last, incomplete step of a
- * row is copied to a padded buffer. Integers are exact, so grouping changes nothing. With VNNI the sums are those of
+ * Rows are fetched AHEAD_BYTES before they are read: processors prefetch within a page and stop while scores are finished.
+ * Scores are finished block by block, so that the double arithmetic is done in whole registers. The last, incomplete step of
+ * a row is copied to a padded buffer. Integers are exact, so grouping changes nothing. With VNNI the sums are those of
  * integer_rows_vnni.h; elsewhere they are bound, in cache, by the widening of int8 (one a cycle on most CPUs).
  */
 #include <math.h>

@@ -3,11 +3,12 @@
  * Who does a task never changes a bit: every score is one sum of its own, in the order that the kernels define, and which rows
  * are nearest is a total order.
  *
- * Rows against queries: tasks of TASK_BYTES of rows, longer for a single query. A task's rows stay in the second-level cache while it goes through the
- * queries, so the matrix is read from memory once for all of them. Where only the nearest are wanted, a task scores SCAN_ROWS
- * rows at a time into a buffer and offers them to its thread's heap; the heaps are merged at the end. A thread begins with its
- * own share of the rows, the same in every call, and then helps the others: what a core's cache holds of the rows it finds
- * again. Quantized rows are scored fewer at a time: the processor then loads the next ones while it judges these.
+ * Rows against queries: tasks of TASK_BYTES of rows, longer for a single query. A task's rows stay in the second-level cache
+ * while it goes through the queries, so the matrix is read from memory once for all of them. Where only the nearest are
+ * wanted, a task scores SCAN_ROWS rows at a time into a buffer and offers them to its thread's heap; the heaps are merged at
+ * the end. A thread begins with its own share of the rows, the same in every call, and then helps the others: what a core's
+ * cache holds of the rows it finds again. Quantized rows are scored fewer at a time: the processor then loads the next ones
+ * while it judges these.
  *
  * All against all: the rows of b are packed into panels, PACKED_FLOATS at a time, and then read by a grid of tasks, A_BYTES of
  * rows of a by GROUP_COLUMNS of b.
