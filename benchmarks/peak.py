@@ -36,7 +36,7 @@ from harness.progress import report
 from harness.record import describe_run
 from harness.tables import markdown_table, provenance
 
-__all__ = ["main", "misses", "render"]
+__all__ = ["PeakMeter", "compile_native", "main", "misses", "render"]
 
 SCRIPT = "peak"
 HERE = Path(__file__).resolve().parent
@@ -112,23 +112,7 @@ class PeakMeter:
     def __init__(self, isa: str, compiler: str, *, features: Sequence[str] = ()) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="lattice-peak-")
         program = Path(self._folder.name) / "peak"
-        command = [
-            *shlex.split(compiler),
-            "-std=gnu11",
-            "-O3",
-            "-ffp-contract=off",
-            "-Wno-psabi",
-            *_flags(isa, features),
-        ]
-        command += [f"-DLATTICE_ISA_{isa.upper()}=1", f"-I{INCLUDE}", str(HERE / "native" / "peak.c")]
-        try:
-            built = subprocess.run([*command, "-o", str(program), "-lpthread", "-lm"], capture_output=True, text=True)
-        except OSError as error:
-            raise RuntimeError(
-                f"the C compiler {compiler!r} cannot be run ({error.strerror}): name one with --cc"
-            ) from error
-        if built.returncode != 0:
-            raise RuntimeError(f"{compiler} failed: {(built.stderr.strip() or 'it printed nothing').splitlines()[-1]}")
+        compile_native("peak.c", program, isa, compiler, options=_feature_flags(isa, features))
         self._process = subprocess.Popen([str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def rate(self, what: Measured, threads: int, seconds: float, *, size: int | None = None) -> float:
@@ -161,10 +145,30 @@ class PeakMeter:
         self._folder.cleanup()
 
 
-def _flags(isa: str, features: Sequence[str]) -> list[str]:
-    if isa == "baseline" and os.uname().machine not in ("x86_64", "AMD64"):
-        return []
-    return FLAGS[isa] + [flag for feature in features if isa == "avx512" for flag in FEATURE_FLAGS.get(feature, [])]
+def compile_native(source: str, target: Path, isa: str, compiler: str, *, options: Sequence[str] = ()) -> None:
+    """Compile a file of benchmarks/native for an instruction set.
+
+    Raises:
+        RuntimeError: there is no compiler, or it failed.
+    """
+    command = [*shlex.split(compiler), "-std=gnu11", "-O3", "-ffp-contract=off", "-Wno-psabi", *_flags(isa), *options]
+    command += [f"-DLATTICE_ISA_{isa.upper()}=1", f"-I{INCLUDE}", str(HERE / "native" / source)]
+    try:
+        built = subprocess.run([*command, "-o", str(target), "-lpthread", "-lm"], capture_output=True, text=True)
+    except OSError as error:
+        raise RuntimeError(
+            f"the C compiler {compiler!r} cannot be run ({error.strerror}): name one with --cc"
+        ) from error
+    if built.returncode != 0:
+        raise RuntimeError(f"{compiler} failed: {(built.stderr.strip() or 'it printed nothing').splitlines()[-1]}")
+
+
+def _flags(isa: str) -> list[str]:
+    return [] if isa == "baseline" and os.uname().machine not in ("x86_64", "AMD64") else FLAGS[isa]
+
+
+def _feature_flags(isa: str, features: Sequence[str]) -> list[str]:
+    return [flag for feature in features if isa == "avx512" for flag in FEATURE_FLAGS.get(feature, [])]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ __all__ = ["OURS", "Cell", "cells", "installed"]
 
 OURS = "Lattice"
 PEERS = {"NumKong": "numkong", "SimSIMD": "simsimd", "faiss": "faiss", "usearch": "usearch"}
+TURN_BYTES = 20_000_000
 Call = Callable[[], Any]
 
 
@@ -30,7 +31,8 @@ class Cell:
         name: its title.
         calls: by engine.
         repeats: calls in one turn.
-        bytes_read: of the matrix, where the memory bounds.
+        bytes_read: where the memory bounds: of the rows and what is kept for each, such as its scale.
+        rows: the array of the rows, or arrays that lie one after the other, which a plain read is timed on.
         operations: floating-point ones, where the FMA units bound.
     """
 
@@ -39,7 +41,7 @@ class Cell:
     repeats: int = 1
     bytes_read: int = 0
     operations: int = 0
-    extra: dict[str, Any] = field(default_factory=dict)
+    rows: list[Any] = field(default_factory=list)
 
 
 def installed(threads: int) -> tuple[dict[str, Any], dict[str, str]]:
@@ -124,23 +126,29 @@ def nearest_cells(peers: dict[str, Any], threads: int, rows: int, dims: int) -> 
         floats["usearch"] = lambda: search(matrix, query, 10, usearch.index.MetricKind.Cos, exact=True, threads=threads)
     names = f"10 of {rows:,} x {dims}"
     return [
-        Cell(f"{names} float32", usable(floats), bytes_read=matrix.nbytes),
-        Cell(f"{names} bfloat16", {OURS: lambda: ops.top_k(query, half, 10)}, bytes_read=half.nbytes),
-        Cell(f"{names} int8", usable(integers), bytes_read=eight.data.nbytes),
-        Cell(f"{names} int4", {OURS: lambda: ops.top_k(query, four, 10)}, bytes_read=four.data.nbytes),
-        Cell(f"{names} bits", usable(binaries), bytes_read=bits.data.nbytes),
+        search_cell(f"{names} float32", usable(floats), matrix, matrix.nbytes),
+        search_cell(f"{names} bfloat16", {OURS: lambda: ops.top_k(query, half, 10)}, half.data, half.nbytes),
+        search_cell(f"{names} int8", usable(integers), eight.data, eight.nbytes),
+        search_cell(f"{names} int4", {OURS: lambda: ops.top_k(query, four, 10)}, four.data, four.nbytes + 4 * rows),
+        search_cell(f"{names} bits", usable(binaries), bits.data, bits.nbytes),
     ]
+
+
+def search_cell(name: str, calls: dict[str, Call], rows: Any, bytes_read: int) -> Cell:
+    """A cell of calls that read ``rows``, repeated until a turn takes about a millisecond."""
+    return Cell(name, calls, repeats=max(1, TURN_BYTES // rows.nbytes), bytes_read=bytes_read, rows=[rows])
 
 
 def row_cells(peers: dict[str, Any], _threads: int, rows: int, dims: int) -> list[Cell]:
     count = min(rows, 10_000)
-    a, b = unit_rows(count, dims), unit_rows(count, dims)[::-1].copy()
+    both = np.concatenate([unit_rows(count, dims), unit_rows(count, dims)[::-1]])
+    a, b = both[:count], both[count:]
     calls: dict[str, Call] = {OURS: lambda: ops.batch_cosine_similarity(a, b)}
     if hasattr(np, "vecdot"):
         calls["NumPy (dot only)"] = lambda: np.vecdot(a, b)
     if simsimd := peers.get("SimSIMD"):
         calls["SimSIMD"] = lambda: simsimd.cosine(a, b)
-    return [Cell(f"{count:,} row pairs x {dims} float32, cosine", usable(calls), bytes_read=a.nbytes + b.nbytes)]
+    return [search_cell(f"{count:,} row pairs x {dims} float32, cosine", usable(calls), both, both.nbytes)]
 
 
 def all_cells(peers: dict[str, Any], threads: int, rows: int, dims: int) -> list[Cell]:

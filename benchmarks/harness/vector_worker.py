@@ -5,9 +5,12 @@ Prints one JSON object: samples in seconds a call, and beside each turn what the
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,28 +18,54 @@ import numpy as np
 from harness.vector_peers import OURS, Cell, cells, installed
 from lattice_embed import vectors as ops
 from lattice_embed.vectors import _vectors
-from peak import PeakMeter
+from peak import PeakMeter, compile_native
 
 __all__ = ["main"]
 
 LEVEL_REPEATS = 1_000
+SETTLING_SECONDS = 0.12
 
 
-def time_cell(cell: Cell, meter: PeakMeter, threads: int, rounds: int) -> dict[str, Any]:
-    """Time every engine of a cell in turns; each turn has an untimed call before it."""
+class RowReader:
+    """A plain read of rows where they lie, in a library compiled for the instruction set in use."""
+
+    def __init__(self, isa: str, compiler: str) -> None:
+        with tempfile.TemporaryDirectory(prefix="lattice-read-") as folder:
+            library = Path(folder) / "read_rows.so"
+            compile_native("read_rows.c", library, isa, compiler, options=["-shared", "-fPIC"])
+            self._read = ctypes.CDLL(str(library)).read_rows
+        self._read.restype = ctypes.c_double
+        self._read.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
+
+    def rate(self, rows: list[Any], threads: int, passes: int) -> float:
+        """Return the bytes a second of arrays that lie in memory one after the other, read after an untimed read."""
+        start, size = rows[0].ctypes.data, sum(each.nbytes for each in rows)
+        self._read(start, size, threads, 1)
+        rate = float(self._read(start, size, threads, passes))
+        if rate == 0:
+            raise RuntimeError(f"cannot start {threads} threads")
+        return rate
+
+
+def time_cell(cell: Cell, meter: PeakMeter, reader: RowReader, threads: int, rounds: int) -> dict[str, Any]:
+    """Time every engine of a cell in turns. Each call that is timed comes after a pause, in which the others' threads fall
+    asleep, and an untimed call, as does the read of the rows.
+    """
     samples: dict[str, list[float]] = {name: [] for name in cell.calls}
     peaks = []
     for turn in range(rounds):
         names = list(cell.calls)
         for name in names if turn % 2 == 0 else reversed(names):
             call = cell.calls[name]
+            settle(threads)
             call()
             start = time.perf_counter()
             for _ in range(cell.repeats):
                 call()
             samples[name].append((time.perf_counter() - start) / cell.repeats)
-        if cell.bytes_read:
-            peaks.append(meter.rate("read", threads, 0.02, size=cell.bytes_read))
+        settle(threads)
+        if cell.rows:
+            peaks.append(reader.rate(cell.rows, threads, cell.repeats))
         elif cell.operations:
             peaks.append(meter.rate("fma", threads, 0.05))
     return {
@@ -47,6 +76,12 @@ def time_cell(cell: Cell, meter: PeakMeter, threads: int, rounds: int) -> dict[s
         "peaks": peaks,
         "seconds": samples,
     }
+
+
+def settle(threads: int) -> None:
+    """Wait until thread pools that spin after their work have gone to sleep."""
+    if threads > 1:
+        time.sleep(SETTLING_SECONDS)
 
 
 def scalar_cells(dims: int) -> dict[str, Cell]:
@@ -90,13 +125,14 @@ def main(arguments: list[str]) -> None:
     isa = _vectors.isa_name()
     samples: list[dict[str, Any]] = []
     levels: list[dict[str, Any]] = []
+    reader = RowReader(isa, options["cc"])
     with PeakMeter(isa, options["cc"]) as meter:
         for group in options["groups"]:
             if group == "levels":
                 levels = time_levels(rounds) if threads == 1 else []
                 continue
             made = cells(group, peers, threads, rows=options["rows"], dims=options["dims"])
-            samples += [time_cell(cell, meter, threads, rounds) for cell in made]
+            samples += [time_cell(cell, meter, reader, threads, rounds) for cell in made]
     print(json.dumps({"isa": isa, "absent": absent, "samples": samples, "levels": levels}))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lattice_embed.errors import InvalidInputError, TierMismatchError
 from lattice_embed.vectors import _vectors
-from lattice_embed.vectors.metric import NAMES, code_of
+from lattice_embed.vectors.metric import CODES, NAMES, code_of
 from lattice_embed.vectors.tier import QuantizationTier
 
 __all__ = ["StoredMatrix", "StoredVector", "as_rows", "rows_of_lengths"]
@@ -19,8 +19,10 @@ __all__ = ["StoredMatrix", "StoredVector", "as_rows", "rows_of_lengths"]
 Float32Array = npt.NDArray[np.float32]
 
 
-class StoredMatrix(ABC):
+class StoredMatrix:
     """Vectors stored at less than float32, one a row. Immutable; may be read from several threads at once.
+
+    Not derived from ``ABC``, of which a check of an instance is many steps, all of them out of cache after a search.
 
     Attributes:
         dims: dimensions of a vector.
@@ -98,6 +100,8 @@ class StoredMatrix(ABC):
         Raises:
             InvalidInputError: these vectors do not have it.
         """
+        if isinstance(metric, str) and metric in self.metrics:
+            return CODES[metric]
         return code_of(metric, self.metrics, f"{self.tier.value} vectors")
 
     def rows_for(self, metric: int) -> _vectors.StoredRows:
@@ -113,9 +117,12 @@ class StoredMatrix(ABC):
         Raises:
             TierMismatchError: the queries are stored at another tier.
         """
-        if not isinstance(queries, StoredMatrix | StoredVector):
+        if isinstance(queries, StoredVector):
+            source = queries.matrix
+        elif isinstance(queries, StoredMatrix):
+            source = queries
+        else:
             return queries
-        source = queries.matrix if isinstance(queries, StoredVector) else queries
         if type(source) is not type(self):
             raise TierMismatchError(operation=operation, expected=source.tier.value, actual=self.tier.value)
         if not source._is_integer_query or not self._is_integer_query:

@@ -342,12 +342,19 @@ def hamming_distance_binary(a, b, /):
     return kernels.bits.hamming(x, y, a_width)
 
 
+cdef cnp.ndarray rows_in_lines(size_t count, size_t bytes, dtype):
+    """Room for rows of so many bytes, from the beginning of a cache line on: no row that is whole lines straddles more."""
+    cdef cnp.ndarray room = np.empty(count * bytes + 63, np.uint8)
+    cdef size_t start = -<size_t>cnp.PyArray_DATA(room) % 64
+    return room[start : start + count * bytes].view(dtype).reshape(count, bytes)
+
+
 def _to_int8(vectors):
     """Return int8 (n, dim) and scales, float32 (n,), of float32 rows that must be finite."""
     cdef cnp.ndarray rows = as_float32(vectors, 2, "the vectors")
     check_finite(rows, "row")
     cdef size_t count = <size_t>rows.shape[0], width = <size_t>rows.shape[1]
-    cdef cnp.ndarray data = np.empty((count, width), np.int8)
+    cdef cnp.ndarray data = rows_in_lines(count, width, np.int8)
     cdef cnp.ndarray scales = np.empty(count, np.float32)
     cdef const float *x = <const float *>cnp.PyArray_DATA(rows)
     cdef int8_t *out = <int8_t *>cnp.PyArray_DATA(data)
@@ -362,7 +369,7 @@ def _to_int4(vectors):
     cdef cnp.ndarray rows = as_float32(vectors, 2, "the vectors")
     check_finite(rows, "row")
     cdef size_t count = <size_t>rows.shape[0], width = <size_t>rows.shape[1]
-    cdef cnp.ndarray data = np.empty((count, (width + 1) // 2), np.uint8)
+    cdef cnp.ndarray data = rows_in_lines(count, (width + 1) // 2, np.uint8)
     cdef cnp.ndarray scales = np.empty(count, np.float32)
     cdef cnp.ndarray magnitudes = np.empty(count, np.float32)
     cdef const float *x = <const float *>cnp.PyArray_DATA(rows)
@@ -379,7 +386,7 @@ def _to_binary(vectors, float threshold):
     cdef cnp.ndarray rows = as_float32(vectors, 2, "the vectors")
     check_finite(rows, "row")
     cdef size_t count = <size_t>rows.shape[0], width = <size_t>rows.shape[1]
-    cdef cnp.ndarray data = np.empty((count, (width + 7) // 8), np.uint8)
+    cdef cnp.ndarray data = rows_in_lines(count, (width + 7) // 8, np.uint8)
     cdef const float *x = <const float *>cnp.PyArray_DATA(rows)
     cdef uint8_t *out = <uint8_t *>cnp.PyArray_DATA(data)
     with nogil:

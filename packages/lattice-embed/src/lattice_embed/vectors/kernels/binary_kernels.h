@@ -12,6 +12,8 @@
 #include "stored_rows.h"
 
 #define BLOCK_ROWS 256
+#define FAR_BLOCK_ROWS 64 /* short: the processor loads the next rows while it finishes these */
+#define NEAR_BYTES ((size_t)1 << 20) /* rows that a second-level cache holds need not be fetched ahead */
 
 LATTICE_INLINE uint64_t word_at(const uint8_t *p)
 {
@@ -113,7 +115,7 @@ LATTICE_INLINE int64_t differing(const uint8_t *a, const uint8_t *b, size_t byte
 
 #if defined(LATTICE_VECTOR_POPCOUNT) && !defined(LATTICE_EMULATE_AVX512)
 #define ROWS_AT_ONCE 8
-#define AHEAD_BYTES 1024
+#define AHEAD_BYTES 4096
 /* The counts of eight rows. Their totals are folded together: in three steps of adding what was put side by side. */
 LATTICE_INLINE void count_eight_rows(const uint8_t *query, const uint8_t *rows, size_t gap, size_t bytes, __m256i *counts)
 {
@@ -163,7 +165,7 @@ LATTICE_INLINE __m512i count_four_of_48(const __m512i *query, const uint8_t *row
 }
 
 /* Sixteen rows at a time; returns how many are done. */
-LATTICE_INLINE size_t count_rows_of_48(const uint8_t *query, const uint8_t *rows, size_t count, int32_t *counts)
+LATTICE_INLINE size_t count_rows_of_48(int is_near, const uint8_t *query, const uint8_t *rows, size_t count, int32_t *counts)
 {
     uint8_t repeated[192];
     __m512i x[3];
@@ -176,7 +178,7 @@ LATTICE_INLINE size_t count_rows_of_48(const uint8_t *query, const uint8_t *rows
     size_t i = 0;
     for (; i + 16 <= count; i += 16) {
         __m512i four[4];
-        for (size_t k = 0; k < 16 * 48; k += 64)
+        for (size_t k = 0; !is_near && k < 16 * 48; k += 64)
             __builtin_prefetch(rows + i * 48 + k + AHEAD_BYTES);
         for (size_t g = 0; g < 4; g++)
             four[g] = count_four_of_48(x, rows + (i + 4 * g) * 48);
@@ -188,15 +190,17 @@ LATTICE_INLINE size_t count_rows_of_48(const uint8_t *query, const uint8_t *rows
 }
 #endif
 
-LATTICE_INLINE void count_rows(const uint8_t *query, const uint8_t *rows, size_t bytes, size_t count, int32_t *counts)
+LATTICE_INLINE void count_rows(int is_near, const uint8_t *query, const uint8_t *rows, size_t bytes, size_t count,
+                               int32_t *counts)
 {
     size_t i = 0;
+    (void)is_near;
 #if defined(ROWS_AT_ONCE)
     if (bytes == 48)
-        i = count_rows_of_48(query, rows, count, counts);
+        i = count_rows_of_48(is_near, query, rows, count, counts);
     for (; i + ROWS_AT_ONCE <= count; i += ROWS_AT_ONCE) {
         __m256i eight;
-        for (size_t k = 0; k < ROWS_AT_ONCE * bytes; k += 64)
+        for (size_t k = 0; !is_near && k < ROWS_AT_ONCE * bytes; k += 64)
             __builtin_prefetch(rows + i * bytes + k + AHEAD_BYTES);
         count_eight_rows(query, rows + i * bytes, bytes, bytes, &eight);
         _mm256_storeu_si256((__m256i *)(counts + i), eight);
@@ -210,22 +214,24 @@ static void score_binary(const lattice_rows *rows, const lattice_query *query, s
 {
     const double share = rows->width ? 2.0 / (double)rows->width : 0.0;
     const uint8_t *vector = query->data;
-    for (size_t start = 0; start < count; start += BLOCK_ROWS) {
-        const size_t here = count - start < BLOCK_ROWS ? count - start : BLOCK_ROWS;
+    const int is_near = rows->count * rows->row_bytes <= NEAR_BYTES;
+    const size_t block = is_near ? BLOCK_ROWS : FAR_BLOCK_ROWS;
+    for (size_t start = 0; start < count; start += block) {
+        const size_t here = count - start < block ? count - start : block;
         const uint8_t *data = (const uint8_t *)rows->data + (first + start) * rows->row_bytes;
         int32_t counts[BLOCK_ROWS];
         switch (rows->row_bytes) { /* a loop of its own for 384, 768 and 1,024 dimensions */
         case 48:
-            count_rows(vector, data, 48, here, counts);
+            count_rows(is_near, vector, data, 48, here, counts);
             break;
         case 96:
-            count_rows(vector, data, 96, here, counts);
+            count_rows(is_near, vector, data, 96, here, counts);
             break;
         case 128:
-            count_rows(vector, data, 128, here, counts);
+            count_rows(is_near, vector, data, 128, here, counts);
             break;
         default:
-            count_rows(vector, data, rows->row_bytes, here, counts);
+            count_rows(is_near, vector, data, rows->row_bytes, here, counts);
         }
         if (query->metric == LATTICE_HAMMING) {
             for (size_t i = 0; i < here; i++)

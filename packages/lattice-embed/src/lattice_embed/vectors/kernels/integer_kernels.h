@@ -7,8 +7,9 @@
  *     row i + 1         [ q  ............ ] -> sums 1     four folds together at their end
  *     ...
  *
- * Scores are finished block by block, so that the double arithmetic is done in whole registers. The last, incomplete step of a
- * row is copied to a padded buffer. Integers are exact, so grouping changes nothing. With VNNI the sums are those of
+ * Rows are fetched AHEAD_BYTES before they are read: processors prefetch within a page and stop while scores are finished.
+ * Scores are finished block by block, so that the double arithmetic is done in whole registers. The last, incomplete step of
+ * a row is copied to a padded buffer. Integers are exact, so grouping changes nothing. With VNNI the sums are those of
  * integer_rows_vnni.h; elsewhere they are bound, in cache, by the widening of int8 (one a cycle on most CPUs).
  */
 #include <math.h>
@@ -17,8 +18,9 @@
 #include "stored_rows.h"
 
 #define GROUP 4
-#define AHEAD_BYTES 768 /* measured: further, lines are gone again before they are read */
-#define BLOCK_ROWS 256 /* short: the processor loads the next rows while it finishes these */
+#define BLOCK_ROWS 32 /* short: the processor loads the next rows while it finishes these */
+#define AHEAD_BYTES 4096
+#define NEAR_BYTES ((size_t)1 << 20) /* rows that a second-level cache holds need not be fetched ahead */
 
 #if defined(LATTICE_ISA_AVX512) && defined(LATTICE_DOT_INSTRUCTIONS)
 #include "integer_rows_vnni.h"
@@ -35,10 +37,8 @@ LATTICE_INLINE void dots_int8(int is_byte, const lattice_query *prepared, const 
         s[i] = sums_zero();
     size_t k = 0;
     for (; k + SUMS_STEP <= width; k += SUMS_STEP)
-        for (int i = 0; i < GROUP; i++) {
-            __builtin_prefetch((const char *)(row[i] + k) + AHEAD_BYTES);
+        for (int i = 0; i < GROUP; i++)
             s[i] = sums_int16_int8(s[i], query + k, row[i] + k);
-        }
     for (int i = 0; i < GROUP; i++) {
         if (k < width) {
             int8_t padded[SUMS_STEP] = {0};
@@ -57,10 +57,8 @@ LATTICE_INLINE void dots_int4(const int8_t *even, const int8_t *odd, const uint8
         s[i] = sums_zero();
     size_t k = 0;
     for (; k + SUMS_STEP <= bytes; k += SUMS_STEP)
-        for (int i = 0; i < GROUP; i++) {
-            __builtin_prefetch((const char *)(row[i] + k) + AHEAD_BYTES);
+        for (int i = 0; i < GROUP; i++)
             s[i] = sums_nibbles(s[i], even + k, odd + k, row[i] + k);
-        }
     for (int i = 0; i < GROUP; i++) {
         if (k < bytes) {
             uint8_t padded[SUMS_STEP] = {0};
@@ -127,6 +125,7 @@ LATTICE_INLINE void score_integers(int kind, int is_byte, const lattice_rows *ro
 {
     const size_t bytes = rows->row_bytes;
     const size_t half = (bytes + LATTICE_QUERY_PADDING - 1) / LATTICE_QUERY_PADDING * LATTICE_QUERY_PADDING;
+    const int is_near = rows->count * bytes <= NEAR_BYTES;
     for (size_t start = 0; start < count; start += BLOCK_ROWS) {
         const size_t here = count - start < BLOCK_ROWS ? count - start : BLOCK_ROWS;
         int32_t dots[BLOCK_ROWS + GROUP];
@@ -136,6 +135,8 @@ LATTICE_INLINE void score_integers(int kind, int is_byte, const lattice_rows *ro
                 const size_t at = i + j < here ? i + j : here - 1;
                 row[j] = (const uint8_t *)rows->data + (first + start + at) * bytes;
             }
+            for (size_t k = 0; !is_near && k < GROUP * bytes; k += 64)
+                __builtin_prefetch(row[0] + k + AHEAD_BYTES);
             if (kind == LATTICE_INT8 && bytes == 384)
                 dots_int8(is_byte, query, row, 384, dots + i); /* the query stays in registers */
             else if (kind == LATTICE_INT8)

@@ -58,7 +58,8 @@ LATTICE_INLINE void add_native_term(int metric, vf *sum, vf a, vf b)
         UNROLL for (int r = 0; r < R; r++)                                                                             \
             UNROLL for (int j = 0; j < P * VECTORS; j++)                                                               \
                 sum[r][j] = vf_zero();                                                                                 \
-        for (size_t k = 0; k < steps; k++) {                                                                           \
+        UNROLL_FOUR for (size_t k = 0; k < steps; k++)                                                                 \
+        {                                                                                                              \
             vf columns[P * VECTORS];                                                                                   \
             UNROLL for (int j = 0; j < P * VECTORS; j++)                                                               \
                 columns[j] = vf_load(panel + (size_t)(j / VECTORS) * panel_stride + k * LATTICE_PANEL +                \

@@ -3,11 +3,12 @@
  * Who does a task never changes a bit: every score is one sum of its own, in the order that the kernels define, and which rows
  * are nearest is a total order.
  *
- * Rows against queries: tasks of TASK_BYTES of rows. A task's rows stay in the second-level cache while it goes through the
- * queries, so the matrix is read from memory once for all of them. Where only the nearest are wanted, a task scores SCAN_ROWS
- * rows at a time into a buffer and offers them to its thread's heap; the heaps are merged at the end. A thread begins with its
- * own share of the rows, the same in every call, and then helps the others: what a core's cache holds of the rows it finds
- * again. Quantized rows are scored fewer at a time: the processor then loads the next ones while it judges these.
+ * Rows against queries: tasks of TASK_BYTES of rows, longer for a single query. A task's rows stay in the second-level cache
+ * while it goes through the queries, so the matrix is read from memory once for all of them. Where only the nearest are
+ * wanted, a task scores SCAN_ROWS rows at a time into a buffer and offers them to its thread's heap; the heaps are merged at
+ * the end. A thread begins with its own share of the rows, the same in every call, and then helps the others: what a core's
+ * cache holds of the rows it finds again. Quantized rows are scored fewer at a time: the processor then loads the next ones
+ * while it judges these.
  *
  * All against all: the rows of b are packed into panels, PACKED_FLOATS at a time, and then read by a grid of tasks, A_BYTES of
  * rows of a by GROUP_COLUMNS of b.
@@ -20,6 +21,10 @@
 #include <stdlib.h>
 
 #define TASK_BYTES ((size_t)128 << 10)
+#define LONG_TASK_BYTES ((size_t)1 << 20)
+#define LEAST_TASK_BYTES ((size_t)24 << 10)
+#define SHARE_TASKS 64 /* of one thread: what it may wait for the others at the end is a part of one */
+#define LINE_BYTES ((size_t)128) /* processors fetch cache lines in pairs */
 #define SMALL_BYTES ((size_t)1 << 20)
 #define SCAN_ROWS 1024 /* of floats */
 #define SHORT_SCAN_ROWS 256
@@ -53,18 +58,59 @@ static size_t threads_for(lattice_pool *pool, size_t work, size_t count)
     return work <= SMALL_BYTES || count <= 1 ? 1 : (size_t)pool->get_threads(pool);
 }
 
+/* The best so far, of each thread and query: [thread][query], a thread's in cache lines of its own (they are written with
+ * every offer), then its candidates.
+ */
+typedef struct {
+    char *memory;
+    size_t threads, queries, thread_bytes;
+} heaps;
+
+static lattice_nearest *heap_of(const heaps *all, size_t thread, size_t query)
+{
+    return (lattice_nearest *)(all->memory + thread * all->thread_bytes) + query;
+}
+
+/* Memory is NULL when it is short. */
+static heaps make_heaps(size_t threads, size_t queries, int64_t wanted, int is_largest)
+{
+    const size_t bytes = queries * (sizeof(lattice_nearest) + (size_t)wanted * sizeof(lattice_candidate));
+    heaps all = {.threads = threads, .queries = queries, .thread_bytes = whole(larger(bytes, 1), LINE_BYTES)};
+    all.memory = aligned_alloc(LINE_BYTES, threads * all.thread_bytes);
+    for (size_t thread = 0; all.memory != NULL && thread < threads; thread++) {
+        lattice_candidate *room = (lattice_candidate *)heap_of(&all, thread, queries);
+        for (size_t q = 0; q < queries; q++)
+            *heap_of(&all, thread, q) = (lattice_nearest){room + q * (size_t)wanted, 0, wanted, is_largest, -1};
+    }
+    return all;
+}
+
+static void take_all(const heaps *all, int64_t wanted, int64_t *positions, float *scores)
+{
+    for (size_t q = 0; q < all->queries; q++) {
+        for (size_t thread = 1; thread < all->threads; thread++)
+            lattice_offer_all(heap_of(all, 0, q), heap_of(all, thread, q));
+        lattice_take_nearest(heap_of(all, 0, q), positions + q * (size_t)wanted, scores + q * (size_t)wanted);
+    }
+}
+
 typedef struct {
     const lattice_kernel_choice *kernels;
     const lattice_rows *rows;
     const lattice_query *queries;
     size_t query_count, task_rows;
     float *scores;
-    lattice_nearest *nearest; /* [thread][query] */
+    heaps nearest;
 } row_work;
 
-static size_t rows_of_task(const lattice_rows *rows)
+/* One query reads rows once: its tasks are long, because the prefetcher begins anew in each. Short rows come in whole scans. */
+static size_t rows_of_task(const lattice_rows *rows, size_t query_count, int threads)
 {
-    return larger(TASK_BYTES / larger(rows->row_bytes, 1), 32) / 4 * 4;
+    const size_t share = rows->count * rows->row_bytes / (SHARE_TASKS * (size_t)threads);
+    const size_t most = query_count > 1 ? TASK_BYTES : LONG_TASK_BYTES;
+    const size_t count = smaller(larger(share, LEAST_TASK_BYTES), most) / larger(rows->row_bytes, 1);
+    const size_t unit = count < SHORT_SCAN_ROWS ? 4 : SHORT_SCAN_ROWS;
+    return larger(count / unit * unit, 32);
 }
 
 static void score_some_rows(void *context, int64_t task, int thread)
@@ -82,7 +128,7 @@ void lattice_scores_of_rows(const lattice_kernel_choice *kernels, lattice_pool *
                             const lattice_query *queries, size_t query_count, float *scores)
 {
     row_work work = {.kernels = kernels, .rows = rows, .queries = queries, .query_count = query_count,
-                     .task_rows = rows_of_task(rows), .scores = scores};
+                     .task_rows = rows_of_task(rows, query_count, pool->get_threads(pool)), .scores = scores};
     run(pool, rows->count * rows->row_bytes * query_count, pieces(rows->count, work.task_rows), score_some_rows, &work);
 }
 
@@ -95,7 +141,7 @@ static void search_some_rows(const row_work *work, size_t task, int thread)
             float scores[SCAN_ROWS];
             const size_t count = smaller(scan, end - row);
             work->kernels->score[work->rows->kind](work->rows, &work->queries[q], row, count, scores);
-            lattice_offer(&work->nearest[(size_t)thread * work->query_count + q], work->kernels->vectors->find_candidate,
+            lattice_offer(heap_of(&work->nearest, (size_t)thread, q), work->kernels->vectors->find_candidate,
                           scores, count, (int64_t)row);
         }
 }
@@ -140,51 +186,28 @@ static void search_on_pool(lattice_pool *pool, const row_work *work, size_t task
     pool->leave(pool);
 }
 
-/* Heaps [thread][query] in one block of memory; NULL when it is short. */
-static lattice_nearest *make_heaps(size_t threads, size_t queries, int64_t wanted, int is_largest)
-{
-    const size_t count = threads * queries;
-    lattice_nearest *heaps = malloc(count * (sizeof *heaps + (size_t)wanted * sizeof(lattice_candidate)));
-    if (heaps == NULL)
-        return NULL;
-    lattice_candidate *room = (lattice_candidate *)(heaps + count);
-    for (size_t i = 0; i < count; i++)
-        heaps[i] = (lattice_nearest){room + i * (size_t)wanted, 0, wanted, is_largest, -1};
-    return heaps;
-}
-
-static void take_all(lattice_nearest *heaps, size_t threads, size_t queries, int64_t wanted, int64_t *positions,
-                     float *scores)
-{
-    for (size_t q = 0; q < queries; q++) {
-        for (size_t thread = 1; thread < threads; thread++)
-            lattice_offer_all(&heaps[q], &heaps[thread * queries + q]);
-        lattice_take_nearest(&heaps[q], positions + q * (size_t)wanted, scores + q * (size_t)wanted);
-    }
-}
-
 int lattice_nearest_rows(const lattice_kernel_choice *kernels, lattice_pool *pool, const lattice_rows *rows,
                          const lattice_query *queries, size_t query_count, int64_t wanted, int is_largest,
                          int64_t *positions, float *scores)
 {
-    const size_t task_rows = rows_of_task(rows), tasks = pieces(rows->count, task_rows);
+    const size_t task_rows = rows_of_task(rows, query_count, pool->get_threads(pool)), tasks = pieces(rows->count, task_rows);
     for (size_t q = 0; q < query_count; q += QUERY_GROUP) {
         const size_t here = smaller(QUERY_GROUP, query_count - q), bytes = rows->count * rows->row_bytes * here;
         /* the number of threads may be raised by others meanwhile: a region of our own is bounded by what we made room for */
         const size_t threads = threads_for(pool, bytes, tasks);
-        lattice_nearest *heaps = make_heaps(threads, here, wanted, is_largest);
-        if (heaps == NULL)
+        const heaps nearest = make_heaps(threads, here, wanted, is_largest);
+        if (nearest.memory == NULL)
             return -1;
         row_work work = {.kernels = kernels, .rows = rows, .queries = queries + q, .query_count = here,
-                         .task_rows = task_rows, .nearest = heaps};
+                         .task_rows = task_rows, .nearest = nearest};
         if (threads == 1) {
             for (size_t task = 0; task < tasks; task++)
                 search_some_rows(&work, task, 0);
         } else {
             search_on_pool(pool, &work, tasks, threads);
         }
-        take_all(heaps, threads, here, wanted, positions + q * (size_t)wanted, scores + q * (size_t)wanted);
-        free(heaps);
+        take_all(&nearest, wanted, positions + q * (size_t)wanted, scores + q * (size_t)wanted);
+        free(nearest.memory);
     }
     return 0;
 }
@@ -196,7 +219,7 @@ typedef struct {
     size_t a_count, b_count, width, a_rows, columns, stride;
     double *a_norms, *b_norms;
     float *panels, *scores, *target;
-    lattice_nearest *nearest; /* [thread][query], or NULL */
+    heaps nearest;
 } product_work;
 
 static void pair_some_rows(void *context, int64_t task, int thread)
@@ -322,7 +345,7 @@ static void search_one_block(void *context, int64_t task, int thread)
             const size_t here = smaller(SCAN_ROWS, count - i);
             for (size_t j = 0; j < here; j++)
                 column[j] = scores[(i + j) * work->stride + q];
-            lattice_offer(&work->nearest[(size_t)thread * work->b_count + q], work->kernels->vectors->find_candidate,
+            lattice_offer(heap_of(&work->nearest, (size_t)thread, q), work->kernels->vectors->find_candidate,
                           column, here, (int64_t)(row + i));
         }
 }
@@ -342,7 +365,7 @@ int lattice_nearest_of_all(const lattice_kernel_choice *kernels, lattice_pool *p
                              .b_count = here, .width = width, .a_rows = block, .stride = stride, .a_norms = norms + group,
                              .b_norms = norms, .panels = panels, .scores = buffers,
                              .nearest = make_heaps(threads, here, wanted, is_largest)};
-        if (work.nearest == NULL) {
+        if (work.nearest.memory == NULL) {
             failed = 1;
             break;
         }
@@ -355,8 +378,8 @@ int lattice_nearest_of_all(const lattice_kernel_choice *kernels, lattice_pool *p
             pool->loop(pool, (int64_t)tasks, search_one_block, &work);
             pool->leave(pool);
         }
-        take_all(work.nearest, threads, here, wanted, positions + q * (size_t)wanted, scores + q * (size_t)wanted);
-        free(work.nearest);
+        take_all(&work.nearest, wanted, positions + q * (size_t)wanted, scores + q * (size_t)wanted);
+        free(work.nearest.memory);
     }
     free(panels);
     free(buffers);

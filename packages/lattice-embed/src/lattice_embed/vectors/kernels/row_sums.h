@@ -40,8 +40,10 @@
 #endif
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL_FOUR _Pragma("clang loop unroll_count(4)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL_FOUR _Pragma("GCC unroll 4")
 #endif
 #define SMALLEST_SQUARE 1e-20f
 #define LARGEST_SQUARE 1e30f
