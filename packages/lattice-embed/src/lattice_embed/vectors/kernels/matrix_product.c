@@ -58,6 +58,9 @@ LATTICE_INLINE void add_native_term(int metric, vf *sum, vf a, vf b)
         UNROLL for (int r = 0; r < R; r++)                                                                             \
             UNROLL for (int j = 0; j < P * VECTORS; j++)                                                               \
                 sum[r][j] = vf_zero();                                                                                 \
+        UNROLL for (int r = 0; r < R; r++) /* where the sums will go: fetched while they are made */                   \
+            UNROLL for (int j = 0; j <= P; j++)                                                                        \
+                __builtin_prefetch((const char *)(sums + (size_t)r * stride) + 64 * j, 1);                              \
         UNROLL_FOUR for (size_t k = 0; k < steps; k++)                                                                 \
         {                                                                                                              \
             vf columns[P * VECTORS];                                                                                   \

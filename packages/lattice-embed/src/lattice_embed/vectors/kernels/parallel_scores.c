@@ -268,6 +268,15 @@ static void pack_some_rows(void *context, int64_t task, int thread)
         work->kernels->vectors->fill_norms(rows, count, work->width, work->b_norms + first);
 }
 
+static void measure_some_rows(void *context, int64_t task, int thread)
+{
+    const product_work *work = context;
+    const size_t first = (size_t)task * work->a_rows;
+    (void)thread;
+    work->kernels->vectors->fill_norms(work->a + first * work->width, smaller(work->a_rows, work->a_count - first),
+                                       work->width, work->a_norms + first);
+}
+
 static void multiply_one_block(void *context, int64_t task, int thread)
 {
     const product_work *work = context;
@@ -308,8 +317,11 @@ int lattice_scores_of_all(const lattice_kernel_choice *kernels, lattice_pool *po
         free(norms);
         return -1;
     }
-    if (metric == LATTICE_COSINE)
-        kernels->vectors->fill_norms(a, a_count, width, norms);
+    if (metric == LATTICE_COSINE) {
+        product_work work = {.kernels = kernels, .a = a, .a_count = a_count, .width = width, .a_rows = rows_of_block(width),
+                             .a_norms = norms};
+        run(pool, a_count * width * sizeof(float), pieces(a_count, work.a_rows), measure_some_rows, &work);
+    }
     for (size_t first = 0; first < b_count; first += packed) {
         product_work work = {.kernels = kernels, .metric = metric, .a = a, .b = b + first * width, .a_count = a_count,
                              .b_count = smaller(packed, b_count - first), .width = width, .a_rows = rows_of_block(width),
