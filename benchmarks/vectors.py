@@ -1,8 +1,9 @@
 """Measures vector operations beside NumPy, NumKong, SimSIMD, faiss and usearch: pairs, nearest rows, all against all.
 
 Everything runs in one process for each number of threads, engines in turns. Where memory bounds, the share of the bandwidth
-is given that a plain read of as many bytes reached in the same turn; where the FMA units do, the share of their peak. Peers
-that are not installed are named. The last table sets our scalar baseline against the CPU's instruction sets.
+is given that a plain read of the same rows, where they lie, reached in the same turn; where the FMA units do, the share of
+their peak. Peers that are not installed are named. The last table sets our scalar baseline against the CPU's instruction
+sets.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from harness.options import Record, add_record_options, finish, positive_int
+from harness.options import Record, add_record_options, finish, limits, positive_int
 from harness.process import answer_of
 from harness.progress import report
 from harness.record import describe_run
@@ -81,8 +82,36 @@ def measure(options: argparse.Namespace) -> Record:
 
 
 def misses(record: Mapping[str, Any]) -> list[str]:
-    """Return nothing: limits of these figures depend on which peers are installed."""
-    return []
+    """Return a line for every operation below its limit. A ratio needs one of the peers at least."""
+    least = limits(SCRIPT)
+    lines = []
+    for sample in record["samples"]:
+        cell = f"{sample['cell']}, {sample['threads']} threads"
+        if sample["operations"]:
+            bound, found = least["fma_share"], share_of(sample)
+        elif sample["bytes"]:
+            bound = next((share for kind, share in least["bandwidth_share"].items() if kind in sample["cell"]), None)
+            found = share_of(sample)
+        else:
+            bound, found = least["pair_ratio"], ratio_of(sample)
+        if bound is not None and found is not None and not found >= bound:
+            lines.append(f"{cell}: {found:.2f}, {bound} is the limit")
+    return lines
+
+
+def share_of(sample: Mapping[str, Any]) -> float | None:
+    """Return the median share of the bandwidth or of the peak that was measured in the same turn, where one was."""
+    amount = sample["bytes"] or sample["operations"]
+    if not amount:
+        return None
+    turns = zip(sample["seconds"][OURS], sample["peaks"], strict=True)
+    return float(median(amount / seconds / peak for seconds, peak in turns))
+
+
+def ratio_of(sample: Mapping[str, Any]) -> float | None:
+    """Return the fastest peer's time / ours, if a peer was there."""
+    peers = [median(seconds) for name, seconds in sample["seconds"].items() if not name.startswith(OURS)]
+    return min(peers) / median(sample["seconds"][OURS]) if peers else None
 
 
 def render(record: Mapping[str, Any]) -> str:
@@ -93,12 +122,9 @@ def render(record: Mapping[str, Any]) -> str:
         times = {name: median(seconds) for name, seconds in sample["seconds"].items()}
         peers = {name: time for name, time in times.items() if not name.startswith(OURS)}
         best = min(peers, key=peers.__getitem__) if peers else None
-        ratio = f"{peers[best] / times[OURS]:.2f}" if best is not None else "-"
-        amount = sample["bytes"] or sample["operations"]
-        share = "-"
-        if amount:
-            pairs = zip(sample["seconds"][OURS], sample["peaks"], strict=True)
-            share = f"{median(amount / seconds / peak for seconds, peak in pairs):.0%}"
+        found, reached = ratio_of(sample), share_of(sample)
+        ratio = "-" if found is None else f"{found:.2f}"
+        share = "-" if reached is None else f"{reached:.0%}"
         others = "; ".join(f"{name} {scaled(time)}{' *' if name == best else ''}" for name, time in times.items())
         rows.append([sample["cell"], str(sample["threads"]), scaled(times[OURS]), ratio, share, others])
     if rows:

@@ -136,7 +136,7 @@ def nearest_cells(peers: dict[str, Any], threads: int, rows: int, dims: int) -> 
 
 def search_cell(name: str, calls: dict[str, Call], rows: Any, bytes_read: int) -> Cell:
     """A cell of calls that read ``rows``, repeated until a turn takes about a millisecond."""
-    return Cell(name, calls, repeats=max(1, TURN_BYTES // rows.nbytes), bytes_read=bytes_read, rows=[rows])
+    return Cell(name, calls, repeats=min(max(1, TURN_BYTES // rows.nbytes), 1000), bytes_read=bytes_read, rows=[rows])
 
 
 def row_cells(peers: dict[str, Any], _threads: int, rows: int, dims: int) -> list[Cell]:

@@ -43,7 +43,7 @@ class RowReader:
         self._read(start, size, threads, 1)
         rate = float(self._read(start, size, threads, passes))
         if rate == 0:
-            raise RuntimeError(f"cannot start {threads} threads")
+            raise RuntimeError(f"cannot read {size} bytes (at least 256) with {threads} threads")
         return rate
 
 

@@ -96,6 +96,27 @@ def test_vector_tables_name_the_fastest_peer_and_the_share() -> None:
     assert "| x | 1 | 1000.00 ms | - | 100% |" in alone
 
 
+@pytest.mark.parametrize(
+    ("cell", "bytes_read", "operations", "ours", "is_miss"),
+    [
+        ("pair, 384 int8, cosine", 0, 0, 2.0, True),
+        ("pair, 384 int8, cosine", 0, 0, 1.0, False),
+        ("10 of 8 x 384 bits", 90, 0, 1.0, True),
+        ("10 of 8 x 384 bits", 96, 0, 1.0, False),
+        ("10 of 8 x 384 int4", 10, 0, 1.0, False),
+        ("2 x 2 x 384 float32, cosine", 0, 91, 1.0, True),
+        ("2 x 2 x 384 float32, cosine", 0, 93, 1.0, False),
+    ],
+)
+def test_vector_limits(cell: str, bytes_read: int, operations: int, ours: float, is_miss: bool) -> None:
+    sample = {"cell": cell, "threads": 1, "bytes": bytes_read, "operations": operations, "peaks": [100.0]}
+    missed = vectors.misses({"samples": [{**sample, "seconds": {"Lattice": [ours], "faiss": [3.0]}}]})
+    assert bool(missed) is is_miss
+    assert all(line.startswith(f"{cell}, 1 threads") for line in missed)
+    alone = {**sample, "bytes": 0, "operations": 0, "seconds": {"Lattice": [ours]}}
+    assert vectors.misses({"samples": [alone]}) == []
+
+
 def test_kernel_tables_set_ways_and_levels_side_by_side() -> None:
     ways = {"naive": [4e-3, 8e-3], "blocked": [1e-3, 1e-3], "parallel": [5e-4, 5e-4]}
     ways |= {"int8": [5e-4, 5e-4], "int8, parallel": [2.5e-4, 2.5e-4]}

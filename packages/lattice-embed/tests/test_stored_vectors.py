@@ -126,6 +126,16 @@ def expected_scores(matrix: ops.StoredMatrix, query: np.ndarray, metric: str, le
     return squared if metric == "sqeuclidean" else np.sqrt(squared)
 
 
+@pytest.mark.parametrize("tier", ["int8", "int4", "binary"])
+@pytest.mark.parametrize("count", [0, 1, 3, 1000])
+def test_quantized_rows_begin_on_a_cache_line(tier: Any, count: int) -> None:
+    rows = np.random.default_rng(0).standard_normal((count, 384)).astype(np.float32)
+    data = ops.quantize(rows, tier).data
+    assert data.flags.c_contiguous
+    assert len(data) == count
+    assert data.ctypes.data % 64 == 0 or count == 0
+
+
 @pytest.mark.parametrize("tier", INTEGER_TIERS)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_quantized_query_scores_exactly_as_stored(tier: Any, width: int, on_each_isa: Levels) -> None:
