@@ -21,6 +21,7 @@ import peak
 import precision_quality
 import quality
 import recall
+import tiles
 import tokenizing
 import vectors
 from harness import progress
@@ -41,6 +42,7 @@ SCRIPTS = {
     "precision_quality": precision_quality,
     "quality": quality,
     "recall": recall,
+    "tiles": tiles,
     "tokenizing": tokenizing,
     "vectors": vectors,
 }
