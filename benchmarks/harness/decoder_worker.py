@@ -4,8 +4,8 @@
 with a line:
 
     (at the start)                                               {"ready": true, "vocabulary": n}
-    {"do": "decode", "early": 32, "late": 256, "context": 0}     {"seconds": s, "ids": [...],
-                                                                  "own_seconds_a_token": s or null}
+    {"do": "decode", "early": 32, "late": 256, "context": 0,     {"seconds": s, "ids": [...],
+     "kept": null or FILE}                                        "own_seconds_a_token": s or null}
     {"do": "prefill", "tokens": 512}                             {"seconds": s}
     {"do": "memory"}                                             {"peak_bytes": n}
 
@@ -16,11 +16,13 @@ null. FOLDER is not used.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,15 @@ class LatticeDecoder(Decoder):
         """Append tokens and return the most likely next one."""
         return int(self._model.forward([self._extension(self._sequence, ids)])[0].argmax())
 
+    def keep(self, path: Path) -> None:
+        """Write keys and values to a file."""
+        self._cache.save(path, self._sequence)
+
+    def fetch(self, path: Path, tokens: int) -> None:
+        """Go on from a file of keys and values."""
+        self._sequence.close()
+        self._sequence = self._cache.restore(path)
+
 
 class LlamaCppDecoder(Decoder):
     """llama.cpp through llama-cpp-python, keys and values in float16."""
@@ -77,6 +88,26 @@ class LlamaCppDecoder(Decoder):
         self._llama.eval(list(ids))
         logits = self._library.llama_get_logits_ith(self._llama.ctx, -1)
         return int(np.ctypeslib.as_array(logits, (self.vocabulary,)).argmax())
+
+    def keep(self, path: Path) -> None:
+        """Write keys and values to a file."""
+        ids = (self._library.llama_token * self._llama.n_tokens)(
+            *self._llama.input_ids[: self._llama.n_tokens].tolist()
+        )
+        if not self._library.llama_state_save_file(self._llama.ctx, os.fsencode(path), ids, len(ids)):
+            raise RuntimeError(f"llama.cpp wrote no {path.name}")
+        self._library.llama_perf_context_reset(self._llama.ctx)
+
+    def fetch(self, path: Path, tokens: int) -> None:
+        """Go on from a file of keys and values."""
+        ids, count = (self._library.llama_token * tokens)(), ctypes.c_size_t()
+        if not self._library.llama_state_load_file(
+            self._llama.ctx, os.fsencode(path), ids, tokens, ctypes.byref(count)
+        ):
+            raise RuntimeError(f"llama.cpp read no {path.name}")
+        self._llama.input_ids[:tokens] = ids[:]
+        self._llama.n_tokens = tokens
+        self._library.llama_perf_context_reset(self._llama.ctx)
 
     def own_seconds(self) -> float | None:
         """Return what llama.cpp counted for each evaluation of one token."""
@@ -108,7 +139,9 @@ def main(arguments: Sequence[str]) -> None:
             case "decode" if not decoder.decodes:
                 _answer(answers, {"seconds": None, "ids": None, "own_seconds_a_token": None})
             case "decode":
-                _answer(answers, asdict(decoder.decode(request["early"], request["late"], request["context"])))
+                kept = None if request["kept"] is None else Path(request["kept"])
+                decoding = decoder.decode(request["early"], request["late"], request["context"], kept)
+                _answer(answers, asdict(decoding))
             case "prefill":
                 _answer(answers, {"seconds": decoder.prefill(request["tokens"])})
             case "memory":

@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -39,17 +40,37 @@ class Decoder(ABC):
     def extend(self, ids: Sequence[int]) -> int:
         """Append tokens and return the most likely next one."""
 
+    def keep(self, path: Path) -> None:
+        """Write what the engine holds of the tokens so far to a file, so that another run can begin there.
+
+        Raises:
+            NotImplementedError: the engine cannot.
+        """
+        raise NotImplementedError
+
+    def fetch(self, path: Path, tokens: int) -> None:
+        """Go on from ``tokens`` tokens that :meth:`keep` wrote."""
+        raise NotImplementedError
+
     def own_seconds(self) -> float | None:
         """Return what the engine's own counter says a token took since the restart, if it has one."""
         return None
 
-    def decode(self, early: int, late: int, context: int) -> Decoding:
-        """Decode greedily after ``context`` tokens (at least one); time the tokens from ``early`` to ``late``."""
+    def decode(self, early: int, late: int, context: int, kept: Path | None = None) -> Decoding:
+        """Decode greedily after ``context`` tokens (at least one); time the tokens from ``early`` to ``late``.
+
+        With ``kept`` all but the last of the context come from this file, which is written unless it is there.
+        """
         self.restart()
         prompt = drawn_ids(self.vocabulary, context) if context > 0 else [FIRST_TOKEN]
-        for start in range(0, len(prompt), PROMPT_CHUNK):
-            following = self.extend(prompt[start : start + PROMPT_CHUNK])
-        ids = [following]
+        if kept is not None and kept.exists():
+            self.fetch(kept, len(prompt) - 1)
+        else:
+            for start in range(0, len(prompt) - 1, PROMPT_CHUNK):
+                self.extend(prompt[start : min(start + PROMPT_CHUNK, len(prompt) - 1)])
+            if kept is not None:
+                self.keep(kept)
+        ids = [self.extend(prompt[-1:])]
         began = 0.0
         while len(ids) < late:
             if len(ids) == early:

@@ -11,8 +11,10 @@ from typing import ClassVar
 
 import pytest
 
+import decode
 from decode import kv_bytes
 from harness.decoder_peers import MlxDecoder, OllamaDecoder, gguf_shape
+from harness.decoder_worker import LatticeDecoder
 from harness.decoders import Decoder
 
 
@@ -35,9 +37,41 @@ class CountingDecoder(Decoder):
 def test_decoding_follows_the_context_in_chunks() -> None:
     decoder = CountingDecoder()
     decoding = decoder.decode(4, 9, 1100)
-    assert decoder.calls == [512, 512, 76] + [1] * 8
+    assert decoder.calls == [512, 512, 75, 1] + [1] * 8
     assert decoding.ids == [1100, 1101, 1102, 1103]
     assert decoder.decode(2, 3, 0).ids == [1, 2]
+
+
+class KeepingDecoder(CountingDecoder):
+    """Keeps how many tokens it has seen."""
+
+    def keep(self, path: Path) -> None:
+        path.write_text(str(sum(self.calls)), encoding="utf-8")
+
+    def fetch(self, path: Path, tokens: int) -> None:
+        assert int(path.read_text(encoding="utf-8")) == tokens
+        self.calls = [tokens]
+
+
+def test_a_context_that_was_kept_is_run_once(tmp_path: Path) -> None:
+    first, second, kept = KeepingDecoder(), KeepingDecoder(), tmp_path / "kept"
+    ids = first.decode(4, 9, 1100, kept).ids
+    assert second.decode(4, 9, 1100, kept).ids == ids == CountingDecoder().decode(4, 9, 1100).ids
+    assert second.calls == [1099, 1] + [1] * 8
+
+
+def test_our_own_engine_goes_on_from_what_it_kept(tiny_drawn_model: Path, tmp_path: Path) -> None:
+    fresh = LatticeDecoder(str(tiny_drawn_model), 1).decode(4, 6, 100)
+    for _ in range(2):
+        decoding = LatticeDecoder(str(tiny_drawn_model), 1).decode(4, 6, 100, tmp_path / "kept")
+        assert decoding.ids == fresh.ids
+
+
+def test_only_long_texts_of_engines_that_can_are_kept(tmp_path: Path) -> None:
+    model = tmp_path / "m.gguf"
+    assert decode._kept_in(tmp_path, model, "lattice", 100) == str((tmp_path / "m-lattice-100.state").resolve())
+    for folder, engine, context in ((None, "lattice", 100), (tmp_path, "lattice", 0), (tmp_path, "Ollama", 100)):
+        assert decode._kept_in(folder, model, engine, context) is None
 
 
 class FakeOllama(BaseHTTPRequestHandler):

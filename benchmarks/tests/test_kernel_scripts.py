@@ -11,6 +11,7 @@ import forward
 import kernels
 import lattice_inference
 import peak
+import tiles
 import vectors
 from harness.record import describe_run
 
@@ -166,3 +167,22 @@ def test_tiny_networks_are_measured(tmp_path: Path) -> None:
     (sample,) = json.loads(record.read_text(encoding="utf-8"))["samples"]
     assert {"lattice-fann", "numpy"} <= sample["seconds"].keys()
     assert all(value > 0 for seconds in sample["seconds"].values() for value in seconds)
+
+
+def test_tiles_are_set_beside_products_of_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = dict.fromkeys(tiles.KINDS, 8.192) | {"blocks": 16.384}
+    record = {**describe_run("tiles"), "rounds": [times, dict.fromkeys(tiles.KINDS, 1.0), times]}
+    lines = tiles.render(record).splitlines()
+    assert "| bfloat16, products only | 8.19 | 1000 | 1.00 |" in lines
+    assert "| blocks of 32, all together | 16.38 | 500 | 0.50 |" in lines
+
+
+def test_tiles_are_measured_where_there_are_some(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = tmp_path / "tiles.json"
+    if tiles.main(["--rounds", "1", "--json", str(record)]) == 0:
+        (only,) = json.loads(record.read_text(encoding="utf-8"))["rounds"]
+        assert set(only) == set(tiles.KINDS)
+        assert min(only.values()) > 0
+    else:
+        assert "no tiles here" in capsys.readouterr().err
+        assert not record.exists()

@@ -22,6 +22,7 @@ import peak
 import precision_quality
 import quality
 import recall
+import tiles
 import tokenizing
 import vectors
 from harness import progress
@@ -43,6 +44,7 @@ SCRIPTS = {
     "precision_quality": precision_quality,
     "quality": quality,
     "recall": recall,
+    "tiles": tiles,
     "tokenizing": tokenizing,
     "vectors": vectors,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -201,6 +202,27 @@ def test_matrix_tiles_change_no_bit(name, depth, isa):
         with_tiles = run(program, tensors, count, (isa, True), tiles=True)
         without = run(program, tensors, count, (isa, True), tiles=False)
         assert with_tiles.tobytes() == without.tobytes(), count
+
+
+@pytest.mark.parametrize("isa", [isa for isa in _cpu.available_isas() if _cpu.has_tiles(isa)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_laid_out_for_tiles_are_those_of_this_run_and_linear(threads, isa):
+    """What a thread's scratch holds of an earlier task is used again within one linear of one run, and never beyond."""
+    depth, count = 1792, 600
+    tensors = {"x": rows_of(count, depth), "w": drawn_blocks("Q8_0", rows=299, depth=depth)}
+    tensors["v"] = drawn_blocks("Q8_0", rows=299, depth=depth, seed=1)
+    g = GraphBuilder()
+    rows = g.embed_rows(g.weight("x", (count, depth), use="rows"), ids="token_ids")
+    outputs = {name: g.linear(rows, g.weight(name, (299, depth))) for name in ("w", "v")}
+    program = g.build(outputs)
+    batches = [batch_of([count])]
+    batches.append(replace(batches[0], token_ids=batches[0].token_ids[::-1].copy()))
+    options = {"isa": isa, "dot": True, "precision": "stored", "threads": threads}
+    source = StoredTensors(tensors)
+    compiled = [CpuBackend(tiles=tiles, **options).compile(program, source) for tiles in (True, False)]
+    for batch in (*batches, *batches):
+        with_tiles, without = (each.run(batch) for each in compiled)
+        assert all(with_tiles[name].tobytes() == without[name].tobytes() for name in outputs)
 
 
 @pytest.mark.parametrize("name", FORMATS)

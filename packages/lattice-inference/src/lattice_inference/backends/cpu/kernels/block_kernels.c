@@ -147,6 +147,13 @@ LATTICE_INLINE void ask_for_output(const lattice_output *output, int64_t rows)
         __builtin_prefetch(output->y + r * output->stride, 1, 3);
 }
 
+/* Which rows lie laid out at the beginning of a thread's scratch: the next task of the same op may find its own there. Other ops
+ * write over it, or leave the number of a step that is over. */
+typedef struct {
+    int64_t serial, row;
+    const lattice_op *op;
+} laid_out;
+
 static void multiply_by_matrix(const lattice_op *op, const lattice_step *step, const block_task *part, char *scratch)
 {
     const int format = op->weight_type - LATTICE_WEIGHT_BLOCKS;
@@ -154,11 +161,15 @@ static void multiply_by_matrix(const lattice_op *op, const lattice_step *step, c
     const float *x = lattice_row(step, &op->input[0], part->row);
     block_matrix matrix = {.blocks = op->k / LATTICE_BLOCK, .rows = part->row_end - part->row};
     matrix.row_tiles = lattice_divide_up(matrix.rows, MATRIX_ROWS);
-    matrix.of_columns = (block_scales *)scratch;
+    laid_out *before = (laid_out *)scratch;
+    matrix.of_columns = (block_scales *)(scratch + 64);
     matrix.of_rows = (row_scales *)(matrix.of_columns + MATRIX_PANELS * matrix.blocks);
     matrix.rest = (int8_t *)(matrix.of_rows + matrix.row_tiles * matrix.blocks);
     matrix.lines = matrix.rest + MATRIX_ROWS * op->k;
-    lay_out_rows(&matrix, format, x, stride, op->k);
+    const laid_out now = {step->serial, part->row, op};
+    if (before->serial != now.serial || before->row != now.row || before->op != now.op)
+        lay_out_rows(&matrix, format, x, stride, op->k);
+    *before = now;
     shape_for_blocks();
     float sums[PRODUCT_SUMS] __attribute__((aligned(64)));
     for (int64_t panel = part->panel, panels; panel < part->panel_end; panel += panels) {

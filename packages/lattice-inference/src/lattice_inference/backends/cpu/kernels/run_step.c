@@ -58,7 +58,9 @@ static void run_task(void *opaque, int64_t task, int thread)
 void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *given, const lattice_kernel_table *table,
                       lattice_pool *pool)
 {
+    static _Atomic int64_t steps_run;
     lattice_step step = *given;
+    step.serial = atomic_fetch_add_explicit(&steps_run, 1, memory_order_relaxed) + 1;
     const int threads = pool->enter(pool, step.threads, step.tokens > SMALL_STEP_TOKENS);
     step.threads = threads > 0 ? threads : 1;
     const uint64_t environment = lattice_float_environment_default();

@@ -116,6 +116,7 @@ typedef struct {
 } lattice_kv_layer;
 
 typedef struct {
+    int64_t serial; /* another one for each run of a program in this process */
     int64_t tokens, sequences, max_seqlen, logit_count;
     const int32_t *ids[3]; /* token_ids, token_type_ids, positions */
     const int32_t *cu_seqlens;
@@ -269,8 +270,9 @@ static inline int64_t lattice_whole_query_rows(const lattice_tile_sizes *sizes)
 /* Bytes of scratch that one thread needs for an op of this step; `tiles`: whether its kernels use matrix tiles. */
 static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int tiles, const lattice_tile_sizes *sizes)
 {
-    if (op->kernel == LATTICE_KERNEL_BLOCK_LINEAR && tiles) /* block_matrix.h: of the blocks of two panels, of rows by blocks, sixteen rows */
-        return op->k / 32 * (2 * (2 * 512 + 256) + lattice_matrix_rows(op->input[0].stride) * 8) + LATTICE_PANEL * op->k;
+    if (op->kernel == LATTICE_KERNEL_BLOCK_LINEAR && tiles) /* block_matrix.h: of the blocks of two panels, of rows by blocks,
+                                                             * sixteen rows, and what they are of */
+        return op->k / 32 * (2 * (2 * 512 + 256) + lattice_matrix_rows(op->input[0].stride) * 8) + LATTICE_PANEL * op->k + 64;
     if (op->kernel == LATTICE_KERNEL_DEQUANTIZED_LINEAR)
         return op->k * LATTICE_PANEL * (int64_t)sizeof(float);
     if (op->kernel == LATTICE_KERNEL_TILE_ATTENTION)
