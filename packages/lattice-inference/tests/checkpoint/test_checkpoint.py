@@ -4,14 +4,17 @@ import json
 import mmap
 import os
 import pickle
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
+from lattice_inference.checkpoint import mapped_tensors
 from lattice_inference.checkpoint.safetensors import open_checkpoint, open_safetensors, read_shard_index
-from lattice_inference.errors import CheckpointError, ModelNotFoundError
+from lattice_inference.errors import CheckpointError, InvalidInputError, ModelNotFoundError
+from lattice_inference.resident_memory import resident_bytes
 
 FIRST = {"a": np.arange(4, dtype=np.float32), "b": np.full((2, 2), 2, dtype=np.float16)}
 SECOND = {"c": np.arange(3, dtype=np.int64)}
@@ -233,3 +236,44 @@ def test_names_that_the_system_cannot_take_are_our_errors():
             open_safetensors(name)
         with pytest.raises(ModelNotFoundError):
             open_checkpoint(name)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such advice")
+def test_preloaded_tensors_are_in_memory(tmp_path):
+    path = tmp_path / "model.safetensors"
+    tensors = {name: np.full(1 << 22, number, np.float32) for number, name in enumerate("ab")}
+    safetensors.numpy.save_file(tensors, path)
+    with open_checkpoint(tmp_path) as checkpoint:
+        before = resident_bytes()
+        checkpoint.advise("sequential")
+        checkpoint.advise("will-need")
+        assert resident_bytes() - before < 4e6, "nothing was read into this process"
+        try:
+            checkpoint.files[0]._open_mapping().madvise(22)
+        except OSError:
+            pytest.skip("this kernel is older than 5.14")
+        checkpoint.drop_pages("a")
+        checkpoint.drop_pages("b")
+        before = resident_bytes()
+        checkpoint.advise("preload", ["b"])
+        assert 15e6 < resident_bytes() - before < 20e6
+        assert (checkpoint.float32("a") == 0).all()
+        assert (checkpoint.float32("b") == 1).all()
+
+
+def test_preloading_is_reading_ahead_where_the_kernel_knows_no_better(sharded, monkeypatch):
+    monkeypatch.setitem(mapped_tensors._ADVICE, "preload", 9_999)
+    with open_checkpoint(sharded) as checkpoint:
+        checkpoint.advise("preload")
+        assert np.array_equal(checkpoint.array("a"), FIRST["a"])
+
+
+def test_advice_is_checked(sharded):
+    checkpoint = open_checkpoint(sharded)
+    with pytest.raises(InvalidInputError, match="'sequential', 'will-need', 'preload'"):
+        checkpoint.advise("random")  # type: ignore[arg-type]
+    with pytest.raises(CheckpointError, match="no tensor 'z'"):
+        checkpoint.advise("will-need", ["a", "z"])
+    checkpoint.close()
+    with pytest.raises(CheckpointError, match="closed"):
+        checkpoint.advise("will-need")

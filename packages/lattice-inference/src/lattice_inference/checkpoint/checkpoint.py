@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.checkpoint.mapped_tensors import MappedTensors, TensorInfo
+from lattice_inference.checkpoint.mapped_tensors import MappedTensors, PageAdvice, TensorInfo
 from lattice_inference.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -81,6 +81,11 @@ class Checkpoint:
     def drop_pages(self, name: str) -> None:
         """Advise the kernel about a tensor's pages, as :meth:`MappedTensors.drop_pages` does."""
         self._file(name).drop_pages(name)
+
+    def advise(self, advice: PageAdvice, names: Iterable[str] | None = None) -> None:
+        """Tell the kernel how tensors, by default all, are going to be read, as :meth:`MappedTensors.advise` does."""
+        for name in self._file_of if names is None else names:
+            self._file(name).advise(advice, (name,))
 
     def _file(self, name: str) -> MappedTensors:
         try:

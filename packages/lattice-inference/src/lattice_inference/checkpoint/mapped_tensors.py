@@ -12,10 +12,11 @@ import contextlib
 import math
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +24,23 @@ import numpy.typing as npt
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS, dequantize_blocks
 from lattice_inference.checkpoint.dtypes import DTYPES, to_float32
 from lattice_inference.checkpoint.model_file import SNIFF_BYTES, foreign_content, open_model_file
-from lattice_inference.errors import CheckpointError
+from lattice_inference.errors import CheckpointError, InvalidInputError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["MappedTensors", "TensorInfo", "open_mapped"]
+__all__ = ["MappedTensors", "PageAdvice", "TensorInfo", "open_mapped"]
 
 T = TypeVar("T")
+
+PageAdvice = Literal["sequential", "will-need", "preload"]
+"""How the pages of a file are going to be read."""
+
+_ADVICE: dict[PageAdvice, int | None] = {
+    "sequential": getattr(mmap, "MADV_SEQUENTIAL", None),
+    "will-need": getattr(mmap, "MADV_WILLNEED", None),
+    "preload": 22 if sys.platform == "linux" else getattr(mmap, "MADV_WILLNEED", None),  # MADV_POPULATE_READ
+}
 
 # Elements converted and checked at a time: enough to amortise the call, few enough to stay in cache.
 _CHUNK_ELEMENTS = 1 << 17
@@ -190,9 +200,31 @@ class MappedTensors:
         Worth doing once a tensor has been converted: the memory is then held once. Reading the tensor again stays
         right and costs another read of the file. Where the system has no such advice, nothing happens.
         """
-        info = self.info(name)
+        self._madvise(getattr(mmap, "MADV_DONTNEED", None), self.info(name))
+
+    def advise(self, advice: PageAdvice, names: Iterable[str] | None = None) -> None:
+        """Tell the kernel how tensors are going to be read. No content depends on it.
+
+        Args:
+            advice: ``"sequential"``: once and in order, so that it reads further ahead. ``"will-need"``: soon, so that it
+                begins to read them now. ``"preload"``: they are in memory when this returns; where the kernel has no such
+                advice (Linux has it since 5.14), as ``"will-need"``. Elsewhere nothing happens.
+            names: the tensors; by default all.
+
+        Raises:
+            InvalidInputError: there is no such advice.
+            CheckpointError: no such tensor, or the file is closed or was truncated meanwhile.
+        """
+        if advice not in _ADVICE:
+            raise InvalidInputError(f"advice is {advice!r}; it must be one of {', '.join(map(repr, _ADVICE))}")
+        for info in [self.info(name) for name in (self._tensors if names is None else names)]:
+            try:
+                self._madvise(_ADVICE[advice], info)
+            except OSError:  # an older kernel
+                self._madvise(_ADVICE["will-need"], info)
+
+    def _madvise(self, advice: int | None, info: TensorInfo) -> None:
         mapping = self._open_mapping()
-        advice = getattr(mmap, "MADV_DONTNEED", None)
         if advice is not None and info.nbytes:
             start = info.offset - info.offset % mmap.PAGESIZE
             mapping.madvise(advice, start, info.offset + info.nbytes - start)
