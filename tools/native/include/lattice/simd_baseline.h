@@ -92,13 +92,20 @@ LATTICE_INLINE f32x16 f32x16_select(m16 mask, f32x16 yes, f32x16 no)
 }
 
 LATTICE_INLINE i32x16 i32x16_set1(int32_t x) { LATTICE_QUARTERS(i32x16, ((lattice_i32x4){x, x, x, x})); }
-LATTICE_INLINE i32x16 i32x16_add(i32x16 a, i32x16 b) { LATTICE_QUARTERS(i32x16, a.q[i] + b.q[i]); }
-LATTICE_INLINE i32x16 i32x16_sub(i32x16 a, i32x16 b) { LATTICE_QUARTERS(i32x16, a.q[i] - b.q[i]); }
+/* Sums wrap around, as those of vector registers do: of signed integers C would not say. */
+typedef uint32_t lattice_u32x4 __attribute__((vector_size(16)));
+LATTICE_INLINE i32x16 i32x16_add(i32x16 a, i32x16 b)
+{
+    LATTICE_QUARTERS(i32x16, (lattice_i32x4)((lattice_u32x4)a.q[i] + (lattice_u32x4)b.q[i]));
+}
+LATTICE_INLINE i32x16 i32x16_sub(i32x16 a, i32x16 b)
+{
+    LATTICE_QUARTERS(i32x16, (lattice_i32x4)((lattice_u32x4)a.q[i] - (lattice_u32x4)b.q[i]));
+}
 LATTICE_INLINE i32x16 i32x16_and(i32x16 a, i32x16 b) { LATTICE_QUARTERS(i32x16, a.q[i] & b.q[i]); }
 LATTICE_INLINE i32x16 i32x16_shift_left(i32x16 a, int bits)
 {
-    typedef uint32_t unsigned_x4 __attribute__((vector_size(16)));
-    LATTICE_QUARTERS(i32x16, (lattice_i32x4)((unsigned_x4)a.q[i] << bits));
+    LATTICE_QUARTERS(i32x16, (lattice_i32x4)((lattice_u32x4)a.q[i] << bits));
 }
 LATTICE_INLINE i32x16 i32x16_shift_right(i32x16 a, int bits) { LATTICE_QUARTERS(i32x16, a.q[i] >> bits); }
 /* Conversion of NaN or of a value beyond int32 is undefined in C: such lanes are set to INT32_MIN as x86 does. */
