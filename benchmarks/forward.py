@@ -23,7 +23,7 @@ from typing import Any
 from harness.corpus import make_texts
 from harness.options import Record, add_record_options, finish, limits, positive_int
 from harness.progress import report
-from harness.record import describe_run
+from harness.record import describe_run, usable_cpus
 from harness.tables import markdown_table, provenance
 from peak import Measured, PeakMeter, of_threads
 
@@ -47,11 +47,10 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; returns the exit status."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    threads = list(range(1, usable + 1))
+    threads = list(range(1, usable_cpus() + 1))
     parser.add_argument(
         "--threads", nargs="+", type=positive_int, default=threads, metavar="N", help="(default: 1 to n)"
     )

@@ -27,7 +27,7 @@ import numpy as np
 from harness.options import Record, add_record_options, finish, positive_int
 from harness.process import answer_of
 from harness.progress import report
-from harness.record import describe_run
+from harness.record import describe_run, usable_cpus
 from harness.tables import markdown_table, provenance
 from peak import HERE, _Tensors
 
@@ -50,11 +50,12 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; returns the exit status."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--threads", type=positive_int, default=usable, metavar="N", help="of the parallel columns")
+    parser.add_argument(
+        "--threads", type=positive_int, default=usable_cpus(), metavar="N", help="of the parallel columns"
+    )
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS), metavar="GROUP", help=str(GROUPS))
     parser.add_argument("--rounds", type=positive_int, default=7, metavar="N", help="turns of everything (default: 7)")
     parser.add_argument(

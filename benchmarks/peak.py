@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from harness.options import Record, add_record_options, finish, limits, positive_int
 from harness.progress import report
-from harness.record import describe_run
+from harness.record import describe_run, usable_cpus
 from harness.tables import markdown_table, provenance
 
 __all__ = ["PeakMeter", "compile_native", "main", "misses", "render"]
@@ -71,7 +71,6 @@ Float32Array = npt.NDArray[np.float32]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; returns the exit status."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -79,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--threads",
         nargs="+",
         type=positive_int,
-        default=list(range(1, usable + 1)),
+        default=list(range(1, usable_cpus() + 1)),
         metavar="N",
         help="(default: 1 to n)",
     )

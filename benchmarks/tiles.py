@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,12 +23,11 @@ from typing import Any
 from harness.options import Record, add_record_options, finish, positive_int
 from harness.record import describe_run
 from harness.tables import markdown_table, provenance
+from peak import compile_native
 
 __all__ = ["KINDS", "main", "render"]
 
 SCRIPT = "tiles"
-SOURCE = Path(__file__).resolve().parent / "native" / "tiles.c"
-FLAGS = ["-std=gnu11", "-O3", "-ffp-contract=off", "-mavx512f", "-mavx512dq"]
 MULTIPLY_ADDS = 16 * 16 * 32
 
 EXAMPLES = """
@@ -70,17 +68,11 @@ def measure(options: argparse.Namespace) -> Record:
     record = describe_run(SCRIPT)
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "tiles"
-        compiled = _run([*shlex.split(options.cc), *FLAGS, "-o", str(program), str(SOURCE)])
-        if compiled.returncode != 0:
-            raise RuntimeError(f"{options.cc} cannot compile {SOURCE.name}: {compiled.stderr.strip()[-300:]}")
-        done = _run([str(program), str(options.rounds)])
+        compile_native("tiles.c", program, "avx512", options.cc)
+        done = subprocess.run([str(program), str(options.rounds)], capture_output=True, text=True, encoding="utf-8")
     if done.returncode != 0:
         raise RuntimeError(f"no tiles here: {done.stderr.strip() or f'the program ended with {done.returncode}'}")
     return record | {"rounds": json.loads(done.stdout)}
-
-
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
 
 
 def render(record: Mapping[str, Any]) -> str:

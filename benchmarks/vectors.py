@@ -20,7 +20,7 @@ from typing import Any
 from harness.options import Record, add_record_options, finish, limits, positive_int
 from harness.process import answer_of
 from harness.progress import report
-from harness.record import describe_run
+from harness.record import describe_run, usable_cpus
 from harness.tables import markdown_table, provenance
 
 __all__ = ["main", "misses", "render"]
@@ -41,12 +41,16 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure; returns the exit status."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--threads", nargs="+", type=positive_int, default=sorted({1, usable}), metavar="N", help="(default: 1 and all)"
+        "--threads",
+        nargs="+",
+        type=positive_int,
+        default=sorted({1, usable_cpus()}),
+        metavar="N",
+        help="(default: 1 and all)",
     )
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS), metavar="GROUP", help=str(GROUPS))
     parser.add_argument("--rows", type=positive_int, default=100_000, metavar="N", help="of the matrix searched")

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "append_samples", "describe_run", "read_record", "write_record"]
+__all__ = ["RESULTS", "append_samples", "describe_run", "read_record", "usable_cpus", "write_record"]
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -67,6 +67,11 @@ def read_record(path: Path, script: str) -> dict[str, Any]:
     return record
 
 
+def usable_cpus() -> int:
+    """Return how many CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def append_samples(before: Mapping[str, Any], record: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     """Return the samples of two records of one script in one, whose machine, versions, commit and ``fields`` are alike.
 
@@ -113,7 +118,7 @@ def _machine() -> dict[str, Any]:
         "cpu": _cpu_name(),
         "architecture": platform.machine(),
         "system": platform.platform(terse=True),
-        "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "usable_cpus": usable_cpus(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "load_average": [round(load, 2) for load in os.getloadavg()],
     }

@@ -8,7 +8,7 @@ less.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ class Cell:
         calls: by engine.
         repeats: calls in one turn.
         bytes_read: where the memory bounds: of the rows and what is kept for each, such as its scale.
-        rows: the array of the rows, or arrays that lie one after the other, which a plain read is timed on.
+        rows: the array of the rows, which a plain read is timed on.
         operations: floating-point ones, where the FMA units bound.
     """
 
@@ -41,7 +41,7 @@ class Cell:
     repeats: int = 1
     bytes_read: int = 0
     operations: int = 0
-    rows: list[Any] = field(default_factory=list)
+    rows: Any = None
 
 
 def installed(threads: int) -> tuple[dict[str, Any], dict[str, str]]:
@@ -136,7 +136,7 @@ def nearest_cells(peers: dict[str, Any], threads: int, rows: int, dims: int) -> 
 
 def search_cell(name: str, calls: dict[str, Call], rows: Any, bytes_read: int) -> Cell:
     """A cell of calls that read ``rows``, repeated until a turn takes about a millisecond."""
-    return Cell(name, calls, repeats=min(max(1, TURN_BYTES // rows.nbytes), 1000), bytes_read=bytes_read, rows=[rows])
+    return Cell(name, calls, repeats=min(max(1, TURN_BYTES // rows.nbytes), 1000), bytes_read=bytes_read, rows=rows)
 
 
 def row_cells(peers: dict[str, Any], _threads: int, rows: int, dims: int) -> list[Cell]:

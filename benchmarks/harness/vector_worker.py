@@ -37,9 +37,9 @@ class RowReader:
         self._read.restype = ctypes.c_double
         self._read.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
 
-    def rate(self, rows: list[Any], threads: int, passes: int) -> float:
-        """Return the bytes a second of arrays that lie in memory one after the other, read after an untimed read."""
-        start, size = rows[0].ctypes.data, sum(each.nbytes for each in rows)
+    def rate(self, rows: Any, threads: int, passes: int) -> float:
+        """Return the bytes a second of an array, read after an untimed read."""
+        start, size = rows.ctypes.data, rows.nbytes
         self._read(start, size, threads, 1)
         rate = float(self._read(start, size, threads, passes))
         if rate == 0:
@@ -64,7 +64,7 @@ def time_cell(cell: Cell, meter: PeakMeter, reader: RowReader, threads: int, rou
                 call()
             samples[name].append((time.perf_counter() - start) / cell.repeats)
         settle(threads)
-        if cell.rows:
+        if cell.rows is not None:
             peaks.append(reader.rate(cell.rows, threads, cell.repeats))
         elif cell.operations:
             peaks.append(meter.rate("fma", threads, 0.05))

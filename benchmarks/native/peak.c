@@ -18,8 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
+#include "clock.h"
+#include "four_streams.h"
 #include "lattice/simd.h"
 
 #if defined(__AMX_BF16__) && defined(__linux__)
@@ -30,6 +31,11 @@
 #include <immintrin.h>
 #endif
 
+#if defined(__clang__) /* written out by the compiler: chains must live in registers */
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 #define CHAINS 12
 #define MAX_THREADS 256
 #define READ_BYTES ((size_t)256 << 20) /* of each thread: several times any cache, so each pass reads memory */
@@ -44,13 +50,6 @@ static size_t read_bytes = READ_BYTES;
 static atomic_int arrived, started;
 static float *stretches[MAX_THREADS];
 static volatile float sink;
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* Where the threads wait for each other (macOS has no pthread_barrier_t). */
 static void start_together(void)
@@ -69,13 +68,7 @@ static void *multiply_add(void *opaque)
         sums[i] = vf_set1((float)i);
     start_together();
     for (int64_t pass = 0; pass < work->passes; pass++) {
-        /* written out by the compiler: the chains must live in registers */
-#if defined(__clang__)
-#pragma clang loop unroll(full)
-#else
-#pragma GCC unroll 16
-#endif
-        for (int i = 0; i < CHAINS; i++)
+        UNROLL for (int i = 0; i < CHAINS; i++)
             sums[i] = vf_fma(sums[i], factor, term);
     }
     float lanes[VF_LANES];
@@ -96,12 +89,7 @@ static void *multiply_pairs(void *opaque)
     for (int i = 0; i < CHAINS; i++)
         sums[i] = _mm512_set1_ps((float)i);
     for (int64_t pass = 0; pass < work->passes; pass++) {
-#if defined(__clang__)
-#pragma clang loop unroll(full)
-#else
-#pragma GCC unroll 16
-#endif
-        for (int i = 0; i < CHAINS; i++)
+        UNROLL for (int i = 0; i < CHAINS; i++)
             sums[i] = _mm512_dpbf16_ps(sums[i], factor, term);
     }
     for (int i = 0; i < CHAINS; i++)
@@ -161,16 +149,8 @@ static void *read_memory(void *opaque)
         memset(stretches[work->index], 1, READ_BYTES);
     }
     const float *x = stretches[work->index];
-    f32x16 sums[4] = {f32x16_zero(), f32x16_zero(), f32x16_zero(), f32x16_zero()};
     start_together();
-    for (int64_t pass = 0; pass < work->passes; pass++)
-        for (size_t at = 0; at < count / 4; at += 16)
-            for (size_t i = 0; i < 4; i++) /* four streams: the prefetcher keeps more lines in flight than with one */
-                sums[i] = f32x16_add(sums[i], f32x16_load(x + i * (count / 4) + at));
-    float lanes[16];
-    f32x16_store(lanes, f32x16_add(f32x16_add(sums[0], sums[1]), f32x16_add(sums[2], sums[3])));
-    for (int i = 0; i < 16; i++) /* every lane counts, or the compiler leaves out its loads */
-        work->result += lanes[i];
+    work->result = read_four_streams(x, count, work->passes);
     return NULL;
 }
 

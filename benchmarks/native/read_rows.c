@@ -1,15 +1,14 @@
 /* A plain read of memory that somebody else has filled: what the machine gives for just these bytes, in just this place.
  *
- * A library for vector_worker.py. Each thread adds up a share of its own, the same in every pass, in four streams, for which
- * prefetchers keep more lines on their way than for one. Nothing less can be done to every byte.
+ * A library for vector_worker.py. Each thread adds up a share of its own, the same in every pass.
  */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <time.h>
 
-#include "lattice/simd.h"
+#include "clock.h"
+#include "four_streams.h"
 
 #define MAX_THREADS 256
 #define UNIT 64 /* floats: four streams of whole vectors */
@@ -26,16 +25,7 @@ static volatile float sink;
 
 static void read_share(share *work)
 {
-    const size_t stream = work->count / 4;
-    f32x16 sums[4] = {f32x16_zero(), f32x16_zero(), f32x16_zero(), f32x16_zero()};
-    for (int pass = 0; pass < work->passes; pass++)
-        for (size_t at = 0; at < stream; at += 16)
-            for (size_t i = 0; i < 4; i++)
-                sums[i] = f32x16_add(sums[i], f32x16_load(work->start + i * stream + at));
-    float lanes[16];
-    f32x16_store(lanes, f32x16_add(f32x16_add(sums[0], sums[1]), f32x16_add(sums[2], sums[3])));
-    for (int i = 0; i < 16; i++) /* every lane counts, or the compiler leaves out its loads */
-        work->sum += lanes[i];
+    work->sum = read_four_streams(work->start, work->count, work->passes);
 }
 
 static void *wait_and_read(void *work)
@@ -45,13 +35,6 @@ static void *wait_and_read(void *work)
         sched_yield();
     read_share(work);
     return NULL;
-}
-
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
 /* Bytes a second, or 0 where the threads cannot be started. */

@@ -19,8 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 #define BLOCKS 32
 #define REPEATS 2000
@@ -38,13 +39,6 @@ static int8_t rows[16 * BLOCKS * 32] __attribute__((aligned(64))), lines[BLOCKS 
 static int32_t sums[4][256] __attribute__((aligned(64)));
 static float columns[BLOCKS][16] __attribute__((aligned(64))), scales[BLOCKS][16] __attribute__((aligned(64)));
 static volatile float kept;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Registers 0 to 3: sums; 4 and 7: rows, `deep` bytes of them; 5 and 6: lines. */
 static void shape(int deep)
@@ -84,25 +78,18 @@ static void keep(const __m512 *c)
 #define ADDED                                                                                                          \
     _mm512_sub_ps(_mm512_castsi512_ps(_mm512_add_epi32(integers, _mm512_castps_si512(shift))), shift)
 
-static void bfloat16(void)
-{
-    for (int b = 0; b < BLOCKS; b += 4) {
-        DOT_BFLOAT16(0, 4, 5);
-        DOT_BFLOAT16(1, 4, 6);
-        DOT_BFLOAT16(2, 7, 5);
-        DOT_BFLOAT16(3, 7, 6);
+#define ONLY_PRODUCTS(name, product)                                                                                   \
+    static void name(void)                                                                                             \
+    {                                                                                                                  \
+        for (int b = 0; b < BLOCKS; b += 4) {                                                                          \
+            product(0, 4, 5);                                                                                          \
+            product(1, 4, 6);                                                                                          \
+            product(2, 7, 5);                                                                                          \
+            product(3, 7, 6);                                                                                          \
+        }                                                                                                              \
     }
-}
-
-static void int8(void)
-{
-    for (int b = 0; b < BLOCKS; b += 4) {
-        DOT(0, 4, 5);
-        DOT(1, 4, 6);
-        DOT(2, 7, 5);
-        DOT(3, 7, 6);
-    }
-}
+ONLY_PRODUCTS(bfloat16, DOT_BFLOAT16)
+ONLY_PRODUCTS(int8, DOT)
 
 #define BEGIN(to, a, l, b)                                                                                             \
     do {                                                                                                               \

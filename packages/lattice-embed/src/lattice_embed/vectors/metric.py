@@ -7,6 +7,7 @@ from typing import Literal
 
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors import _vectors
+from lattice_embed.vectors.tier import QuantizationTier
 
 __all__ = ["CODES", "FLOAT_METRICS", "NAMES", "SIMILARITIES", "Metric", "code_of"]
 
@@ -30,12 +31,14 @@ CODES: dict[str, int] = {
 NAMES = {code: name for name, code in CODES.items()}
 
 
-def code_of(metric: str, known: Collection[str] = FLOAT_METRICS, what: str = "float vectors") -> int:
-    """Return the kernels' number of a metric.
+def code_of(metric: str, known: Collection[str] = FLOAT_METRICS, tier: QuantizationTier | None = None) -> int:
+    """Return the kernels' number of a metric of float vectors, or of those of a tier.
 
     Raises:
         InvalidInputError: it is not among ``known``.
     """
     if not isinstance(metric, str) or metric not in known:
-        raise InvalidInputError(f"metric is {metric!r}; for {what} it must be one of {', '.join(map(repr, known))}")
+        what = "float" if tier is None else tier.value
+        names = ", ".join(map(repr, known))
+        raise InvalidInputError(f"metric is {metric!r}; for {what} vectors it must be one of {names}")
     return CODES[metric]
