@@ -2,7 +2,8 @@
 
 Every second child is killed by its parent after a random time, every other one kills itself at a random line of the
 library. After each, and at the end, the stores are compared with what the children wrote down: texts that were embedded
-(``log``), and writes that returned (``acknowledged``). Prints one JSON object; fails by an assertion.
+(``log``), and writes that returned (``acknowledged``). A backfill that is done before it is killed is followed by a new
+one. Prints one JSON object; fails by an assertion.
 """
 
 from __future__ import annotations
@@ -128,43 +129,69 @@ def lines_of(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in path.read_text().splitlines() if line.count("\t")]
 
 
-def main() -> None:
-    folder, seed, source, target, kills = Path(sys.argv[1]), *sys.argv[2:5], int(sys.argv[5])
-    rng = random.Random(seed)
-    stage = Stage(folder, source, target)
-    stage.prepare()
-    killed = embedded = 0
-    committed: dict[str, str] = {}
-    for round_number in range(kills):
-        line, delay, child_seed = rng.randrange(1, 20_000), rng.uniform(0.002, 0.06), rng.random()
+class Killer:
+    """Kills children that run backfills, one backfill after the other, until so many have been killed."""
+
+    def __init__(self, seed: str) -> None:
+        self.rng = random.Random(seed)
+        self.rounds = self.killed = 0
+
+    def run(self, stage: Stage, kills: int) -> None:
+        """Kill children until the migration is complete, or enough have been killed; then complete it and check it."""
+        stage.prepare()
+        embedded = 0
+        committed: dict[str, str] = {}
+        complete = False
+        while not complete and self.killed < kills:
+            complete = not self.child_is_killed(stage)
+            # what the target held before this round was not embedded again in it
+            log = lines_of(stage.log)
+            fresh = [text for name, text in log[embedded:] if name == "new"]
+            assert not set(fresh) & set(committed.values()), sorted(set(fresh) & set(committed.values()))[:5]
+            assert len(fresh) == len(set(fresh)), "a text was embedded twice in one round"
+            embedded = len(log)
+            committed = stage.texts(1)
+        stage.work(self.rounds, self.rng)
+        check_end(stage)
+
+    def child_is_killed(self, stage: Stage) -> bool:
+        """Let a child go on with the backfill; whether it was killed before it was done."""
+        self.rounds += 1
+        itself = self.rounds % 2
+        line, delay, child_seed = self.rng.randrange(1, 20_000), self.rng.uniform(0.002, 0.06), self.rng.random()
         child = os.fork()
         if child == 0:
             try:
-                if round_number % 2:
+                if itself:
                     kill_at_line(line)
-                stage.work(round_number, random.Random(child_seed))
+                stage.work(self.rounds, random.Random(child_seed))
                 os._exit(0)
             except BaseException:
                 import traceback
 
                 traceback.print_exc()
             os._exit(1)
-        if round_number % 2 == 0:
+        if not itself:
             time.sleep(delay)
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "a child failed"
-        killed += os.WIFSIGNALED(status)
-        # what the target held before this round was not embedded again in it
-        log = lines_of(stage.log)
-        fresh = [text for name, text in log[embedded:] if name == "new"]
-        assert not set(fresh) & set(committed.values()), sorted(set(fresh) & set(committed.values()))[:5]
-        assert len(fresh) == len(set(fresh)), "a text was embedded twice in one round"
-        embedded = len(log)
-        committed = stage.texts(1)
-    stage.work(kills, rng)
-    check_end(stage)
-    print(json.dumps({"kills": killed, "embedded": len(lines_of(stage.log)), "batch": BATCH}))
+        self.killed += os.WIFSIGNALED(status)
+        return os.WIFSIGNALED(status)
+
+
+def main() -> None:
+    folder, seed, source, target, kills = Path(sys.argv[1]), *sys.argv[2:5], int(sys.argv[5])
+    killer = Killer(seed)
+    backfills = embedded = 0
+    while killer.killed < kills:
+        part = folder / str(backfills)
+        part.mkdir()
+        stage = Stage(part, source, target)
+        killer.run(stage, kills)
+        backfills += 1
+        embedded += len(lines_of(stage.log))
+    print(json.dumps({"kills": killer.killed, "backfills": backfills, "embedded": embedded}))
 
 
 def check_end(stage: Stage) -> None:

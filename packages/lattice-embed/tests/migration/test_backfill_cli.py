@@ -234,28 +234,37 @@ def test_jsonl_has_ids_of_its_own(capsys: Capture) -> None:
     assert "2 embedded" in capsys.readouterr().out
 
 
-# A process of its own, on a service that takes its time
+# A process of its own, on a service that waits after some calls while a file lies there
 
-SLOW = """
+HELD = """
 import sys, time
+from pathlib import Path
 sys.path.insert(0, {tests!r})
 from hash_service import HashService
 from lattice_embed.cli import backfill_command, main
 from lattice_embed.stores import sqlite_database
 
-class Slow(HashService):
+calls = 0
+
+def wait():
+    global calls
+    calls += 1
+    while calls > 8 and Path("held").exists():
+        time.sleep(0.01)
+
+class Held(HashService):
     def __enter__(self): return self
     def __exit__(self, *error): pass
 
 sqlite_database.SYNCHRONOUS = "OFF"
-backfill_command.open_service = lambda *_: Slow("new", before=lambda: time.sleep(0.03))
+backfill_command.open_service = lambda *_: Held("new", before=wait)
 sys.exit(main(sys.argv[1:]))
 """
 RUN = ("backfill", "--from-store", "old.db", "--to-store", "new.db", "--batch-size", "10")
 
 
-def start_slow(**options: Any) -> subprocess.Popen[str]:
-    code = SLOW.format(tests=str(Path(__file__).parent))
+def start_held(**options: Any) -> subprocess.Popen[str]:
+    code = HELD.format(tests=str(Path(__file__).parent))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen([sys.executable, "-c", code, *RUN], env=environment, text=True, **options)
 
@@ -271,7 +280,8 @@ def processed() -> int:
 def test_same_command_goes_on_after_a_kill_or_an_interrupt(how: signal.Signals, capsys: Capture) -> None:
     Path("many.txt").write_text("\n".join(f"text {number}" for number in range(300)))
     run(capsys, "store", "import", "old.db", "--input", "many.txt")
-    child = start_slow(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    Path("held").touch()
+    child = start_held(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60
     while processed() < 20:
         assert child.poll() is None
@@ -281,11 +291,11 @@ def test_same_command_goes_on_after_a_kill_or_an_interrupt(how: signal.Signals, 
     out, err = child.communicate(timeout=60)
     if how is signal.SIGINT:
         assert (child.returncode, out, err) == (130, "", "lattice-embed: interrupted\n")
-    before = processed()
-    assert 20 <= before < 300
+    assert 20 <= processed() < 300
     with MigrationController("new.db.migration") as controller:
         assert controller.state is MigrationState.IN_PROGRESS
-    child = start_slow(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    Path("held").unlink()
+    child = start_held(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     out, err = child.communicate(timeout=60)
     assert (child.returncode, err) == (0, "")
     assert "completed: texts -> new" in out

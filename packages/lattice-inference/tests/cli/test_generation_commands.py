@@ -245,7 +245,7 @@ class TestChat:
 
         def wait_for(what, after=0):
             nonlocal seen
-            end = time.monotonic() + 60
+            end = time.monotonic() + 300
             while what not in seen[after:]:
                 assert time.monotonic() < end, seen
                 if select.select([master], [], [], 0.1)[0]:
