@@ -166,6 +166,8 @@ class BuildNative(build_ext):
         flags = [*KERNEL_FLAGS, *(EMULATION_FLAGS if emulating_avx512() else ()), *sanitizer_flags()]
         if os.environ.get("LATTICE_WERROR") == "1":
             flags.append("-Werror")
+        if sanitizer_flags():
+            flags.append("-fno-wrapv")  # Python's own flags have -fwrapv, which would leave signed overflow unseen
         suffix = "plain"
         if isa is not None:
             suffix = isa.name
