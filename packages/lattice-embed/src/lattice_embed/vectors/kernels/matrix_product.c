@@ -1,7 +1,7 @@
 /* scores[i, j] = metric(a[i], b[j]) for all rows of two matrices, as a matrix product is computed.
  *
- * Rows of b are packed in panels of sixteen, [k][16], those of a are read in place. A tile of R rows by one panel (two on
- * AVX-512) stays in registers:
+ * Rows of b are packed in panels of sixteen, [k][16], those of a are read in place (packed_tiles.h: or copied first). A tile
+ * of R rows by one panel, on AVX-512 also by two, stays in registers:
  *
  *                 panel of b
  *     a row 0   [ c c c c ... ]      for each k:  load the panel's sixteen values,
@@ -13,6 +13,7 @@
  * or what else is scored. k runs in stretches of STRETCH: a chain starts from zero at each, and the stretches' sums are added
  * in order. That shortens the chains (error about (STRETCH + width / STRETCH) 2^-24 of sum |a_k b_k|) and keeps a panel in the
  * first-level cache. Distances take sum (a_k - b_k)^2 term by term, not |a|^2 + |b|^2 - 2ab, which loses close vectors.
+ * Cosines are finished tile by tile, while the sums are in the first-level cache.
  *
  * Bound by the FMA units: 12 multiply-adds for 8 loads in a tile of AVX2.
  */
@@ -23,14 +24,12 @@
 #define VECTORS (LATTICE_PANEL / VF_LANES)
 
 #if defined(LATTICE_ISA_AVX512)
+#include "packed_tiles.h"
 #define TILE_ROWS 12
-#define TILE_PANELS 2
 #elif defined(LATTICE_ISA_AVX2) || defined(LATTICE_ISA_NEON)
 #define TILE_ROWS 6
-#define TILE_PANELS 1
 #else
 #define TILE_ROWS 2
-#define TILE_PANELS 1
 #endif
 
 typedef void (*tile)(const float *a, size_t a_stride, const float *panel, size_t panel_stride, size_t steps, int adding,
@@ -102,7 +101,9 @@ TILES_OF(9)
 TILES_OF(10)
 TILES_OF(11)
 TILES_OF(12)
-TILE_OF(wide_products_12, LATTICE_DOT, 12, 2)
+TILE_OF(wide_products, LATTICE_DOT, TILE_ROWS, 2)
+#define WIDE_PRODUCTS wide_products
+#define WIDE_COLUMNS (2 * LATTICE_PANEL)
 #define TABLE(F) {NULL, F##_1, F##_2, F##_3, F##_4, F##_5, F##_6, F##_7, F##_8, F##_9, F##_10, F##_11, F##_12}
 #elif TILE_ROWS >= 6
 #define TABLE(F) {NULL, F##_1, F##_2, F##_3, F##_4, F##_5, F##_6}
@@ -110,11 +111,16 @@ TILE_OF(wide_products_12, LATTICE_DOT, 12, 2)
 #define TABLE(F) {NULL, F##_1, F##_2}
 #endif
 
+#if !defined(WIDE_PRODUCTS)
+#define WIDE_PRODUCTS PRODUCTS[TILE_ROWS]
+#define WIDE_COLUMNS LATTICE_PANEL
+#endif
+
 static const tile PRODUCTS[TILE_ROWS + 1] = TABLE(products);
 static const tile SQUARES[TILE_ROWS + 1] = TABLE(squares);
 static const tile MAGNITUDES[TILE_ROWS + 1] = TABLE(magnitudes);
 
-static void pack(const float *rows, size_t count, size_t width, float *panels)
+static void pack_panels(const float *rows, size_t count, size_t width, float *panels)
 {
     const int64_t stride = (int64_t)width;
     for (size_t first = 0; first < count; first += LATTICE_PANEL, panels += LATTICE_PANEL * width) {
@@ -131,116 +137,211 @@ static void pack(const float *rows, size_t count, size_t width, float *panels)
     }
 }
 
-/* One panel (or two, where `wide`) times all rows of a, over one stretch of k. */
-LATTICE_INLINE void multiply_panel(const tile *tiles, tile wide, const float *a, size_t a_count, size_t width,
-                                   const float *panel, size_t columns, size_t start, size_t steps, float *scores,
-                                   size_t stride)
+/* How the rows are cut: evenly, 8 are 4 + 4 where a tile may have 6. */
+typedef struct {
+    size_t tiles, height, higher; /* the first `higher` tiles have a row more */
+} row_cut;
+
+LATTICE_INLINE row_cut cut_rows(size_t rows)
 {
-    const size_t room = (wide ? 2 : 1) * LATTICE_PANEL, row_tiles = (a_count + TILE_ROWS - 1) / TILE_ROWS;
-    size_t row = 0;
-    for (size_t t = 0; t < row_tiles; t++) {
-        const size_t height = a_count / row_tiles + (t < a_count % row_tiles); /* split evenly: 8 rows are 4 + 4 */
-        const float *x = a + row * width + start, *line = panel + start * LATTICE_PANEL;
-        float *target = scores + row * stride;
-        if (wide && height == TILE_ROWS) {
-            wide(x, width, line, width * LATTICE_PANEL, steps, start > 0, target, stride);
-        } else {
-            for (size_t done = 0; done < room && done < columns; done += LATTICE_PANEL, line += width * LATTICE_PANEL) {
-                if (columns - done >= LATTICE_PANEL) {
-                    tiles[height](x, width, line, 0, steps, start > 0, target + done, stride);
-                    continue;
-                }
-                float sums[TILE_ROWS * LATTICE_PANEL]; /* the target has no room for a whole panel */
-                tiles[height](x, width, line, 0, steps, 0, sums, LATTICE_PANEL);
-                for (size_t r = 0; r < height; r++)
-                    for (size_t j = 0; j < columns - done; j++) {
-                        float *score = target + r * stride + done + j;
-                        *score = start > 0 ? *score + sums[r * LATTICE_PANEL + j] : sums[r * LATTICE_PANEL + j];
-                    }
-            }
-        }
-        row += height;
-    }
+    const size_t tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    return (row_cut){tiles, rows / tiles, rows % tiles};
 }
 
-static void multiply(int metric, const float *a, size_t a_count, const float *panels, size_t b_count, size_t width,
-                     float *scores, size_t stride)
-{
-    const tile *tiles = metric == LATTICE_DOT || metric == LATTICE_COSINE ? PRODUCTS
-                        : metric == LATTICE_MANHATTAN                     ? MAGNITUDES
-                                                                          : SQUARES;
-    if (a_count == 0)
-        return;
-    if (width == 0) {
-        for (size_t i = 0; i < a_count; i++)
-            memset(scores + i * stride, 0, b_count * sizeof(float));
-        return;
-    }
-    for (size_t start = 0; start < width; start += STRETCH) {
-        const size_t steps = width - start < STRETCH ? width - start : STRETCH;
-        size_t column = 0;
-#if TILE_PANELS == 2
-        if (tiles == PRODUCTS)
-            for (; column + 2 * LATTICE_PANEL <= b_count; column += 2 * LATTICE_PANEL)
-                multiply_panel(tiles, wide_products_12, a, a_count, width, panels + column * width, 2 * LATTICE_PANEL,
-                               start, steps, scores + column, stride);
-#endif
-        for (; column < b_count; column += LATTICE_PANEL)
-            multiply_panel(tiles, NULL, a, a_count, width, panels + column * width, b_count - column, start, steps,
-                           scores + column, stride);
-    }
-}
-
-/* Sixteen cosines at a time from products; those that need double are done again one by one. */
-static void finish_cosines(const float *a, size_t a_count, const float *b, size_t b_count, size_t width,
-                           const double *a_norms, const double *b_norms, float *scores, size_t stride)
+/* Sums become cosines. The inverses first: the same bits whichever matrix is packed. */
+static void finish_cosines(const float *a_inverses, size_t rows, const float *b_inverses, size_t columns, float *scores,
+                           size_t stride)
 {
     const f32x16 one = f32x16_set1(1.0f), minus_one = f32x16_set1(-1.0f);
-    for (size_t j = 0; j < b_count; j += BLOCK) {
-        const size_t here = b_count - j < BLOCK ? b_count - j : BLOCK;
-        float inverse[BLOCK] = {0};
-        int b_odd = 0;
-        for (size_t i = 0; i < here; i++) {
-            inverse[i] = b_norms[j + i] > 0 ? (float)(1.0 / b_norms[j + i]) : 0.0f;
-            b_odd |= !(b_norms[j + i] > 0);
-        }
-        const f32x16 b_inverse = f32x16_load(inverse);
-        for (size_t i = 0; i < a_count; i++) {
+    for (size_t j = 0; j < columns; j += BLOCK) {
+        const size_t here = columns - j < BLOCK ? columns - j : BLOCK;
+        const f32x16 b_inverse = f32x16_load_tail(b_inverses + j, here);
+        for (size_t i = 0; i < rows; i++) {
             float *row = scores + i * stride + j;
-            const int a_odd = !(a_norms[i] > 0);
-            const f32x16 a_inverse = f32x16_set1(a_odd ? 0.0f : (float)(1.0 / a_norms[i]));
             const f32x16 product = here == BLOCK ? f32x16_load(row) : f32x16_load_tail(row, here);
-            /* the inverses first: the same bits whichever matrix is packed */
-            f32x16 cosines = f32x16_mul(product, f32x16_mul(a_inverse, b_inverse));
+            f32x16 cosines = f32x16_mul(product, f32x16_mul(f32x16_set1(a_inverses[i]), b_inverse));
             cosines = f32x16_min(one, f32x16_max(minus_one, cosines)); /* NaN stands second and passes */
             if (here == BLOCK)
                 f32x16_store(row, cosines);
             else
                 f32x16_store_tail(row, cosines, here);
-            if (a_odd || b_odd)
-                for (size_t c = 0; c < here; c++)
-                    if (a_odd || !(b_norms[j + c] > 0))
-                        row[c] = clamped(cosine_in_double(LATTICE_FLOAT32, a + i * width, b + (j + c) * width, width));
         }
     }
 }
 
-static void finish(int metric, const float *a, size_t a_count, const float *b, size_t b_count, size_t width,
-                   const double *a_norms, const double *b_norms, float *scores, size_t stride)
+/* A stretch of k: where it begins, and what is done besides adding the products. */
+typedef struct {
+    size_t start, steps;
+    int adding;    /* sums of stretches before it lie there */
+    int finishing; /* it is the last one, and the sums become cosines */
+} stretch;
+
+#if defined(LATTICE_ISA_AVX512)
+static int has_packed_tiles(size_t rows) { return cut_rows(rows).height >= PACKED_LEAST_ROWS; }
+
+static void pack_tiles(const float *rows, size_t count, size_t width, float *packed)
 {
-    if (metric == LATTICE_COSINE)
-        finish_cosines(a, a_count, b, b_count, width, a_norms, b_norms, scores, stride);
-    if (metric != LATTICE_EUCLIDEAN)
+    if (!has_packed_tiles(count))
         return;
-    for (size_t i = 0; i < a_count; i++)
-        for (size_t j = 0; j < b_count; j++) {
-            float *score = scores + i * stride + j;
-            *score = finish_euclidean(LATTICE_FLOAT32, *score, a + i * width, b + j * width, width);
+    const row_cut cut = cut_rows(count);
+    for (size_t t = 0; t < cut.tiles; t++) {
+        const size_t height = cut.height + (t < cut.higher);
+        pack_rows(rows, (int64_t)width, (int64_t)height, (int64_t)width, packed);
+        rows += height * width;
+        packed += height * width;
+    }
+}
+
+/* `wide` whole panels from `column` on times all rows of a, over one stretch of k. */
+static void score_packed_panels(const lattice_product *product, size_t column, size_t wide, stretch part)
+{
+    const row_cut cut = cut_rows(product->a_count);
+    const size_t panel_stride = product->width * LATTICE_PANEL;
+    const float *panel = product->panels + column * product->width + part.start * LATTICE_PANEL;
+    const float *following = column + 2 * wide * LATTICE_PANEL <= product->b_count ? panel + wide * panel_stride : NULL;
+    const size_t lines = cut.tiles >= 4 ? 1 : cut.tiles >= 2 ? 2 : 4; /* so that the tiles ask for all of them */
+    const size_t asked = lines * (part.steps / 4) * LATTICE_PANEL;
+    for (size_t t = 0, row = 0; t < cut.tiles; t++) {
+        const size_t height = cut.height + (t < cut.higher);
+        float *scores = product->scores + row * product->stride + column;
+        next_panels next = {NULL, 0};
+        if (following != NULL && t * lines < 4)
+            next = (next_panels){following + t * asked, (int)lines};
+        packed_tiles[wide - 1][height - PACKED_LEAST_ROWS](product->tiles + row * product->width + part.start * height,
+                                                           panel, panel_stride, part.steps, part.adding, scores,
+                                                           product->stride, next);
+        if (part.finishing)
+            finish_cosines(product->a_inverses + row, height, product->b_inverses + column, wide * LATTICE_PANEL, scores,
+                           product->stride);
+        row += height;
+    }
+}
+
+/* Scores what panels are whole, where the rows of a are packed. Returns how many columns that were. */
+static size_t score_packed(const lattice_product *product, stretch part)
+{
+    if (product->tiles == NULL || !has_packed_tiles(product->a_count))
+        return 0;
+    const size_t columns = product->b_count / LATTICE_PANEL * LATTICE_PANEL;
+    for (size_t column = 0, wide; column < columns; column += wide * LATTICE_PANEL) {
+        wide = columns - column >= PACKED_PANELS * LATTICE_PANEL ? PACKED_PANELS : 1;
+        score_packed_panels(product, column, wide, part);
+    }
+    return columns;
+}
+#else
+static size_t score_packed(const lattice_product *product, stretch part)
+{
+    (void)product;
+    (void)part;
+    return 0;
+}
+#endif
+
+/* Sums of a tile and one panel, whose last columns the scores may have no room for. */
+static void add_panel(tile add, const float *a, size_t height, size_t width, const float *panel, size_t columns,
+                      stretch part, float *scores, size_t stride)
+{
+    if (columns >= LATTICE_PANEL) {
+        add(a, width, panel, 0, part.steps, part.adding, scores, stride);
+        return;
+    }
+    float sums[TILE_ROWS * LATTICE_PANEL];
+    add(a, width, panel, 0, part.steps, 0, sums, LATTICE_PANEL);
+    for (size_t r = 0; r < height; r++)
+        for (size_t j = 0; j < columns; j++) {
+            float *score = scores + r * stride + j;
+            *score = part.adding ? *score + sums[r * LATTICE_PANEL + j] : sums[r * LATTICE_PANEL + j];
         }
 }
 
+/* Columns of one panel or two times all rows of a, read in place, over one stretch of k. */
+static void score_in_place(const lattice_product *product, const tile *tiles, size_t column, size_t columns, stretch part)
+{
+    const row_cut cut = cut_rows(product->a_count);
+    const size_t width = product->width, stride = product->stride, panel_stride = width * LATTICE_PANEL;
+    const float *panel = product->panels + column * width + part.start * LATTICE_PANEL;
+    for (size_t t = 0, row = 0; t < cut.tiles; t++) {
+        const size_t height = cut.height + (t < cut.higher);
+        const float *a = product->a + row * width + part.start;
+        float *scores = product->scores + row * stride + column;
+        if (columns == WIDE_COLUMNS && height == TILE_ROWS && tiles == PRODUCTS) {
+            WIDE_PRODUCTS(a, width, panel, panel_stride, part.steps, part.adding, scores, stride);
+        } else {
+            add_panel(tiles[height], a, height, width, panel, columns, part, scores, stride);
+            if (columns > LATTICE_PANEL)
+                add_panel(tiles[height], a, height, width, panel + panel_stride, columns - LATTICE_PANEL, part,
+                          scores + LATTICE_PANEL, stride);
+        }
+        if (part.finishing)
+            finish_cosines(product->a_inverses + row, height, product->b_inverses + column, columns, scores, stride);
+        row += height;
+    }
+}
+
+static void add_terms(const lattice_product *product)
+{
+    const int is_product = product->metric == LATTICE_DOT || product->metric == LATTICE_COSINE;
+    const tile *tiles = is_product ? PRODUCTS : product->metric == LATTICE_MANHATTAN ? MAGNITUDES : SQUARES;
+    const size_t width = product->width;
+    for (size_t start = 0; start < width; start += STRETCH) {
+        const size_t steps = width - start < STRETCH ? width - start : STRETCH;
+        const stretch part = {start, steps, start > 0, product->metric == LATTICE_COSINE && start + steps == width};
+        size_t column = is_product ? score_packed(product, part) : 0;
+        for (size_t columns; column < product->b_count; column += columns) {
+            columns = product->b_count - column < WIDE_COLUMNS ? product->b_count - column : WIDE_COLUMNS;
+            score_in_place(product, tiles, column, columns, part);
+        }
+    }
+}
+
+static void score_again(const lattice_product *product, size_t i, size_t j)
+{
+    const float *a = product->a + i * product->width, *b = product->b + j * product->width;
+    product->scores[i * product->stride + j] = clamped(cosine_in_double(LATTICE_FLOAT32, a, b, product->width));
+}
+
+/* Cosines with rows that have no inverse length. */
+static void finish_odd_cosines(const lattice_product *product)
+{
+    for (size_t i = 0; i < product->a_count; i++)
+        if (product->a_inverses[i] == 0)
+            for (size_t j = 0; j < product->b_count; j++)
+                score_again(product, i, j);
+    for (size_t j = 0; j < product->b_count; j++)
+        if (product->b_inverses[j] == 0)
+            for (size_t i = 0; i < product->a_count; i++)
+                score_again(product, i, j);
+}
+
+static void finish_distances(const lattice_product *product)
+{
+    const size_t width = product->width;
+    for (size_t i = 0; i < product->a_count; i++)
+        for (size_t j = 0; j < product->b_count; j++) {
+            float *score = product->scores + i * product->stride + j;
+            *score = finish_euclidean(LATTICE_FLOAT32, *score, product->a + i * width, product->b + j * width, width);
+        }
+}
+
+static void score(const lattice_product *product)
+{
+    if (product->a_count == 0)
+        return;
+    if (product->width == 0)
+        for (size_t i = 0; i < product->a_count; i++)
+            memset(product->scores + i * product->stride, 0, product->b_count * sizeof(float));
+    add_terms(product);
+    if (product->metric == LATTICE_COSINE)
+        finish_odd_cosines(product);
+    if (product->metric == LATTICE_EUCLIDEAN)
+        finish_distances(product);
+}
+
 const lattice_product_kernels LATTICE_FN(lattice_product_kernels) = {
-    .pack = pack,
-    .multiply = multiply,
-    .finish = finish,
+    .pack_panels = pack_panels,
+#if defined(LATTICE_ISA_AVX512)
+    .pack_tiles = pack_tiles,
+#endif
+    .score = score,
 };

@@ -11,7 +11,7 @@
  * while it judges these.
  *
  * All against all: the rows of b are packed into panels, PACKED_FLOATS at a time, and then read by a grid of tasks, A_BYTES of
- * rows of a by GROUP_COLUMNS of b.
+ * rows of a by GROUP_COLUMNS of b, which the second-level cache holds beside their scores.
  *
  * Work below SMALL_BYTES (some 30 us) is done at once: waking the pool would take as long.
  */
@@ -30,8 +30,10 @@
 #define SHORT_SCAN_ROWS 256
 #define QUERY_GROUP 64
 #define PRODUCT_GROUP 256
-#define A_BYTES ((size_t)160 << 10)
-#define GROUP_COLUMNS 256
+#define A_BYTES ((size_t)384 << 10)
+#define SEARCH_BYTES ((size_t)160 << 10) /* the same of rows that are searched: they are read once */
+#define GROUP_COLUMNS 128
+#define PACKING_COLUMNS 128 /* from here on it pays to copy the rows of a */
 #define PACKED_FLOATS ((size_t)2 << 20)
 
 static size_t smaller(size_t x, size_t y) { return x < y ? x : y; }
@@ -39,23 +41,70 @@ static size_t larger(size_t x, size_t y) { return x > y ? x : y; }
 static size_t pieces(size_t count, size_t piece) { return (count + piece - 1) / piece; }
 static size_t whole(size_t count, size_t piece) { return pieces(count, piece) * piece; }
 
-/* Runs tasks 0 .. count-1 at once, or on the pool where `work` (bytes, roughly) is worth it. */
-static void run(lattice_pool *pool, size_t work, size_t count, lattice_task task, void *context)
+/* How many threads such work (bytes, roughly) is worth. The pool's number may be raised by others meanwhile: who makes room
+ * for each thread bounds its own regions by this. */
+static size_t threads_for(lattice_pool *pool, size_t work, size_t count)
 {
-    if (work <= SMALL_BYTES || count <= 1) {
+    return work <= SMALL_BYTES || count <= 1 ? 1 : (size_t)pool->get_threads(pool);
+}
+
+/* Runs tasks 0 .. count-1 on so many threads at most. */
+static void run_on(lattice_pool *pool, size_t threads, size_t count, lattice_task task, void *context)
+{
+    if (threads == 1) {
         for (size_t i = 0; i < count; i++)
             task(context, (int64_t)i, 0);
         return;
     }
-    pool->enter(pool, LATTICE_MAX_THREADS, 1);
+    pool->enter(pool, (int)threads, 1);
     pool->loop(pool, (int64_t)count, task, context);
     pool->leave(pool);
 }
 
-/* How many threads `run` may use for such work, at most. */
-static size_t threads_for(lattice_pool *pool, size_t work, size_t count)
+/* Runs tasks 0 .. count-1 at once, or on the pool where `work` is worth it. */
+static void run(lattice_pool *pool, size_t work, size_t count, lattice_task task, void *context)
 {
-    return work <= SMALL_BYTES || count <= 1 ? 1 : (size_t)pool->get_threads(pool);
+    run_on(pool, threads_for(pool, work, count), count, task, context);
+}
+
+/* Shares of the tasks, one a thread. Whoever has done its own goes on with the next thread's. */
+typedef struct {
+    _Alignas(64) atomic_size_t next;
+    size_t end;
+} task_share;
+
+typedef struct {
+    lattice_task task;
+    void *context;
+    size_t threads;
+    task_share *shares;
+} shared_tasks;
+
+static void run_shares(void *context, int64_t task, int thread)
+{
+    const shared_tasks *all = context;
+    (void)task;
+    for (size_t i = 0; i < all->threads; i++) {
+        task_share *share = &all->shares[((size_t)thread + i) % all->threads];
+        for (;;) {
+            const size_t next = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed);
+            if (next >= share->end)
+                break;
+            all->task(all->context, (int64_t)next, thread);
+        }
+    }
+}
+
+/* `run_on` where a thread gains from doing tasks that follow each other. */
+static void run_in_shares(lattice_pool *pool, size_t threads, size_t count, lattice_task task, void *context)
+{
+    task_share shares[LATTICE_MAX_THREADS];
+    shared_tasks all = {task, context, threads, shares};
+    for (size_t i = 0; i < threads; i++) {
+        atomic_init(&shares[i].next, count * i / threads);
+        shares[i].end = count * (i + 1) / threads;
+    }
+    run_on(pool, threads, threads, run_shares, &all);
 }
 
 /* The best so far, of each thread and query: [thread][query], a thread's in cache lines of its own (they are written with
@@ -132,10 +181,11 @@ void lattice_scores_of_rows(const lattice_kernel_choice *kernels, lattice_pool *
     run(pool, rows->count * rows->row_bytes * query_count, pieces(rows->count, work.task_rows), score_some_rows, &work);
 }
 
-static void search_some_rows(const row_work *work, size_t task, int thread)
+static void search_some_rows(void *context, int64_t task, int thread)
 {
-    const size_t first = task * work->task_rows, scan = work->rows->kind < LATTICE_INT8 ? SCAN_ROWS : SHORT_SCAN_ROWS;
-    const size_t end = first + smaller(work->task_rows, work->rows->count - first);
+    const row_work *work = context;
+    const size_t scan = work->rows->kind < LATTICE_INT8 ? SCAN_ROWS : SHORT_SCAN_ROWS;
+    const size_t first = (size_t)task * work->task_rows, end = first + smaller(work->task_rows, work->rows->count - first);
     for (size_t q = 0; q < work->query_count; q++)
         for (size_t row = first; row < end; row += scan) {
             float scores[SCAN_ROWS];
@@ -146,46 +196,6 @@ static void search_some_rows(const row_work *work, size_t task, int thread)
         }
 }
 
-/* Shares of the tasks, one a thread. Whoever has done its own goes on with the next thread's. */
-typedef struct {
-    _Alignas(64) atomic_size_t next;
-    size_t end;
-} task_share;
-
-typedef struct {
-    const row_work *work;
-    size_t threads;
-    task_share *shares;
-} shared_search;
-
-static void search_shares(void *context, int64_t task, int thread)
-{
-    const shared_search *search = context;
-    (void)task;
-    for (size_t i = 0; i < search->threads; i++) {
-        task_share *share = &search->shares[((size_t)thread + i) % search->threads];
-        for (;;) {
-            const size_t next = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed);
-            if (next >= share->end)
-                break;
-            search_some_rows(search->work, next, thread);
-        }
-    }
-}
-
-static void search_on_pool(lattice_pool *pool, const row_work *work, size_t tasks, size_t threads)
-{
-    task_share shares[LATTICE_MAX_THREADS];
-    shared_search search = {work, threads, shares};
-    for (size_t i = 0; i < threads; i++) {
-        atomic_init(&shares[i].next, tasks * i / threads);
-        shares[i].end = tasks * (i + 1) / threads;
-    }
-    pool->enter(pool, (int)threads, 1);
-    pool->loop(pool, (int64_t)threads, search_shares, &search);
-    pool->leave(pool);
-}
-
 int lattice_nearest_rows(const lattice_kernel_choice *kernels, lattice_pool *pool, const lattice_rows *rows,
                          const lattice_query *queries, size_t query_count, int64_t wanted, int is_largest,
                          int64_t *positions, float *scores)
@@ -193,32 +203,34 @@ int lattice_nearest_rows(const lattice_kernel_choice *kernels, lattice_pool *poo
     const size_t task_rows = rows_of_task(rows, query_count, pool->get_threads(pool)), tasks = pieces(rows->count, task_rows);
     for (size_t q = 0; q < query_count; q += QUERY_GROUP) {
         const size_t here = smaller(QUERY_GROUP, query_count - q), bytes = rows->count * rows->row_bytes * here;
-        /* the number of threads may be raised by others meanwhile: a region of our own is bounded by what we made room for */
         const size_t threads = threads_for(pool, bytes, tasks);
         const heaps nearest = make_heaps(threads, here, wanted, is_largest);
         if (nearest.memory == NULL)
             return -1;
         row_work work = {.kernels = kernels, .rows = rows, .queries = queries + q, .query_count = here,
                          .task_rows = task_rows, .nearest = nearest};
-        if (threads == 1) {
-            for (size_t task = 0; task < tasks; task++)
-                search_some_rows(&work, task, 0);
-        } else {
-            search_on_pool(pool, &work, tasks, threads);
-        }
+        run_in_shares(pool, threads, tasks, search_some_rows, &work);
         take_all(&nearest, wanted, positions + q * (size_t)wanted, scores + q * (size_t)wanted);
         free(nearest.memory);
     }
     return 0;
 }
 
+/* What a thread has made of a block of rows of a: the tasks that it does one after the other mostly share it. */
+typedef struct {
+    _Alignas(64) float *tiles; /* or NULL: rows are read in place */
+    float *inverses;
+    size_t row; /* the first one, or SIZE_MAX */
+} row_block;
+
 typedef struct {
     const lattice_kernel_choice *kernels;
     int metric;
     const float *a, *b;
     size_t a_count, b_count, width, a_rows, columns, stride;
-    double *a_norms, *b_norms;
+    float *b_inverses;
     float *panels, *scores, *target;
+    row_block *blocks; /* one a thread */
     heaps nearest;
 } product_work;
 
@@ -263,18 +275,24 @@ static void pack_some_rows(void *context, int64_t task, int thread)
     const size_t first = (size_t)task * GROUP_COLUMNS, count = smaller(GROUP_COLUMNS, work->b_count - first);
     const float *rows = work->b + first * work->width;
     (void)thread;
-    work->kernels->products->pack(rows, count, work->width, work->panels + first * work->width);
+    work->kernels->products->pack_panels(rows, count, work->width, work->panels + first * work->width);
     if (work->metric == LATTICE_COSINE)
-        work->kernels->vectors->fill_norms(rows, count, work->width, work->b_norms + first);
+        work->kernels->vectors->invert_lengths(rows, count, work->width, work->b_inverses + first);
 }
 
-static void measure_some_rows(void *context, int64_t task, int thread)
+/* The block of rows from `row` on, as `thread` keeps it. */
+static const row_block *block_at(const product_work *work, size_t row, size_t count, int thread)
 {
-    const product_work *work = context;
-    const size_t first = (size_t)task * work->a_rows;
-    (void)thread;
-    work->kernels->vectors->fill_norms(work->a + first * work->width, smaller(work->a_rows, work->a_count - first),
-                                       work->width, work->a_norms + first);
+    row_block *block = &work->blocks[thread];
+    const float *rows = work->a + row * work->width;
+    if (block->row == row)
+        return block;
+    if (work->metric == LATTICE_COSINE)
+        work->kernels->vectors->invert_lengths(rows, count, work->width, block->inverses);
+    if (block->tiles != NULL)
+        work->kernels->products->pack_tiles(rows, count, work->width, block->tiles);
+    block->row = row;
+    return block;
 }
 
 static void multiply_one_block(void *context, int64_t task, int thread)
@@ -283,19 +301,20 @@ static void multiply_one_block(void *context, int64_t task, int thread)
     const size_t row = (size_t)task / work->columns * work->a_rows;
     const size_t column = (size_t)task % work->columns * GROUP_COLUMNS;
     const size_t a_count = smaller(work->a_rows, work->a_count - row);
-    const size_t b_count = smaller(GROUP_COLUMNS, work->b_count - column);
-    const float *a = work->a + row * work->width;
-    float *scores = work->scores + row * work->stride + column;
-    (void)thread;
-    work->kernels->products->multiply(work->metric, a, a_count, work->panels + column * work->width, b_count,
-                                      work->width, scores, work->stride);
-    work->kernels->products->finish(work->metric, a, a_count, work->b + column * work->width, b_count, work->width,
-                                    work->a_norms + row, work->b_norms + column, scores, work->stride);
+    const row_block *block = block_at(work, row, a_count, thread);
+    const lattice_product product = {
+        .metric = work->metric, .width = work->width,
+        .a = work->a + row * work->width, .tiles = block->tiles, .a_count = a_count, .a_inverses = block->inverses,
+        .b = work->b + column * work->width, .panels = work->panels + column * work->width,
+        .b_count = smaller(GROUP_COLUMNS, work->b_count - column), .b_inverses = work->b_inverses + column,
+        .scores = work->scores + row * work->stride + column, .stride = work->stride,
+    };
+    work->kernels->products->score(&product);
 }
 
-static size_t rows_of_block(size_t width)
+static size_t rows_of_block(size_t width, size_t bytes)
 {
-    return larger(A_BYTES / (larger(width, 1) * sizeof(float)) / 12, 2) * 12; /* whole tiles on every instruction set */
+    return larger(bytes / (larger(width, 1) * sizeof(float)) / 12, 2) * 12; /* whole tiles on every instruction set */
 }
 
 static float *make_panels(size_t rows, size_t width)
@@ -304,37 +323,47 @@ static float *make_panels(size_t rows, size_t width)
     return aligned_alloc(64, whole(larger(bytes, 64), 64));
 }
 
+/* Room for a block of rows of each thread, packed where that pays. NULL when memory is short. */
+static row_block *make_blocks(const lattice_kernel_choice *kernels, int metric, size_t threads, size_t rows,
+                              size_t columns, size_t width)
+{
+    const int is_product = metric == LATTICE_DOT || metric == LATTICE_COSINE;
+    const int is_packed = is_product && kernels->products->pack_tiles != NULL && columns >= PACKING_COLUMNS;
+    const size_t line = LINE_BYTES / sizeof(float), tiles = is_packed ? whole(rows * width, line) : 0;
+    const size_t floats = tiles + whole(rows, line), head = whole(threads * sizeof(row_block), LINE_BYTES);
+    row_block *blocks = aligned_alloc(LINE_BYTES, head + threads * floats * sizeof(float));
+    for (size_t thread = 0; blocks != NULL && thread < threads; thread++) {
+        float *room = (float *)((char *)blocks + head) + thread * floats;
+        blocks[thread] = (row_block){.tiles = is_packed ? room : NULL, .inverses = room + tiles, .row = SIZE_MAX};
+    }
+    return blocks;
+}
+
 int lattice_scores_of_all(const lattice_kernel_choice *kernels, lattice_pool *pool, int metric, const float *a,
                           size_t a_count, const float *b, size_t b_count, size_t width, float *scores)
 {
     if (a_count == 0 || b_count == 0)
         return 0;
     const size_t packed = smaller(larger(PACKED_FLOATS / larger(width, 1) / GROUP_COLUMNS, 1) * GROUP_COLUMNS, b_count);
-    float *panels = make_panels(packed, width);
-    double *norms = malloc((a_count + packed) * sizeof(double));
-    if (panels == NULL || norms == NULL) {
-        free(panels);
-        free(norms);
-        return -1;
-    }
-    if (metric == LATTICE_COSINE) {
-        product_work work = {.kernels = kernels, .a = a, .a_count = a_count, .width = width, .a_rows = rows_of_block(width),
-                             .a_norms = norms};
-        run(pool, a_count * width * sizeof(float), pieces(a_count, work.a_rows), measure_some_rows, &work);
-    }
-    for (size_t first = 0; first < b_count; first += packed) {
+    const size_t block = smaller(rows_of_block(width, A_BYTES), a_count);
+    const size_t tasks = pieces(a_count, block) * pieces(packed, GROUP_COLUMNS);
+    const size_t threads = threads_for(pool, a_count * b_count * larger(width, 1), tasks);
+    float *panels = make_panels(packed, width), *inverses = malloc(packed * sizeof(float));
+    row_block *blocks = make_blocks(kernels, metric, threads, block, packed, width);
+    const int failed = panels == NULL || inverses == NULL || blocks == NULL;
+    for (size_t first = 0; first < b_count && !failed; first += packed) {
         product_work work = {.kernels = kernels, .metric = metric, .a = a, .b = b + first * width, .a_count = a_count,
-                             .b_count = smaller(packed, b_count - first), .width = width, .a_rows = rows_of_block(width),
-                             .stride = b_count, .a_norms = norms, .b_norms = norms + a_count, .panels = panels,
-                             .scores = scores + first};
+                             .b_count = smaller(packed, b_count - first), .width = width, .a_rows = block,
+                             .stride = b_count, .b_inverses = inverses, .panels = panels, .scores = scores + first,
+                             .blocks = blocks};
         work.columns = pieces(work.b_count, GROUP_COLUMNS);
         run(pool, work.b_count * width * sizeof(float), work.columns, pack_some_rows, &work);
-        run(pool, a_count * work.b_count * larger(width, 1), pieces(a_count, work.a_rows) * work.columns,
-            multiply_one_block, &work);
+        run_in_shares(pool, threads, pieces(a_count, block) * work.columns, multiply_one_block, &work);
     }
+    free(blocks);
     free(panels);
-    free(norms);
-    return 0;
+    free(inverses);
+    return failed ? -1 : 0;
 }
 
 /* A block of rows against all queries of a group, into a buffer of the thread; then query by query to its heap. */
@@ -344,13 +373,14 @@ static void search_one_block(void *context, int64_t task, int thread)
     const size_t row = (size_t)task * work->a_rows, count = smaller(work->a_rows, work->a_count - row);
     const float *rows = work->a + row * work->width;
     float *scores = work->scores + (size_t)thread * work->a_rows * work->stride;
-    double *norms = work->a_norms + (size_t)thread * work->a_rows;
-    if (work->metric == LATTICE_COSINE)
-        work->kernels->vectors->fill_norms(rows, count, work->width, norms);
-    work->kernels->products->multiply(work->metric, rows, count, work->panels, work->b_count, work->width, scores,
-                                      work->stride);
-    work->kernels->products->finish(work->metric, rows, count, work->b, work->b_count, work->width, norms, work->b_norms,
-                                    scores, work->stride);
+    const row_block *kept = block_at(work, row, count, thread);
+    const lattice_product product = {
+        .metric = work->metric, .width = work->width,
+        .a = rows, .tiles = kept->tiles, .a_count = count, .a_inverses = kept->inverses,
+        .b = work->b, .panels = work->panels, .b_count = work->b_count, .b_inverses = work->b_inverses,
+        .scores = scores, .stride = work->stride,
+    };
+    work->kernels->products->score(&product);
     for (size_t q = 0; q < work->b_count; q++)
         for (size_t i = 0; i < count; i += SCAN_ROWS) {
             float column[SCAN_ROWS];
@@ -366,35 +396,31 @@ int lattice_nearest_of_all(const lattice_kernel_choice *kernels, lattice_pool *p
                            size_t query_count, const float *rows, size_t count, size_t width, int64_t wanted,
                            int is_largest, int64_t *positions, float *scores)
 {
-    const size_t block = rows_of_block(width), tasks = pieces(count, block), group = smaller(PRODUCT_GROUP, query_count);
-    const size_t threads = threads_for(pool, count * width * group, tasks), stride = whole(group, LATTICE_PANEL);
+    const size_t group = smaller(PRODUCT_GROUP, query_count), stride = whole(group, LATTICE_PANEL);
+    const size_t block = rows_of_block(width, SEARCH_BYTES), tasks = pieces(count, block);
+    const size_t threads = threads_for(pool, count * width * group, tasks);
     float *panels = make_panels(group, width), *buffers = malloc((threads * block * stride + 1) * sizeof(float));
-    double *norms = malloc((threads * block + group + 1) * sizeof(double));
-    int failed = panels == NULL || buffers == NULL || norms == NULL;
+    float *inverses = malloc((group + 1) * sizeof(float));
+    row_block *blocks = make_blocks(kernels, metric, threads, block, group, width);
+    int failed = panels == NULL || buffers == NULL || inverses == NULL || blocks == NULL;
     for (size_t q = 0; q < query_count && !failed; q += group) {
         const size_t here = smaller(group, query_count - q);
         product_work work = {.kernels = kernels, .metric = metric, .a = rows, .b = queries + q * width, .a_count = count,
-                             .b_count = here, .width = width, .a_rows = block, .stride = stride, .a_norms = norms + group,
-                             .b_norms = norms, .panels = panels, .scores = buffers,
+                             .b_count = here, .width = width, .a_rows = block, .stride = stride,
+                             .b_inverses = inverses, .panels = panels, .scores = buffers, .blocks = blocks,
                              .nearest = make_heaps(threads, here, wanted, is_largest)};
         if (work.nearest.memory == NULL) {
             failed = 1;
             break;
         }
-        pack_some_rows(&work, 0, 0);
-        if (threads == 1) {
-            for (size_t task = 0; task < tasks; task++)
-                search_one_block(&work, (int64_t)task, 0);
-        } else {
-            pool->enter(pool, (int)threads, 1);
-            pool->loop(pool, (int64_t)tasks, search_one_block, &work);
-            pool->leave(pool);
-        }
+        run(pool, here * width * sizeof(float), pieces(here, GROUP_COLUMNS), pack_some_rows, &work);
+        run_on(pool, threads, tasks, search_one_block, &work);
         take_all(&work.nearest, wanted, positions + q * (size_t)wanted, scores + q * (size_t)wanted);
         free(work.nearest.memory);
     }
+    free(blocks);
     free(panels);
     free(buffers);
-    free(norms);
+    free(inverses);
     return failed ? -1 : 0;
 }

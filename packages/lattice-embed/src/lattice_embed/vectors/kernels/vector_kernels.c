@@ -31,12 +31,12 @@ static void score_rows(int metric, const float *a, size_t a_step, const float *b
     score_rows_of_kind(metric, LATTICE_FLOAT32, a, a_step, b, count, width, scores);
 }
 
-static void fill_norms(const float *rows, size_t count, size_t width, double *norms)
+static void invert_lengths(const float *rows, size_t count, size_t width, float *inverses)
 {
     for (size_t i = 0; i < count; i++) {
         const float *row = rows + i * width;
         const float square = sum_of_terms(LATTICE_DOT, LATTICE_FLOAT32, row, row, width);
-        norms[i] = in_range(square) ? sqrt((double)square) : 0.0;
+        inverses[i] = in_range(square) ? (float)(1.0 / sqrt((double)square)) : 0.0f;
     }
 }
 
@@ -102,7 +102,7 @@ static size_t find_candidate(const float *scores, size_t start, size_t count, fl
 const lattice_vector_kernels LATTICE_FN(lattice_vector_kernels) = {
     .pair = {dot, cosine, euclidean, squared_euclidean, manhattan},
     .score_rows = score_rows,
-    .fill_norms = fill_norms,
+    .invert_lengths = invert_lengths,
     .normalize = normalize,
     .find_candidate = find_candidate,
 };

@@ -26,8 +26,8 @@ typedef struct {
     void (*score_rows)(int metric, const float *a, size_t a_step, const float *b, size_t count, size_t width,
                        float *scores);
 
-    /* Lengths of rows; 0 for those that need double precision: too small, too large, or not finite. */
-    void (*fill_norms)(const float *rows, size_t count, size_t width, double *norms);
+    /* 1 / length of rows; 0 for those that need double precision: too small, too large, or not finite. */
+    void (*invert_lengths)(const float *rows, size_t count, size_t width, float *inverses);
 
     /* Each row divided by its length; rows of zeros stay. `target` may be `source`. */
     void (*normalize)(const float *source, float *target, size_t count, size_t width);
