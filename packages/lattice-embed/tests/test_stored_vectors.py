@@ -434,6 +434,9 @@ def test_matrix_is_a_value(tier: Any) -> None:
     assert matrix.storage_bytes == 6 * matrix.tier.storage_bytes(21)
     assert matrix.nbytes >= matrix.storage_bytes
     assert "6 vectors of 21 dimensions" in repr(matrix)
+    for several in (slice(0, 2), [0, 1], 1.0, None):
+        with pytest.raises(InvalidInputError, match=r"take\(\) several"):
+            matrix[several]
     with pytest.raises(IndexError):
         matrix[6]
     if tier in {"int8", "int4", "binary"}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
@@ -71,8 +72,11 @@ class StoredMatrix:
         return len(self) * self.tier.storage_bytes(self.dims)
 
     def __getitem__(self, index: int) -> Any:
-        position = range(len(self))[index]
-        return self._vector(position)
+        try:
+            position = operator.index(index)
+        except TypeError:
+            raise InvalidInputError(f"an integer gives one vector, take() several; got {index!r}") from None
+        return self._vector(range(len(self))[position])
 
     def __iter__(self) -> Iterator[Any]:
         return (self._vector(index) for index in range(len(self)))
