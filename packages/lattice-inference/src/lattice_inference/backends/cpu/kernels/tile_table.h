@@ -32,12 +32,12 @@
     SIZE(row_task_rows,                1,    4096,       16,     16,     16,     16) \
     SIZE(query_block_rows,            16,    1024,      128,    128,    128,    128) \
     SIZE(score_rows,                   1,      64,       24,     24,     24,     24) \
-    SIZE(linear_block_bytes,       16384, 8388608,   262144, 262144,  65536, 262144) \
+    SIZE(linear_block_bytes,       16384, 8388608,   262144,  65536,  65536, 262144) \
     SIZE(linear_few_rows,              8,     256,       32,     32,     16,     32) \
     SIZE(linear_packing_panels,        1,    1024,       24,     24,     24,     24) \
     SIZE(linear_tasks,                 1,      64,        4,      4,      4,      4) \
     SIZE(linear_few_rows_tasks,        1,      64,        2,      2,      2,      2) \
-    SIZE(int8_block_bytes,         16384, 8388608,   196608, 196608, 196608, 196608) \
+    SIZE(int8_block_bytes,         16384, 8388608,   196608,  65536, 196608, 196608) \
     SIZE(int8_matrix_rows,            16,    1024,       64,     64,     64,     64) \
     SIZE(int8_matrix_least_rows,       1,      64,        8,      8,      8,      8) \
     SIZE(int8_tasks,                   1,      64,        4,      4,      4,      4) \
