@@ -36,8 +36,9 @@ def prompt_ids(tokenizer: Tokenizer | None, prompt: str | Sequence[int], *, begi
         given = [value.__index__() for value in prompt]
     except (TypeError, AttributeError):
         raise InvalidInputError(f"the prompt is a {type(prompt).__name__}; expected a str or token ids") from None
-    if any(token_id < 0 or token_id >= 2**31 for token_id in given):
-        raise InvalidInputError(f"the prompt holds the token id {min(given)}; ids are from 0 on")
+    wrong = next((token_id for token_id in given if not 0 <= token_id < 2**31), None)
+    if wrong is not None:
+        raise InvalidInputError(f"the prompt holds {wrong:,}, which is no token id")
     return given
 
 
