@@ -384,7 +384,9 @@ class TestRefused:
 
         monkeypatch.setattr(tiny_decoders, "VOCAB", THINK)
         with load_model(write_drawn_model(tmp_path)) as model, Session(model) as session:
-            with pytest.raises(InvalidInputError, match=f"holds the token id {THINK}; the model's ids go to {THINK - 1}"):
+            with pytest.raises(
+                InvalidInputError, match=f"holds the token id {THINK}; the model's ids go to {THINK - 1}"
+            ):
                 session.generate("a<think>")
             assert max(session.generate("a", GenerateConfig(40, temperature=5.0, seed=0)).token_ids) < THINK
 
