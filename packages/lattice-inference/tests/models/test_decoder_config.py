@@ -137,6 +137,11 @@ def test_layer_types_say_which_layers_look_back_how_far():
             "high_freq_factor",
         ),
         ({"rope_parameters": {"rope_type": "longrope"}}, UnsupportedError, "longrope"),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0}}},
+            UnsupportedError,
+            "full_attention",
+        ),
         ({"model_type": "gemma"}, UnsupportedError, "model_type"),
         ({"architectures": ["LlamaForSequenceClassification"]}, UnsupportedError, "architectures"),
         ({"quantization_config": {"bits": 4}}, UnsupportedError, "quantization_config"),
