@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate
 
-__all__ = ["answer_end_ids", "encode_rendered", "end_token_ids", "prompt_ids"]
+__all__ = ["answer_end_ids", "check_vocabulary", "encode_rendered", "end_token_ids", "prompt_ids"]
 
 _END_ROLES = ("eos_token", "eot_token", "eom_token")
 
@@ -40,6 +40,18 @@ def prompt_ids(tokenizer: Tokenizer | None, prompt: str | Sequence[int], *, begi
     if wrong is not None:
         raise InvalidInputError(f"the prompt holds {wrong:,}, which is no token id")
     return given
+
+
+def check_vocabulary(token_ids: Sequence[int], vocab_size: int, what: str) -> None:
+    """Refuse tokens that a model has no row for: given ids, or those of a tokenizer with more tokens.
+
+    Raises:
+        InvalidInputError: ``what`` holds an id that is not below ``vocab_size``.
+    """
+    if token_ids and max(token_ids) >= vocab_size:
+        raise InvalidInputError(
+            f"{what} holds the token id {max(token_ids):,}; the model's ids go to {vocab_size - 1:,}"
+        )
 
 
 def encode_rendered(tokenizer: Tokenizer, text: str) -> list[int]:
