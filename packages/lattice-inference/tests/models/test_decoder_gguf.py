@@ -56,7 +56,7 @@ def neighbours(rows, heads):
     return rows.reshape(heads, 2, -1, *shape[1:]).swapaxes(1, 2).reshape(shape)
 
 
-def write(path, name, *, architecture="llama", metadata=None, tensors=None, drop=()):
+def write(path, name, *, architecture="llama", metadata=None, entries=None, tensors=None, drop=()):
     """Write the drawn model of a case as GGUF, by the conventions of llama.cpp."""
     case = CASES[name]
     settings = case["files"]["config.json"]
@@ -84,16 +84,17 @@ def write(path, name, *, architecture="llama", metadata=None, tensors=None, drop
         "rope.freq_base": config.rope.base,
         **(metadata or {}),
     }
-    entries = {
+    every = {
         "general.architecture": architecture,
         **{f"{architecture}.{key}": value for key, value in keys.items() if value is not None},
         "tokenizer.ggml.bos_token_id": 1,
         "tokenizer.ggml.eos_token_id": 2,
         "tokenizer.ggml.eot_token_id": 7,
+        **(entries or {}),
     }
     write_gguf(
         path,
-        entries,
+        every,
         [
             TensorToWrite(key, array.shape, "F32", partial(lambda data: [data], np.ascontiguousarray(array).tobytes()))
             for key, array in arrays.items()

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.checkpoint.gguf_header import NO_TOKEN
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.models.config_fields import ConfigFields
 from lattice_inference.models.llama import GGUF_NAMES, DecoderNames
@@ -131,8 +132,7 @@ def _vocabulary(checkpoint: Checkpoint, hidden: int) -> int:
 
 def _token(fields: ConfigFields, name: str) -> int | None:
     key = f"tokenizer.ggml.{name}"
-    # 2^32 - 1 is how some writers say that there is none
-    if not fields.has(key) or (value := fields.integer(key, 0, 2**32 - 1)) == 2**32 - 1:
+    if not fields.has(key) or (value := fields.integer(key, 0, NO_TOKEN)) == NO_TOKEN:
         return None
     return value
 
