@@ -158,9 +158,10 @@ def test_llama3_scaling_is_read_from_the_tensor_that_converters_write(tmp_path, 
 
 
 def test_the_file_says_what_generation_needs(tmp_path):
-    with load_model(write(tmp_path / "model.gguf", "llama")) as model:
+    path = write(tmp_path / "model.gguf", "llama", entries={"tokenizer.ggml.eom_token_id": 9})
+    with load_model(path) as model:
         assert (model.vocab_size, model.context_length, model.bos_token_id) == (VOCAB, 256, 1)
-        assert model.eos_token_ids == (2, 7)
+        assert model.eos_token_ids == (2, 7, 9)
         assert model.generation_config == {}
         assert model.fingerprint.endswith(":stored:int8:n1")
 
