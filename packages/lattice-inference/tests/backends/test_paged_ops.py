@@ -230,6 +230,24 @@ def test_paged_attention_over_several_segments_of_keys(isa, window, page_tokens)
         assert np.abs(got - want).max() <= 1e-5, (begin, end)
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("window", [0, 1, 9])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_no_score_is_so_low_that_a_masked_key_counts(isa, window, dtype):
+    """Case H8: all scores are about -20000, and each key that is masked would have a higher one, or -10000, or 0."""
+    rng = np.random.default_rng(8)
+    sequences = Sequences(rng, [600, 40], isa=isa, heads=3, kv_heads=1, head_dim=16, window=window, dtype=dtype)
+    sequences.inputs["q"][:] = np.tile(
+        np.repeat([4, 0], [2, 14]), 3
+    )  # with the scale, the sum of two elements of a key
+    sequences.inputs["k"][:, :2] = [-20_000, 0]
+    sequences.inputs["k"][:, 1] += 0.5 * np.arange(640)
+    sequences.ready = sequences.backend.compile(sequences.program, Tensors(sequences.inputs))
+    for step in (([0, 1], [0, 0], [530, 1]), ([1, 0], [1, 530], [5, 531]), ([0, 1], [531, 5], [600, 40])):
+        got, want = sequences.run(sequences.batch(*step))
+        assert np.abs(got - want).max() <= 1e-5
+
+
 def test_a_window_reads_no_key_before_it():
     """Keys and values before the window are made NaN, and their pages too: they are not even read."""
     rng = np.random.default_rng(0)

@@ -9,13 +9,14 @@ import random
 import resource
 import struct
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
-from lattice_inference import load_encoder
+from lattice_inference import GenerateConfig, Session, load_encoder, load_model
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
 from lattice_inference.checkpoint.formats import open_weights
 from lattice_inference.checkpoint.ggml_types import GGML_TYPES
@@ -59,16 +60,49 @@ def seeds(tmp_path_factory, data_directory) -> dict[str, bytes]:
         "tokenizer.ggml.eos_token_id": 2,
         "tokenizer.ggml.unknown_token_id": 0,
     }
+    decoder = {
+        **sizes_of_a_model,
+        "llama.attention.head_count_kv": 2,
+        "llama.feed_forward_length": 48,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "llama.rope.freq_base": 10_000.0,
+        "llama.rope.scaling.type": "yarn",
+        "llama.rope.scaling.factor": 2.0,
+        "llama.rope.scaling.original_context_length": 32,
+    }
     llama = {**sizes_of_a_model, "tokenizer.ggml.model": "llama", **vocabulary}
     bpe = {**llama, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm", "tokenizer.ggml.merges": ["a b"]}
     unigram = {**llama, "tokenizer.ggml.model": "t5", "tokenizer.ggml.remove_extra_whitespaces": True}
     write_gguf(folder / "types.gguf", sizes_of_a_model, tensors)
+    write_gguf(folder / "decoder.gguf", llama | decoder, list(decoder_tensors(2, 32, 4, 2, 48, 9)))
     for name, metadata in (("llama.gguf", llama), ("bpe.gguf", bpe), ("unigram.gguf", unigram)):
         write_gguf(folder / name, metadata, [])
     export_bert_gguf(data_directory / "tiny_bert", folder / "bert.gguf", "Q8_0")
     arrays = {"a": np.ones((2, 3), np.float32), "b": np.ones(4, np.float16)}
     (folder / "plain.safetensors").write_bytes(safetensors.numpy.save(arrays, {"k": "v"}))
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def decoder_tensors(
+    layers: int, hidden: int, heads: int, kv_heads: int, inner: int, tokens: int
+) -> Iterator[TensorToWrite]:
+    """The tensors of a small decoder of architecture ``llama``."""
+    kv_width = hidden // heads * kv_heads
+    shapes = {"token_embd": (tokens, hidden), "output_norm": (hidden,)}
+    for layer in range(layers):
+        parts = {
+            "attn_norm": (hidden,),
+            "ffn_norm": (hidden,),
+            "attn_q": (hidden, hidden),
+            "attn_k": (kv_width, hidden),
+        }
+        parts |= {"attn_v": (kv_width, hidden), "attn_output": (hidden, hidden), "ffn_down": (hidden, inner)}
+        parts |= {"ffn_gate": (inner, hidden), "ffn_up": (inner, hidden)}
+        shapes |= {f"blk.{layer}.{part}": shape for part, shape in parts.items()}
+    generator = np.random.default_rng(0)
+    for name, shape in shapes.items():
+        content = generator.standard_normal(shape).astype(np.float32).tobytes()
+        yield TensorToWrite(f"{name}.weight", shape, "F32", lambda content=content: [content])
 
 
 def change(content: bytes, generator: random.Random) -> bytes:
@@ -99,10 +133,11 @@ def change(content: bytes, generator: random.Random) -> bytes:
 
 
 def use(path: Path) -> None:
-    """Do with a file what readers do: list it, read every tensor, tokenize with it, load it as an encoder."""
+    """Do with a file what readers do: list it, read every tensor, tokenize with it, load it as its kind of model."""
     summarize(path)
     estimate_memory(path)
     with open_weights(path) as checkpoint:
+        is_decoder = checkpoint.metadata.get("general.architecture") == "llama"
         for name in checkpoint.names():
             try:
                 checkpoint.array(name)
@@ -111,7 +146,11 @@ def use(path: Path) -> None:
                 pass
     if path.suffix == ".gguf":
         load_tokenizer(path).encode("a b ab \n")
-        load_encoder(path, pooling="mean").encode(["a b"])
+        if not is_decoder:
+            load_encoder(path, pooling="mean").encode(["a b"])
+            return
+        with load_model(path) as model, Session(model) as session:
+            session.generate("a b", GenerateConfig.greedy(2))
 
 
 def written(path: Path, content: bytes) -> Path:
@@ -133,7 +172,8 @@ def outcome(path: Path, what: str) -> str | None:
 def test_changed_files_give_our_errors_or_none(tmp_path, seeds):
     deadline = time.monotonic() + SECONDS
     names = list(seeds)
-    use(written(tmp_path / "warm.gguf", seeds["bert.gguf"]))  # what the first use of all imports is no file's fault
+    for name in ("bert.gguf", "decoder.gguf"):  # what the first use of all imports is no file's fault
+        use(written(tmp_path / name, seeds[name]))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     outcomes = {"read": 0, "refused": 0}
     for number in range(ROUNDS):

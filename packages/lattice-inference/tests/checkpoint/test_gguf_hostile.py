@@ -10,9 +10,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from lattice_inference import load_encoder, load_model
 from lattice_inference.checkpoint import gguf_header
+from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
+from lattice_inference.checkpoint.formats import open_weights
+from lattice_inference.checkpoint.ggml_types import GGML_TYPE_IDS, GGML_TYPES
 from lattice_inference.checkpoint.gguf import open_gguf, open_gguf_file
+from lattice_inference.checkpoint.summary import summarize
 from lattice_inference.errors import CheckpointError, ModelNotFoundError
+from lattice_inference.memory_fit import estimate_memory
+from lattice_inference.tokenizer import load_tokenizer
+from lattice_inference.tokenizer.chat_template_file import load_chat_template
 
 from .gguf_bytes import build
 
@@ -70,6 +78,26 @@ def test_a_file_cut_anywhere_is_refused(tmp_path):
             open_gguf(path)
     path.write_bytes(SMALL)
     open_gguf(path).close()
+
+
+@pytest.mark.parametrize("name", BLOCK_FORMATS)
+def test_blocks_are_whole(tmp_path, name):
+    """Case G7: whatever the type, no block lacks a byte, and no row ends inside a block."""
+    type_id = GGML_TYPE_IDS[name]
+    kind = GGML_TYPES[type_id]
+    path = tmp_path / "model.gguf"
+    whole = build({"tensors": [["a", [3 * kind.elements, 2], type_id, 0]], "data": 6 * kind.nbytes})
+    path.write_bytes(whole)
+    with open_gguf(path) as checkpoint:
+        assert checkpoint.float32("a").shape == (2, 3 * kind.elements)
+    for missing in (1, kind.nbytes):
+        path.write_bytes(whole[:-missing])
+        refuse(path, "is truncated")
+    for row in (1, kind.elements - 1, kind.elements + 1, 2 * kind.elements - 16):
+        path.write_bytes(
+            build({"tensors": [["a", [row, 2 * kind.elements], type_id, 0]], "data": 2 * row * kind.nbytes})
+        )
+        refuse(path, f"rows of {row}, no multiple of its blocks of {kind.elements}")
 
 
 @pytest.mark.parametrize("count", [2, 100, 2**31, 2**63, 2**64 - 1])
@@ -203,6 +231,19 @@ def test_a_scale_that_is_not_finite_is_named(tmp_path):
     path.write_bytes(content)
     with open_gguf(path) as checkpoint, pytest.raises(CheckpointError, match=r"'a' \(Q4_0\) is nan at index \(1, 0\)"):
         checkpoint.float32("a")
+
+
+READERS = [open_weights, summarize, estimate_memory, load_tokenizer, load_chat_template, load_encoder, load_model]
+
+
+@pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)
+def test_every_reader_has_the_same_verdict(tmp_path, read):
+    """Case G3: bytes that nothing claims, or that are missing, are refused by those too who want no tensor."""
+    path = tmp_path / "model.gguf"
+    for change, message in ((SMALL + b"\0" * 15, "bytes follow the last tensor"), (SMALL[:-1], "is truncated")):
+        path.write_bytes(change)
+        with pytest.raises(CheckpointError, match=message):
+            read(path)
 
 
 def test_the_same_extra_byte_is_refused_in_both_formats(tmp_path, write_safetensors):

@@ -75,6 +75,20 @@ class TestGenerate:
     def test_it_prints_the_text(self, lattice, chatting):
         assert lattice("generate", "--model", chatting, "--temperature", "0", "Y") == (0, "es, 😀.\n", "")
 
+    def test_no_new_tokens_is_an_empty_line(self, lattice, chatting):  # I7
+        for command in ("generate", "chat"):
+            assert lattice(command, "--model", chatting, "--max-tokens", "0", "Y") == (0, "\n", "")
+        _, out, _ = lattice("generate", "--model", chatting, "--max-tokens", "0", "--json", "Y")
+        told = json.loads(out)
+        assert (told["text"], told["token_ids"], told["finish_reason"]) == ("", [], "length")
+
+    def test_a_text_cut_inside_a_character_is_the_same_streamed_or_not(self, lattice, chatting):  # D2
+        arguments = ["generate", "--model", chatting, "--temperature", "0", "--max-tokens", "6"]
+        assert lattice(*arguments, "Y") == lattice(*arguments, "--stream", "Y") == (0, "es, \ufffd\n", "")
+        _, out, _ = lattice(*arguments, "--json", "--stream", "Y")
+        *pieces, result = [json.loads(line) for line in out.splitlines()]
+        assert "".join(piece["text"] for piece in pieces) == result["text"] == "es, \ufffd"
+
     def test_json_is_one_object(self, lattice, chatting):
         status, out, err = lattice(
             "generate", "--model", chatting, "--temperature", "0", "--json", "--logprobs", "2", "Y"

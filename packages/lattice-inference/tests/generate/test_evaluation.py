@@ -104,11 +104,18 @@ def test_max_tokens_takes_the_beginning(drawn_model):
         (TEXT, {"window": 129}, "129"),
         (TEXT, {"max_tokens": 1}, "max_tokens"),
         (5, {}, "prompt is a int"),
+        ([1, 2, VOCAB], {}, f"text holds the token id {VOCAB}; the model's ids go to {VOCAB - 1}"),  # I11
+        ([VOCAB, 1], {}, f"token id {VOCAB}"),
+        ([1] * 99 + [VOCAB, 1], {}, f"token id {VOCAB}"),
+        ([1, -1], {}, "holds -1"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(drawn_model, text, settings, message):
+    windows = {"window": 64, "stride": 32, **settings}
     with pytest.raises(InvalidInputError, match=message):
-        perplexity(drawn_model, text, **{"window": 64, "stride": 32, **settings})
+        perplexity(drawn_model, text, **windows)
+    with pytest.raises(InvalidInputError, match=message):
+        compare_logits(drawn_model, drawn_model, text, **windows)
 
 
 class TestComparison:

@@ -88,6 +88,24 @@ class TestGreedy:
         assert keep_top_k(np.zeros(1000), 3).tolist() == [0, 1, 2]
         assert sampler(1000, temperature=1.0, top_k=1).sample(np.zeros(1000, np.float32), 5) == 0
 
+    @pytest.mark.parametrize(
+        "config", [{"temperature": 0.0}, {"temperature": 1.0, "top_k": 1}, {"temperature": 1.0, "top_p": 0.0}]
+    )
+    @pytest.mark.parametrize("size", [2, 65, 1000, 20_000])
+    def test_of_equals_the_lowest_id_wins_on_every_way_to_one_token(self, config, size):  # I6
+        """In whatever block of the vocabulary they stand, before and after penalties, and with zeros of both signs."""
+        generator = np.random.default_rng(size)
+        for _ in range(20):
+            logits = generator.normal(size=size).astype(np.float32)
+            best = np.sort(generator.choice(size, min(size, 5), replace=False))
+            logits[best] = 9.0
+            assert sampler(size, **config).sample(logits, 3) == best[0]
+            assert sampler(size, [best[0]], repetition_penalty=1.5, **config).sample(logits, 3) == best[1]
+            assert token_logprobs(logits, 0, 5).top[0][0] == best[0]
+            zeros = np.minimum(logits, -1)
+            zeros[best] = [-0.0, 0.0, -0.0, 0.0, 0.0][: len(best)]
+            assert sampler(size, **config).sample(zeros, 3) == best[0]
+
     @pytest.mark.parametrize("config", [{"temperature": 0.0}, {"temperature": 1.0, "top_k": 1}, {"temperature": 1e-30}])
     def test_every_way_to_greedy_is_the_same(self, config):
         logits = np.random.default_rng(2).normal(size=500).astype(np.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import threading
 
 import numpy as np
@@ -14,7 +15,19 @@ from lattice_inference.errors import InvalidInputError, NonFiniteError, TextTooL
 from lattice_inference.generate.config import GenerateConfig
 from lattice_inference.generate.result import FinishReason
 from lattice_inference.generate.session import Session, SessionConfig
-from tiny_decoders import BOS, END, EOS, SENTENCE, THINK, USER, VOCAB, chain, write_drawn_model, write_told_model
+from tiny_decoders import (
+    BOS,
+    CUT,
+    END,
+    EOS,
+    SENTENCE,
+    THINK,
+    USER,
+    VOCAB,
+    chain,
+    write_drawn_model,
+    write_told_model,
+)
 
 GREEDY = GenerateConfig.greedy(40)
 DRAWN = GenerateConfig(max_new_tokens=24, temperature=1.0, seed=11, ignore_stop_tokens=True)
@@ -54,13 +67,24 @@ class TestText:
         assert pieces == ["", "", "", "😀", "", "é", "!"]
         assert stream.result.text == "😀é!"
 
-    @pytest.mark.parametrize("ends", [(EOS,), ()])
-    def test_a_text_that_ends_inside_a_character_shows_it(self, told_model, ends):  # D2
-        model = told_model(b"a\xf0\x9f", *ends)
-        config = GenerateConfig.greedy(40 if ends else 2)
-        result = Session(model).generate("a", config)
-        assert result.text == "\ufffd"
-        assert "".join(piece.text for piece in Session(model).stream("a", config)) == "\ufffd"
+    @pytest.mark.parametrize("reason", ["stop_token", "length", "context_full", "cancelled", "closed"])
+    def test_a_text_that_ends_inside_a_character_shows_it(self, told_model, reason):  # D2
+        """Whatever ends it, the bytes of a character that has begun are one U+FFFD, in the pieces as in the whole."""
+        model = told_model(b"a\xf0\x9f", *([EOS] if reason == "stop_token" else []))
+        session = Session(model, config=SessionConfig(max_tokens=3 if reason == "context_full" else None))
+        pieces = []
+        stream = session.stream(
+            "a",
+            GenerateConfig.greedy(2 if reason == "length" else 40),
+            cancelled=lambda: reason == "cancelled" and len(pieces) == 2,
+        )
+        for piece in stream:
+            pieces.append(piece.text)
+            if reason == "closed" and len(pieces) == 2:
+                stream.close()
+        assert stream.result.text == "\ufffd"
+        assert pieces == (["", ""] if reason == "closed" else ["", "", "\ufffd"])
+        assert stream.result.finish_reason == {"closed": "cancelled"}.get(reason, reason)
 
     def test_a_token_that_is_not_special_is_shown(self, told_model):  # D3
         assert Session(told_model("a", THINK, EOS)).generate("a", GREEDY).text == "<think>"
@@ -99,12 +123,19 @@ class TestText:
 
 
 class TestStopping:
-    def test_every_source_of_stop_tokens_counts(self, tmp_path):  # D7
-        settings = {"generation_config": {"eos_token_id": 250}}
-        with load_model(write_told_model(tmp_path, chain("ab", END), **settings)) as model:
+    @pytest.mark.parametrize("source", ["config", "generation_config", "tokenizer", "chat template", "caller"])
+    def test_every_source_of_stop_tokens_counts(self, tmp_path, source):  # D7
+        ends = {"config": 249, "generation_config": 250, "tokenizer": EOS, "chat template": END, "caller": 251}
+        directory = write_told_model(
+            tmp_path, chain("ab", ends[source]), generation_config={"eos_token_id": ends["generation_config"]}
+        )
+        config = json.loads((directory / "config.json").read_text()) | {"eos_token_id": ends["config"]}
+        (directory / "config.json").write_text(json.dumps(config))
+        with load_model(directory) as model:
             session = Session(model)
-            assert {250, EOS, END} <= session.stop_token_ids  # the file's, the tokenizer's, the chat template's
-            assert session.generate("a", GREEDY).stop_token_id == END
+            assert session.stop_token_ids == set(ends.values()) - {ends["caller"]}
+            result = session.generate("a", GenerateConfig(9, temperature=0, stop_token_ids=[ends["caller"]]))
+            assert (result.text, result.stop_token_id) == ("b", ends[source])
 
     def test_a_stop_text_may_begin_in_one_token_and_end_in_another(self, told_model):
         session = Session(told_model("abcdefg", EOS))
@@ -115,16 +146,28 @@ class TestStopping:
         assert "".join(piece.text for piece in session.stream("a", config)) == "bc"
 
     def test_nothing_follows_a_stop_text(self, told_model):  # D2
-        result = Session(told_model(b"abc\xf0\x9f", EOS)).generate("a", GenerateConfig(temperature=0, stop="c"))
-        assert result.text == "b"
+        """Nor what the same token brings behind it: a letter, or the beginning of a character."""
+        for stop, shown in (("c", "b"), ("bc", "")):
+            stream = Session(told_model(b"ab", CUT, EOS)).stream("a", GenerateConfig(temperature=0, stop=stop))
+            assert "".join(piece.text for piece in stream) == stream.result.text == shown
+            assert stream.result.finish_reason == "stop_text"
+        result = Session(told_model(b"a", THINK, EOS)).generate("a", GenerateConfig(temperature=0, stop="hi"))
+        assert result.text == "<t"
 
     def test_what_began_a_stop_text_and_was_none_comes_at_the_end(self, told_model):
         stream = Session(told_model("abcd", EOS)).stream("a", GenerateConfig(temperature=0, stop="cdX"))
         assert [piece.text for piece in stream] == ["b", "", "", "cd"]
 
-    def test_no_new_tokens_is_no_text(self, session):  # I7
-        result = session.generate("hello", GenerateConfig.greedy(0))
-        assert (result.text, result.finish_reason, result.prompt_tokens) == ("", "length", 5)
+    @pytest.mark.parametrize("settings", [{"temperature": 0}, {"seed": 1, "stop": "x", "logprobs": 2}], ids=str)
+    def test_no_new_tokens_is_no_text(self, session, settings):  # I7
+        config = GenerateConfig(0, **settings)
+        stream = session.stream("hello", config)
+        assert list(stream) == []
+        results = [stream.result, session.generate("hello", config), *session.generate_batch(["hello"] * 2, config)]
+        for result in [*results, session.extend("", config), session.extend([], config)]:
+            assert (result.text, result.token_ids, result.finish_reason) == ("", (), "length")
+            assert result.prompt_tokens == 5
+        assert session.extend(" you", config).prompt_tokens == 9
 
     def test_a_text_ends_with_the_context(self, drawn_model):
         result = Session(drawn_model, config=SessionConfig(max_tokens=20)).generate("hello", GenerateConfig.greedy(99))
@@ -297,9 +340,12 @@ class TestAsynchronous:
 
 
 class TestRefused:
-    def test_an_empty_prompt_without_a_beginning_token(self, session):  # I7
-        with pytest.raises(InvalidInputError, match="no tokens"):
-            session.generate("")
+    @pytest.mark.parametrize("empty", ["", [], (), np.empty(0, np.int64)], ids=repr)
+    def test_an_empty_prompt_without_a_beginning_token(self, session, empty):  # I7
+        for call in (session.generate, session.stream, session.extend, lambda ids: session.generate_batch(["a", ids])):
+            with pytest.raises(InvalidInputError, match="no tokens"):
+                call(empty)
+        assert session.generate("hello", GREEDY).prompt_tokens == 5
 
     def test_an_empty_prompt_with_one_is_that_token(self, tmp_path):
         with load_model(write_drawn_model(tmp_path, adds_bos=True)) as model:
@@ -314,10 +360,35 @@ class TestRefused:
         with pytest.raises(TextTooLongError, match="129"):
             session.generate("x" * 129)
 
-    @pytest.mark.parametrize("prompt", [5, None, ["a"], [VOCAB], [-1], [1.5]], ids=str)
-    def test_what_is_no_prompt(self, session, prompt):  # I11
-        with pytest.raises(InvalidInputError):
+    @pytest.mark.parametrize("prompt", [5, None, ["a"], [1.5]], ids=str)
+    def test_what_is_no_prompt(self, session, prompt):
+        with pytest.raises(InvalidInputError, match="expected a str or token ids"):
             session.generate(prompt)
+
+    @pytest.mark.parametrize("token_id", [-1, VOCAB, 2**31, 2**80])
+    def test_an_id_outside_of_the_vocabulary_is_named_wherever_it_comes_in(self, session, token_id):  # I11
+        session.generate("hello", GenerateConfig.greedy(1))
+        for call in (session.generate, session.extend, lambda ids: session.generate_batch(["a", ids])):
+            with pytest.raises(InvalidInputError, match=f"holds (the token id )?{token_id:,}"):
+                call([7, token_id])
+        assert session.extend("!", GREEDY).prompt_tokens == 7
+
+    @pytest.mark.parametrize("penalty", [1.0, 1.1])
+    def test_an_id_that_no_token_has_is_a_row_like_any_other(self, session, penalty):
+        """The model has an embedding for it, so it may stand in a prompt; its logits are never chosen."""
+        config = GenerateConfig(20, temperature=5.0, top_k=0, top_p=1.0, seed=2, repetition_penalty=penalty)
+        assert max(session.generate([VOCAB - 1, 5], config).token_ids) <= CUT
+
+    def test_a_tokenizer_with_more_tokens_than_the_model(self, tmp_path, monkeypatch):  # I11
+        import tiny_decoders
+
+        monkeypatch.setattr(tiny_decoders, "VOCAB", THINK)
+        with load_model(write_drawn_model(tmp_path)) as model, Session(model) as session:
+            with pytest.raises(
+                InvalidInputError, match=f"holds the token id {THINK}; the model's ids go to {THINK - 1}"
+            ):
+                session.generate("a<think>")
+            assert max(session.generate("a", GenerateConfig(40, temperature=5.0, seed=0)).token_ids) < THINK
 
     def test_a_session_longer_than_the_models_context(self, drawn_model):
         with pytest.raises(InvalidInputError, match="129"):

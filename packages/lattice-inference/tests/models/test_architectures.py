@@ -205,6 +205,23 @@ def test_positions_count_what_is_not_padding(sequences, padding):
     assert got.tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "positions"), [("bge-small-en-v1.5", 512), ("roberta", 512), ("xlm-roberta-padding-7", 32)]
+)
+@pytest.mark.parametrize("wanted", [None, 10**6])
+def test_no_setting_lets_a_text_beyond_the_table_of_positions(drawn, tmp_path, name, positions, wanted):
+    """Case H10: the last position is used, and the one behind it is not, whatever a file or the caller asks for."""
+    directory = tmp_path / "model"
+    shutil.copytree(drawn(name), directory)
+    (directory / "sentence_bert_config.json").write_text('{"max_seq_length": 1000000, "do_lower_case": false}')
+    with load_encoder(directory, max_tokens=wanted) as encoder:
+        length = positions - encoder.tokenizer.special_token_count()
+        encoded = encoder.encode([" ".join(["cat"] * (length + more)) for more in (0, 1, 2000)])
+    assert encoded.token_counts.tolist() == [positions] * 3
+    assert encoded.truncated.tolist() == [False, True, True]
+    assert (encoded.vectors[1:] == encoded.vectors[0]).all()
+
+
 def test_a_text_fills_every_position_and_no_more(drawn):
     with load_encoder(drawn("multilingual-e5-base")) as encoder:
         encoded = encoder.encode([" ".join(["cat"] * 2000), " ".join(["cat"] * 510)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +137,11 @@ def test_layer_types_say_which_layers_look_back_how_far():
             "high_freq_factor",
         ),
         ({"rope_parameters": {"rope_type": "longrope"}}, UnsupportedError, "longrope"),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0}}},
+            UnsupportedError,
+            "full_attention",
+        ),
         ({"model_type": "gemma"}, UnsupportedError, "model_type"),
         ({"architectures": ["LlamaForSequenceClassification"]}, UnsupportedError, "architectures"),
         ({"quantization_config": {"bits": 4}}, UnsupportedError, "quantization_config"),
@@ -145,6 +151,28 @@ def test_layer_types_say_which_layers_look_back_how_far():
 def test_a_configuration_that_cannot_be_is_refused_and_the_field_named(changes, error, field):
     with pytest.raises(error, match=field):
         read(**changes)
+
+
+COUNTS = ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"]
+COUNTS += ["num_key_value_heads", "head_dim", "max_position_embeddings"]
+NO_COUNTS = [True, False, 1.0, "12", 0, -1, 2**31, 2**63, 10**400, 1e400, math.nan, [], {}]
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("value", NO_COUNTS, ids=lambda value: str(value)[:20])
+def test_a_count_is_an_integer_in_range(name, value):
+    """Case G14."""
+    with pytest.raises(ModelConfigError, match=f"{name}: ") as caught:
+        read(**{"head_dim": 16, name: value})
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "name", [*COUNTS[:5], "max_position_embeddings", "rms_norm_eps", "model_type", "architectures"]
+)
+def test_a_field_that_is_missing_is_named(name):
+    with pytest.raises(ModelConfigError, match=f"{name}: is missing"):
+        read(**{name: "absent"})
 
 
 def test_a_program_keeps_one_spec_of_keys_and_values_a_layer():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from functools import partial
 from importlib.util import find_spec
@@ -14,9 +15,11 @@ import pytest
 
 from drawn_checkpoints import draw, draw_ids
 from lattice_inference import Extension, load_model
+from lattice_inference.checkpoint.gguf import open_gguf
 from lattice_inference.checkpoint.gguf_writer import TensorToWrite, write_gguf
 from lattice_inference.errors import CheckpointError, ModelConfigError, UnsupportedError
 from lattice_inference.models.llama_config import LlamaConfig
+from lattice_inference.models.llama_gguf import read_llama_gguf
 from lattice_inference.models.rope_scaling import RopeScaling
 
 FOLDER = Path(__file__).parents[1] / "data" / "decoders"
@@ -53,7 +56,7 @@ def neighbours(rows, heads):
     return rows.reshape(heads, 2, -1, *shape[1:]).swapaxes(1, 2).reshape(shape)
 
 
-def write(path, name, *, architecture="llama", metadata=None, tensors=None, drop=()):
+def write(path, name, *, architecture="llama", metadata=None, entries=None, tensors=None, drop=()):
     """Write the drawn model of a case as GGUF, by the conventions of llama.cpp."""
     case = CASES[name]
     settings = case["files"]["config.json"]
@@ -81,16 +84,17 @@ def write(path, name, *, architecture="llama", metadata=None, tensors=None, drop
         "rope.freq_base": config.rope.base,
         **(metadata or {}),
     }
-    entries = {
+    every = {
         "general.architecture": architecture,
         **{f"{architecture}.{key}": value for key, value in keys.items() if value is not None},
         "tokenizer.ggml.bos_token_id": 1,
         "tokenizer.ggml.eos_token_id": 2,
         "tokenizer.ggml.eot_token_id": 7,
+        **(entries or {}),
     }
     write_gguf(
         path,
-        entries,
+        every,
         [
             TensorToWrite(key, array.shape, "F32", partial(lambda data: [data], np.ascontiguousarray(array).tobytes()))
             for key, array in arrays.items()
@@ -154,9 +158,10 @@ def test_llama3_scaling_is_read_from_the_tensor_that_converters_write(tmp_path, 
 
 
 def test_the_file_says_what_generation_needs(tmp_path):
-    with load_model(write(tmp_path / "model.gguf", "llama")) as model:
+    path = write(tmp_path / "model.gguf", "llama", entries={"tokenizer.ggml.eom_token_id": 9})
+    with load_model(path) as model:
         assert (model.vocab_size, model.context_length, model.bos_token_id) == (VOCAB, 256, 1)
-        assert model.eos_token_ids == (2, 7)
+        assert model.eos_token_ids == (2, 7, 9)
         assert model.generation_config == {}
         assert model.fingerprint.endswith(":stored:int8:n1")
 
@@ -166,7 +171,7 @@ def test_the_file_says_what_generation_needs(tmp_path):
     [
         ({"architecture": "gemma"}, UnsupportedError, "general.architecture"),
         ({"metadata": {"expert_count": 8}}, UnsupportedError, "expert_count"),
-        ({"metadata": {"attention.value_length": 8}}, UnsupportedError, "different widths"),
+        ({"metadata": {"attention.value_length": 8}}, UnsupportedError, "attention.key_length .*different widths"),
         ({"metadata": {"rope.scaling.type": "longrope"}}, UnsupportedError, "longrope"),
         ({"metadata": {"block_count": 0}}, ModelConfigError, "block_count"),
         ({"metadata": {"block_count": None}}, ModelConfigError, "block_count"),
@@ -183,6 +188,25 @@ def test_a_file_that_is_no_model_is_refused(tmp_path, options, error, problem):
     path = write(tmp_path / "model.gguf", "llama", **options)
     with pytest.raises(error, match=problem):
         load_model(path)
+
+
+COUNTS = ["block_count", "context_length", "embedding_length", "feed_forward_length", "rope.dimension_count"]
+COUNTS += [f"attention.{name}" for name in ("head_count", "head_count_kv", "key_length", "value_length")]
+SIZES = ["rope.freq_base", "attention.layer_norm_rms_epsilon"]
+
+
+@pytest.mark.parametrize("key", COUNTS + SIZES)
+def test_a_number_that_cannot_be_is_refused_by_its_key(tmp_path, key):
+    """Case G14."""
+    wrong = [True, "12", "", [], [2, 2], 0, -1, -(2**63), math.nan, math.inf]
+    wrong += [1.0, 2**31, 2**63, 2**64 - 1] if key in COUNTS else [0.0, -1.0, 1e30]
+    with open_gguf(write(tmp_path / "model.gguf", "llama")) as checkpoint:
+        metadata = dict(checkpoint.metadata)
+        for value in wrong:
+            checkpoint.metadata = metadata | {f"llama.{key}": value}
+            with pytest.raises(ModelConfigError, match=f"llama.{key}: ") as caught:
+                read_llama_gguf(checkpoint)
+            assert len(str(caught.value)) < 300
 
 
 @pytest.fixture(scope="module")

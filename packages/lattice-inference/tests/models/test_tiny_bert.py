@@ -152,6 +152,20 @@ def test_bad_texts_are_refused(data_directory):
                 encoder.encode(texts, prompt="x")
 
 
+def test_a_token_that_the_model_has_no_row_for_is_refused_by_its_text(directory):
+    """Case I11: a tokenizer with more tokens than the model."""
+    edit(directory / "config.json", vocab_size=512)
+    tokenizer = json.loads((directory / "tokenizer.json").read_text())
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    tokenizer["added_tokens"].append({"id": 512, "content": "<new>", **flags})
+    (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with load_encoder(directory) as encoder:
+        known = encoder.encode(["hello"]).vectors
+        with pytest.raises(InvalidInputError, match="of sequence 1 holds 512, which the model's table has no row for"):
+            encoder.encode(["hello", "a <new> one"])
+        assert (encoder.encode(["hello"]).vectors == known).all()
+
+
 def test_a_closed_encoder_says_so(data_directory):
     encoder = load_encoder(data_directory / "tiny_bert")
     encoder.close()

@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-SPECIALS = ["<s>", "</s>", "<|user|>", "<|assistant|>", "<|end|>", "<think>", "<｜end▁of▁sentence｜>"]
-SHOWN = {"<think>", "<｜end▁of▁sentence｜>"}  # not marked as special, and the last of no byte's characters
+SPECIALS = ["<s>", "</s>", "<|user|>", "<|assistant|>", "<|end|>", "<think>", "<｜end▁of▁sentence｜>", "cð"]
+SHOWN = {"<think>", "<｜end▁of▁sentence｜>", "cð"}  # not marked as special; the second of no byte's characters
 BYTES = 256
 VOCAB = 272  # some rows of the logits belong to no token
-BOS, EOS, USER, ASSISTANT, END, THINK, SENTENCE = range(BYTES, BYTES + len(SPECIALS))
+BOS, EOS, USER, ASSISTANT, END, THINK, SENTENCE, CUT = range(BYTES, BYTES + len(SPECIALS))
+# CUT is the bytes b"c\xf0": a letter, and the first byte of a character
 
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}{{ m.content }}{% else %}"

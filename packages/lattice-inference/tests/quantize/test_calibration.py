@@ -130,6 +130,8 @@ def test_a_calibrator_wants_text_and_to_be_open(llama):
     with Calibrator(llama) as calibrator:
         with pytest.raises(InvalidInputError, match="nothing was observed"):
             calibrator.calibration()
+        with pytest.raises(InvalidInputError, match="of type list; expected str"):
+            calibrator.observe(["a text", [1, 2]])
         with pytest.raises(InvalidInputError, match="no text to calibrate with"):
             calibrator.observe(["", "  "])
     with pytest.raises(InvalidInputError, match="closed"):

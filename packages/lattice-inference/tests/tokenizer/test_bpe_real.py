@@ -1,9 +1,12 @@
 """Real BPE vocabularies: GPT-2, Llama, Qwen; recorded ids, published vectors, and Hugging Face's library."""
 
 import importlib.resources
+import itertools
 import json
 import os
 import random
+import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from tokenizers.models import BPE
 
 from lattice_inference.tokenizer import load_tokenizer
 
+from .bounded_work import bounded_work
 from .bpe_vocabularies import QWEN2, QWEN35, gpt2, llama, llama_pieces, qwen, with_pattern
 
 # Table P2 of the cases (C1, C10): ids by Hugging Face's library for GPT-2's files.
@@ -109,19 +113,77 @@ def test_llama_texts(real_llama, udhr):
         assert real_llama.ours.decode(ids) == real_llama.theirs.decode(ids)
 
 
+@pytest.mark.parametrize("unit", ["a", " ", "\n", "日", "🫠", "the ", "\u2581a"])
+def test_llama_texts_of_a_million_characters_end(real_llama, unit):
+    """Case C5: there a text is one word, whatever stands in it."""
+    real_llama.compare(unit * (3000 // len(unit)))
+    with bounded_work():
+        assert real_llama.ours.count(unit * (1_000_000 // len(unit))) > 0
+
+
 def test_llama_streams_bytes_as_characters(real_llama):
-    """A character that is no piece comes as bytes, and then at once."""
-    ids = real_llama.ours.encode("a 🫠b", add_special_tokens=False).ids.tolist()
+    """A character that is no piece comes as bytes (case D1): at once when it is complete, however many stand in a row."""
+    text = "a 🫠é🫠🫠🫠 🫠b"
+    ids = real_llama.ours.encode(text, add_special_tokens=False).ids.tolist()
     stream = real_llama.ours.stream()
     pieces = [stream.push(token_id) for token_id in ids]
-    assert "\ufffd" not in "".join(pieces)
-    assert "".join(pieces) + stream.finish() == real_llama.ours.decode(ids)
+    assert [piece for piece in pieces if piece] == ["a", " ", "🫠", "é", "🫠", "🫠", "🫠", " ", "🫠", "b"]
+    assert "".join(pieces) + stream.finish() == real_llama.ours.decode(ids) == text
+
+
+WELL_FORMED = re.compile(  # the Unicode Standard, table 3-7
+    rb"[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|"
+    rb"\xed[\x80-\x9f][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}|\xf4[\x80-\x8f][\x80-\xbf]{2}"
+)
+
+
+def mended(ids):
+    """Return Llama's ids with the three bytes of U+FFFD in place of every byte that is part of no character."""
+    made = []
+    for is_byte, group in itertools.groupby(ids, lambda token_id: 3 <= token_id < 259):
+        tokens = list(group)
+        if not is_byte:
+            made += tokens
+            continue
+        run, position = bytes([token_id - 3 for token_id in tokens]), 0
+        while position < len(run):
+            found = WELL_FORMED.match(run, position)
+            made += [3 + byte for byte in (found[0] if found else "\ufffd".encode())]
+            position += len(found[0]) if found else 1
+    return made
+
+
+def test_bytes_that_are_no_character_are_one_replacement_each(real_llama):
+    """Case D2: the characters beside them stay, whether the text is streamed or not."""
+    emoji = [3 + byte for byte in "😀".encode()]
     generator = random.Random(1)
-    for _ in range(300):
-        ids = [generator.choice([generator.randrange(3, 300), generator.randrange(32_000)]) for _ in range(12)]
+    pool = [3 + byte for byte in b"\x20\x41\x80\x9f\xbf\xc2\xc3\xe0\xed\xef\xf0\xf4\xff"]
+    drawn = [
+        [
+            generator.choice([generator.choice(pool), generator.randrange(259), generator.randrange(32_000)])
+            for _ in "x" * 12
+        ]
+        for _ in range(500)
+    ]
+    assert real_llama.ours.decode([*emoji, *emoji, *emoji[:2]]) == "😀😀\ufffd\ufffd"
+    for ids in [emoji[:1], emoji + emoji[:3], [*emoji[:3], *emoji], *drawn]:
         stream = real_llama.ours.stream()
         streamed = "".join([stream.push(token_id) for token_id in ids]) + stream.finish()
-        assert streamed == real_llama.ours.decode(ids) == real_llama.theirs.decode(ids)
+        assert streamed == real_llama.ours.decode(ids) == real_llama.theirs.decode(mended(ids))
+
+
+def test_a_stream_of_bytes_keeps_no_more_than_a_character(real_llama):
+    """Case D9."""
+    stream = real_llama.ours.stream()
+    emoji = [3 + byte for byte in "😀".encode()]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for token_id in emoji * 1_500:
+            stream.push(token_id)
+        assert tracemalloc.get_traced_memory()[0] - before < 2_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.fixture(scope="session")
@@ -167,6 +229,17 @@ def test_case_d2_bytes_left_at_the_end_become_one_replacement(real_gpt2):
     stream = real_gpt2.ours.stream()
     assert [stream.push(47249), stream.push(50256), stream.finish()] == ["", "", "\ufffd"]
     assert real_gpt2.ours.decode([47249, 50256]) == "\ufffd"
+
+
+def test_every_token_stands_for_bytes(real_gpt2):
+    """Case D8: most tokens that begin or end inside a character are no text, and none is taken for another."""
+    decoder = real_gpt2.ours.definition.decoder
+    table = [decoder.token_bytes(real_gpt2.ours.id_to_token(i)) for i in range(real_gpt2.ours.vocab_size)]
+    assert {type(entry) for entry in table} == {bytes}
+    assert len(set(table)) == len(table)
+    assert {entry for entry in table if len(entry) == 1} == {bytes([byte]) for byte in range(256)}
+    for text in RECORDED:
+        assert b"".join([table[i] for i in real_gpt2.ours.encode(text).ids.tolist()]) == text.encode()
 
 
 def test_vocabulary_and_merges_files(real_gpt2, bpe_data, tmp_path, udhr):

@@ -278,20 +278,32 @@ def test_bad_vocabularies_are_refused(tmp_path, model, change, error, message):
         load_tokenizer(path)
 
 
-@pytest.mark.parametrize("key", ["scores", "token_type"])
-def test_numbers_of_one_byte_are_refused(tmp_path, key):
-    """Case G12: arrays that other readers take for four bytes an element."""
+ELEMENTS = [kind for kind in gguf.GGUFValueType if kind is not gguf.GGUFValueType.ARRAY]
+
+
+@pytest.mark.parametrize("kind", ELEMENTS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("key", ["tokens", "scores", "token_type", "merges"])
+def test_arrays_of_another_type_are_refused(tmp_path, key, kind):
+    """Case G12: other readers take scores and token types for four bytes an element, whatever the file says."""
+    good = {"tokens": "STRING", "scores": "FLOAT32", "token_type": "INT32", "merges": "STRING"}
+    values = {"tokens": ["a", "b", "ab"], "scores": [0.0, -1.0, -2.0], "token_type": [1, 1, 1], "merges": ["a b"]}
     writer = gguf.GGUFWriter(tmp_path / "v.gguf", "llama")
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list(["a", "b"])
-    if key != "scores":
-        writer.add_token_scores([0.0, -1.0])
-    writer.add_array(f"tokenizer.ggml.{key}", b"\x01\x01")
+    writer.add_tokenizer_model("gpt2" if key == "merges" else "llama")
+    writer.add_tokenizer_pre("gpt-2")
+    for name in good:
+        sub_type = kind if name == key else gguf.GGUFValueType[good[name]]
+        array = values[name]
+        if sub_type.name != good[name]:
+            array = ["1"] * len(array) if sub_type is gguf.GGUFValueType.STRING else [1] * len(array)
+        writer.add_key_value(f"tokenizer.ggml.{name}", array, gguf.GGUFValueType.ARRAY, sub_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    with pytest.raises(TokenizerError, match=f"{key} is an array of UINT8"):
-        load_tokenizer(tmp_path / "v.gguf")
+    if kind.name == good[key] or (key, kind.name) == ("token_type", "UINT32"):  # as wide, and the kinds are positive
+        assert load_tokenizer(tmp_path / "v.gguf").vocab_size == 3
+    else:
+        with pytest.raises(TokenizerError, match=f"{key} is an array of {kind.name}; expected {good[key]}"):
+            load_tokenizer(tmp_path / "v.gguf")
 
 
 def test_a_token_that_is_not_utf8_is_refused(tmp_path):

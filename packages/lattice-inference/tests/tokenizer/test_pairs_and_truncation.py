@@ -8,7 +8,9 @@ import pytest
 from tokenizers import processors
 
 from lattice_inference.errors import InvalidInputError
-from lattice_inference.tokenizer import Truncation
+from lattice_inference.tokenizer import Truncation, load_tokenizer
+
+from .bpe_vocabularies import trained
 
 A = "All human beings are born free and equal in dignity and rights."
 B = "Tous les êtres humains naissent libres [MASK] égaux."
@@ -42,6 +44,30 @@ def test_post_processors(uncased, make_both, processor):
     for add_special_tokens in (True, False):
         both.compare(A, add_special_tokens=add_special_tokens)
         both.compare(A, B, add_special_tokens=add_special_tokens)
+
+
+@pytest.mark.parametrize("text", ["fox", "", "fox<|end|>", "<|end|> fox", "all human beings " * 9])
+def test_a_special_token_of_the_template_stands_there_once_on_every_way(udhr, tmp_path, text):
+    """Case C3: settings beside the file, a text that ends with the token itself, and cutting put no second one there."""
+    theirs = trained("gpt2", [udhr["eng"]], 400)
+    end = theirs.token_to_id("<|end|>")
+    template = processors.TemplateProcessing("$A <|end|>", "$A $B <|end|>", [("<|end|>", end)])
+    theirs.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    settings = {"eos_token": "<|end|>", "bos_token": "<|end|>", "add_eos_token": True, "add_bos_token": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    ours = load_tokenizer(tmp_path)
+    want = theirs.encode(text).ids
+    assert want == [*theirs.encode(text, add_special_tokens=False).ids, end]
+    assert want.count(end) == text.count("<|end|>") + 1
+    assert ours.encode(text).ids.tolist() == want
+    assert [encoding.ids.tolist() for encoding in ours.encode_batch([text, text])] == [want, want]
+    assert ours.encode_packed([text, "a", text]).token_ids.tolist() == want + theirs.encode("a").ids + want
+    assert ours.count(text) == len(want)
+    for limit in range(1, 9):
+        theirs.enable_truncation(limit)
+        assert ours.encode(text, truncation=limit).ids.tolist() == theirs.encode(text).ids
+        assert ours.encode_packed([text], max_tokens=limit).token_ids.tolist() == theirs.encode(text).ids
 
 
 @pytest.mark.parametrize("side", ["right", "left"])

@@ -7,6 +7,8 @@ from tokenizers import AddedToken
 
 from lattice_inference.errors import UnsupportedError
 
+from .bpe_vocabularies import llama, llama_pieces, trained
+
 TEXTS = [
     "[CLS] special tokens [SEP]",
     "[MASK]",
@@ -60,6 +62,30 @@ def test_flags_of_added_tokens(uncased, make_both, flags):
     ):
         for special_tokens_in_text in (True, False):
             both.compare(text, special_tokens_in_text=special_tokens_in_text)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "llama"])
+def test_added_tokens_are_text_and_special_ones_are_not(uncased, make_both, udhr, data_directory, kind):
+    """Case D3: whatever the model and the decoder, whole or streamed."""
+    if kind == "wordpiece":
+        tokenizer = type(uncased.theirs).from_str(uncased.theirs.to_str())
+    elif kind == "byte-level":
+        tokenizer = trained("gpt2", [udhr["eng"]], 400)
+    else:
+        tokenizer = llama(llama_pieces(data_directory / "bpe"))
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in ("<thought>", "日<é>", "<｜turn｜>")])
+    tokenizer.add_special_tokens([AddedToken("<|user|>", normalized=False, special=True)])
+    both = make_both(tokenizer)
+    for text in ("<thought>", "a <thought> b", "<|user|>é<thought>😀<|user|>日<é>", "x<｜turn｜><|user|>"):
+        ids = both.theirs.encode(text, add_special_tokens=False).ids
+        for skip in (True, False):
+            shown = both.ours.decode(ids, skip_special_tokens=skip)
+            stream = both.ours.stream(skip_special_tokens=skip)
+            assert "".join([stream.push(token_id) for token_id in ids]) + stream.finish() == shown
+            assert shown == both.theirs.decode(ids, skip_special_tokens=skip)
+            for token in ("<thought>", "日<é>", "<｜turn｜>"):
+                assert shown.count(token) == text.count(token)
+            assert shown.count("<|user|>") == (0 if skip else text.count("<|user|>"))
 
 
 def test_longest_added_token_wins(uncased, make_both):

@@ -37,6 +37,7 @@ __all__ = [
     "MAX_NAME_BYTES",
     "MAX_TENSORS",
     "MAX_TEXT_BYTES",
+    "NO_TOKEN",
     "VALUE_TYPES",
     "GgufArray",
     "GgufHeader",
@@ -45,6 +46,9 @@ __all__ = [
 
 #: How every GGUF file begins.
 MAGIC = b"GGUF"
+
+#: What stands where the id of a token is expected, if there is no such token; other writers leave the key out.
+NO_TOKEN = 2**32 - 1
 
 #: Most metadata entries; published files have some dozens.
 MAX_ENTRIES = 100_000

@@ -63,7 +63,9 @@ class Generation:
         self._prompt_tokens = sequence.length + len(self.pending)
         self._position = self._prompt_tokens
         context = (*sequence.token_ids, *self.pending) if config.sampling.repetition_penalty != 1 else ()
-        self._sampler = Sampler(config.sampling, config.seed, context, vocab_size)
+        # what belongs to no token may stand in a prompt, and is never chosen
+        seen = {token_id for token_id in context if token_id < vocab_size}
+        self._sampler = Sampler(config.sampling, config.seed, seen, vocab_size)
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._texts: list[str] = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lattice_inference.errors import NonFiniteError
-from lattice_inference.generate.prompt_tokens import prompt_ids
+from lattice_inference.generate.prompt_tokens import check_vocabulary, prompt_ids
 from lattice_inference.generate.windows import check_windows, log_probabilities, predictions, windows_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def perplexity(
         progress: called with the number of tokens that are new in each window.
 
     Raises:
-        InvalidInputError: fewer than 2 tokens, or a window, a stride or a limit out of range.
+        InvalidInputError: fewer than 2 tokens, an id that the model has not, or a window, a stride or a limit out of range.
         NonFiniteError: the model gives a token of the text no probability, or computed NaN.
     """
     ids = evaluated_ids(model, text, max_tokens, tokenizer)
@@ -91,10 +91,13 @@ def evaluated_ids(
     """Return the tokens that an evaluation uses of ``text``.
 
     Raises:
-        InvalidInputError: it is neither a text nor token ids, or ``max_tokens`` is less than 2.
+        InvalidInputError: it is neither a text nor token ids, holds an id that the model has not, or ``max_tokens`` is less
+            than 2.
     """
     from lattice_inference.generate.config_checks import MOST_TOKENS, check_integer
 
     check_integer("max_tokens", max_tokens, 2, MOST_TOKENS)
     reader = (tokenizer or model.tokenizer) if isinstance(text, str) else None
-    return prompt_ids(reader, text, begins=True)[:max_tokens]
+    ids = prompt_ids(reader, text, begins=True)[:max_tokens]
+    check_vocabulary(ids, model.vocab_size, "the text")
+    return ids

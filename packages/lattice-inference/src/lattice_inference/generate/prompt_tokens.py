@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate
 
-__all__ = ["answer_end_ids", "encode_rendered", "end_token_ids", "prompt_ids"]
+__all__ = ["answer_end_ids", "check_vocabulary", "encode_rendered", "end_token_ids", "prompt_ids"]
 
 _END_ROLES = ("eos_token", "eot_token", "eom_token")
 
@@ -36,9 +36,22 @@ def prompt_ids(tokenizer: Tokenizer | None, prompt: str | Sequence[int], *, begi
         given = [value.__index__() for value in prompt]
     except (TypeError, AttributeError):
         raise InvalidInputError(f"the prompt is a {type(prompt).__name__}; expected a str or token ids") from None
-    if any(token_id < 0 or token_id >= 2**31 for token_id in given):
-        raise InvalidInputError(f"the prompt holds the token id {min(given)}; ids are from 0 on")
+    wrong = next((token_id for token_id in given if not 0 <= token_id < 2**31), None)
+    if wrong is not None:
+        raise InvalidInputError(f"the prompt holds {wrong:,}, which is no token id")
     return given
+
+
+def check_vocabulary(token_ids: Sequence[int], vocab_size: int, what: str) -> None:
+    """Refuse tokens that a model has no row for: given ids, or those of a tokenizer with more tokens.
+
+    Raises:
+        InvalidInputError: ``what`` holds an id that is not below ``vocab_size``.
+    """
+    if token_ids and max(token_ids) >= vocab_size:
+        raise InvalidInputError(
+            f"{what} holds the token id {max(token_ids):,}; the model's ids go to {vocab_size - 1:,}"
+        )
 
 
 def encode_rendered(tokenizer: Tokenizer, text: str) -> list[int]:

@@ -12,7 +12,7 @@ from lattice_inference.generate.batch import generate_batch
 from lattice_inference.generate.config import GenerateConfig, ResolvedConfig
 from lattice_inference.generate.generation import Generation
 from lattice_inference.generate.generation_config_file import parse_generation_config
-from lattice_inference.generate.prompt_tokens import answer_end_ids, end_token_ids, prompt_ids
+from lattice_inference.generate.prompt_tokens import answer_end_ids, check_vocabulary, end_token_ids, prompt_ids
 from lattice_inference.generate.result import GenerateResult
 from lattice_inference.generate.stream import GenerationStream
 
@@ -333,10 +333,7 @@ class Session:
             raise TextTooLongError(
                 f"the prompt makes a context of {len(context):,} tokens; this session takes {self.max_tokens:,}"
             )
-        if context and max(context) >= self.model.vocab_size:
-            raise InvalidInputError(
-                f"the prompt holds the token id {max(context):,}; the model's ids go to {self.model.vocab_size - 1:,}"
-            )
+        check_vocabulary(context, self.model.vocab_size, "the prompt")
 
     def _move_to(self, context: list[int]) -> None:
         """Make ``context`` the session's, keeping what is held of it; its last token is always left to run."""

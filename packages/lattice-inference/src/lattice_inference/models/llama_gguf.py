@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.checkpoint.gguf_header import NO_TOKEN
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.models.config_fields import ConfigFields
 from lattice_inference.models.llama import GGUF_NAMES, DecoderNames
@@ -76,8 +77,12 @@ def read_llama_gguf(checkpoint: Checkpoint) -> LlamaGguf:
     if heads % kv_heads:
         raise fields.error(f"{at}attention.head_count_kv", f"{kv_heads} does not divide the {heads} heads")
     head_dim = fields.integer(f"{at}attention.key_length", 1, MAX_HEAD_DIM, default=hidden // heads)
-    if fields.integer(f"{at}attention.value_length", 1, MAX_HEAD_DIM, default=head_dim) != head_dim or head_dim < 1:
-        raise UnsupportedError(f"{source}: keys and values of different widths are not built")
+    value_dim = fields.integer(f"{at}attention.value_length", 1, MAX_HEAD_DIM, default=head_dim)
+    if value_dim != head_dim:
+        raise UnsupportedError(
+            f"{source}: {at}attention.key_length is {head_dim} and {at}attention.value_length is {value_dim}; keys and "
+            "values of different widths are not built"
+        )
     rotary_dim = fields.integer(f"{at}rope.dimension_count", 2, head_dim, default=head_dim)
     if rotary_dim % 2:
         raise fields.error(f"{at}rope.dimension_count", f"{rotary_dim} is odd")
@@ -127,8 +132,7 @@ def _vocabulary(checkpoint: Checkpoint, hidden: int) -> int:
 
 def _token(fields: ConfigFields, name: str) -> int | None:
     key = f"tokenizer.ggml.{name}"
-    # 2^32 - 1 is how some writers say that there is none
-    if not fields.has(key) or (value := fields.integer(key, 0, 2**32 - 1)) == 2**32 - 1:
+    if not fields.has(key) or (value := fields.integer(key, 0, NO_TOKEN)) == NO_TOKEN:
         return None
     return value
 

@@ -130,6 +130,12 @@ def read_rope_scaling(fields: ConfigFields, mapping: Mapping[str, object]) -> tu
         value = mapping.get(name)
         if value is not None and not isinstance(value, dict):
             raise fields.error(name, "is not an object")
+        for key, entry in (value or {}).items():
+            if isinstance(entry, dict):
+                raise UnsupportedError(
+                    f"{fields.source}: {name} has parameters for {key!r:.100} by itself; built are those that hold for "
+                    "all layers"
+                )
         nested |= value or {}
     outer = {name: mapping[name] for name in ("rope_theta", "partial_rotary_factor") if name in mapping}
     values = {**outer, **nested}

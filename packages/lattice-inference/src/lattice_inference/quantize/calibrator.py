@@ -105,12 +105,15 @@ class Calibrator:
             on_step: told of each step's tokens.
 
         Raises:
-            InvalidInputError: it was closed, there is nothing to see, or a text holds a lone surrogate.
+            InvalidInputError: it was closed, there is nothing to see, or a text is no str or holds a lone surrogate.
             NonFiniteError: the model computes NaN or infinity.
         """
         if self._programs is None:
             raise InvalidInputError("this calibrator is closed")
         given = [texts] if isinstance(texts, str) else list(texts)
+        for text in given:
+            if not isinstance(text, str):
+                raise InvalidInputError(f"a text is of type {type(text).__name__}; expected str")
         seen = 0
         for batch in self._model.batches([text for text in given if text.strip()]):
             for program in self._programs:

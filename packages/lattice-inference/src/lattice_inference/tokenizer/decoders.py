@@ -6,6 +6,7 @@ A decoder turns a list of tokens into a list of texts, whose concatenation is th
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -147,36 +148,42 @@ def _fallback_byte(token: str) -> int | None:
         return None
 
 
+def _replace_each_byte(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return "\ufffd" * (error.end - error.start), error.end
+
+
+_EACH_BYTE = "lattice_replace_each_byte"
+codecs.register_error(_EACH_BYTE, _replace_each_byte)
+
+
 @dataclass(frozen=True)
 class ByteFallbackDecoder:
-    """Runs of tokens ``<0x00>`` to ``<0xFF>`` become the text that their bytes are, or one U+FFFD for each."""
+    """Runs of tokens ``<0x00>`` to ``<0xFF>`` become the text that their bytes are.
+
+    A byte that is part of no character becomes a U+FFFD, as in SentencePiece. Hugging Face's library then makes one of every
+    byte of the run, of those of whole characters too, which nobody who shows characters as they come could have known.
+    """
 
     def decode(self, tokens: list[str]) -> list[str]:
         """Return the other tokens, and for each run of bytes its text."""
         texts: list[str] = []
         run = bytearray()
-        for token in tokens:
-            byte = _fallback_byte(token)
+        for token in [*tokens, None]:
+            byte = None if token is None else _fallback_byte(token)
             if byte is not None:
                 run.append(byte)
                 continue
-            texts += self._texts(run)
-            run.clear()
-            texts.append(token)
-        return texts + self._texts(run)
+            if run:
+                texts.append(run.decode(errors=_EACH_BYTE))
+                run.clear()
+            if token is not None:
+                texts.append(token)
+        return texts
 
     def stream(self) -> streaming.Stage:
-        """Return what does the same piece by piece: a run of bytes is held back until it ends."""
-        return streaming.ByteRunStage(_fallback_byte, self._texts)
-
-    @staticmethod
-    def _texts(run: bytearray) -> list[str]:
-        if not run:
-            return []
-        try:
-            return [run.decode()]
-        except UnicodeDecodeError:
-            return ["\ufffd"] * len(run)
+        """Return what does the same piece by piece."""
+        return streaming.ByteRunStage(_fallback_byte, codecs.getincrementaldecoder("utf-8")(_EACH_BYTE))
 
 
 @dataclass(frozen=True)

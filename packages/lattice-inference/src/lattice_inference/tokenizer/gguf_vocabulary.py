@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.checkpoint.gguf_header import GgufArray
+from lattice_inference.checkpoint.gguf_header import NO_TOKEN, GgufArray
 from lattice_inference.errors import TokenizerError
 from lattice_inference.tokenizer.added_tokens import AddedToken
 from lattice_inference.tokenizer.sentencepiece_file import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
@@ -122,7 +122,7 @@ class GgufVocabulary:
         """Return the id under the first of ``keys`` that the file has, or None."""
         for key in keys:
             value = self.metadata.get(_PREFIX + key)
-            if value is None:
+            if value is None or value == NO_TOKEN:
                 continue
             if type(value) is not int or not 0 <= value < len(self.tokens):
                 raise TokenizerError(

@@ -144,26 +144,27 @@ class ByteStage(_WholeTokens):
 
 
 class ByteRunStage(_WholeTokens):
-    """Holds back a run of byte tokens until it ends: only then is it known whether it is UTF-8."""
+    """Makes one token of each run of byte tokens; holds back a character until its bytes are complete."""
 
-    def __init__(self, byte_of: Callable[[str], int | None], texts: Callable[[bytearray], list[str]]) -> None:
+    def __init__(self, byte_of: Callable[[str], int | None], decoder: codecs.IncrementalDecoder) -> None:
         super().__init__()
         self._byte_of = byte_of
-        self._texts = texts
-        self._run = bytearray()
+        self._decoder = decoder
+        self._is_in_run = False
 
     def _take(self, token: str) -> list[Fragment]:
         byte = self._byte_of(token)
-        if byte is not None:
-            self._run.append(byte)
-            return []
-        return [*self.finish(), (token, True)]
+        if byte is None:
+            return [*self.finish(), (token, True)]
+        self._is_in_run = True
+        return [(self._decoder.decode(bytes([byte])), False)]
 
     def finish(self) -> list[Fragment]:
         """Return what is left at the end of the text."""
-        fragments = [(text, True) for text in self._texts(self._run)]
-        self._run.clear()
-        return fragments
+        if not self._is_in_run:
+            return []
+        self._is_in_run = False
+        return [(self._decoder.decode(b"", True), True)]
 
 
 class StripStage:
