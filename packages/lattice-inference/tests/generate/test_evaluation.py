@@ -103,11 +103,11 @@ def test_max_tokens_takes_the_beginning(drawn_model):
         (TEXT, {"window": 1}, "window is 1"),
         (TEXT, {"window": 129}, "129"),
         (TEXT, {"max_tokens": 1}, "max_tokens"),
-        (5, {}, "prompt is a int"),
+        (5, {}, "the text is a int"),
         ([1, 2, VOCAB], {}, f"text holds the token id {VOCAB}; the model's ids go to {VOCAB - 1}"),  # I11
         ([VOCAB, 1], {}, f"token id {VOCAB}"),
         ([1] * 99 + [VOCAB, 1], {}, f"token id {VOCAB}"),
-        ([1, -1], {}, "holds -1"),
+        ([1, -1], {}, "the text holds -1"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(drawn_model, text, settings, message):

@@ -98,6 +98,6 @@ def evaluated_ids(
 
     check_integer("max_tokens", max_tokens, 2, MOST_TOKENS)
     reader = (tokenizer or model.tokenizer) if isinstance(text, str) else None
-    ids = prompt_ids(reader, text, begins=True)[:max_tokens]
+    ids = prompt_ids(reader, text, begins=True, what="the text")[:max_tokens]
     check_vocabulary(ids, model.vocab_size, "the text")
     return ids

@@ -16,13 +16,16 @@ __all__ = ["answer_end_ids", "check_vocabulary", "encode_rendered", "end_token_i
 _END_ROLES = ("eos_token", "eot_token", "eom_token")
 
 
-def prompt_ids(tokenizer: Tokenizer | None, prompt: str | Sequence[int], *, begins: bool) -> list[int]:
+def prompt_ids(
+    tokenizer: Tokenizer | None, prompt: str | Sequence[int], *, begins: bool, what: str = "the prompt"
+) -> list[int]:
     """Return the tokens of a prompt, or the given ones.
 
     Args:
         tokenizer: the model's, or None where it has none.
         prompt: a text or token ids.
         begins: whether the text begins a context; the tokenizer's special tokens stand around it then.
+        what: how an error calls it.
 
     Raises:
         InvalidInputError: it is neither a text nor token ids, or a text and there is no tokenizer.
@@ -35,10 +38,10 @@ def prompt_ids(tokenizer: Tokenizer | None, prompt: str | Sequence[int], *, begi
     try:
         given = [value.__index__() for value in prompt]
     except (TypeError, AttributeError):
-        raise InvalidInputError(f"the prompt is a {type(prompt).__name__}; expected a str or token ids") from None
+        raise InvalidInputError(f"{what} is a {type(prompt).__name__}; expected a str or token ids") from None
     wrong = next((token_id for token_id in given if not 0 <= token_id < 2**31), None)
     if wrong is not None:
-        raise InvalidInputError(f"the prompt holds {wrong:,}, which is no token id")
+        raise InvalidInputError(f"{what} holds {wrong:,}, which is no token id")
     return given
 
 
