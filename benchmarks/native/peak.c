@@ -31,11 +31,6 @@
 #include <immintrin.h>
 #endif
 
-#if defined(__clang__) /* written out by the compiler: chains must live in registers */
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 #define CHAINS 12
 #define MAX_THREADS 256
 #define READ_BYTES ((size_t)256 << 20) /* of each thread: several times any cache, so each pass reads memory */
@@ -68,7 +63,7 @@ static void *multiply_add(void *opaque)
         sums[i] = vf_set1((float)i);
     start_together();
     for (int64_t pass = 0; pass < work->passes; pass++) {
-        UNROLL for (int i = 0; i < CHAINS; i++)
+        LATTICE_UNROLL for (int i = 0; i < CHAINS; i++)
             sums[i] = vf_fma(sums[i], factor, term);
     }
     float lanes[VF_LANES];
@@ -89,7 +84,7 @@ static void *multiply_pairs(void *opaque)
     for (int i = 0; i < CHAINS; i++)
         sums[i] = _mm512_set1_ps((float)i);
     for (int64_t pass = 0; pass < work->passes; pass++) {
-        UNROLL for (int i = 0; i < CHAINS; i++)
+        LATTICE_UNROLL for (int i = 0; i < CHAINS; i++)
             sums[i] = _mm512_dpbf16_ps(sums[i], factor, term);
     }
     for (int i = 0; i < CHAINS; i++)

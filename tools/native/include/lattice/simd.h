@@ -29,6 +29,13 @@
 
 #define LATTICE_INLINE static inline __attribute__((always_inline, unused))
 
+/* Before a loop of constant length whose variables must live in registers: the compiler writes it out. */
+#if defined(__clang__)
+#define LATTICE_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define LATTICE_UNROLL _Pragma("GCC unroll 64")
+#endif
+
 #if defined(LATTICE_ISA_AVX512)
 #define LATTICE_FN(name) name##_avx512
 #include "simd_avx512.h"

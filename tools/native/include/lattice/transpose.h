@@ -1,4 +1,4 @@
-/* Transposes blocks of floats in registers: what turns rows into panels and tiles. Moves bits and computes nothing. */
+/* Transposes blocks of floats in registers: what turns rows into panels. Moves bits and computes nothing. */
 #ifndef LATTICE_TRANSPOSE_H
 #define LATTICE_TRANSPOSE_H
 
@@ -49,38 +49,6 @@ LATTICE_INLINE void transpose_8x8(const float *source, int64_t source_stride, fl
     for (int j = 0; j < 8; j++)
         for (int i = 0; i < 8; i++)
             target[j * target_stride + i] = source[i * source_stride + j];
-}
-#endif
-
-#if defined(LATTICE_ISA_AVX512)
-/* packed[i][r] = a[r][i] for up to 16 rows. Four columns at a time, four quarters of a register holding four rows each: the
- * loads put the quarters in place, and what is left is to turn 4 x 4 blocks within them. */
-static inline void pack_rows(const float *a, int64_t stride, int64_t rows, int64_t k, float *packed)
-{
-    const float *quarters[4][4];
-    for (int64_t r = 0; r < 16; r++) /* rows that do not exist are read as the last one, and not written */
-        quarters[r % 4][r / 4] = a + (r < rows ? r : rows - 1) * stride;
-    const __mmask16 written = (__mmask16)((1u << rows) - 1);
-    const int64_t whole = k / 4 * 4;
-    for (int64_t i = 0; i < whole; i += 4) {
-        __m512 x[4];
-        for (int j = 0; j < 4; j++) {
-            x[j] = _mm512_castps128_ps512(_mm_loadu_ps(quarters[j][0] + i));
-            x[j] = _mm512_insertf32x4(x[j], _mm_loadu_ps(quarters[j][1] + i), 1);
-            x[j] = _mm512_insertf32x4(x[j], _mm_loadu_ps(quarters[j][2] + i), 2);
-            x[j] = _mm512_insertf32x4(x[j], _mm_loadu_ps(quarters[j][3] + i), 3);
-        }
-        const __m512 low01 = _mm512_unpacklo_ps(x[0], x[1]), high01 = _mm512_unpackhi_ps(x[0], x[1]);
-        const __m512 low23 = _mm512_unpacklo_ps(x[2], x[3]), high23 = _mm512_unpackhi_ps(x[2], x[3]);
-        float *line = packed + i * rows;
-        _mm512_mask_storeu_ps(line, written, _mm512_shuffle_ps(low01, low23, 0x44));
-        _mm512_mask_storeu_ps(line + rows, written, _mm512_shuffle_ps(low01, low23, 0xee));
-        _mm512_mask_storeu_ps(line + 2 * rows, written, _mm512_shuffle_ps(high01, high23, 0x44));
-        _mm512_mask_storeu_ps(line + 3 * rows, written, _mm512_shuffle_ps(high01, high23, 0xee));
-    }
-    for (int64_t i = whole; i < k; i++)
-        for (int64_t r = 0; r < rows; r++)
-            packed[i * rows + r] = a[r * stride + i];
 }
 #endif
 

@@ -24,7 +24,6 @@
 #include "network.h"
 
 #define PANEL_VECTORS (FANN_PANEL / VF_LANES)
-#define UNROLL _Pragma("GCC unroll 16")
 
 typedef void (*fann_tile)(const float *a, int64_t stride, const float *b, int64_t b_stride, int64_t k, const float *start,
                           int64_t start_stride, float *c, int64_t c_stride, float *copy);
@@ -32,25 +31,25 @@ typedef void (*fann_tile)(const float *a, int64_t stride, const float *b, int64_
 #define FANN_TILE_BODY(R, P, A_ELEMENT, COPY)                                                                                \
     {                                                                                                                  \
         vf sum[R][(P) * PANEL_VECTORS];                                                                                \
-        UNROLL for (int r = 0; r < (R); r++)                                                                           \
-            UNROLL for (int j = 0; j < (P) * PANEL_VECTORS; j++)                                                       \
+        LATTICE_UNROLL for (int r = 0; r < (R); r++)                                                                   \
+            LATTICE_UNROLL for (int j = 0; j < (P) * PANEL_VECTORS; j++)                                               \
                 sum[r][j] = vf_load(start + r * start_stride + j * VF_LANES);                                          \
         for (int64_t i = 0; i < k; i++) {                                                                              \
             vf columns[(P) * PANEL_VECTORS];                                                                           \
-            UNROLL for (int j = 0; j < (P) * PANEL_VECTORS; j++)                                                       \
+            LATTICE_UNROLL for (int j = 0; j < (P) * PANEL_VECTORS; j++)                                               \
                 columns[j] = vf_load(b + i * b_stride + j * VF_LANES);                                                 \
             if (COPY)                                                                                                  \
-                UNROLL for (int j = 0; j < (P) * PANEL_VECTORS; j++)                                                   \
+                LATTICE_UNROLL for (int j = 0; j < (P) * PANEL_VECTORS; j++)                                           \
                     vf_store(copy + i * (P) * FANN_PANEL + j * VF_LANES, columns[j]);                                  \
-            UNROLL for (int r = 0; r < (R); r++)                                                                       \
+            LATTICE_UNROLL for (int r = 0; r < (R); r++)                                                               \
             {                                                                                                          \
                 const vf x = vf_set1(A_ELEMENT);                                                                       \
-                UNROLL for (int j = 0; j < (P) * PANEL_VECTORS; j++)                                                   \
+                LATTICE_UNROLL for (int j = 0; j < (P) * PANEL_VECTORS; j++)                                           \
                     vf_accumulate(&sum[r][j], x, columns[j]);                                                         \
             }                                                                                                          \
         }                                                                                                              \
-        UNROLL for (int r = 0; r < (R); r++)                                                                           \
-            UNROLL for (int j = 0; j < (P) * PANEL_VECTORS; j++)                                                       \
+        LATTICE_UNROLL for (int r = 0; r < (R); r++)                                                                   \
+            LATTICE_UNROLL for (int j = 0; j < (P) * PANEL_VECTORS; j++)                                               \
                 vf_store(c + r * c_stride + j * VF_LANES, sum[r][j]);                                                  \
     }
 

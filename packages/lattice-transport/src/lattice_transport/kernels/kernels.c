@@ -10,12 +10,6 @@
 #define LOG2_E 0x1.71547652b82fep+0
 #define LN_2 0x1.62e42fefa39efp-1
 
-#if defined(__clang__)
-#define LATTICE_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define LATTICE_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 #define REAL float
 #define VECTOR f32x16
 #define LANES 16

@@ -54,27 +54,27 @@ LATTICE_INLINE void add_native_term(int metric, vf *sum, vf a, vf b)
                      size_t steps, int adding, float *restrict sums, size_t stride)                                    \
     {                                                                                                                  \
         vf sum[R][P * VECTORS];                                                                                        \
-        UNROLL for (int r = 0; r < R; r++)                                                                             \
-            UNROLL for (int j = 0; j < P * VECTORS; j++)                                                               \
+        LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
+            LATTICE_UNROLL for (int j = 0; j < P * VECTORS; j++)                                                       \
                 sum[r][j] = vf_zero();                                                                                 \
-        UNROLL for (int r = 0; r < R; r++) /* where the sums will go: fetched while they are made */                   \
-            UNROLL for (int j = 0; j <= P; j++)                                                                        \
+        LATTICE_UNROLL for (int r = 0; r < R; r++) /* where the sums will go: fetched while they are made */           \
+            LATTICE_UNROLL for (int j = 0; j <= P; j++)                                                                \
                 __builtin_prefetch((const char *)(sums + (size_t)r * stride) + 64 * j, 1);                              \
         UNROLL_FOUR for (size_t k = 0; k < steps; k++)                                                                 \
         {                                                                                                              \
             vf columns[P * VECTORS];                                                                                   \
-            UNROLL for (int j = 0; j < P * VECTORS; j++)                                                               \
+            LATTICE_UNROLL for (int j = 0; j < P * VECTORS; j++)                                                       \
                 columns[j] = vf_load(panel + (size_t)(j / VECTORS) * panel_stride + k * LATTICE_PANEL +                \
                                      (size_t)(j % VECTORS) * VF_LANES);                                                \
-            UNROLL for (int r = 0; r < R; r++)                                                                         \
+            LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                 \
             {                                                                                                          \
                 const vf x = vf_set1(a[(size_t)r * a_stride + k]);                                                     \
-                UNROLL for (int j = 0; j < P * VECTORS; j++)                                                           \
+                LATTICE_UNROLL for (int j = 0; j < P * VECTORS; j++)                                                   \
                     add_native_term(METRIC, &sum[r][j], x, columns[j]);                                                \
             }                                                                                                          \
         }                                                                                                              \
-        UNROLL for (int r = 0; r < R; r++)                                                                             \
-            UNROLL for (int j = 0; j < P * VECTORS; j++)                                                               \
+        LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
+            LATTICE_UNROLL for (int j = 0; j < P * VECTORS; j++)                                                       \
             {                                                                                                          \
                 float *target = sums + (size_t)r * stride + (size_t)j * VF_LANES;                                      \
                 vf_store(target, adding ? vf_add(vf_load(target), sum[r][j]) : sum[r][j]);                             \

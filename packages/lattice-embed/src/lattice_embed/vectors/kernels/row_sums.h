@@ -39,10 +39,8 @@
 #define PAIR_STREAMS 1
 #endif
 #if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
 #define UNROLL_FOUR _Pragma("clang loop unroll_count(4)")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
 #define UNROLL_FOUR _Pragma("GCC unroll 4")
 #endif
 #define SMALLEST_SQUARE 1e-20f
@@ -137,9 +135,9 @@ LATTICE_INLINE void sums_of_terms(int rows, int metric, int kind, const float *a
             for (int r = 0; r < rows; r++)
                 sum[r][i] = add_term(metric, sum[r][i], f32x16_load(a + (size_t)r * a_gap + k + i * BLOCK),
                                      load_whole(kind, (const char *)b + (size_t)r * b_gap, k + i * BLOCK));
-    UNROLL for (size_t i = 0; i < 4; i++)
+    LATTICE_UNROLL for (size_t i = 0; i < 4; i++)
         if (k + i * BLOCK < width)
-            UNROLL for (int r = 0; r < rows; r++)
+            LATTICE_UNROLL for (int r = 0; r < rows; r++)
                 sum[r][i] = add_term(metric, sum[r][i],
                                      load_block(LATTICE_FLOAT32, a + (size_t)r * a_gap, k + i * BLOCK, width),
                                      load_block(kind, (const char *)b + (size_t)r * b_gap, k + i * BLOCK, width));
@@ -175,9 +173,9 @@ LATTICE_INLINE void cosine_sums(int rows, int kind, const float *a, size_t a_gap
                 if (aa)
                     sum_aa[r][i] = f32x16_fma(x, x, sum_aa[r][i]);
             }
-    UNROLL for (size_t i = 0; i < 2; i++)
+    LATTICE_UNROLL for (size_t i = 0; i < 2; i++)
         if (k + i * BLOCK < width)
-            UNROLL for (int r = 0; r < rows; r++)
+            LATTICE_UNROLL for (int r = 0; r < rows; r++)
             {
                 const f32x16 x = load_block(LATTICE_FLOAT32, a + (size_t)r * a_gap, k + i * BLOCK, width);
                 const f32x16 y = load_block(kind, (const char *)b + (size_t)r * b_gap, k + i * BLOCK, width);

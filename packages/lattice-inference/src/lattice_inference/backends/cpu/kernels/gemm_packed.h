@@ -1,17 +1,7 @@
 /* The float32 GEMM of gemm.h for many rows and AVX-512: the rows of A are copied first, so that a tile reads one stream of
  * them. The products and their order are those of gemm.h, bit for bit.
- *
- *     A rows of a tile            packed: one stretch a tile, [k][R]
- *     row 0   [ a0 b0 c0 .. ]
- *     row 1   [ a1 b1 c1 .. ]     [ a0 a1 .. aR-1 | b0 b1 .. bR-1 | c0 .. ]
- *       ..
- *     row R-1 [ .. ]
- *
- * Read in place, a tile of fourteen rows needs fourteen pointers, which do not fit the registers, and as many lines of L1 at
- * once. Packed, it needs one, and half of its rows need no instruction for the broadcast: the multiply-add reads the element
- * from memory. That leaves 37 instructions to 28 multiply-adds instead of 44 and more, which shows most where two hardware
- * threads share a core. The other half is broadcast to a register, because a broadcast in the multiply-add is read once for
- * each panel and two loads a cycle is all there is.
+ * (lattice/packed_rows.h). That leaves 37 instructions to 28 multiply-adds instead of 44 and more, which shows most where two
+ * hardware threads share a core.
  *
  * Lines that the tile will write, residuals and the panels that come next are asked for a few at a time between steps of k:
  * asked for all at once they take every buffer that a core has for lines on their way, and the loads of B wait.
@@ -20,7 +10,7 @@
 #define LATTICE_GEMM_PACKED_H
 
 #include "gemm.h"
-#include "lattice/transpose.h"
+#include "lattice/packed_rows.h"
 
 #define PACKED_PANELS 2 /* panels of a tile */
 
@@ -34,25 +24,6 @@ typedef struct {
 
 typedef void (*packed_tile)(const float *a, const float *b, int64_t panel_stride, int64_t k, const lattice_output *output,
                             const packed_prefetch *next);
-
-/* Steps of k from `a` and `b` on, which lie at the first of them. */
-#define PACKED_STEP(R, P, I)                                                                                           \
-    do {                                                                                                               \
-        f32x16 columns[P];                                                                                             \
-        LATTICE_UNROLL for (int p = 0; p < P; p++)                                                                     \
-            columns[p] = f32x16_load(b + p * panel_stride + (I) * LATTICE_PANEL);                                      \
-        LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
-        {                                                                                                              \
-            if (r % 2 == 0) {                                                                                          \
-                const f32x16 x = f32x16_set1(a[(I) * R + r]);                                                          \
-                LATTICE_UNROLL for (int p = 0; p < P; p++)                                                             \
-                    vf_accumulate(&sum[r][p], x, columns[p]);                                                          \
-            } else {                                                                                                   \
-                LATTICE_UNROLL for (int p = 0; p < P; p++)                                                             \
-                    vf_accumulate_element(&sum[r][p], a + (I) * R + r, columns[p]);                                    \
-            }                                                                                                          \
-        }                                                                                                              \
-    } while (0)
 
 #define PACKED_TILE(R, P)                                                                                              \
     static void packed_##R##x##P(const float *restrict a, const float *restrict b, int64_t panel_stride, int64_t k,     \
@@ -79,12 +50,12 @@ typedef void (*packed_tile)(const float *a, const float *b, int64_t panel_stride
                 LATTICE_UNROLL for (int p = 0; p < P; p++)                                                             \
                     __builtin_prefetch(line + p * panel_stride, 0, 3);                                                 \
             LATTICE_UNROLL for (int i = 0; i < 4; i++)                                                                 \
-                PACKED_STEP(R, P, i);                                                                                  \
+                LATTICE_PACKED_STEP(R, P, i, sum, a, b, panel_stride);                                                 \
             a += 4 * R;                                                                                                \
             b += 4 * LATTICE_PANEL;                                                                                    \
         }                                                                                                              \
         for (int64_t i = 0; i < k % 4; i++)                                                                            \
-            PACKED_STEP(R, P, i);                                                                                      \
+            LATTICE_PACKED_STEP(R, P, i, sum, a, b, panel_stride);                                                     \
         if (output->bias != NULL)                                                                                      \
             LATTICE_UNROLL for (int p = 0; p < P; p++)                                                                 \
             {                                                                                                          \
@@ -165,6 +136,5 @@ static void gemm_packed(const float *a, int64_t a_stride, int64_t rows, const fl
     }
 }
 
-#undef PACKED_STEP
 #undef PACKED_TILE
 #endif

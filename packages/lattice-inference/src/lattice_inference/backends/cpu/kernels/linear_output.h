@@ -2,13 +2,7 @@
 #ifndef LATTICE_LINEAR_OUTPUT_H
 #define LATTICE_LINEAR_OUTPUT_H
 
-#include <stdint.h>
-
-#if defined(__clang__)
-#define LATTICE_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define LATTICE_UNROLL _Pragma("GCC unroll 64")
-#endif
+#include "lattice/simd.h"
 
 /* Where sums go, and what is added to them: bias and residual may be NULL. With an activation there is no residual. */
 typedef struct {

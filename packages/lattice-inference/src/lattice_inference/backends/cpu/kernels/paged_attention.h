@@ -21,12 +21,6 @@
 #include "rows.h"
 #include "softmax.h"
 
-#if defined(__clang__)
-#define LATTICE_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define LATTICE_UNROLL _Pragma("GCC unroll 64")
-#endif
-
 /* By four vectors of columns: what registers hold, and rows enough that widening a page's elements costs little beside them. */
 #if defined(LATTICE_ISA_AVX512)
 #define PAGED_TILE_ROWS 6
