@@ -33,7 +33,7 @@ from typing import Any
 
 from harness.decoder_peers import gguf_shape
 from harness.decoder_worker import DECODERS
-from harness.options import Record, add_record_options, finish, limits, positive_int
+from harness.options import Record, add_record_options, add_threads_option, finish, limits, positive_int
 from harness.process import EngineProcess
 from harness.progress import report
 from harness.record import append_samples, describe_run, read_record
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("models", nargs="*", type=Path, metavar="FILE.gguf", help="(default: drawn weights)")
     parser.add_argument("--types", nargs="+", default=["Q8_0", "Q4_0"], metavar="TYPE", help="types of drawn weights")
     parser.add_argument("--engines", nargs="+", choices=list(DECODERS), default=list(DECODERS), metavar="ENGINE")
-    parser.add_argument("--threads", nargs="+", type=positive_int, default=[1, 2], metavar="N", help="(default: 1 2)")
+    add_threads_option(parser)
     parser.add_argument("--repeats", type=positive_int, default=5, metavar="N", help="turns of each (default: 5)")
     parser.add_argument("--early", type=positive_int, default=32, metavar="N", help="(default: 32)")
     parser.add_argument("--late", type=positive_int, default=256, metavar="N", help="(default: 256)")

@@ -38,7 +38,15 @@ import numpy as np
 from harness.corpus import CELLS, SEED, Cell, make_texts
 from harness.embed_tables import ONNX_RUNTIME, SCRIPT, misses, ours, render, summary
 from harness.engines import ENGINES
-from harness.options import Record, add_record_options, finish, partial_path, positive_int, save_so_far
+from harness.options import (
+    Record,
+    add_record_options,
+    add_threads_option,
+    finish,
+    partial_path,
+    positive_int,
+    save_so_far,
+)
 from harness.process import EngineProcess, answer_of, engine_environment
 from harness.progress import report
 from harness.record import describe_run, read_record
@@ -83,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="; ".join(f"{cell.name}: {cell.title}" for cell in CELLS.values())
         + f" (default: {' '.join(DEFAULT_CELLS)})",
     )
-    parser.add_argument("--threads", nargs="+", type=positive_int, default=[1, 2], metavar="N", help="(default: 1 2)")
+    add_threads_option(parser)
     parser.add_argument(
         "--repeats",
         type=positive_int,

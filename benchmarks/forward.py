@@ -21,9 +21,9 @@ from statistics import median
 from typing import Any
 
 from harness.corpus import make_texts
-from harness.options import Record, add_record_options, finish, limits, positive_int
+from harness.options import Record, add_record_options, add_threads_option, finish, limits, positive_int
 from harness.progress import report
-from harness.record import describe_run, usable_cpus
+from harness.record import describe_run
 from harness.tables import markdown_table, provenance
 from peak import Measured, PeakMeter, of_threads
 
@@ -50,10 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    threads = list(range(1, usable_cpus() + 1))
-    parser.add_argument(
-        "--threads", nargs="+", type=positive_int, default=threads, metavar="N", help="(default: 1 to n)"
-    )
+    add_threads_option(parser)
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS), help="(default: all)")
     parser.add_argument(
         "--rounds", type=positive_int, default=21, metavar="N", help="rounds of everything (default: 21)"

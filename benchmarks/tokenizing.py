@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.options import Record, add_record_options, finish, limits, positive_int
+from harness.options import Record, add_record_options, add_threads_option, finish, limits
 from harness.process import engine_environment
 from harness.progress import report
 from harness.record import describe_run
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--text", type=Path, metavar="FILE", help="UTF-8 text that the cases are cut from (default: 14 languages)"
     )
-    parser.add_argument("--threads", type=positive_int, nargs="+", default=[1, 2], metavar="N", help="(default: 1 2)")
+    add_threads_option(parser)
     parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="time for each case (default: 3)")
     add_record_options(parser, SCRIPT)
     options = parser.parse_args(arguments)

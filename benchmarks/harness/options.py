@@ -10,10 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from harness.progress import ask_for_progress
-from harness.record import RESULTS, read_record, write_record
+from harness.record import RESULTS, read_record, usable_cpus, write_record
 from harness.tables import replace_section
 
-__all__ = ["add_record_options", "finish", "limits", "partial_path", "positive_int", "save_so_far"]
+__all__ = [
+    "add_record_options",
+    "add_threads_option",
+    "finish",
+    "limits",
+    "partial_path",
+    "positive_int",
+    "save_so_far",
+]
 
 LIMITS_FILE = Path(__file__).parent.parent / "limits.toml"
 
@@ -33,6 +41,18 @@ def positive_int(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     return number
+
+
+def add_threads_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says with how many threads everything is measured, one after the other."""
+    parser.add_argument(
+        "--threads",
+        nargs="+",
+        type=positive_int,
+        default=sorted({1, usable_cpus()}),
+        metavar="N",
+        help="numbers of threads (default: 1 and all)",
+    )
 
 
 def partial_path(options: argparse.Namespace) -> Path:
