@@ -7,6 +7,7 @@
 #define LATTICE_KV_WRITE_H
 
 #include "kv_types.h"
+#include "lattice/transpose.h"
 #include "paged.h"
 #include "rows.h"
 
@@ -33,10 +34,32 @@ TURN_ROUND(float)
 TURN_ROUND(uint16_t)
 TURN_ROUND(int8_t)
 
+/* Sixteen whole tokens of keys in float32, bfloat16 or float16: sixteen dimensions at a time are turned in registers. */
+static void write_sixteen_keys(const float *x, int64_t x_stride, int64_t dim, int type, char *keys, int64_t page_tokens)
+{
+    for (int64_t i = 0; i < dim; i += 16) {
+        float turned[16 * TOKENS_AT_ONCE];
+        for (int64_t t = 0; t < TOKENS_AT_ONCE; t += 8)
+            for (int64_t j = 0; j < 16; j += 8)
+                transpose_8x8(x + t * x_stride + i + j, x_stride, turned + j * TOKENS_AT_ONCE + t, TOKENS_AT_ONCE);
+        for (int64_t j = 0; j < 16; j++) {
+            char *row = keys + (i + j) * page_tokens * kv_element_bytes(type);
+            if (type == LATTICE_KV_FLOAT32)
+                memcpy(row, turned + j * TOKENS_AT_ONCE, TOKENS_AT_ONCE * sizeof(float));
+            else
+                round_to_halves(turned + j * TOKENS_AT_ONCE, TOKENS_AT_ONCE, type, (uint16_t *)row);
+        }
+    }
+}
+
 /* Keys of `tokens` tokens of one head, `x_stride` floats apart, to columns from `keys` on; of int8 their scales to `scales`. */
 static void write_keys(const float *x, int64_t x_stride, int64_t tokens, int64_t dim, int type, char *keys, int64_t page_tokens,
                        float *scales)
 {
+    if (type != LATTICE_KV_INT8 && tokens == TOKENS_AT_ONCE && dim % 16 == 0) {
+        write_sixteen_keys(x, x_stride, dim, type, keys, page_tokens);
+        return;
+    }
     if (type == LATTICE_KV_FLOAT32) {
         turn_float(x, x_stride, tokens, dim, (float *)keys, page_tokens);
         return;
