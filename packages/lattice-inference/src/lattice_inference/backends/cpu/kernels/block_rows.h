@@ -13,6 +13,7 @@
 
 #include "block_format.h"
 #include "lattice/simd_integer.h"
+#include "linear_output.h"
 #include "rows.h"
 
 typedef struct {

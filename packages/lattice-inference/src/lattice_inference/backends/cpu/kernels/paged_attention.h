@@ -18,6 +18,7 @@
 #define LATTICE_PAGED_ATTENTION_H
 
 #include "kv_types.h"
+#include "kv_write.h"
 #include "paged.h"
 #include "rows.h"
 #include "softmax.h"
@@ -330,6 +331,17 @@ int64_t LATTICE_FN(paged_attention_tasks)(const lattice_op *op, const lattice_st
     return step->attention_units[step->sequences] * op->kv_heads;
 }
 
+/* Writes what a segment has of a sequence's new keys and values, of one head. */
+static void write_segment(const lattice_op *op, const lattice_step *step, int64_t sequence, int64_t segment, int64_t kv_head)
+{
+    const int64_t begin = step->cu_seqlens[sequence], end = step->cu_seqlens[sequence + 1];
+    const int64_t token_0 = begin - step->context[sequence]; /* what would be the row of position 0 */
+    int64_t first = token_0 + segment * LATTICE_KEY_SEGMENT, last = first + LATTICE_KEY_SEGMENT;
+    first = first > begin ? first : begin;
+    last = last < end ? last : end;
+    write_sequence(step, &step->kv[op->layer], &op->input[1], sequence, first, last, kv_head, kv_head + 1);
+}
+
 /* Copies the queries of `count` rows from token `token` on to [count][width]. */
 static void gather_queries(const lattice_op *op, const lattice_step *step, int64_t token, int64_t count, int64_t kv_head,
                            float *queries)
@@ -372,6 +384,8 @@ void LATTICE_FN(paged_attention_run)(const lattice_op *op, const lattice_step *s
         const int64_t count = tokens * group;
         lattice_segments(step->context[sequence], tokens, op->window, &first_segment, &end_segment);
         results = step->partials + (partials[sequence] + (part * op->kv_heads + kv_head) * count) * partial;
+        if (op->input[1].slot >= 0)
+            write_segment(op, step, sequence, first_segment + part, kv_head);
         gather_queries(op, step, begin, count, kv_head, queries);
         for (int64_t row = 0; row < count; row += LATTICE_SCORE_ROWS) {
             const int64_t here = count - row < LATTICE_SCORE_ROWS ? count - row : LATTICE_SCORE_ROWS;

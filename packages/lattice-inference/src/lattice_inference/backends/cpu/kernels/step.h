@@ -87,7 +87,7 @@ typedef struct {
 typedef struct {
     int32_t kernel;
     int32_t rows;       /* LATTICE_ROWS_* of the output */
-    int32_t pairs;      /* 1: each of them counts as two, one behind the other */
+    int32_t pairs;      /* 1: two rows of the input, one behind the other, are added up to one */
     int32_t activation; /* of a linear's epilogue, or of an activation op */
     int32_t mode;       /* LATTICE_POOL_*, LATTICE_PAIRING_*, or which ids an embedding reads */
     int32_t heads, kv_heads, head_dim;
