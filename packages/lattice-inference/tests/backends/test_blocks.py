@@ -205,6 +205,21 @@ def test_matrix_tiles_change_no_bit(name, depth, isa):
 
 
 @pytest.mark.parametrize("isa", [isa for isa in _cpu.available_isas() if _cpu.has_tiles(isa)])
+@pytest.mark.parametrize("columns", [2064, 2080, 2090])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_output_larger_than_a_cache_is_the_same_bits(threads, columns, isa):
+    """Stored past the caches: panels side by side and one left over, no whole tile of rows, no whole lines of memory."""
+    count, depth = 521, 64
+    x, tensor = rows_of(count, depth), drawn_blocks("Q4_0", rows=columns, depth=depth)
+    program = program_of(x, columns, depth)
+    results = [
+        run(program, {"x": x, "w": tensor}, count, (isa, True), tiles=tiles, threads=threads) for tiles in (True, False)
+    ]
+    assert results[0].nbytes > 4 << 20
+    assert results[0].tobytes() == results[1].tobytes()
+
+
+@pytest.mark.parametrize("isa", [isa for isa in _cpu.available_isas() if _cpu.has_tiles(isa)])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rows_laid_out_for_tiles_are_those_of_this_run_and_linear(threads, isa):
     """What a thread's scratch holds of an earlier task is used again within one linear of one run, and never beyond."""

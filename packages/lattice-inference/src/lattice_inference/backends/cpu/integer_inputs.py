@@ -66,18 +66,9 @@ def quantize_inputs(
                 _append_quantizer(ops, x, form, quantized[x, form], in_norms and x.buffer in float_readers)
             op = replace(op, inputs=(quantized[x, form], *op.inputs[1:]))
             if form.kind == "quantize_block_pairs":
-                ops += _over_pairs(op)
-                continue
+                op = replace(op, kind="linear_pairs")
         ops.append(op)
     return replace(program, ops=tuple(ops))
-
-
-def _over_pairs(op: Op) -> tuple[Op, Op]:
-    """Return a linear over rows that are two each, and the addition of what the two give."""
-    output = op.outputs[0]
-    both = Buffer(output.buffer.index, f"{output.buffer.name}.pairs", output.rows, 2 * output.width)
-    halves = View(both, 0, output.width), View(both, output.width, output.width)
-    return replace(op, kind="linear_pairs", outputs=(View(both, 0, both.width),)), Op("add", halves, {}, (output,))
 
 
 def _reads_integers(op: Op, view: View, form_of: Callable[[Op], IntegerForm | None]) -> bool:

@@ -157,14 +157,12 @@ _QUANTIZERS = {
 
 def _linear_pairs(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
     weight = op.weights["weight"]
-    (x,), (y,) = op.inputs, op.outputs
+    (x,) = op.inputs
     return _cpu.BLOCK_LINEAR, {
         "inputs": [(memory.placement[x.buffer], x.width // 2, 0)],
-        "output": (memory.placement[y.buffer], y.width // 2, 0),
         "weight": weights[weight],
         "weight_type": weights.form(weight),
         "k": weight.shape[1],
-        "n": y.width // 2,
         "pairs": True,
     }
 
@@ -227,7 +225,8 @@ def _rope(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Ar
 
 
 def _kv_write(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return _KV_WRITE, {name: op.attributes[name] for name in ("layer", "kv_heads", "head_dim")}
+    arguments = {name: op.attributes[name] for name in ("layer", "kv_heads", "head_dim")}
+    return _KV_WRITE, {**arguments, "heads": op.attributes.get("attention_heads", 0)}
 
 
 def _paged_attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:

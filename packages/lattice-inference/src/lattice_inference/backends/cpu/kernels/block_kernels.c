@@ -13,6 +13,7 @@
 #include "int8_linear.h"
 
 #define BLOCK_BYTES (192 * 1024) /* of rows that a task keeps in L2 */
+#define STREAMED_BYTES (4 << 20) /* of an output that leaves L2 before it is read: it need not be fetched to be written */
 
 int64_t LATTICE_FN(lattice_quantize_blocks_tasks)(const lattice_op *op, const lattice_step *step)
 {
@@ -88,7 +89,9 @@ LATTICE_INLINE block_task task_part(const lattice_op *op, const lattice_step *st
     const block_grid grid = block_cut(op, step);
     block_task part;
     const int64_t rows = lattice_rows(op, step), row_block = task / grid.column_groups;
-    task_rows(rows, row_block, grid.row_blocks, &part.row, &part.row_end);
+    task_rows(rows >> op->pairs, row_block, grid.row_blocks, &part.row, &part.row_end); /* both rows of a pair */
+    part.row <<= op->pairs;
+    part.row_end <<= op->pairs;
     if (grid.block_rows > 0) {
         part.row = row_block * grid.block_rows < rows ? row_block * grid.block_rows : rows;
         part.row_end = part.row + grid.block_rows < rows ? part.row + grid.block_rows : rows;
@@ -100,12 +103,12 @@ LATTICE_INLINE block_task task_part(const lattice_op *op, const lattice_step *st
     return part;
 }
 
-/* Where the sums of rows from `row` on by a panel go. */
+/* Where the sums of rows from `row` on by a panel go. Both rows of a pair go to one. */
 LATTICE_INLINE lattice_output panel_output(const lattice_op *op, const lattice_step *step, int64_t row, int64_t panel)
 {
     const int64_t column = panel * LATTICE_PANEL;
     return (lattice_output){
-        .y = lattice_row(step, &op->output, row) + column,
+        .y = lattice_row(step, &op->output, row >> op->pairs) + column,
         .stride = op->output.stride,
         .columns = op->n - column < LATTICE_PANEL ? op->n - column : LATTICE_PANEL,
         .bias = op->bias != NULL ? op->bias + column : NULL,
@@ -115,9 +118,25 @@ LATTICE_INLINE lattice_output panel_output(const lattice_op *op, const lattice_s
     };
 }
 
-static void finish_sums(const float *sums, int64_t rows, const lattice_output *output)
+/* Stores first rows of pairs and adds second ones to them; `row` is the first of `rows`. */
+static void finish_pairs(const float *sums, int64_t row, int64_t rows, const lattice_output *output)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        float *y = output->y + ((row + r) / 2 - row / 2) * output->stride;
+        f32x16 value = f32x16_load(sums + r * LATTICE_PANEL);
+        if ((row + r) % 2 != 0)
+            value = f32x16_add(load_part(y, 0, output->columns), value);
+        store_part(y, 0, output->columns, value);
+    }
+}
+
+static void finish_sums(const lattice_op *op, const float *sums, int64_t row, int64_t rows, const lattice_output *output)
 {
     const int64_t columns = output->columns;
+    if (op->pairs) {
+        finish_pairs(sums, row, rows, output);
+        return;
+    }
     for (int64_t r = 0; r < rows; r++) {
         f32x16 value = f32x16_load(sums + r * LATTICE_PANEL);
         if (output->bias != NULL)
@@ -147,6 +166,29 @@ LATTICE_INLINE void ask_for_output(const lattice_output *output, int64_t rows)
         __builtin_prefetch(output->y + r * output->stride, 1, 3);
 }
 
+/* Whether sums are stored past the caches: of a large output, of nothing but sums, in whole lines of memory. */
+LATTICE_INLINE int streams_output(const lattice_op *op, const lattice_step *step)
+{
+    const int64_t row_bytes = op->output.stride * (int64_t)sizeof(float);
+    const int only_sums = !op->pairs && op->bias == NULL && op->residual.slot < 0 && op->activation == LATTICE_ACTIVATION_NONE;
+    return only_sums && lattice_rows(op, step) * op->n * (int64_t)sizeof(float) >= STREAMED_BYTES &&
+           ((uintptr_t)lattice_row(step, &op->output, 0) | (uintptr_t)row_bytes) % 64 == 0 && op->n % LATTICE_PANEL == 0;
+}
+
+/* Sixteen rows of panels that lie side by side. Such stores wait for no others: a fence follows the last one. */
+LATTICE_INLINE void stream_rows(const float *sums, int64_t panels, float *y, int64_t stride)
+{
+    for (int64_t r = 0; r < MATRIX_ROWS; r++)
+        for (int64_t p = 0; p < panels; p++) {
+            const f32x16 value = f32x16_load(sums + p * PRODUCT_SUMS + r * LATTICE_PANEL);
+#if defined(LATTICE_EMULATE_AVX512)
+            f32x16_store(y + r * stride + p * LATTICE_PANEL, value);
+#else
+            _mm512_stream_ps(y + r * stride + p * LATTICE_PANEL, value);
+#endif
+        }
+}
+
 /* Which rows lie laid out at the beginning of a thread's scratch: the next task of the same op may find its own there. Other ops
  * write over it, or leave the number of a step that is over. */
 typedef struct {
@@ -171,7 +213,8 @@ static void multiply_by_matrix(const lattice_op *op, const lattice_step *step, c
         lay_out_rows(&matrix, format, x, stride, op->k);
     *before = now;
     shape_for_blocks();
-    float sums[PRODUCT_SUMS] __attribute__((aligned(64)));
+    const int streamed = streams_output(op, step);
+    float sums[MATRIX_PANELS * PRODUCT_SUMS] __attribute__((aligned(64)));
     for (int64_t panel = part->panel, panels; panel < part->panel_end; panel += panels) {
         const int64_t left_panels = part->panel_end - panel;
         panels = left_panels < MATRIX_PANELS ? left_panels : MATRIX_PANELS;
@@ -185,15 +228,24 @@ static void multiply_by_matrix(const lattice_op *op, const lattice_step *step, c
             ask_for_panels(weights + panels * panel_bytes, next * panel_bytes, tile, matrix.row_tiles);
             const int whole = left >= MATRIX_ROWS;
             const int8_t *q = whole ? block_row_at(x + first * stride, op->k).q : matrix.rest;
+            if (streamed && whole) {
+                for (int64_t p = 0; p < panels; p++)
+                    multiply_row_tile(format, p, &matrix, q, stride * (int64_t)sizeof(float), rows, sums + p * PRODUCT_SUMS);
+                stream_rows(sums, panels, lattice_row(step, &op->output, part->row + first) + panel * LATTICE_PANEL,
+                            op->output.stride);
+                continue;
+            }
             for (int64_t p = 0; p < panels; p++) {
                 const lattice_output output = panel_output(op, step, part->row + first, panel + p);
-                ask_for_output(&output, whole ? MATRIX_ROWS : left);
+                ask_for_output(&output, (whole ? MATRIX_ROWS : left) >> op->pairs);
                 multiply_row_tile(format, p, &matrix, q, whole ? stride * (int64_t)sizeof(float) : op->k, rows, sums);
-                finish_sums(sums, whole ? MATRIX_ROWS : left, &output);
+                finish_sums(op, sums, part->row + first, whole ? MATRIX_ROWS : left, &output);
             }
         }
     }
     matrix_release();
+    if (streamed)
+        _mm_sfence(); /* before others learn that the task is done */
 }
 #endif
 
@@ -228,7 +280,7 @@ void LATTICE_FN(lattice_block_linear_run)(const lattice_op *op, const lattice_st
         set->strips[rows - 1]((const uint8_t *)op->weight + panel * panel_bytes, op->k, x, stride, sums);
         for (int p = 0; p < BLOCK_STRIP_PANELS; p++) {
             const lattice_output output = panel_output(op, step, part.row, panel + p);
-            finish_sums(sums + p * rows * LATTICE_PANEL, rows, &output);
+            finish_sums(op, sums + p * rows * LATTICE_PANEL, part.row, rows, &output);
         }
     }
     for (; panel < part.panel_end; panel++) {
@@ -237,7 +289,7 @@ void LATTICE_FN(lattice_block_linear_run)(const lattice_op *op, const lattice_st
             height = rows - first >= BLOCK_TILE_ROWS ? BLOCK_TILE_ROWS : rows - first == 1 ? 1 : 2;
             const lattice_output output = panel_output(op, step, part.row + first, panel);
             set->tiles[height - 1](weights, op->k, x + first * stride, stride, sums);
-            finish_sums(sums, height, &output);
+            finish_sums(op, sums, part.row + first, height, &output);
         }
     }
 }

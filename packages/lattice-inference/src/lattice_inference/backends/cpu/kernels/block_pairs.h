@@ -20,8 +20,10 @@ static void quantize_block_pairs_run(const lattice_op *op, const lattice_step *s
         float *pair = lattice_row(step, &op->output, row);
         quantize_block_row(x, op->k, pair);
         const block_row rounded = block_row_at(pair, op->k);
-        for (int64_t i = 0; i < op->k; i++)
-            rest[i] = x[i] - rounded.scales[i / LATTICE_BLOCK] * (float)rounded.q[i];
+        for (int64_t i = 0; i < op->k; i += 16) {
+            const f32x16 q = f32x16_from_i32x16(i32x16_load_int8(rounded.q + i));
+            f32x16_store(rest + i, f32x16_sub(f32x16_load(x + i), f32x16_mul(f32x16_set1(rounded.scales[i / LATTICE_BLOCK]), q)));
+        }
         quantize_block_row(rest, op->k, pair + lattice_block_row_floats(op->k));
     }
 }

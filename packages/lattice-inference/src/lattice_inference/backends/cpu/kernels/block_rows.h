@@ -13,6 +13,7 @@
 
 #include "block_format.h"
 #include "lattice/simd_integer.h"
+#include "linear_output.h"
 #include "rows.h"
 
 typedef struct {
@@ -31,12 +32,11 @@ LATTICE_INLINE block_row block_row_at(const float *row, int64_t k)
 /* The sums of the halves of a block. */
 LATTICE_INLINE void sum_halves(const int8_t *q, int32_t *sums)
 {
-    const __m128i sign = _mm_set1_epi8(-128), zero = _mm_setzero_si128();
-    for (int half = 0; half < 2; half++) {
-        const __m128i moved = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(q + 16 * half)), sign); /* q + 128 */
-        const __m128i eights = _mm_sad_epu8(moved, zero);
-        sums[half] = _mm_cvtsi128_si32(_mm_add_epi32(eights, _mm_unpackhi_epi64(eights, eights))) - 16 * 128;
-    }
+    const __m256i moved = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)q), _mm256_set1_epi8(-128)); /* q + 128 */
+    const __m256i eights = _mm256_sad_epu8(moved, _mm256_setzero_si256());
+    const __m256i halves = _mm256_add_epi32(eights, _mm256_srli_si256(eights, 8)); /* in lanes 0 and 4 */
+    const __m256i together = _mm256_permutevar8x32_epi32(halves, _mm256_setr_epi32(0, 4, 0, 0, 0, 0, 0, 0));
+    _mm_storel_epi64((__m128i *)sums, _mm_sub_epi32(_mm256_castsi256_si128(together), _mm_set1_epi32(16 * 128)));
 }
 #else
 LATTICE_INLINE void sum_halves(const int8_t *q, int32_t *sums)
@@ -46,6 +46,31 @@ LATTICE_INLINE void sum_halves(const int8_t *q, int32_t *sums)
         for (int i = 0; i < 16; i++)
             sums[half] += q[16 * half + i];
     }
+}
+#endif
+
+/* Lane i becomes the maximum of vector i. */
+#if defined(LATTICE_ISA_AVX512) && !defined(LATTICE_EMULATE_AVX512)
+LATTICE_INLINE f32x16 fold_max_of_each(const f32x16 *v)
+{
+    f32x16 eights[8], fours[4], twos[2];
+    LATTICE_UNROLL for (int i = 0; i < 8; i++) /* two quarters of i, two of i + 8 */
+        eights[i] = _mm512_max_ps(_mm512_shuffle_f32x4(v[i], v[i + 8], 0x44), _mm512_shuffle_f32x4(v[i], v[i + 8], 0xee));
+    LATTICE_UNROLL for (int i = 0; i < 4; i++) /* a quarter each of i, i + 8, i + 4, i + 12 */
+        fours[i] = _mm512_max_ps(_mm512_shuffle_f32x4(eights[i], eights[i + 4], 0x88),
+                                 _mm512_shuffle_f32x4(eights[i], eights[i + 4], 0xdd));
+    LATTICE_UNROLL for (int i = 0; i < 2; i++) /* in each quarter i, i + 2, i, i + 2 */
+        twos[i] = _mm512_max_ps(_mm512_unpacklo_ps(fours[i], fours[i + 2]), _mm512_unpackhi_ps(fours[i], fours[i + 2]));
+    const f32x16 ones = _mm512_max_ps(_mm512_unpacklo_ps(twos[0], twos[1]), _mm512_unpackhi_ps(twos[0], twos[1]));
+    return _mm512_shuffle_f32x4(ones, ones, 0xd8);
+}
+#else
+LATTICE_INLINE f32x16 fold_max_of_each(const f32x16 *v)
+{
+    float lanes[16];
+    for (int i = 0; i < 16; i++)
+        lanes[i] = f32x16_fold_max(v[i]);
+    return f32x16_load(lanes);
 }
 #endif
 
@@ -66,15 +91,18 @@ static void quantize_block_row(const float *x, int64_t k, float *row)
     f32x16 poison = f32x16_zero();
     for (int64_t group = 0; group < blocks; group += 16) { /* sixteen blocks are divided at once */
         const int64_t here = blocks - group < 16 ? blocks - group : 16;
-        float largest[16] = {0}, inverse[16];
+        float inverse[16];
+        f32x16 largest[16];
         for (int64_t b = 0; b < here; b++) {
             const float *block = x + (group + b) * LATTICE_BLOCK;
             const f32x16 first = f32x16_load(block), second = f32x16_load(block + 16);
-            poison = f32x16_add(poison, f32x16_mul(first, f32x16_zero()));
-            poison = f32x16_add(poison, f32x16_mul(second, f32x16_zero()));
-            largest[b] = f32x16_fold_max(f32x16_max(f32x16_abs(first), f32x16_abs(second)));
+            poison = f32x16_fma(first, f32x16_zero(), poison);
+            poison = f32x16_fma(second, f32x16_zero(), poison);
+            largest[b] = f32x16_max(f32x16_abs(first), f32x16_abs(second));
         }
-        const f32x16 most = f32x16_load(largest), full = f32x16_set1(127.0f);
+        for (int64_t b = here; b < 16; b++)
+            largest[b] = f32x16_zero();
+        const f32x16 most = fold_max_of_each(largest), full = f32x16_set1(127.0f);
         const m16 counts = f32x16_less(f32x16_set1(0x1.fffffep-101f), most); /* from 2^-100 on */
         f32x16_store(inverse, f32x16_select(counts, f32x16_div(full, most), f32x16_zero()));
         store_part(row, group, blocks, f32x16_select(counts, f32x16_div(most, full), f32x16_zero()));
@@ -85,8 +113,9 @@ static void quantize_block_row(const float *x, int64_t k, float *row)
                 const f32x16 bounded = f32x16_max(f32x16_min(scaled, full), f32x16_neg(full));
                 i32x16_store_bytes(q + half, i32x16_round_f32x16(bounded));
             }
-            sum_halves(q, sums + 2 * b);
         }
+        for (int64_t b = group; b < group + here; b++) /* once the bytes are in cache: they were stored by halves */
+            sum_halves(q + (b - group - here) * LATTICE_BLOCK, sums + 2 * b);
     }
     if (!(f32x16_fold_add(poison) == 0.0f))
         mark_not_finite(x, blocks, row);

@@ -2,14 +2,15 @@
  *
  * graph/ops.py, op "paged_attention", is the definition, down to the order of additions. Keys are [dim][token] and values
  * [token][width] in a page, so both products are the same tile over rows of b as they lie, for one new token and for a
- * thousand; nothing is copied or widened in memory. The rows of a tile are queries of all heads that share a key head:
+ * thousand. The rows of a tile are queries of all heads that share a key head:
  *
  *     page of keys   [dim][token]      scores [rows][512] = Q K       a chain over the dimensions
  *     page of values [token][width]    output [rows][width] = p V     a chain over the keys that the row sees, page after page
  *
  * A task is one key head of
  *   - one segment of 512 keys of a sequence with few new rows: what it gives is a partial, and paged_merge merges partials;
- *   - one block of query rows of a sequence with many: it takes segment after segment and merges at once.
+ *   - one block of query rows of a sequence with many: it takes segment after segment and merges at once. It widens a segment
+ *     to floats first, once for all its rows.
  * Both merge the same values in the same order, so how a step is cut shows in no bit. Keys that a row does not see are never
  * multiplied, whatever lies there: a page may hold what another sequence left.
  */
@@ -17,6 +18,7 @@
 #define LATTICE_PAGED_ATTENTION_H
 
 #include "kv_types.h"
+#include "kv_write.h"
 #include "paged.h"
 #include "rows.h"
 #include "softmax.h"
@@ -58,6 +60,7 @@ typedef struct {
     int64_t window;
     float scale;
     float *scores;    /* [LATTICE_SCORE_ROWS][LATTICE_KEY_SEGMENT] */
+    float *wide_keys, *wide_values; /* of the segment as floats, in pages of LATTICE_WIDE_PAGE tokens; NULL: read where they lie */
 } paged_rows;
 
 /* Keys [first, end) of a segment that a row sees; first >= end when it sees none. */
@@ -96,92 +99,169 @@ LATTICE_INLINE int64_t page_of(const paged_rows *rows, int64_t segment, int64_t 
     return rows->pages[(segment * LATTICE_KEY_SEGMENT + key) / rows->step->page_tokens];
 }
 
+/* Tokens of a page as the products read them, and the type of its elements. */
+LATTICE_INLINE int64_t read_tokens(const paged_rows *rows)
+{
+    return rows->wide_keys != NULL ? LATTICE_WIDE_PAGE : rows->step->page_tokens;
+}
+
+LATTICE_INLINE int read_type(const paged_rows *rows)
+{
+    return rows->wide_keys != NULL ? LATTICE_KV_FLOAT32 : rows->kv->type;
+}
+
+/* Where the keys [dim][token] of the page with a key of a segment are read, and its values [token][width]. */
+LATTICE_INLINE const char *keys_at(const paged_rows *rows, int64_t segment, int64_t key)
+{
+    if (rows->wide_keys != NULL)
+        return (const char *)(rows->wide_keys + key / LATTICE_WIDE_PAGE * LATTICE_WIDE_PAGE * rows->kv->head_dim);
+    return kv_keys(rows->kv, page_of(rows, segment, key), rows->kv_head, rows->step->page_tokens);
+}
+
+LATTICE_INLINE const char *values_at(const paged_rows *rows, int64_t segment, int64_t key)
+{
+    if (rows->wide_keys != NULL)
+        return (const char *)(rows->wide_values + key / LATTICE_WIDE_PAGE * LATTICE_WIDE_PAGE * rows->kv->width);
+    return kv_values(rows->kv, page_of(rows, segment, key), rows->kv_head, rows->step->page_tokens);
+}
+
+#define WIDEN(name, KV, KV_LOAD)                                                                                       \
+    static void name(const KV *restrict x, int64_t x_stride, int64_t rows, int64_t columns, float *restrict y, int64_t y_stride) \
+    {                                                                                                                  \
+        for (int64_t r = 0; r < rows; r++)                                                                             \
+            for (int64_t j = 0; j < columns; j += VF_LANES)                                                            \
+                vf_store(y + r * y_stride + j, KV_LOAD(x + r * x_stride + j));                                         \
+    }
+WIDEN(widen_float32, float, vf_load)
+WIDEN(widen_bfloat16, uint16_t, vf_load_bfloat16)
+WIDEN(widen_float16, uint16_t, vf_load_float16)
+WIDEN(widen_int8, int8_t, vf_load_int8)
+#undef WIDEN
+
+/* y[rows][y_stride] = the elements x[rows][columns] of a type, columns being a multiple of 16. */
+static void widen(int type, const char *x, int64_t rows, int64_t columns, float *y, int64_t y_stride)
+{
+    switch (type) {
+    case LATTICE_KV_FLOAT32:
+        widen_float32((const float *)x, columns, rows, columns, y, y_stride);
+        return;
+    case LATTICE_KV_BFLOAT16:
+        widen_bfloat16((const uint16_t *)x, columns, rows, columns, y, y_stride);
+        return;
+    case LATTICE_KV_FLOAT16:
+        widen_float16((const uint16_t *)x, columns, rows, columns, y, y_stride);
+        return;
+    default:
+        widen_int8((const int8_t *)x, columns, rows, columns, y, y_stride);
+    }
+}
+
+/* Widens the pages of keys [first, end) of a segment, once for all rows of a task. */
+static void widen_segment(const paged_rows *rows, int64_t segment, int64_t first, int64_t end)
+{
+    const lattice_kv_layer *kv = rows->kv;
+    const int64_t tokens = rows->step->page_tokens;
+    for (int64_t key = first / tokens * tokens; key < end; key += tokens) {
+        const int64_t page = page_of(rows, segment, key), slot = key % LATTICE_WIDE_PAGE;
+        widen(kv->type, kv_keys(kv, page, rows->kv_head, tokens), kv->head_dim, tokens,
+              (float *)keys_at(rows, segment, key) + slot, LATTICE_WIDE_PAGE);
+        widen(kv->type, kv_values(kv, page, rows->kv_head, tokens), tokens, kv->width,
+              (float *)values_at(rows, segment, key) + slot * kv->width, kv->width);
+    }
+}
+
 /* Scores of `count` rows against the pages that hold keys [first, end) of a segment. */
 static void score_rows(const paged_rows *rows, const float *queries, int64_t count, int64_t segment, int64_t first, int64_t end)
 {
     const lattice_kv_layer *kv = rows->kv;
-    const int64_t tokens = rows->step->page_tokens;
-    int64_t page = page_of(rows, segment, first);
-    const char *keys = kv_keys(kv, page, rows->kv_head, tokens);
-    for (int64_t key = first / tokens * tokens; key < end; key += tokens) {
-        const int64_t columns = end - key < tokens ? lattice_round_up(end - key, 16) : tokens;
-        const int64_t next_page = page_of(rows, segment, key + tokens < end ? key + tokens : first);
-        const char *next = key + tokens < end ? kv_keys(kv, next_page, rows->kv_head, tokens)
-                                              : kv_values(kv, next_page, rows->kv_head, tokens);
+    const int64_t tokens = read_tokens(rows), page_tokens = rows->step->page_tokens;
+    const int type = read_type(rows);
+    for (int64_t key = first / page_tokens * page_tokens; key < end;) {
+        const int64_t slot = key % tokens, left = lattice_round_up(end - key, 16);
+        const int64_t columns = left < tokens - slot ? left : tokens - slot;
+        const char *keys = keys_at(rows, segment, key) + slot * kv_element_bytes(type);
+        const char *next = key + columns < end ? keys_at(rows, segment, key + columns) : values_at(rows, segment, first);
         for (int64_t r = 0; r < count; r += PAGED_TILE_ROWS) {
             const int64_t here = count - r < PAGED_TILE_ROWS ? count - r : PAGED_TILE_ROWS;
-            float *scores = rows->scores + r * LATTICE_KEY_SEGMENT + key;
-            paged_product(kv->type, here, queries + r * kv->width, kv->width, keys, tokens, kv->head_dim, scores,
-                          LATTICE_KEY_SEGMENT, columns, 1, r == 0 ? next : keys);
+            paged_product(type, here, queries + r * kv->width, kv->width, keys, tokens, kv->head_dim,
+                          rows->scores + r * LATTICE_KEY_SEGMENT + key, LATTICE_KEY_SEGMENT, columns, 1, r == 0 ? next : keys);
         }
-        const float *scales = kv_key_scales(kv, page, rows->kv_head, tokens);
-        keys = next;
-        page = next_page;
-        if (kv->type != LATTICE_KV_INT8)
-            continue;
-        for (int64_t r = 0; r < count; r++)
-            for (int64_t j = 0; j < columns; j += 16) {
-                float *scores = rows->scores + r * LATTICE_KEY_SEGMENT + key + j;
-                f32x16_store(scores, f32x16_mul(f32x16_load(scores), f32x16_load(scales + j)));
+        if (kv->type == LATTICE_KV_INT8)
+            for (int64_t j = key; j < key + columns; j += 16) {
+                const float *scales = kv_key_scales(kv, page_of(rows, segment, j), rows->kv_head, page_tokens);
+                const f32x16 scale = f32x16_load(scales + j % page_tokens);
+                for (int64_t r = 0; r < count; r++) {
+                    float *scores = rows->scores + r * LATTICE_KEY_SEGMENT + j;
+                    f32x16_store(scores, f32x16_mul(f32x16_load(scores), scale));
+                }
             }
+        key += columns;
     }
 }
 
-/* output[count][width] (+)= p[first, end) of each row times the values there. */
+/* output[count][width] += p[first, end) of each row times the values there, which lie in one page. */
 static void weigh_values(const paged_rows *rows, const float *p, int64_t count, int64_t segment, int64_t first, int64_t end,
-                         float *output, int64_t stride, int fresh)
+                         float *output, int64_t stride, const char *next)
 {
     const lattice_kv_layer *kv = rows->kv;
-    const int64_t tokens = rows->step->page_tokens, row_bytes = kv->width * kv_element_bytes(kv->type);
-    float scaled[PAGED_TILE_ROWS * 64];
-    for (int64_t key = first; key < end;) {
-        const int64_t slot = key % tokens, page = page_of(rows, segment, key);
-        const int64_t here = end - key < tokens - slot ? end - key : tokens - slot;
-        const char *values = kv_values(kv, page, rows->kv_head, tokens) + slot * row_bytes, *next = values;
-        const float *weights = p + key;
-        int64_t weight_stride = LATTICE_KEY_SEGMENT;
-        if (kv->type == LATTICE_KV_INT8) {
-            const float *scales = kv_value_scales(kv, page, rows->kv_head, tokens) + slot;
+    const int64_t slot = first % read_tokens(rows), page_tokens = rows->step->page_tokens;
+    const int type = read_type(rows);
+    const char *values = values_at(rows, segment, first) + slot * kv->width * kv_element_bytes(type);
+    const float *weights = p + first;
+    int64_t weight_stride = LATTICE_KEY_SEGMENT;
+    float scaled[PAGED_TILE_ROWS * LATTICE_WIDE_PAGE];
+    if (kv->type == LATTICE_KV_INT8) {
+        for (int64_t key = first; key < end; key++) {
+            const float *scales = kv_value_scales(kv, page_of(rows, segment, key), rows->kv_head, page_tokens);
             for (int64_t r = 0; r < count; r++)
-                for (int64_t j = 0; j < here; j++)
-                    scaled[r * 64 + j] = weights[r * LATTICE_KEY_SEGMENT + j] * scales[j];
-            weights = scaled;
-            weight_stride = 64;
+                scaled[r * LATTICE_WIDE_PAGE + key - first] = p[r * LATTICE_KEY_SEGMENT + key] * scales[key % page_tokens];
         }
-        key += here;
-        if (key < end)
-            next = kv_values(kv, page_of(rows, segment, key), rows->kv_head, tokens);
-        paged_product(kv->type, count, weights, weight_stride, values, kv->width, here, output, stride, kv->width, fresh, next);
-        fresh = 0;
+        weights = scaled;
+        weight_stride = LATTICE_WIDE_PAGE;
     }
+    paged_product(type, count, weights, weight_stride, values, kv->width, end - first, output, stride, kv->width, 0, next);
 }
 
 /* The same for a tile of rows of which each sees keys of its own: what all see is done together. */
 static void weigh_tile(const paged_rows *rows, const float *p, const key_range *seen, int64_t count, int64_t segment,
-                       float *output, int64_t stride)
+                       float *output, int64_t stride, const char *next)
 {
     int64_t first = seen[0].first, end = seen[0].end;
     for (int64_t r = 1; r < count; r++) {
         first = seen[r].first > first ? seen[r].first : first;
         end = seen[r].end < end ? seen[r].end : end;
     }
-    if (first >= end) {
-        for (int64_t r = 0; r < count; r++)
-            weigh_values(rows, p + r * LATTICE_KEY_SEGMENT, 1, segment, seen[r].first, seen[r].end, output + r * stride, stride, 1);
-        return;
+    if (first >= end) /* nothing, so each row goes through its own keys */
+        first = end = LATTICE_KEY_SEGMENT;
+    for (int64_t r = 0; r < count; r++) {
+        const int64_t before = seen[r].end < first ? seen[r].end : first;
+        if (seen[r].first < before)
+            weigh_values(rows, p + r * LATTICE_KEY_SEGMENT, 1, segment, seen[r].first, before, output + r * stride, stride, next);
     }
-    int fresh = 1;
+    if (first < end)
+        weigh_values(rows, p, count, segment, first, end, output, stride, next);
     for (int64_t r = 0; r < count; r++)
-        if (seen[r].first < first) /* then some rows of the tile have sums already, and those that have none begin at zero */
-            fresh = 0;
-    if (!fresh)
-        for (int64_t r = 0; r < count; r++) {
-            memset(output + r * stride, 0, (size_t)rows->kv->width * sizeof(float));
-            weigh_values(rows, p + r * LATTICE_KEY_SEGMENT, 1, segment, seen[r].first, first, output + r * stride, stride, 0);
+        if (end < seen[r].end)
+            weigh_values(rows, p + r * LATTICE_KEY_SEGMENT, 1, segment, end, seen[r].end, output + r * stride, stride, next);
+}
+
+/* Adds the values of one page, keys [first, end) of a segment, to the outputs of `count` rows. */
+static void weigh_page(const paged_rows *rows, const key_range *seen, int64_t count, int64_t segment, int64_t first, int64_t end,
+                       float *output, int64_t stride, const char *next)
+{
+    for (int64_t r = 0; r < count;) {
+        key_range here[PAGED_TILE_ROWS];
+        int64_t height = 0; /* rows of a tile that see something */
+        for (; height < PAGED_TILE_ROWS && r + height < count; height++) {
+            const key_range *all = &seen[r + height];
+            here[height] = (key_range){all->first > first ? all->first : first, all->end < end ? all->end : end};
+            if (here[height].first >= here[height].end)
+                break;
         }
-    weigh_values(rows, p, count, segment, first, end, output, stride, fresh);
-    for (int64_t r = 0; r < count; r++)
-        weigh_values(rows, p + r * LATTICE_KEY_SEGMENT, 1, segment, end, seen[r].end, output + r * stride, stride, 0);
+        if (height > 0)
+            weigh_tile(rows, rows->scores + r * LATTICE_KEY_SEGMENT, here, height, segment, output + r * stride, stride, next);
+        r += height > 0 ? height : 1;
+    }
 }
 
 /* One segment for rows `row` to `row + count`, at most LATTICE_SCORE_ROWS. Row r leaves its output at output + r * stride and its
@@ -207,13 +287,15 @@ static void attend_segment(const paged_rows *rows, const float *queries, int64_t
             softmax_part(rows->scores + r * LATTICE_KEY_SEGMENT, seen[r].first, seen[r].end, scale, &maximum[r * gap],
                          &sum[r * gap]);
     }
-    for (int64_t r = 0; r < count;) {
-        int64_t here = 0; /* rows of a tile that see something */
-        while (here < PAGED_TILE_ROWS && r + here < count && seen[r + here].first < seen[r + here].end)
-            here++;
-        if (here > 0)
-            weigh_tile(rows, rows->scores + r * LATTICE_KEY_SEGMENT, seen + r, here, segment, output + r * stride, stride);
-        r += here > 0 ? here : 1;
+    for (int64_t r = 0; r < count; r++)
+        if (seen[r].first < seen[r].end)
+            memset(output + r * stride, 0, (size_t)rows->kv->width * sizeof(float));
+    const int64_t tokens = read_tokens(rows);
+    for (int64_t key = first; key < end;) {
+        const int64_t page_end = (key / tokens + 1) * tokens < end ? (key / tokens + 1) * tokens : end;
+        const char *next = values_at(rows, segment, page_end < end ? page_end : key);
+        weigh_page(rows, seen, count, segment, key, page_end, output, stride, next);
+        key = page_end;
     }
 }
 
@@ -243,6 +325,17 @@ int64_t LATTICE_FN(paged_attention_tasks)(const lattice_op *op, const lattice_st
     return step->attention_units[step->sequences] * op->kv_heads;
 }
 
+/* Writes what a segment has of a sequence's new keys and values, of one head. */
+static void write_segment(const lattice_op *op, const lattice_step *step, int64_t sequence, int64_t segment, int64_t kv_head)
+{
+    const int64_t begin = step->cu_seqlens[sequence], end = step->cu_seqlens[sequence + 1];
+    const int64_t token_0 = begin - step->context[sequence]; /* what would be the row of position 0 */
+    int64_t first = token_0 + segment * LATTICE_KEY_SEGMENT, last = first + LATTICE_KEY_SEGMENT;
+    first = first > begin ? first : begin;
+    last = last < end ? last : end;
+    write_sequence(step, &step->kv[op->layer], &op->input[1], sequence, first, last, kv_head, kv_head + 1);
+}
+
 /* Copies the queries of `count` rows from token `token` on to [count][width]. */
 static void gather_queries(const lattice_op *op, const lattice_step *step, int64_t token, int64_t count, int64_t kv_head,
                            float *queries)
@@ -269,6 +362,7 @@ void LATTICE_FN(paged_attention_run)(const lattice_op *op, const lattice_step *s
     float *queries = (float *)(step->scratch + thread * step->scratch_bytes);
     float *scores = queries + task_rows_most * width, *output2 = scores + LATTICE_SCORE_ROWS * LATTICE_KEY_SEGMENT;
     float *results = output2 + LATTICE_SCORE_ROWS * width; /* [row][output, maximum, sum] */
+    float *wide = results + task_rows_most * partial;
     paged_rows rows = {
         .step = step,
         .kv = &step->kv[op->layer],
@@ -284,6 +378,8 @@ void LATTICE_FN(paged_attention_run)(const lattice_op *op, const lattice_step *s
         const int64_t count = tokens * group;
         lattice_segments(step->context[sequence], tokens, op->window, &first_segment, &end_segment);
         results = step->partials + (partials[sequence] + (part * op->kv_heads + kv_head) * count) * partial;
+        if (op->input[1].slot >= 0)
+            write_segment(op, step, sequence, first_segment + part, kv_head);
         gather_queries(op, step, begin, count, kv_head, queries);
         for (int64_t row = 0; row < count; row += LATTICE_SCORE_ROWS) {
             const int64_t here = count - row < LATTICE_SCORE_ROWS ? count - row : LATTICE_SCORE_ROWS;
@@ -296,11 +392,14 @@ void LATTICE_FN(paged_attention_run)(const lattice_op *op, const lattice_step *s
     const int64_t block = lattice_paged_rows(group), skipped = part * block;
     const int64_t block_tokens = tokens - skipped < block ? tokens - skipped : block, count = block_tokens * group;
     rows.position += skipped;
+    rows.wide_keys = wide;
+    rows.wide_values = wide + LATTICE_KEY_SEGMENT * dim;
     lattice_segments(rows.position, block_tokens, op->window, &first_segment, &end_segment);
     gather_queries(op, step, begin + skipped, count, kv_head, queries);
     for (int64_t row = 0; row < count; row++)
         results[row * partial + width + 1] = 0.0f;
-    for (int64_t segment = first_segment; segment < end_segment; segment++)
+    for (int64_t segment = first_segment; segment < end_segment; segment++) {
+        widen_segment(&rows, segment, keys_seen(&rows, 0, segment).first, keys_seen(&rows, count - 1, segment).end);
         for (int64_t row = 0; row < count; row += LATTICE_SCORE_ROWS) {
             const int64_t here = count - row < LATTICE_SCORE_ROWS ? count - row : LATTICE_SCORE_ROWS;
             float maximum2[LATTICE_SCORE_ROWS], sum2[LATTICE_SCORE_ROWS];
@@ -318,6 +417,7 @@ void LATTICE_FN(paged_attention_run)(const lattice_op *op, const lattice_step *s
                 }
             }
         }
+    }
     for (int64_t row = 0; row < count; row++) {
         float *y = lattice_row(step, &op->output, begin + skipped + row / group) + (kv_head * group + row % group) * dim;
         const f32x16 divisor = f32x16_set1(results[row * partial + width + 1]);

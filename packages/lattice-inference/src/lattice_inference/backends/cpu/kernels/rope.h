@@ -81,23 +81,81 @@ LATTICE_INLINE void turn_halves(const float *x, float *y, const float *angles, i
     }
 }
 
+/* Thirty-two floats as those in even and those in odd places, and back. */
+#if defined(LATTICE_ISA_AVX512) && !defined(LATTICE_EMULATE_AVX512)
+LATTICE_INLINE void load_neighbours(const float *x, f32x16 *even, f32x16 *odd)
+{
+    const f32x16 first = f32x16_load(x), second = f32x16_load(x + 16);
+    const __m512i places = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    *even = _mm512_permutex2var_ps(first, places, second);
+    *odd = _mm512_permutex2var_ps(first, _mm512_add_epi32(places, _mm512_set1_epi32(1)), second);
+}
+LATTICE_INLINE void store_neighbours(float *y, f32x16 even, f32x16 odd)
+{
+    const __m512i places = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    f32x16_store(y, _mm512_permutex2var_ps(even, places, odd));
+    f32x16_store(y + 16, _mm512_permutex2var_ps(even, _mm512_add_epi32(places, _mm512_set1_epi32(8)), odd));
+}
+#elif defined(LATTICE_ISA_NEON)
+LATTICE_INLINE void load_neighbours(const float *x, f32x16 *even, f32x16 *odd)
+{
+    float first[16], second[16];
+    for (int i = 0; i < 16; i += 4) {
+        const float32x4x2_t both = vld2q_f32(x + 2 * i);
+        vst1q_f32(first + i, both.val[0]);
+        vst1q_f32(second + i, both.val[1]);
+    }
+    *even = f32x16_load(first);
+    *odd = f32x16_load(second);
+}
+LATTICE_INLINE void store_neighbours(float *y, f32x16 even, f32x16 odd)
+{
+    float first[16], second[16];
+    f32x16_store(first, even);
+    f32x16_store(second, odd);
+    for (int i = 0; i < 16; i += 4)
+        vst2q_f32(y + 2 * i, (float32x4x2_t){{vld1q_f32(first + i), vld1q_f32(second + i)}});
+}
+#else
+LATTICE_INLINE void load_neighbours(const float *x, f32x16 *even, f32x16 *odd)
+{
+    float first[16], second[16];
+    for (int i = 0; i < 16; i++) {
+        first[i] = x[2 * i];
+        second[i] = x[2 * i + 1];
+    }
+    *even = f32x16_load(first);
+    *odd = f32x16_load(second);
+}
+LATTICE_INLINE void store_neighbours(float *y, f32x16 even, f32x16 odd)
+{
+    float first[16], second[16];
+    f32x16_store(first, even);
+    f32x16_store(second, odd);
+    for (int i = 0; i < 16; i++) {
+        y[2 * i] = first[i];
+        y[2 * i + 1] = second[i];
+    }
+}
+#endif
+
 LATTICE_INLINE void turn_neighbours(const float *x, float *y, const float *angles, int64_t pairs)
 {
     for (int64_t i = 0; i < pairs; i += 16) {
         const int64_t here = pairs - i < 16 ? pairs - i : 16;
-        float first[16] = {0}, second[16] = {0};
-        for (int64_t j = 0; j < here; j++) {
-            first[j] = x[2 * (i + j)];
-            second[j] = x[2 * (i + j) + 1];
+        const float *from = x + 2 * i;
+        float *to = y + 2 * i, padded[32];
+        if (here < 16) {
+            memset(padded, 0, sizeof padded);
+            memcpy(padded, from, (size_t)(2 * here) * sizeof(float));
+            from = to = padded;
         }
-        f32x16 a = f32x16_load(first), b = f32x16_load(second);
+        f32x16 a, b;
+        load_neighbours(from, &a, &b);
         turn(&a, &b, load_part(angles, i, pairs), load_part(angles + pairs, i, pairs));
-        f32x16_store(first, a);
-        f32x16_store(second, b);
-        for (int64_t j = 0; j < here; j++) {
-            y[2 * (i + j)] = first[j];
-            y[2 * (i + j) + 1] = second[j];
-        }
+        store_neighbours(to, a, b);
+        if (here < 16)
+            memcpy(y + 2 * i, padded, (size_t)(2 * here) * sizeof(float));
     }
 }
 

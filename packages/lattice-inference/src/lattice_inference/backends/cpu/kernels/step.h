@@ -15,7 +15,8 @@
 #define LATTICE_KEY_SEGMENT 512 /* graph/ops.py: KEY_SEGMENT */
 #define LATTICE_SCORE_ROWS 24   /* rows of paged attention whose scores lie in cache together: whole tiles on every level */
 #define LATTICE_QUERY_COLUMNS 32 /* queries of a pass where they lie in the lanes of vectors */
-#define LATTICE_PAGED_ROWS 96   /* rows times heads of a group in one task of paged attention */
+#define LATTICE_WIDE_PAGE 64     /* tokens of a page that a task of paged attention widens for its rows */
+#define LATTICE_PAGED_ROWS 192  /* rows times heads of a group in one task of paged attention */
 #define LATTICE_MATRIX_BYTES (768 * 1024) /* of rows that a task multiplies by matrix tiles */
 #define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
 #define LATTICE_MAX_SLOTS 512 /* a handful, but for programs whose linears are observed */
@@ -86,7 +87,7 @@ typedef struct {
 typedef struct {
     int32_t kernel;
     int32_t rows;       /* LATTICE_ROWS_* of the output */
-    int32_t pairs;      /* 1: each of them counts as two, one behind the other */
+    int32_t pairs;      /* 1: two rows of the input, one behind the other, are added up to one */
     int32_t activation; /* of a linear's epilogue, or of an activation op */
     int32_t mode;       /* LATTICE_POOL_*, LATTICE_PAIRING_*, or which ids an embedding reads */
     int32_t heads, kv_heads, head_dim;
@@ -295,8 +296,11 @@ static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_se
                  lattice_whole_query_rows(sizes) * (width + 2);
     } else if (op->kernel == LATTICE_KERNEL_PAGED_ATTENTION) {
         const int64_t group = op->heads / op->kv_heads, rows = lattice_paged_rows(group) * group;
-        /* queries, scores, the outputs of a segment, and those of all before it with their maxima and sums */
-        floats = rows * width + LATTICE_SCORE_ROWS * (LATTICE_KEY_SEGMENT + width) + rows * lattice_partial_floats(op->head_dim);
+        /* queries, scores, the outputs of a segment, and those of all before it with their maxima and sums; and where rows
+         * are many a segment of keys and values, widened */
+        if (!lattice_is_cut_by_keys(max_seqlen, group))
+            floats = LATTICE_KEY_SEGMENT * (op->head_dim + width);
+        floats += rows * width + LATTICE_SCORE_ROWS * (LATTICE_KEY_SEGMENT + width) + rows * lattice_partial_floats(op->head_dim);
     }
     return lattice_round_up(floats * (int64_t)sizeof(float), 64);
 }
