@@ -266,7 +266,14 @@ RUN = ("backfill", "--from-store", "old.db", "--to-store", "new.db", "--batch-si
 def start_held(**options: Any) -> subprocess.Popen[str]:
     code = HELD.format(tests=str(Path(__file__).parent))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return subprocess.Popen([sys.executable, "-c", code, *RUN], env=environment, text=True, **options)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *RUN],
+        env=environment,
+        text=True,
+        # a run of tests in the background of a shell hands down that interrupts are ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **options,
+    )
 
 
 def processed() -> int:

@@ -252,7 +252,13 @@ class TestChat:
         master, slave = pty.openpty()
         command = [sys.executable, "-m", "lattice_inference", "chat", "--model", str(model), "--max-tokens", "99999"]
         process = subprocess.Popen(
-            [*command, "--temperature", "0"], stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+            [*command, "--temperature", "0"],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            # a run of tests in the background of a shell hands down that interrupts are ignored
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(slave)
         seen = b""
