@@ -289,13 +289,17 @@ def test_same_command_goes_on_after_a_kill_or_an_interrupt(how: signal.Signals, 
     run(capsys, "store", "import", "old.db", "--input", "many.txt")
     Path("held").touch()
     child = start_held(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
-    while processed() < 20:
-        assert child.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    child.send_signal(how)
-    out, err = child.communicate(timeout=60)
+    try:
+        deadline = time.monotonic() + 60
+        while processed() < 20:
+            assert child.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        child.send_signal(how)
+        out, err = child.communicate(timeout=60)
+    finally:
+        child.kill()
+        child.wait()
     if how is signal.SIGINT:
         assert (child.returncode, out, err) == (130, "", "lattice-embed: interrupted\n")
     assert 20 <= processed() < 300
