@@ -243,6 +243,18 @@ def test_interrupt_is_reported_in_one_line(loader: Any, capsys: Capture) -> None
     assert capsys.readouterr().err == "lattice-embed: interrupted\n"
 
 
+def test_interrupt_before_a_command_is_known_is_reported_likewise(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("argparse.ArgumentParser.parse_args", interrupt)
+    assert main(["models"]) == 130
+    assert capsys.readouterr().err == "lattice-embed: interrupted\n"
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 # similarity
 
 

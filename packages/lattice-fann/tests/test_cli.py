@@ -211,3 +211,15 @@ def test_help_teaches(command: list[str], capsys: pytest.CaptureFixture[str]) ->
     assert stop.value.code == 0
     if command != ["info"]:
         assert "examples:" in capsys.readouterr().out
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_before_a_command_is_known_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("argparse.ArgumentParser.parse_args", interrupt)
+    assert main([]) == 130
+    assert capsys.readouterr().err == "lattice-fann: interrupted\n"

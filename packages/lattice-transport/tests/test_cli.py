@@ -138,3 +138,13 @@ def test_module_runs():
         [sys.executable, "-m", "lattice_transport", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("lattice-transport ")
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_before_a_command_is_known_is_one_line(capsys, monkeypatch):
+    monkeypatch.setattr("argparse.ArgumentParser.parse_args", interrupt)
+    assert cli.main([]) == 130
+    assert capsys.readouterr().err == "lattice-transport: interrupted\n"

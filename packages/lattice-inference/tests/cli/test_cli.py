@@ -370,3 +370,13 @@ def test_doctor_weighs_a_model(capsys, model):
     for wrong in (0, -1, 2**31):
         assert failure(capsys, "doctor", model, f"--context={wrong}")[0] == 2
     assert failure(capsys, "doctor", "--context", 5)[0] == 2
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_before_a_command_is_known_is_one_line(capsys, monkeypatch):
+    monkeypatch.setattr("argparse.ArgumentParser.parse_args", interrupt)
+    assert main([]) == 130
+    assert capsys.readouterr().err == "lattice: interrupted\n"

@@ -16,11 +16,10 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on ``arguments`` (default: the process's) and return the exit status."""
     from lattice_fann.cli.parser import build_parser
-
-    options = build_parser().parse_args(arguments)
     from lattice_fann.errors import FannError, InvalidInputError, InvalidNetworkError
 
     try:
+        options = build_parser().parse_args(arguments)
         status: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:

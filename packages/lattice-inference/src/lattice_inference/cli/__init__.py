@@ -19,4 +19,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from lattice_inference.cli.parser import build_parser
     from lattice_inference.cli.process import run_command
 
-    return run_command("lattice", build_parser(), arguments)
+    return run_command("lattice", build_parser, arguments)

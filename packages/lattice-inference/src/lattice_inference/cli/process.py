@@ -7,22 +7,24 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lattice_inference.errors import InvalidInputError, LatticeError
 
 __all__ = ["run_command"]
 
 
-def run_command(program: str, parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> int:
+def run_command(
+    program: str, build_parser: Callable[[], argparse.ArgumentParser], arguments: Sequence[str] | None
+) -> int:
     """Parse ``arguments``, call the chosen command (the parsed options' ``run``) and return the exit status.
 
     Args:
         program: the name before every message on standard error.
-        parser: parses the arguments; it ends the process itself, with status 2, for those that make no sense.
+        build_parser: returns what parses the arguments, and ends the process itself, with status 2, for those that make no
+            sense.
         arguments: what to parse; the process's own by default.
     """
-    options = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # texts may hold what the terminal's encoding does not
 
@@ -31,6 +33,7 @@ def run_command(program: str, parser: argparse.ArgumentParser, arguments: Sequen
         print(f"{program}: warning: {message}", file=sys.stderr)
 
     try:
+        options = build_parser().parse_args(arguments)
         with warnings.catch_warnings():
             warnings.showwarning = show_warning
             status: int = options.run(options)

@@ -16,11 +16,10 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on ``arguments`` (default: the process's) and return the exit status."""
     from lattice_transport.cli.parser import build_parser
-
-    options = build_parser().parse_args(arguments)
     from lattice_transport.errors import InvalidInputError, TransportError
 
     try:
+        options = build_parser().parse_args(arguments)
         status: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
