@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("models", nargs="*", type=Path, metavar="FILE.gguf", help="(default: drawn weights)")
     parser.add_argument("--types", nargs="+", default=["Q8_0", "Q4_0"], metavar="TYPE", help="types of drawn weights")
     parser.add_argument("--engines", nargs="+", choices=list(DECODERS), default=list(DECODERS), metavar="ENGINE")
-    add_threads_option(parser)
+    add_threads_option(parser, (1, 2), "1 2")
     parser.add_argument("--repeats", type=positive_int, default=5, metavar="N", help="turns of each (default: 5)")
     parser.add_argument("--early", type=positive_int, default=32, metavar="N", help="(default: 32)")
     parser.add_argument("--late", type=positive_int, default=256, metavar="N", help="(default: 256)")

@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="; ".join(f"{cell.name}: {cell.title}" for cell in CELLS.values())
         + f" (default: {' '.join(DEFAULT_CELLS)})",
     )
-    add_threads_option(parser)
+    add_threads_option(parser, (1, 2), "1 2")
     parser.add_argument(
         "--repeats",
         type=positive_int,

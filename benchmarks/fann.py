@@ -19,7 +19,7 @@ from typing import Any
 from harness.options import Record, add_record_options, add_threads_option, finish, limits, positive_int
 from harness.process import answer_of
 from harness.progress import report
-from harness.record import describe_run
+from harness.record import describe_run, usable_cpus
 from harness.tables import markdown_table, provenance
 
 __all__ = ["main", "misses", "render"]
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_threads_option(parser)
+    add_threads_option(parser, sorted({1, usable_cpus()}), "1 and all")
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS), metavar="CELL", help=str(CELLS))
     parser.add_argument("--rounds", type=positive_int, default=7, metavar="N", help="turns of each engine (default: 7)")
     parser.add_argument("--isa", help="our instruction set (default: the best one here)")

@@ -23,7 +23,7 @@ from typing import Any
 from harness.corpus import make_texts
 from harness.options import Record, add_record_options, add_threads_option, finish, limits, positive_int
 from harness.progress import report
-from harness.record import describe_run
+from harness.record import describe_run, usable_cpus
 from harness.tables import markdown_table, provenance
 from peak import Measured, PeakMeter, of_threads
 
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_threads_option(parser)
+    add_threads_option(parser, range(1, usable_cpus() + 1), "1 to n")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS), help="(default: all)")
     parser.add_argument(
         "--rounds", type=positive_int, default=21, metavar="N", help="rounds of everything (default: 21)"

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from harness.options import Record, add_record_options, add_threads_option, finish, limits, positive_int
 from harness.progress import report
-from harness.record import describe_run
+from harness.record import describe_run, usable_cpus
 from harness.tables import markdown_table, provenance
 
 __all__ = ["PeakMeter", "compile_native", "main", "misses", "render"]
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_threads_option(parser)
+    add_threads_option(parser, range(1, usable_cpus() + 1), "1 to n")
     parser.add_argument(
         "--rows", nargs="+", type=positive_int, default=list(ROWS), metavar="M", help="rows of the left matrix"
     )

@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--text", type=Path, metavar="FILE", help="UTF-8 text that the cases are cut from (default: 14 languages)"
     )
-    add_threads_option(parser)
+    add_threads_option(parser, (1, 2), "1 2")
     parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="time for each case (default: 3)")
     add_record_options(parser, SCRIPT)
     options = parser.parse_args(arguments)

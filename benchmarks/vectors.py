@@ -20,7 +20,7 @@ from typing import Any
 from harness.options import Record, add_record_options, add_threads_option, finish, limits, positive_int
 from harness.process import answer_of
 from harness.progress import report
-from harness.record import describe_run
+from harness.record import describe_run, usable_cpus
 from harness.tables import markdown_table, provenance
 
 __all__ = ["main", "misses", "render"]
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_threads_option(parser)
+    add_threads_option(parser, sorted({1, usable_cpus()}), "1 and all")
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS), metavar="GROUP", help=str(GROUPS))
     parser.add_argument("--rows", type=positive_int, default=100_000, metavar="N", help="of the matrix searched")
     parser.add_argument("--dims", type=positive_int, default=384, metavar="N", help="dimensions (default: 384)")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.progress import ask_for_progress
-from harness.record import RESULTS, read_record, usable_cpus, write_record
+from harness.record import RESULTS, read_record, write_record
 from harness.tables import replace_section
 
 __all__ = [
@@ -43,15 +43,16 @@ def positive_int(text: str) -> int:
     return number
 
 
-def add_threads_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says with how many threads everything is measured, one after the other."""
+def add_threads_option(parser: argparse.ArgumentParser, default: Iterable[int], meaning: str) -> None:
+    """Add the option that says with how many threads everything is measured, one after the other.
+
+    Args:
+        parser: the script's.
+        default: numbers of threads.
+        meaning: of the default, for ``--help``.
+    """
     parser.add_argument(
-        "--threads",
-        nargs="+",
-        type=positive_int,
-        default=sorted({1, usable_cpus()}),
-        metavar="N",
-        help="numbers of threads (default: 1 and all)",
+        "--threads", nargs="+", type=positive_int, default=list(default), metavar="N", help=f"(default: {meaning})"
     )
 
 
