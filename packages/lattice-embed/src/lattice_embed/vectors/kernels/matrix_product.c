@@ -24,8 +24,8 @@
 #define VECTORS (LATTICE_PANEL / VF_LANES)
 
 #if defined(LATTICE_ISA_AVX512)
-#include "packed_tiles.h"
 #define TILE_ROWS 12
+#include "packed_tiles.h"
 #elif defined(LATTICE_ISA_AVX2) || defined(LATTICE_ISA_NEON)
 #define TILE_ROWS 6
 #else
@@ -177,6 +177,7 @@ typedef struct {
 } stretch;
 
 #if defined(LATTICE_ISA_AVX512)
+/* Whether the rows split into tiles that exist packed. */
 static int has_packed_tiles(size_t rows) { return cut_rows(rows).height >= PACKED_LEAST_ROWS; }
 
 static void pack_tiles(const float *rows, size_t count, size_t width, float *packed)

@@ -38,7 +38,7 @@ typedef void (*packed_tile)(const float *a, const float *panel, size_t panel_str
             for (int i = 0; i < next.lines; i++, next.panel += LATTICE_PANEL)                                          \
                 LATTICE_UNROLL for (int p = 0; p < P; p++)                                                             \
                     __builtin_prefetch(next.panel + (size_t)p * panel_stride);                                         \
-            UNROLL_FOUR for (int i = 0; i < 4; i++)                                                                    \
+            LATTICE_UNROLL for (int i = 0; i < 4; i++)                                                                 \
                 LATTICE_PACKED_STEP(R, P, i, sum, a, panel, panel_stride);                                             \
             a += 4 * R;                                                                                                \
             panel += 4 * LATTICE_PANEL;                                                                                \
@@ -66,7 +66,7 @@ typedef void (*packed_tile)(const float *a, const float *panel, size_t panel_str
 
 PACKED_TILES(1)
 PACKED_TILES(2)
-static const packed_tile packed_tiles[PACKED_PANELS][12 - PACKED_LEAST_ROWS + 1] = {PACKED_TABLE(1), PACKED_TABLE(2)};
+static const packed_tile packed_tiles[PACKED_PANELS][TILE_ROWS - PACKED_LEAST_ROWS + 1] = {PACKED_TABLE(1), PACKED_TABLE(2)};
 
 #undef PACKED_TILE
 #undef PACKED_TILES

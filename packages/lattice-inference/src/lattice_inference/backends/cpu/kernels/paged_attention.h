@@ -125,34 +125,21 @@ LATTICE_INLINE const char *values_at(const paged_rows *rows, int64_t segment, in
     return kv_values(rows->kv, page_of(rows, segment, key), rows->kv_head, rows->step->page_tokens);
 }
 
-#define WIDEN(name, KV, KV_LOAD)                                                                                       \
-    static void name(const KV *restrict x, int64_t x_stride, int64_t rows, int64_t columns, float *restrict y, int64_t y_stride) \
-    {                                                                                                                  \
-        for (int64_t r = 0; r < rows; r++)                                                                             \
-            for (int64_t j = 0; j < columns; j += VF_LANES)                                                            \
-                vf_store(y + r * y_stride + j, KV_LOAD(x + r * x_stride + j));                                         \
-    }
-WIDEN(widen_float32, float, vf_load)
-WIDEN(widen_bfloat16, uint16_t, vf_load_bfloat16)
-WIDEN(widen_float16, uint16_t, vf_load_float16)
-WIDEN(widen_int8, int8_t, vf_load_int8)
-#undef WIDEN
-
 /* y[rows][y_stride] = the elements x[rows][columns] of a type, columns being a multiple of 16. */
 static void widen(int type, const char *x, int64_t rows, int64_t columns, float *y, int64_t y_stride)
 {
     switch (type) {
     case LATTICE_KV_FLOAT32:
-        widen_float32((const float *)x, columns, rows, columns, y, y_stride);
+        widen_float32(x, rows, columns, y, y_stride);
         return;
     case LATTICE_KV_BFLOAT16:
-        widen_bfloat16((const uint16_t *)x, columns, rows, columns, y, y_stride);
+        widen_bfloat16(x, rows, columns, y, y_stride);
         return;
     case LATTICE_KV_FLOAT16:
-        widen_float16((const uint16_t *)x, columns, rows, columns, y, y_stride);
+        widen_float16(x, rows, columns, y, y_stride);
         return;
     default:
-        widen_int8((const int8_t *)x, columns, rows, columns, y, y_stride);
+        widen_int8(x, rows, columns, y, y_stride);
     }
 }
 

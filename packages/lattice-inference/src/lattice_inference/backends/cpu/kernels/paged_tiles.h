@@ -1,6 +1,7 @@
 /* c[r][j] += sum over i of a[r][i] b[i][j], each a chain of fused multiply-adds in ascending i, with b in the type that keys and
- * values are kept in. Included once for each type: KV is an element, KV_LOAD(p) widens a vector of them, KV_NAME(name) makes
- * names of their own. `next` is where the rows lie that are wanted after these: each step asks memory for one of them.
+ * values are kept in; and the same elements widened. Included once for each type: KV is an element, KV_LOAD(p) widens a vector
+ * of them, KV_NAME(name) makes names of their own. `next` is where the rows lie that are wanted after these: each step asks
+ * memory for one of them.
  */
 #define PAGED_TILE(R, V)                                                                                               \
     static void KV_NAME(paged_##R##x##V)(const float *restrict a, int64_t a_stride, const KV *restrict b, int64_t b_stride, \
@@ -59,6 +60,14 @@ LATTICE_INLINE void KV_NAME(paged_product)(int64_t rows, const float *a, int64_t
         tiles[rows - 1][wide](a, a_stride, (const KV *)b + j, b_stride, k, c + j, c_stride, fresh, (const KV *)next + j);
         j += VF_LANES << wide;
     }
+}
+
+/* y[rows][y_stride] = x[rows][columns] as floats. */
+static void KV_NAME(widen)(const char *x, int64_t rows, int64_t columns, float *restrict y, int64_t y_stride)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < columns; j += VF_LANES)
+            vf_store(y + r * y_stride + j, KV_LOAD((const KV *)x + r * columns + j));
 }
 
 #undef KV
