@@ -12,6 +12,7 @@ import sys
 import termios
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -246,13 +247,9 @@ def test_interrupt_is_reported_in_one_line(loader: Any, capsys: Capture) -> None
 def test_interrupt_before_a_command_is_known_is_reported_likewise(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("argparse.ArgumentParser.parse_args", interrupt)
+    monkeypatch.setattr("argparse.ArgumentParser.parse_args", Mock(side_effect=KeyboardInterrupt))
     assert main(["models"]) == 130
     assert capsys.readouterr().err == "lattice-embed: interrupted\n"
-
-
-def interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 # similarity

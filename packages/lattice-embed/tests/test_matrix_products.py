@@ -38,19 +38,6 @@ def test_score_depends_on_its_two_rows_only(metric: ops.Metric, shape: tuple[int
             assert ops.many_vs_many(b, a, metric=metric).T.tobytes() == whole.tobytes()
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_scores_are_those_of_float64(metric: ops.Metric, on_each_isa: Levels) -> None:
-    for rows, columns, width in ((31, 203, 389), (300, 140, 130)):
-        a, b = draw(rows, width), draw(columns, width, seed=1)
-        x, y = a.astype(np.float64), b.astype(np.float64)
-        expected = x @ y.T if metric == "dot" else cdist(x, y, "cityblock" if metric == "manhattan" else metric)
-        expected = 1 - expected if metric == "cosine" else expected
-        scale = (np.abs(a) @ np.abs(b).T if metric == "dot" else np.maximum(expected, 1)).max()
-        for isa in on_each_isa():
-            scores = ops.many_vs_many(a, b, metric=metric)
-            np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6 * scale, err_msg=isa)
-
-
 def test_rows_that_single_precision_cannot_measure_lie_anywhere(on_each_isa: Levels) -> None:
     """Zero, tiny, huge and not a number: beside each other and beside common rows, in tiles and at their ends."""
     a, b = draw(29, 100) / 8, draw(150, 100, seed=1) / 8

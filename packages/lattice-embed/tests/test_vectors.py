@@ -57,6 +57,19 @@ def test_scores_are_those_of_scipy(metric: ops.Metric, width: int, on_each_isa: 
 
 
 @pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(("rows", "columns", "width"), [(31, 203, 389), (300, 140, 130)])
+def test_products_of_many_rows_are_those_of_scipy(
+    metric: ops.Metric, rows: int, columns: int, width: int, on_each_isa: Levels
+) -> None:
+    a, b = draw(rows, width), draw(columns, width, seed=1)
+    expected = reference(a, b, metric)
+    scale = (np.abs(a) @ np.abs(b).T if metric == "dot" else np.maximum(expected, 1)).max()
+    for isa in on_each_isa():
+        scores = ops.many_vs_many(a, b, metric=metric)
+        np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6 * scale, err_msg=isa)
+
+
+@pytest.mark.parametrize("metric", METRICS)
 def test_one_vs_many_has_the_bits_of_the_pairs(metric: ops.Metric, on_each_isa: Levels) -> None:
     for width in WIDTHS:
         query, rows = draw(width), draw(9, width, seed=1)

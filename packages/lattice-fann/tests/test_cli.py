@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -213,13 +214,9 @@ def test_help_teaches(command: list[str], capsys: pytest.CaptureFixture[str]) ->
         assert "examples:" in capsys.readouterr().out
 
 
-def interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
 def test_an_interrupt_before_a_command_is_known_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("argparse.ArgumentParser.parse_args", interrupt)
+    monkeypatch.setattr("argparse.ArgumentParser.parse_args", Mock(side_effect=KeyboardInterrupt))
     assert main([]) == 130
     assert capsys.readouterr().err == "lattice-fann: interrupted\n"

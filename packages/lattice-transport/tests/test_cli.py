@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -140,11 +141,7 @@ def test_module_runs():
     assert done.stdout.startswith("lattice-transport ")
 
 
-def interrupt(*_):
-    raise KeyboardInterrupt
-
-
 def test_an_interrupt_before_a_command_is_known_is_one_line(capsys, monkeypatch):
-    monkeypatch.setattr("argparse.ArgumentParser.parse_args", interrupt)
+    monkeypatch.setattr("argparse.ArgumentParser.parse_args", Mock(side_effect=KeyboardInterrupt))
     assert cli.main([]) == 130
     assert capsys.readouterr().err == "lattice-transport: interrupted\n"

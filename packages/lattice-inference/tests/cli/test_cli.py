@@ -9,6 +9,7 @@ import sys
 import termios
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import gguf
 import numpy as np
@@ -372,11 +373,7 @@ def test_doctor_weighs_a_model(capsys, model):
     assert failure(capsys, "doctor", "--context", 5)[0] == 2
 
 
-def interrupt(*_):
-    raise KeyboardInterrupt
-
-
 def test_an_interrupt_before_a_command_is_known_is_one_line(capsys, monkeypatch):
-    monkeypatch.setattr("argparse.ArgumentParser.parse_args", interrupt)
+    monkeypatch.setattr("argparse.ArgumentParser.parse_args", Mock(side_effect=KeyboardInterrupt))
     assert main([]) == 130
     assert capsys.readouterr().err == "lattice: interrupted\n"
