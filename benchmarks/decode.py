@@ -4,7 +4,8 @@ Each engine is a process of its own for each number of threads; they take turns.
 the slope between the 32nd and the 256th token; a figure is the median over the turns. What llama.cpp's own counter
 says is given beside its slope. Decoding reads every weight for every token, and the keys and values of all tokens
 before, so its speed is also given as a share of the memory bandwidth that a C program measures in the same turns
-(bytes of the file's tensors and of keys and values a token).
+(bytes of the file's tensors and of keys and values a token). On a CPU with matrix tiles (AMX) prompts are also timed
+without them, ours and PyTorch's, as on the CPUs that have none.
 
 Without files, models with drawn weights in the shape of Qwen3-0.6B are written first (tools/models/random_llama.py).
 The peers, each left out where it is not there:
@@ -46,6 +47,8 @@ SCRIPT = "decode"
 ROOT = Path(__file__).resolve().parents[1]
 DRAWN = ROOT / "build" / "models"
 PEER = "llama.cpp"
+COMPARED_WITH = {"PyTorch bfloat16, no tiles": "lattice, no tiles"}
+"""What a peer is compared with; others with ``lattice``."""
 LONG_CONTEXT = 7_900
 
 EXAMPLES = """
@@ -245,9 +248,10 @@ def misses(record: Mapping[str, Any]) -> list[str]:
         if not share >= least:
             lines.append(f"{where}: decoding reads {share:.0%} of the bandwidth, {least:.0%} is asked")
         for name, asked in bounds["prompt_ratio"].items():
-            if name not in by_engine:
+            beside = by_engine.get(COMPARED_WITH.get(name, "lattice"))
+            if name not in by_engine or beside is None:
                 continue
-            reached = _median(by_engine[name], "prompt_seconds") / _median(own, "prompt_seconds")
+            reached = _median(by_engine[name], "prompt_seconds") / _median(beside, "prompt_seconds")
             if not reached >= asked:
                 lines.append(f"{where}: prompts {reached:.2f} times {name}, {asked} is asked")
         if peer is not None and context > 0:
@@ -268,13 +272,13 @@ def render(record: Mapping[str, Any]) -> str:
     """Return the tables of a record in Markdown."""
     rows = []
     for (model, threads, context), by_engine in _groups(record).items():
-        own = by_engine.get("lattice")
         for name, samples in by_engine.items():
+            own = by_engine.get(COMPARED_WITH.get(name, "lattice"))
             counted = [sample["own_seconds_a_token"] for sample in samples if sample["own_seconds_a_token"]]
             decode = _median(samples, "seconds") if samples[0]["seconds"] is not None else None
             prompt = _median(samples, "prompt_seconds")
             ratios = ["-", "-"]
-            if own is not None and name != "lattice":
+            if own is not None and name not in ("lattice", *COMPARED_WITH.values()):
                 ratios = [
                     f"{decode / _median(own, 'seconds'):.2f}" if decode is not None else "-",
                     f"{prompt / _median(own, 'prompt_seconds'):.2f}",

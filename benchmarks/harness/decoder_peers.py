@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.decoders import Decoder, Decoding
 
-__all__ = ["MlxDecoder", "OllamaDecoder", "TorchDecoder", "gguf_shape"]
+__all__ = ["MlxDecoder", "OllamaDecoder", "TorchDecoder", "TorchWithoutTiles", "gguf_shape", "require_tiles"]
 
 OLLAMA = "http://127.0.0.1:11434"
 SECONDS = 600
@@ -85,6 +85,31 @@ class TorchDecoder(Decoder):
             )
         self._cache = out.past_key_values
         return int(out.logits[0, -1].argmax())
+
+
+class TorchWithoutTiles(TorchDecoder):
+    """The same as on a CPU that has AVX-512 with products of bfloat16, and no matrix tiles (AMX).
+
+    Raises:
+        RuntimeError: this CPU has none.
+    """
+
+    def __init__(self, path: str, threads: int) -> None:
+        require_tiles()
+        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"  # read when oneDNN first makes a kernel
+        super().__init__(path, threads)
+
+
+def require_tiles() -> None:
+    """Refuse to leave out what is not there.
+
+    Raises:
+        RuntimeError: this CPU has no matrix tiles.
+    """
+    from lattice_inference import cpu_info
+
+    if not {"amx_int8", "amx_bf16"} <= set(cpu_info()["features"]):
+        raise RuntimeError("this CPU has no matrix tiles: every row is without them")
 
 
 class MlxDecoder(Decoder):

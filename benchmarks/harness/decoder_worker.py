@@ -22,12 +22,13 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness.decoder_peers import MlxDecoder, OllamaDecoder, TorchDecoder
+from harness.decoder_peers import MlxDecoder, OllamaDecoder, TorchDecoder, TorchWithoutTiles, require_tiles
 from harness.decoders import Decoder
 from harness.worker import peak_resident_bytes
 
@@ -63,6 +64,24 @@ class LatticeDecoder(Decoder):
         """Go on from a file of keys and values."""
         self._sequence.close()
         self._sequence = self._cache.restore(path)
+
+
+class LatticeWithoutTiles(LatticeDecoder):
+    """Ours as on a CPU that has no matrix tiles (AMX): its prompts, since decoding uses none.
+
+    Raises:
+        RuntimeError: this CPU has none.
+    """
+
+    decodes = False
+
+    def __init__(self, path: str, threads: int) -> None:
+        require_tiles()
+        from lattice_inference import decoder_program
+        from lattice_inference.backends.cpu import CpuBackend
+
+        decoder_program.CpuBackend = partial(CpuBackend, tiles=False)  # type: ignore[assignment,attr-defined]
+        super().__init__(path, threads)
 
 
 class LlamaCppDecoder(Decoder):
@@ -119,6 +138,8 @@ DECODERS: dict[str, Callable[[str, int], Decoder]] = {
     "lattice": LatticeDecoder,
     "llama.cpp": LlamaCppDecoder,
     "PyTorch bfloat16": TorchDecoder,
+    "lattice, no tiles": LatticeWithoutTiles,
+    "PyTorch bfloat16, no tiles": TorchWithoutTiles,
     "Ollama": OllamaDecoder,
     "MLX": MlxDecoder,
 }

@@ -7,15 +7,18 @@ import threading
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 import decode
 from decode import kv_bytes
 from harness.decoder_peers import MlxDecoder, OllamaDecoder, gguf_shape
-from harness.decoder_worker import LatticeDecoder
+from harness.decoder_worker import LatticeDecoder, LatticeWithoutTiles
 from harness.decoders import Decoder
+from lattice_inference import cpu_info, decoder_program
+from lattice_inference.backends import cpu
+from lattice_inference.backends.cpu import CpuBackend
 
 
 class CountingDecoder(Decoder):
@@ -65,6 +68,27 @@ def test_our_own_engine_goes_on_from_what_it_kept(tiny_drawn_model: Path, tmp_pa
     for _ in range(2):
         decoding = LatticeDecoder(str(tiny_drawn_model), 1).decode(4, 6, 100, tmp_path / "kept")
         assert decoding.ids == fresh.ids
+
+
+def test_our_own_engine_does_without_tiles_where_there_are_some(
+    tiny_drawn_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool | None] = []
+
+    class Backend(CpuBackend):
+        def __init__(self, **options: Any) -> None:
+            asked.append(options.get("tiles"))
+            super().__init__(**options)
+
+    monkeypatch.setattr(cpu, "CpuBackend", Backend)
+    monkeypatch.setattr(decoder_program, "CpuBackend", Backend)
+    if "amx_int8" not in cpu_info()["features"]:
+        with pytest.raises(RuntimeError, match="no matrix tiles"):
+            LatticeWithoutTiles(str(tiny_drawn_model), 1)
+        return
+    with_tiles = LatticeDecoder(str(tiny_drawn_model), 1).extend([3, 4, 5])
+    assert LatticeWithoutTiles(str(tiny_drawn_model), 1).extend([3, 4, 5]) == with_tiles
+    assert asked == [None, False]
 
 
 def test_only_long_texts_of_engines_that_can_are_kept(tmp_path: Path) -> None:

@@ -250,6 +250,17 @@ def test_slow_decoding_and_slow_prompts_are_misses() -> None:
     ]
 
 
+def test_prompts_without_tiles_are_compared_with_ours_without_them() -> None:
+    record = decode_record(0.055, 0.1)
+    prompts = {"lattice, no tiles": 2.0, "PyTorch bfloat16, no tiles": 3.0}
+    rest = {**record["samples"][2], "seconds": None}
+    record["samples"] += [{**rest, "engine": name, "prompt_seconds": time} for name, time in prompts.items()]
+    lines = decode.render(record).splitlines()
+    assert "| m.gguf, 1 | lattice, no tiles | - | - | - | 256 | - | 1000 |" in lines
+    assert "| m.gguf, 1 | PyTorch bfloat16, no tiles | - | - | - | 171 | 1.50 | 1000 |" in lines
+    assert decode.misses(record) == ["m.gguf, 1 threads: prompts 1.50 times PyTorch bfloat16, no tiles, 1.8 is asked"]
+
+
 def test_slow_decoding_after_a_long_text_is_a_miss() -> None:
     assert decode.misses(decode_record(0.055, 0.05)) == []
     assert decode.misses(decode_record(0.055, 0.05, context=8000)) == [
