@@ -245,7 +245,7 @@ def misses(record: Mapping[str, Any]) -> list[str]:
         own, peer = by_engine["lattice"], by_engine.get(PEER)
         where = f"{model}, {threads} threads"
         share, least = bandwidth_share(own), bounds["bandwidth_share"]
-        if not share >= least:
+        if context == 0 and not share >= least:
             lines.append(f"{where}: decoding reads {share:.0%} of the bandwidth, {least:.0%} is asked")
         for name, asked in bounds["prompt_ratio"].items():
             beside = by_engine.get(COMPARED_WITH.get(name, "lattice"))

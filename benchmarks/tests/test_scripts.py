@@ -266,6 +266,7 @@ def test_slow_decoding_after_a_long_text_is_a_miss() -> None:
     assert decode.misses(decode_record(0.055, 0.05, context=8000)) == [
         "m.gguf, 1 threads: after 8000 tokens decoding is 0.91 times llama.cpp, 1.0 is asked"
     ]
+    assert decode.misses(decode_record(0.07, 0.1, context=8000)) == []  # the share is asked of short texts
     both = decode_record(0.055, 0.05)
     both["samples"] += decode_record(0.055, 0.06, context=8000)["samples"]
     assert decode.misses(both) == []
