@@ -79,6 +79,24 @@ def test_linear_is_the_sum_of_rounded_products(columns, depth):
             assert (np.abs(got - exact) <= terms * (depth + 4) * 2.0**-24).all(), (rows, body)
 
 
+@pytest.mark.parametrize("body", BODIES, ids="-".join)
+def test_a_row_is_the_same_bits_among_any_number_of_rows(body):
+    """Instructions that take two rows at once round as those that take one."""
+    rng = np.random.default_rng(12)
+    x, weight = (
+        rng.standard_normal(shape, np.float32) * 2.0 ** rng.integers(-9, 9, shape) for shape in ((13, 70), (40, 70))
+    )
+    x = rounded(x.astype(np.float32))
+
+    def run(rows):
+        program, tensors = linear(rows, weight.astype(np.float32))
+        return backend(body).compile(program, Tensors(tensors)).run(batch_of([len(rows)]))["y"]
+
+    alone = np.concatenate([run(x[index : index + 1]) for index in range(len(x))])
+    for count in range(2, len(x) + 1):
+        assert run(x[:count]).tobytes() == alone[:count].tobytes(), count
+
+
 @pytest.mark.parametrize("activation", ["gelu", "relu", "silu", "tanh"])
 def test_what_follows_a_linear_is_done_to_its_sums(activation):
     rng = np.random.default_rng(3)

@@ -5,10 +5,12 @@
  *
  *     AVX512-BF16   vdpbf16ps   sum[c] += x0 w0 + x1 w1          one register of sums a row and panel
  *     FEAT_BF16     bfdot       the same over four columns       four
+ *                   bfmmla      four k of two rows by those of two columns: of two rows and more, eight for two of them
  *     elsewhere     two multiply-adds of widened elements: for tests of what surrounds the products
  *
  * Numeric design: one chain over pairs of k in ascending order, never split, so tile and thread change no bit. How a pair is
- * rounded is the instruction's own: levels and machines differ in the last bits.
+ * rounded is the instruction's own: levels and machines differ in the last bits. BFMMLA is by its definition two BFDOT one after
+ * the other (BFMatMulAdd and BFDotAdd of the Arm Architecture Reference Manual, FPCR.EBF being 0).
  */
 #ifndef LATTICE_BFLOAT16_TILES_H
 #define LATTICE_BFLOAT16_TILES_H
@@ -71,6 +73,57 @@ LATTICE_INLINE void bfloat16_store(float *sums, bfloat16_sums sum)
 }
 #endif
 
+#if defined(BFLOAT16_DOT) && defined(LATTICE_ISA_NEON)
+/* sum [2][2] += rows [2][4] times columns [2][4] */
+LATTICE_INLINE void bfloat16_multiply_twos(float32x4_t *sum, uint16x8_t rows, uint32x4_t columns)
+{
+    __asm__ volatile(".arch armv8.2-a+bf16\n\tbfmmla %0.4s, %1.8h, %2.8h" : "+w"(*sum) : "w"(rows), "w"(columns));
+}
+
+/* A tile of R rows, two and two of them; of an odd number the last is its own second. Two lines of a panel, interleaved, are four
+ * k of two columns after four k of the next two. */
+#define TILE_OF_TWOS(NAME, R, P)                                                                                       \
+    static void NAME(const uint16_t *restrict x, int64_t stride, const uint16_t *restrict w, int64_t panel, int64_t pairs, \
+                     float *restrict sums)                                                                             \
+    {                                                                                                                  \
+        enum { TWOS = (R + 1) / 2 };                                                                                   \
+        float32x4_t sum[TWOS][P][LATTICE_PANEL / 2];                                                                   \
+        LATTICE_UNROLL for (int t = 0; t < TWOS; t++)                                                                  \
+            LATTICE_UNROLL for (int p = 0; p < P; p++)                                                                 \
+                LATTICE_UNROLL for (int c = 0; c < LATTICE_PANEL / 2; c++)                                             \
+                    sum[t][p][c] = vdupq_n_f32(0.0f);                                                                  \
+        for (int64_t i = 0; i < pairs; i += 2) {                                                                       \
+            __builtin_prefetch(w + i * BFLOAT16_LINE + BFLOAT16_AHEAD, 0, 3);                                          \
+            __builtin_prefetch(w + (i + 1) * BFLOAT16_LINE + BFLOAT16_AHEAD, 0, 3);                                    \
+            uint16x8_t rows[TWOS];                                                                                     \
+            LATTICE_UNROLL for (int t = 0; t < TWOS; t++)                                                              \
+            {                                                                                                          \
+                const uint16_t *first = x + 2 * t * stride + 2 * i;                                                    \
+                rows[t] = vcombine_u16(vld1_u16(first), vld1_u16(2 * t + 1 < R ? first + stride : first));             \
+            }                                                                                                          \
+            LATTICE_UNROLL for (int p = 0; p < P; p++)                                                                 \
+                LATTICE_UNROLL for (int c = 0; c < LATTICE_PANEL / 2; c += 2)                                          \
+                {                                                                                                      \
+                    const uint16_t *line = w + p * panel + i * BFLOAT16_LINE + 4 * c;                                  \
+                    const uint32x4_t even = vreinterpretq_u32_u16(vld1q_u16(line));                                    \
+                    const uint32x4_t odd = vreinterpretq_u32_u16(vld1q_u16(line + BFLOAT16_LINE));                     \
+                    LATTICE_UNROLL for (int t = 0; t < TWOS; t++)                                                      \
+                    {                                                                                                  \
+                        bfloat16_multiply_twos(&sum[t][p][c], rows[t], vzip1q_u32(even, odd));                         \
+                        bfloat16_multiply_twos(&sum[t][p][c + 1], rows[t], vzip2q_u32(even, odd));                     \
+                    }                                                                                                  \
+                }                                                                                                      \
+        }                                                                                                              \
+        LATTICE_UNROLL for (int r = 0; r < R; r++)                                                                     \
+            LATTICE_UNROLL for (int p = 0; p < P; p++)                                                                 \
+                LATTICE_UNROLL for (int c = 0; c < LATTICE_PANEL / 2; c++)                                             \
+                {                                                                                                      \
+                    const float32x4_t both = sum[r / 2][p][c];                                                         \
+                    vst1_f32(sums + (r * P + p) * LATTICE_PANEL + 2 * c, r % 2 == 0 ? vget_low_f32(both) : vget_high_f32(both)); \
+                }                                                                                                      \
+    }
+#endif
+
 LATTICE_INLINE void widened_dot(f32x16 *sum, const uint16_t *line, uint32_t pair)
 {
     int32_t words[16];
@@ -123,13 +176,16 @@ static const bfloat16_tile dot_tiles[BFLOAT16_TILE_ROWS][2] = {
     {dot_tile_10x1, dot_tile_10x2}, {dot_tile_11x1, dot_tile_11x2}, {dot_tile_12x1, dot_tile_12x2},
 };
 #elif defined(BFLOAT16_DOT)
-DOT_TILES(1) DOT_TILES(2) DOT_TILES(3)
-BFLOAT16_TILE(dot_tile_4x1, 4, 1, bfloat16_sums, (bfloat16_sums){0}, bfloat16_dot, bfloat16_store)
-BFLOAT16_TILE(dot_tile_5x1, 5, 1, bfloat16_sums, (bfloat16_sums){0}, bfloat16_dot, bfloat16_store)
-BFLOAT16_TILE(dot_tile_6x1, 6, 1, bfloat16_sums, (bfloat16_sums){0}, bfloat16_dot, bfloat16_store)
+DOT_TILES(1)
+TILE_OF_TWOS(twos_tile_2x2, 2, 2)
+TILE_OF_TWOS(twos_tile_2x1, 2, 1)
+TILE_OF_TWOS(twos_tile_3x1, 3, 1)
+TILE_OF_TWOS(twos_tile_4x1, 4, 1)
+TILE_OF_TWOS(twos_tile_5x1, 5, 1)
+TILE_OF_TWOS(twos_tile_6x1, 6, 1)
 static const bfloat16_tile dot_tiles[BFLOAT16_TILE_ROWS][2] = {
-    {dot_tile_1x1, dot_tile_1x2}, {dot_tile_2x1, dot_tile_2x2}, {dot_tile_3x1, dot_tile_3x2},
-    {dot_tile_4x1, NULL},         {dot_tile_5x1, NULL},         {dot_tile_6x1, NULL},
+    {dot_tile_1x1, dot_tile_1x2}, {twos_tile_2x1, twos_tile_2x2}, {twos_tile_3x1, NULL},
+    {twos_tile_4x1, NULL},        {twos_tile_5x1, NULL},          {twos_tile_6x1, NULL},
 };
 #endif
 
