@@ -337,6 +337,15 @@ def test_nearest_rows_are_the_head_of_a_stable_sort(tier: Any, k: int, on_each_i
                 assert single.indices.tolist() == order.tolist()
 
 
+def test_more_rows_than_any_matrix_has_are_all_of_them() -> None:
+    rows, query = draw(9, 16), draw(16, seed=1)
+    for matrix in (rows, *(ops.quantize(rows, QuantizationTier(tier)) for tier in TIERS)):
+        best = ops.top_k(query, matrix, 10**30)
+        assert sorted(best.indices.tolist()) == list(range(9))
+        assert (best.indices.dtype, best.scores.dtype, best.scores.shape) == (np.int64, np.float32, (9,))
+        assert ops.search(query[None], matrix, 10**30).indices.tolist() == [best.indices.tolist()]
+
+
 def test_rescoring_gives_exact_scores_of_the_best_candidates() -> None:
     rows, query = draw(2000, 64), draw(64, seed=1)
     exact = ops.top_k(query, rows, 5)

@@ -1,6 +1,6 @@
 """The door to the vector kernels: argument checks, then one call into C."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ BINARY: Literal[5]
 MAX_DIMENSIONS: int
 
 _Float32Array = npt.NDArray[np.float32]
+_Tuple = TypeVar("_Tuple", bound=tuple[Any, ...])
 
 class StoredRows:
     def __init__(
@@ -75,8 +76,11 @@ def _normalize(source: npt.ArrayLike, target: _Float32Array) -> None: ...
 def _check_finite(vectors: npt.ArrayLike) -> None: ...
 def _scores_of_rows(metric: int, rows: StoredRows, queries: npt.ArrayLike | StoredRows) -> _Float32Array: ...
 def _nearest_rows(
-    metric: int, rows: StoredRows, queries: npt.ArrayLike | StoredRows, wanted: int, largest: bool
+    metric: int, rows: StoredRows, queries: npt.ArrayLike | StoredRows, wanted: int
 ) -> tuple[npt.NDArray[np.int64], _Float32Array]: ...
+def _nearest_to_one(
+    metric: int, rows: StoredRows, query: npt.ArrayLike | StoredRows, wanted: int, kind: type[_Tuple]
+) -> _Tuple: ...
 def _to_int8(vectors: npt.ArrayLike) -> tuple[npt.NDArray[np.int8], _Float32Array]: ...
 def _to_int4(vectors: npt.ArrayLike) -> tuple[npt.NDArray[np.uint8], _Float32Array, _Float32Array]: ...
 def _to_binary(vectors: npt.ArrayLike, threshold: float) -> npt.NDArray[np.uint8]: ...

@@ -32,6 +32,7 @@ class HalfMatrix(StoredMatrix):
 
     metrics: ClassVar[tuple[str, ...]] = FLOAT_METRICS
     _kind: ClassVar[int]
+    _is_integer_query = False
 
     def __init__(self, data: npt.NDArray[np.uint16]) -> None:
         if not isinstance(data, np.ndarray) or data.dtype != np.uint16 or data.ndim != 2:
@@ -58,10 +59,6 @@ class HalfMatrix(StoredMatrix):
     def _vector(self, index: int) -> Float32Array:
         row: Float32Array = self.take(slice(index, index + 1)).dequantize()[0]
         return row
-
-    @property
-    def _is_integer_query(self) -> bool:
-        return False
 
 
 class BFloat16Matrix(HalfMatrix):

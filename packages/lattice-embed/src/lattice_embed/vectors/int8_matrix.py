@@ -141,7 +141,7 @@ class Int8Matrix(StoredMatrix):
         return QuantizedVector(self, index)
 
     @property
-    def _is_integer_query(self) -> bool:
+    def _is_integer_query(self) -> bool:  # type: ignore[override]  # of the others it is a fact of their class
         return self.calibration is None
 
 

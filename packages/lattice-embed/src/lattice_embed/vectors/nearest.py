@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,9 @@ DEFAULT_OVERSAMPLE = {
     QuantizationTier.BINARY: 16,
 }
 """Candidates for each row wanted, where they are scored again: what Recall@10 above 0.95 takes, with room to spare."""
+
+
+_MOST = sys.maxsize
 
 
 class TopK(NamedTuple):
@@ -81,10 +85,7 @@ def top_k(
     if oversample is not None:
         raise InvalidInputError("oversample has a meaning only with rescore")
     rows, code = rows_of(matrix, metric)
-    found = _vectors._nearest_rows(
-        code, rows, one_query(query, matrix, code), min(wanted, len(rows)), metric in SIMILARITIES
-    )
-    return TopK(found[0][0], found[1][0])
+    return _vectors._nearest_to_one(code, rows, one_query(query, matrix, code), wanted, TopK)
 
 
 def search(
@@ -126,7 +127,7 @@ def search(
         code = matrix.code_of(metric)
         rows = matrix.rows_for(code)
         prepared = matrix.queries_for(queries, code, "a search")
-        return TopK(*_vectors._nearest_rows(code, rows, prepared, min(wanted, len(rows)), metric in SIMILARITIES))
+        return TopK(*_vectors._nearest_rows(code, rows, prepared, wanted))
     code = code_of(metric)
     exact = _vectors.as_float32(matrix, 2, "the matrix")
     if isinstance(queries, StoredMatrix):
@@ -174,4 +175,4 @@ def _count(name: str, value: int) -> int:
         raise InvalidInputError(f"{name} is {value!r}; it must be an integer") from None
     if count < 1:
         raise InvalidInputError(f"{name} is {count}; it must be at least 1")
-    return count
+    return count if count < _MOST else _MOST

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from lattice_embed.errors import InvalidInputError, TierMismatchError
 from lattice_embed.vectors import _vectors
-from lattice_embed.vectors.metric import NAMES, code_of
+from lattice_embed.vectors.metric import CODES, NAMES, code_of
 from lattice_embed.vectors.tier import QuantizationTier
 
 __all__ = ["StoredMatrix", "StoredVector", "as_rows", "rows_of_lengths"]
@@ -32,6 +32,9 @@ class StoredMatrix:
     tier: ClassVar[QuantizationTier]
     metrics: ClassVar[tuple[str, ...]]
     """What can be measured, the default first."""
+
+    _is_integer_query = True
+    """Whether the kernels take these rows as queries as they are."""
 
     dims: int
 
@@ -104,6 +107,8 @@ class StoredMatrix:
         Raises:
             InvalidInputError: these vectors do not have it.
         """
+        if type(metric) is str and metric in self.metrics:
+            return CODES[metric]
         return code_of(metric, self.metrics, self.tier)
 
     def rows_for(self, metric: int) -> _vectors.StoredRows:
@@ -131,11 +136,6 @@ class StoredMatrix:
             return np.atleast_2d(queries.dequantize())
         stored = source.rows_for(metric)
         return stored.row(queries.index) if isinstance(queries, StoredVector) else stored
-
-    @property
-    def _is_integer_query(self) -> bool:
-        """Whether the kernels take these rows as queries as they are."""
-        return True
 
 
 class StoredVector(_vectors.StoredVector):

@@ -195,15 +195,31 @@ def _scores_of_rows(int metric, StoredRows rows not None, queries):
     return scores
 
 
-def _nearest_rows(int metric, StoredRows rows not None, queries, Py_ssize_t wanted, bint largest):
-    """Return positions (int64) and scores (float32), both (m, wanted), of the best rows for each query, best first."""
-    check_wanted(wanted, rows.rows.count)
+def _nearest_rows(int metric, StoredRows rows not None, queries, Py_ssize_t wanted):
+    """Return positions (int64) and scores (float32), both (m, min(wanted, n)), of the best rows for each query, best first."""
     cdef PreparedQueries made = prepare(rows, metric, queries)
-    cdef cnp.ndarray positions = np.empty((made.count, wanted), np.int64)
-    cdef cnp.ndarray scores = np.empty((made.count, wanted), np.float32)
+    cdef cnp.npy_intp[2] shape = [<cnp.npy_intp>made.count, min(wanted, <Py_ssize_t>rows.rows.count)]
+    return nearest_rows(metric, rows, made, 2, shape)
+
+
+def _nearest_to_one(int metric, StoredRows rows not None, query, Py_ssize_t wanted, type kind not None):
+    """Return a ``kind`` of tuple with positions and scores, both (min(wanted, n),), of the best rows for one query.
+
+    Everything that is looked at here is out of cache after the search before.
+    """
+    cdef PreparedQueries made = prepare(rows, metric, query)
+    cdef cnp.npy_intp[1] shape = [min(wanted, <Py_ssize_t>rows.rows.count)]
+    return tuple.__new__(kind, nearest_rows(metric, rows, made, 1, shape))
+
+
+cdef tuple nearest_rows(int metric, StoredRows rows, PreparedQueries made, int ndim, cnp.npy_intp *shape):
+    cdef int64_t wanted = shape[ndim - 1]
+    check_wanted(wanted, rows.rows.count)
+    cdef cnp.ndarray positions = cnp.PyArray_EMPTY(ndim, shape, cnp.NPY_INT64, 0)
+    cdef cnp.ndarray scores = cnp.PyArray_EMPTY(ndim, shape, cnp.NPY_FLOAT32, 0)
     cdef int64_t *out_positions = <int64_t *>cnp.PyArray_DATA(positions)
     cdef float *out = <float *>cnp.PyArray_DATA(scores)
-    cdef int failed
+    cdef int failed, largest = metric == LATTICE_COSINE or metric == LATTICE_DOT
     with nogil:
         failed = lattice_nearest_rows(
             &kernels, pool, &rows.rows, made.queries, made.count, wanted, largest, out_positions, out
