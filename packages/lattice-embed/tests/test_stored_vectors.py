@@ -337,6 +337,32 @@ def test_nearest_rows_are_the_head_of_a_stable_sort(tier: Any, k: int, on_each_i
                 assert single.indices.tolist() == order.tolist()
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = _vectors.get_num_threads()
+    _vectors.set_num_threads(1)
+    yield
+    _vectors.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("tier", "count", "dims"), [("int8", 17003, 384), ("int8", 60001, 233), ("int4", 35009, 391)])
+def test_rows_read_as_several_streams_score_as_a_few_do(
+    tier: Any, count: int, dims: int, on_each_isa: Levels, one_thread: None
+) -> None:
+    """Tasks of one thread are long enough for it from some six megabytes on."""
+    matrix: Any = ops.quantize(draw(count, dims), tier)
+    few = [matrix.take(slice(first, first + 2000)) for first in range(0, count, 2000)]
+    for query in (draw(dims, seed=1), matrix[17]):
+        for _ in on_each_isa():
+            for metric in matrix.metrics:
+                scores = np.concatenate([ops.one_vs_many(query, part, metric=metric) for part in few])
+                assert ops.one_vs_many(query, matrix, metric=metric).tobytes() == scores.tobytes()
+                order = np.argsort(-scores if metric in {"cosine", "dot"} else scores, kind="stable")[:50]
+                best = ops.top_k(query, matrix, 50, metric=metric)
+                assert best.indices.tolist() == order.tolist()
+                assert best.scores.tobytes() == scores[order].tobytes()
+
+
 def test_more_rows_than_any_matrix_has_are_all_of_them() -> None:
     rows, query = draw(9, 16), draw(16, seed=1)
     for matrix in (rows, *(ops.quantize(rows, QuantizationTier(tier)) for tier in TIERS)):
