@@ -17,7 +17,7 @@ from working_copy import copy_sources
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = {
     "lattice-inference": ["tests/backends"],
-    "lattice-embed": ["tests/test_vectors.py", "tests/test_stored_vectors.py"],
+    "lattice-embed": ["tests/test_vectors.py", "tests/test_stored_vectors.py", "tests/test_nearest_vectors.py"],
     "lattice-fann": ["tests/test_network.py", "tests/test_gradients.py", "tests/test_optimizers.py"],
     "lattice-transport": ["tests/test_native_math.py", "tests/test_goldens.py"],
 }

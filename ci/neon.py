@@ -46,7 +46,7 @@ TESTS = {
         "tests/backends/test_vector_math.py",
         "tests/models/test_tiny_bert.py",
     ],
-    "lattice-embed": ["tests/test_vectors.py", "tests/test_stored_vectors.py"],
+    "lattice-embed": ["tests/test_vectors.py", "tests/test_stored_vectors.py", "tests/test_nearest_vectors.py"],
     "lattice-fann": ["tests/test_network.py", "tests/test_optimizers.py"],
     "lattice-transport": ["tests/test_native_math.py", "tests/test_goldens.py"],
 }

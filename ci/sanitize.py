@@ -36,7 +36,7 @@ TESTS = {
         "tests/tokenizer/test_vocabulary_file.py",
         "tests/tokenizer/test_wordpiece.py",
     ],
-    "lattice-embed": ["tests/test_vectors.py", "tests/test_stored_vectors.py"],
+    "lattice-embed": ["tests/test_vectors.py", "tests/test_stored_vectors.py", "tests/test_nearest_vectors.py"],
 }
 # The sweeps are too slow under a sanitizer, a fork beside running threads waits inside its allocator, an emulated CPU cannot
 # load it, and who counts allocations wants to come before all libraries, as it does.

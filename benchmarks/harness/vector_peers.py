@@ -19,7 +19,7 @@ __all__ = ["OURS", "Cell", "cells", "installed"]
 
 OURS = "Lattice"
 PEERS = {"NumKong": "numkong", "SimSIMD": "simsimd", "faiss": "faiss", "usearch": "usearch"}
-TURN_BYTES = 20_000_000
+TURN_BYTES = 250_000_000
 Call = Callable[[], Any]
 
 
@@ -135,7 +135,9 @@ def nearest_cells(peers: dict[str, Any], threads: int, rows: int, dims: int) -> 
 
 
 def search_cell(name: str, calls: dict[str, Call], rows: Any, bytes_read: int) -> Cell:
-    """A cell of calls that read ``rows``, repeated until a turn takes about a millisecond."""
+    """A cell of calls that read ``rows``, repeated until a turn takes some ten milliseconds: of one, a good part is under the
+    clock that idling before it has lowered, which slows arithmetic and not reading.
+    """
     return Cell(name, calls, repeats=min(max(1, TURN_BYTES // rows.nbytes), 1000), bytes_read=bytes_read, rows=rows)
 
 

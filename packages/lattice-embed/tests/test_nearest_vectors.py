@@ -1,0 +1,122 @@
+"""The nearest of stored vectors: their order, and exact scores of candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lattice_embed import DimensionMismatchError, InvalidInputError
+from lattice_embed import vectors as ops
+from lattice_embed.vectors import QuantizationTier, _vectors
+
+Levels = Callable[[], Iterator[str]]
+TIERS = ["bfloat16", "float16", "int8", "int4", "binary"]
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("k", [1, 10, 700])
+def test_nearest_rows_are_the_head_of_a_stable_sort(tier: Any, k: int, on_each_isa: Levels) -> None:
+    matrix: Any = ops.quantize(draw(600, 24), tier)  # few bits: many equal scores
+    queries = draw(3, 24, seed=1)
+    for _ in on_each_isa():
+        for metric in matrix.metrics:
+            found = ops.search(queries, matrix, k, metric=metric)
+            for query, indices, values in zip(queries, *found, strict=True):
+                scores = ops.one_vs_many(query, matrix, metric=metric)
+                order = np.argsort(-scores if metric in {"cosine", "dot"} else scores, kind="stable")[:k]
+                assert indices.tolist() == order.tolist()
+                assert values.tobytes() == scores[order].tobytes()
+                single = ops.top_k(query, matrix, k, metric=metric)
+                assert single.indices.tolist() == order.tolist()
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = _vectors.get_num_threads()
+    _vectors.set_num_threads(1)
+    yield
+    _vectors.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("tier", "count", "dims"), [("int8", 17003, 384), ("int8", 60001, 233), ("int4", 35009, 391)])
+def test_rows_read_as_several_streams_score_as_a_few_do(
+    tier: Any, count: int, dims: int, on_each_isa: Levels, one_thread: None
+) -> None:
+    """Tasks of one thread are long enough for it from some six megabytes on."""
+    matrix: Any = ops.quantize(draw(count, dims), tier)
+    few = [matrix.take(slice(first, first + 2000)) for first in range(0, count, 2000)]
+    for query in (draw(dims, seed=1), matrix[17]):
+        for _ in on_each_isa():
+            for metric in matrix.metrics:
+                scores = np.concatenate([ops.one_vs_many(query, part, metric=metric) for part in few])
+                assert ops.one_vs_many(query, matrix, metric=metric).tobytes() == scores.tobytes()
+                order = np.argsort(-scores if metric in {"cosine", "dot"} else scores, kind="stable")[:50]
+                best = ops.top_k(query, matrix, 50, metric=metric)
+                assert best.indices.tolist() == order.tolist()
+                assert best.scores.tobytes() == scores[order].tobytes()
+
+
+def test_more_rows_than_any_matrix_has_are_all_of_them() -> None:
+    rows, query = draw(9, 16), draw(16, seed=1)
+    for matrix in (rows, *(ops.quantize(rows, QuantizationTier(tier)) for tier in TIERS)):
+        best = ops.top_k(query, matrix, 10**30)
+        assert sorted(best.indices.tolist()) == list(range(9))
+        assert (best.indices.dtype, best.scores.dtype, best.scores.shape) == (np.int64, np.float32, (9,))
+        assert ops.search(query[None], matrix, 10**30).indices.tolist() == [best.indices.tolist()]
+
+
+def test_rescoring_gives_exact_scores_of_the_best_candidates() -> None:
+    rows, query = draw(2000, 64), draw(64, seed=1)
+    exact = ops.top_k(query, rows, 5)
+    for tier in TIERS:
+        matrix = ops.quantize(rows, QuantizationTier(tier))
+        for rescore in (rows, rows.tolist()):
+            found = ops.top_k(query, matrix, 5, rescore=rescore, oversample=200)
+            assert found.indices.tolist() == exact.indices.tolist()
+            assert found.scores.tobytes() == exact.scores.tobytes()
+        several = ops.search(np.stack([query, -query]), matrix, 5, rescore=rows, oversample=200)
+        assert several.indices[0].tolist() == exact.indices.tolist()
+        assert several.scores.shape == (2, 5)
+    distances = ops.top_k(query, ops.quantize(rows, "binary"), 5, metric="euclidean", rescore=rows, oversample=400)
+    assert distances.indices.tolist() == ops.top_k(query, rows, 5, metric="euclidean").indices.tolist()
+    halves = ops.top_k(query, ops.quantize(rows, "int4"), 5, rescore=ops.quantize(rows, "bfloat16"))
+    assert halves.indices.shape == (5,)
+
+
+def test_equal_scores_go_by_the_lower_row_after_rescoring_too() -> None:
+    rows = np.ones((50, 8), np.float32)
+    found = ops.top_k(rows[0], ops.quantize(rows, "int8"), 4, rescore=rows)
+    assert found.indices.tolist() == [0, 1, 2, 3]
+
+
+def test_rescoring_reads_only_candidates_of_a_file(tmp_path: Path) -> None:
+    rows = draw(300, 16)
+    np.save(tmp_path / "rows.npy", rows)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    found = ops.top_k(rows[7], ops.quantize(rows, "int4"), 3, rescore=mapped)
+    assert found.indices[0] == 7
+
+
+def test_wrong_rescoring_is_refused() -> None:
+    rows, query = draw(20, 8), draw(8)
+    matrix = ops.quantize(rows, "int8")
+    with pytest.raises(InvalidInputError, match="holds 19 vectors for a matrix of 20"):
+        ops.top_k(query, matrix, 2, rescore=rows[:19])
+    with pytest.raises(DimensionMismatchError):
+        ops.top_k(query, matrix, 2, rescore=rows[:, :4].copy())
+    with pytest.raises(InvalidInputError, match="must be a matrix"):
+        ops.top_k(query, matrix, 2, rescore=query)
+    with pytest.raises(InvalidInputError, match="only with rescore"):
+        ops.top_k(query, matrix, 2, oversample=3)
+    with pytest.raises(InvalidInputError, match="only with rescore"):
+        ops.search([query], matrix, 2, oversample=3)
+    with pytest.raises(InvalidInputError, match="oversample is 0"):
+        ops.top_k(query, matrix, 2, rescore=rows, oversample=0)
