@@ -135,8 +135,9 @@ def nearest_cells(peers: dict[str, Any], threads: int, rows: int, dims: int) -> 
 
 
 def search_cell(name: str, calls: dict[str, Call], rows: Any, bytes_read: int) -> Cell:
-    """A cell of calls that read ``rows``, repeated until a turn takes some ten milliseconds: of one, a good part is under the
-    clock that idling before it has lowered, which slows arithmetic and not reading.
+    """A cell of calls that read ``rows``, repeated until a turn takes some ten milliseconds.
+
+    A good part of a single one is under the clock that idling before it has lowered: that slows arithmetic and not reading.
     """
     return Cell(name, calls, repeats=min(max(1, TURN_BYTES // rows.nbytes), 1000), bytes_read=bytes_read, rows=rows)
 
