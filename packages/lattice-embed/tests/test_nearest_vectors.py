@@ -51,10 +51,10 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("tier", "count", "dims"), LONG)
-def test_rows_read_as_several_streams_score_as_a_few_do(
+def test_rows_of_a_long_matrix_score_as_a_few_do(
     tier: Any, count: int, dims: int, on_each_isa: Levels, one_thread: None
 ) -> None:
-    """Tasks of one thread are long enough for it from some six megabytes on."""
+    """From some six megabytes on a task is several scans, and rows are fetched ahead from one megabyte on."""
     matrix: Any = ops.quantize(draw(count, dims), tier)
     few = [matrix.take(slice(first, first + 2000)) for first in range(0, count, 2000)]
     for query in (draw(dims, seed=1), matrix[17]):

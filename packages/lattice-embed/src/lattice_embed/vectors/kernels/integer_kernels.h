@@ -7,9 +7,7 @@
  *     row i + 1         [ q  ............ ] -> sums 1     four folds together at their end
  *     ...
  *
- * Many rows are read as GROUP streams, a quarter of them each: a processor keeps more lines on their way for four streams than for
- * one, which from memory is worth a fifth (Emerald Rapids), and nothing from the third-level cache. Rows are fetched ahead of being
- * read: processors prefetch within a page and stop while scores are finished.
+ * Rows are fetched AHEAD_BYTES before they are read: processors prefetch within a page and stop while scores are finished.
  * Scores are finished block by block, so that the double arithmetic is done in whole registers. The last, incomplete step of
  * a row is copied to a padded buffer. Integers are exact, so grouping changes nothing. With VNNI the sums are those of
  * integer_rows_vnni.h; elsewhere they are bound, in cache, by the widening of int8 (one a cycle on most CPUs).
@@ -22,9 +20,6 @@
 #define GROUP 4
 #define BLOCK_ROWS 32 /* short: the processor loads the next rows while it finishes these */
 #define AHEAD_BYTES 4096
-#define STREAM_ROWS 16 /* of each stream, until their scores are finished */
-#define STREAM_BYTES ((size_t)24 << 10) /* of a stream at least: it takes its time to begin */
-#define STREAM_AHEAD_BYTES 2048
 #define NEAR_BYTES ((size_t)1 << 20) /* rows that a second-level cache holds need not be fetched ahead */
 
 #if defined(LATTICE_ISA_AVX512) && defined(LATTICE_DOT_INSTRUCTIONS)
@@ -124,71 +119,14 @@ LATTICE_INLINE void finish_rows(int kind, const lattice_rows *rows, const lattic
     }
 }
 
-/* `kind` and `is_byte` (query->is_byte, for int8 rows) are known to the compiler, here and below. */
-LATTICE_INLINE void dots_of_group(int kind, int is_byte, const lattice_query *query, const uint8_t *const row[GROUP], size_t bytes,
-                                  int32_t *dots)
-{
-    const size_t half = (bytes + LATTICE_QUERY_PADDING - 1) / LATTICE_QUERY_PADDING * LATTICE_QUERY_PADDING;
-    if (kind == LATTICE_INT8 && bytes == 384)
-        dots_int8(is_byte, query, row, 384, dots); /* the query stays in registers */
-    else if (kind == LATTICE_INT8)
-        dots_int8(is_byte, query, row, bytes, dots);
-    else
-        dots_int4((const int8_t *)query->data, (const int8_t *)query->data + half, row, bytes, dots);
-}
-
-/* Asks for what rows from `row` on have besides their integers: a line of each array, which no processor foresees. */
-LATTICE_INLINE void ask_for_factors(int kind, const lattice_rows *rows, size_t row)
-{
-    __builtin_prefetch(rows->steps + row);
-    __builtin_prefetch(rows->inverse_norms + row);
-    if (kind == LATTICE_INT4) {
-        __builtin_prefetch(rows->offsets + row);
-        __builtin_prefetch(rows->sums + row);
-    }
-}
-
-/* GROUP streams of `each` rows, a multiple of STREAM_ROWS. */
-LATTICE_INLINE void score_streams(int kind, int is_byte, const lattice_rows *rows, const lattice_query *query, size_t first,
-                                  size_t each, float *scores)
-{
-    const size_t bytes = rows->row_bytes;
-    const uint8_t *row[GROUP];
-    for (size_t j = 0; j < GROUP; j++)
-        row[j] = (const uint8_t *)rows->data + (first + j * each) * bytes;
-    for (size_t start = 0; start < each; start += STREAM_ROWS) {
-        int32_t dots[GROUP][STREAM_ROWS];
-        for (size_t j = 0; j < GROUP; j++)
-            ask_for_factors(kind, rows, first + j * each + start + 2 * STREAM_ROWS);
-        for (size_t i = 0; i < STREAM_ROWS; i++) {
-            int32_t of_group[GROUP];
-            for (size_t j = 0; j < GROUP; j++)
-                for (size_t k = 0; k < bytes; k += 64)
-                    __builtin_prefetch(row[j] + k + STREAM_AHEAD_BYTES);
-            dots_of_group(kind, is_byte, query, row, bytes, of_group);
-            for (size_t j = 0; j < GROUP; j++) {
-                dots[j][i] = of_group[j];
-                row[j] += bytes;
-            }
-        }
-        for (size_t j = 0; j < GROUP; j++) {
-            const size_t at = j * each + start;
-            finish_rows(kind, rows, query, first + at, STREAM_ROWS, dots[j], scores + at);
-        }
-    }
-}
-
+/* `kind` and `is_byte` (query->is_byte, for int8 rows) are known to the compiler. */
 LATTICE_INLINE void score_integers(int kind, int is_byte, const lattice_rows *rows, const lattice_query *query, size_t first,
                                    size_t count, float *scores)
 {
-    const size_t bytes = rows->row_bytes, each = count / (GROUP * STREAM_ROWS) * STREAM_ROWS;
+    const size_t bytes = rows->row_bytes;
+    const size_t half = (bytes + LATTICE_QUERY_PADDING - 1) / LATTICE_QUERY_PADDING * LATTICE_QUERY_PADDING;
     const int is_near = rows->count * bytes <= NEAR_BYTES;
-    size_t start = 0;
-    if (!is_near && each * bytes >= STREAM_BYTES) {
-        score_streams(kind, is_byte, rows, query, first, each, scores);
-        start = GROUP * each;
-    }
-    for (; start < count; start += BLOCK_ROWS) {
+    for (size_t start = 0; start < count; start += BLOCK_ROWS) {
         const size_t here = count - start < BLOCK_ROWS ? count - start : BLOCK_ROWS;
         int32_t dots[BLOCK_ROWS + GROUP];
         for (size_t i = 0; i < here; i += GROUP) {
@@ -199,7 +137,12 @@ LATTICE_INLINE void score_integers(int kind, int is_byte, const lattice_rows *ro
             }
             for (size_t k = 0; !is_near && k < GROUP * bytes; k += 64)
                 __builtin_prefetch(row[0] + k + AHEAD_BYTES);
-            dots_of_group(kind, is_byte, query, row, bytes, dots + i);
+            if (kind == LATTICE_INT8 && bytes == 384)
+                dots_int8(is_byte, query, row, 384, dots + i); /* the query stays in registers */
+            else if (kind == LATTICE_INT8)
+                dots_int8(is_byte, query, row, bytes, dots + i);
+            else
+                dots_int4((const int8_t *)query->data, (const int8_t *)query->data + half, row, bytes, dots + i);
         }
         finish_rows(kind, rows, query, first + start, here, dots, scores + start);
     }

@@ -7,7 +7,7 @@
  * while it goes through the queries, so the matrix is read from memory once for all of them. Where only the nearest are
  * wanted, a task scores SCAN_ROWS rows at a time into a buffer and offers them to its thread's heap; the heaps are merged at
  * the end. A thread begins with its own share of the rows, the same in every call, and then helps the others: what a core's
- * cache holds of the rows it finds again. Binary rows are scored fewer at a time: the processor then loads the next ones
+ * cache holds of the rows it finds again. Quantized rows are scored fewer at a time: the processor then loads the next ones
  * while it judges these.
  *
  * All against all: the rows of b are packed into panels, PACKED_FLOATS at a time, and then read by a grid of tasks, A_BYTES of
@@ -26,8 +26,8 @@
 #define SHARE_TASKS 64 /* of one thread: what it may wait for the others at the end is a part of one */
 #define LINE_BYTES ((size_t)128) /* processors fetch cache lines in pairs */
 #define SMALL_BYTES ((size_t)1 << 20)
-#define SCAN_ROWS 1024
-#define SHORT_SCAN_ROWS 256 /* of bits */
+#define SCAN_ROWS 1024 /* of floats */
+#define SHORT_SCAN_ROWS 256
 #define QUERY_GROUP 64
 #define PRODUCT_GROUP 256
 #define A_BYTES ((size_t)384 << 10)
@@ -184,7 +184,7 @@ void lattice_scores_of_rows(const lattice_kernel_choice *kernels, lattice_pool *
 static void search_some_rows(void *context, int64_t task, int thread)
 {
     const row_work *work = context;
-    const size_t scan = work->rows->kind == LATTICE_BINARY ? SHORT_SCAN_ROWS : SCAN_ROWS;
+    const size_t scan = work->rows->kind < LATTICE_INT8 ? SCAN_ROWS : SHORT_SCAN_ROWS;
     const size_t first = (size_t)task * work->task_rows, end = first + smaller(work->task_rows, work->rows->count - first);
     for (size_t q = 0; q < work->query_count; q++)
         for (size_t row = first; row < end; row += scan) {
