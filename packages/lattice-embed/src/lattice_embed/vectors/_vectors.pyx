@@ -298,30 +298,40 @@ def _many_vs_many(int metric, a, b):
     return scores
 
 
-def _nearest_of_all(int metric, queries, matrix, Py_ssize_t wanted, bint largest):
-    """Return positions (int64) and scores (float32), both (m, wanted), of the best rows of a matrix (n, dim) for each query
-    of (m, dim), scored as ``_many_vs_many`` does.
+def _nearest_of_all(int metric, queries, matrix, Py_ssize_t wanted):
+    """Return positions (int64) and scores (float32), both (m, min(wanted, n)), of the best rows of a matrix (n, dim) for each
+    query of (m, dim), scored as ``_many_vs_many`` does.
     """
     check_metric(metric)
     cdef cnp.ndarray first = as_float32(queries, 2, "the queries")
     cdef cnp.ndarray second = as_float32(matrix, 2, "the matrix")
     cdef size_t a_count = <size_t>first.shape[0], b_count = <size_t>second.shape[0], width = <size_t>first.shape[1]
     check_widths(width, <size_t>second.shape[1])
-    check_wanted(wanted, b_count)
-    cdef cnp.ndarray positions = np.empty((a_count, wanted), np.int64)
-    cdef cnp.ndarray scores = np.empty((a_count, wanted), np.float32)
+    cdef cnp.npy_intp[2] shape = [<cnp.npy_intp>a_count, min(wanted, <Py_ssize_t>b_count)]
+    cdef tuple found = room_for_nearest(2, shape)
     cdef const float *x = <const float *>cnp.PyArray_DATA(first)
     cdef const float *y = <const float *>cnp.PyArray_DATA(second)
-    cdef int64_t *out_positions = <int64_t *>cnp.PyArray_DATA(positions)
-    cdef float *out = <float *>cnp.PyArray_DATA(scores)
-    cdef int failed
+    cdef int64_t *out_positions = <int64_t *>cnp.PyArray_DATA(<cnp.ndarray>found[0])
+    cdef float *out = <float *>cnp.PyArray_DATA(<cnp.ndarray>found[1])
+    cdef int failed, largest = is_similarity(metric)
     with nogil:
         failed = lattice_nearest_of_all(
-            &kernels, pool, metric, x, a_count, y, b_count, width, wanted, largest, out_positions, out
+            &kernels, pool, metric, x, a_count, y, b_count, width, shape[1], largest, out_positions, out
         )
     if failed:
         raise MemoryError
-    return positions, scores
+    return found
+
+
+cdef tuple room_for_nearest(int ndim, cnp.npy_intp *shape):
+    """Arrays for positions and scores; the last dimension is how many rows are wanted."""
+    if shape[ndim - 1] < 0:
+        raise ValueError(f"cannot take {shape[ndim - 1]} rows")
+    return cnp.PyArray_EMPTY(ndim, shape, cnp.NPY_INT64, 0), cnp.PyArray_EMPTY(ndim, shape, cnp.NPY_FLOAT32, 0)
+
+
+cdef bint is_similarity(int metric) noexcept:
+    return metric == LATTICE_COSINE or metric == LATTICE_DOT
 
 
 def _normalize(source, target):
@@ -341,12 +351,6 @@ def _normalize(source, target):
     cdef float *y = <float *>cnp.PyArray_DATA(out)
     with nogil:
         lattice_normalize_rows(&kernels, pool, x, y, count, width)
-
-
-cdef int check_wanted(Py_ssize_t wanted, size_t count) except -1:
-    if wanted < 0 or <size_t>wanted > count:
-        raise ValueError(f"cannot take {wanted} of {count} rows")
-    return 0
 
 
 cdef int check_widths(size_t a_width, size_t b_width) except -1:

@@ -9,14 +9,13 @@ from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.tier import QuantizationTier
 
-__all__ = ["CODES", "FLOAT_METRICS", "NAMES", "SIMILARITIES", "Metric", "code_of"]
+__all__ = ["CODES", "FLOAT_METRICS", "NAMES", "Metric", "code_of"]
 
 Metric = Literal["cosine", "dot", "euclidean", "sqeuclidean", "manhattan", "hamming"]
 """What is measured: ``"cosine"`` and ``"dot"`` are similarities, the others distances. Vectors in float32, bfloat16 and
 float16 have all but ``"hamming"``; int8 and int4 have neither that nor ``"manhattan"``; binary ones have ``"hamming"``, the
 number of differing bits, and ``"cosine"``, 1 - 2 differing / dimensions."""
 
-SIMILARITIES = frozenset({"cosine", "dot"})
 FLOAT_METRICS = ("cosine", "dot", "euclidean", "sqeuclidean", "manhattan")
 
 CODES: dict[str, int] = {

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lattice_embed.errors import DimensionMismatchError, InvalidInputError
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.half_matrix import HalfMatrix
-from lattice_embed.vectors.metric import SIMILARITIES, Metric, code_of
+from lattice_embed.vectors.metric import Metric, code_of
 from lattice_embed.vectors.scores import one_query, rows_of
 from lattice_embed.vectors.stored_matrix import StoredMatrix, StoredVector
 from lattice_embed.vectors.tier import QuantizationTier
@@ -29,9 +29,6 @@ DEFAULT_OVERSAMPLE = {
     QuantizationTier.BINARY: 16,
 }
 """Candidates for each row wanted, where they are scored again: what Recall@10 above 0.95 takes, with room to spare."""
-
-
-_MOST = sys.maxsize
 
 
 class TopK(NamedTuple):
@@ -132,7 +129,7 @@ def search(
     exact = _vectors.as_float32(matrix, 2, "the matrix")
     if isinstance(queries, StoredMatrix):
         queries = queries.dequantize()
-    return TopK(*_vectors._nearest_of_all(code, queries, exact, min(wanted, len(exact)), metric in SIMILARITIES))
+    return TopK(*_vectors._nearest_of_all(code, queries, exact, wanted))
 
 
 def _top_k_rescored(
@@ -175,4 +172,4 @@ def _count(name: str, value: int) -> int:
         raise InvalidInputError(f"{name} is {value!r}; it must be an integer") from None
     if count < 1:
         raise InvalidInputError(f"{name} is {count}; it must be at least 1")
-    return count if count < _MOST else _MOST
+    return min(count, sys.maxsize)

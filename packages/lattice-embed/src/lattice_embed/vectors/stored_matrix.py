@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from lattice_embed.errors import InvalidInputError, TierMismatchError
 from lattice_embed.vectors import _vectors
-from lattice_embed.vectors.metric import CODES, NAMES, code_of
+from lattice_embed.vectors.metric import NAMES, code_of
 from lattice_embed.vectors.tier import QuantizationTier
 
 __all__ = ["StoredMatrix", "StoredVector", "as_rows", "rows_of_lengths"]
@@ -107,8 +107,6 @@ class StoredMatrix:
         Raises:
             InvalidInputError: these vectors do not have it.
         """
-        if type(metric) is str and metric in self.metrics:
-            return CODES[metric]
         return code_of(metric, self.metrics, self.tier)
 
     def rows_for(self, metric: int) -> _vectors.StoredRows:

@@ -213,20 +213,18 @@ def _nearest_to_one(int metric, StoredRows rows not None, query, Py_ssize_t want
 
 
 cdef tuple nearest_rows(int metric, StoredRows rows, PreparedQueries made, int ndim, cnp.npy_intp *shape):
+    cdef tuple found = room_for_nearest(ndim, shape)
+    cdef int64_t *out_positions = <int64_t *>cnp.PyArray_DATA(<cnp.ndarray>found[0])
+    cdef float *out = <float *>cnp.PyArray_DATA(<cnp.ndarray>found[1])
     cdef int64_t wanted = shape[ndim - 1]
-    check_wanted(wanted, rows.rows.count)
-    cdef cnp.ndarray positions = cnp.PyArray_EMPTY(ndim, shape, cnp.NPY_INT64, 0)
-    cdef cnp.ndarray scores = cnp.PyArray_EMPTY(ndim, shape, cnp.NPY_FLOAT32, 0)
-    cdef int64_t *out_positions = <int64_t *>cnp.PyArray_DATA(positions)
-    cdef float *out = <float *>cnp.PyArray_DATA(scores)
-    cdef int failed, largest = metric == LATTICE_COSINE or metric == LATTICE_DOT
+    cdef int failed, largest = is_similarity(metric)
     with nogil:
         failed = lattice_nearest_rows(
             &kernels, pool, &rows.rows, made.queries, made.count, wanted, largest, out_positions, out
         )
     if failed:
         raise MemoryError
-    return positions, scores
+    return found
 
 
 cdef object score_stored_pair(int metric, object a, object b):
