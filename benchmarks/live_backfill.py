@@ -54,7 +54,7 @@ class Evidence:
     """What happened.
 
     Attributes:
-        queries: answers by the migration's state, the answering side and the model.
+        queries: answers by the migration's state (where that changed meanwhile, both), the answering side and the model.
         writes: documents added, changed and deleted.
         mixed: answers with a score that is not that of the answering model's vectors; must be 0.
         missed: answers that did not have the very document that was asked for on top; must be 0.
@@ -98,11 +98,15 @@ class Users:
         for thread in self._threads:
             thread.join()
 
-    def wait_for_answers(self, state: MigrationState) -> None:
-        """Wait until some questions were answered in ``state``."""
-        while sum(number for what, number in self.evidence.queries.items() if what.startswith(state.value)) < ANSWERS:
+    def wait_for_answers(self, state: MigrationState, answers: int) -> None:
+        """Wait until so many questions were answered in ``state``."""
+        while self._answered(state) < answers:
             assert not self.evidence.errors
             time.sleep(self._pause)
+
+    def _answered(self, state: MigrationState) -> int:
+        queries = self.evidence.queries
+        return sum(queries[what] for what in list(queries) if what.startswith(f"{state.value}:"))
 
     def _guard(self, work: Any) -> None:
         try:
@@ -119,7 +123,9 @@ class Users:
                 state = self._coordinator.state
                 answer = self._coordinator.query(text, 5)
                 self._check(answer, document, text)
-            self.evidence.queries[f"{state.value}: {answer.side.value} by {answer.model}"] += 1
+                after = self._coordinator.state
+            during = state.value if after is state else f"{state.value} to {after.value}"
+            self.evidence.queries[f"{during}: {answer.side.value} by {answer.model}"] += 1
 
     def _check(self, answer: QueryAnswer, document: str, text: str) -> None:
         vector = self._services[answer.side].embed_query(text)
@@ -188,8 +194,10 @@ def migrate_live(
         )
         stores: dict[Side, VectorStore] = {Side.SOURCE: source, Side.TARGET: target}
         with Users(coordinator, stores, services, corpus, pause) as users:
+            progress = coordinator.run(max_batches=1)
+            users.wait_for_answers(progress.state, 1)  # however fast the rest is
             progress = coordinator.run()
-            users.wait_for_answers(progress.state)
+            users.wait_for_answers(progress.state, ANSWERS)
         evidence = users.evidence
         assert not evidence.errors, evidence.errors
         assert progress.state is MigrationState.COMPLETED
