@@ -69,20 +69,22 @@ class FakeEncoder:
 
 
 class FakeLoader:
-    """Takes the place of ``lattice_inference.load_encoder``, counts its calls and can be told to fail or to be slow."""
+    """Takes the place of ``lattice_inference.load_encoder``, counts its calls and can be told to fail or to wait."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.encoders: list[FakeEncoder] = []
         self.failures: list[Exception] = []
         self.delay = 0.0
-        self.started = threading.Event()
+        self.started, self.may_go_on = threading.Event(), threading.Event()
+        self.may_go_on.set()
         self.sizes: dict[str, int] = {}
 
     def __call__(self, source: str, **options: Any) -> FakeEncoder:
         self.calls.append((source, options))
         self.started.set()
         time.sleep(self.delay)
+        assert self.may_go_on.wait(30)
         if self.failures:
             raise self.failures.pop(0)
         encoder = FakeEncoder(str(source), dimension=self.sizes.get(str(source), 384))

@@ -87,6 +87,7 @@ class Server(ThreadingHTTPServer):
         self.asked: list[Asked] = []
         self.script: list[Behaviour] = []
         self.dimensions = DIMENSIONS
+        self.dripped = 0
         self.usual: Behaviour = lambda handler, asked: handler.reply(self.document(asked))
         self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self.thread.start()
@@ -149,7 +150,7 @@ class Server(ThreadingHTTPServer):
         return behave
 
     def drip(self, pause: float) -> Behaviour:
-        """Send the right answer a few bytes at a time."""
+        """Send the right answer a few bytes at a time, and count it in ``dripped`` once it was sent whole."""
 
         def behave(handler: Handler, asked: Asked) -> None:
             body = json.dumps(self.document(asked)).encode()
@@ -160,6 +161,7 @@ class Server(ThreadingHTTPServer):
                 handler.wfile.write(body[start : start + 4])
                 handler.wfile.flush()
                 time.sleep(pause)
+            self.dripped += 1
 
         return behave
 

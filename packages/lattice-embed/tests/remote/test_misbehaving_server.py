@@ -7,7 +7,6 @@ import gzip
 import json
 import pickle
 import random
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -52,14 +51,14 @@ PASSING: dict[str, Callable[[Any], Any]] = {
     "529": lambda server: server.status(529, {"error": {"message": "overloaded"}}),
     "reset before the answer": lambda server: server.reset(0),
     "reset in the middle": lambda server: server.reset(0.5),
-    "slow": lambda server: server.slow(0.6),
+    "slow": lambda server: server.slow(2),
 }
 
 
 @pytest.mark.parametrize("kind", PASSING)
 def test_what_passes_is_waited_out(server: Any, connect: Any, embed: Any, kind: str) -> None:
     server.script = [PASSING[kind](server)] * 2
-    service = connect(timeout=0.3 if kind == "slow" else 30)
+    service = connect(timeout=1 if kind == "slow" else 30)
     check(server, embed(service, TEXTS))
     assert [asked.texts for asked in server.asked] == [TEXTS] * 3
     assert (service.usage.requests, service.usage.retries, service.usage.texts) == (3, 2, 6)
@@ -98,7 +97,7 @@ def test_retry_after_is_waited_for_by_every_call_of_the_service(server: Any, con
 
     async def two() -> None:
         first = asyncio.create_task(service.aembed(["first"]))
-        while service._gate.remaining() <= 0:
+        while service._gate.remaining() <= 0 and not first.done():
             await asyncio.sleep(0.01)
         await asyncio.gather(first, service.aembed(["second"]))
 
@@ -150,21 +149,19 @@ def test_delays_grow_to_a_limit_and_differ() -> None:
 
 def test_deadline_ends_a_call_whatever_the_retries(server: Any, connect: Any, embed: Any) -> None:
     server.usual = server.status(503)
-    began = time.monotonic()
+    retry = RetryPolicy(max_retries=1_000, initial_delay=0.05, max_delay=0.05)
     with pytest.raises(RemoteServiceError):
-        embed(connect(deadline=0.4, retry=RetryPolicy(max_retries=1_000, initial_delay=0.05, max_delay=0.05)), TEXTS)
-    assert time.monotonic() - began < 5
-    assert len(server.asked) > 2
+        embed(connect(deadline=1, retry=retry), TEXTS)
+    assert 2 < len(server.asked) < 100
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0.3}, {"deadline": 0.3}])
 def test_answer_that_drips_is_cut_off(server: Any, connect: Any, embed: Any, options: dict[str, float]) -> None:
     server.usual = server.drip(0.05)
-    began = time.monotonic()
     with pytest.raises(RemoteTimeoutError) as caught:
         embed(connect(**options, retry=RetryPolicy(max_retries=0)), TEXTS)
     assert isinstance(caught.value, TimeoutError)
-    assert time.monotonic() - began < 5
+    assert server.dripped == 0
 
 
 def test_deadline_holds_for_all_requests_together(server: Any, connect: Any, embed: Any) -> None:
@@ -180,18 +177,17 @@ def test_cancelled_call_breaks_off_its_request(server: Any, connect: Any, librar
     service = connect(max_texts_per_request=2)
     server.script = [server.usual, server.drip(0.05)]
 
-    async def cancel() -> float:
+    async def cancel() -> None:
         waiting = asyncio.create_task(service.aembed(TEXTS))
         while len(server.asked) < 2:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
-        began = time.monotonic()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        return time.monotonic() - began
 
-    assert asyncio.run(cancel()) < 1.0  # the answer would drip for longer
+    asyncio.run(cancel())
+    assert server.dripped == 0
     assert len(server.asked) == 2
     check(server, service.embed(TEXTS))
     assert server.all_texts()[4:] == TEXTS[2:]  # the first two were paid for

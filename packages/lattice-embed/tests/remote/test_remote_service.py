@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -421,7 +422,9 @@ def test_closing_within_a_loop_closes_its_connections(server: Any, connect: Any,
         await service.aembed(["a"])
         assert len(service._transport._keepers) == 1
         service.close()
-        await asyncio.sleep(0.05)
+        end = time.monotonic() + 30
+        while service._transport._keepers and time.monotonic() < end:
+            await asyncio.sleep(0.005)
         assert service._transport._keepers == {}
         with pytest.raises(ServiceClosedError):
             await service.aembed(["a"])

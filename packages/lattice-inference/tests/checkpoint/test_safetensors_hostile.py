@@ -169,10 +169,10 @@ def test_a_zero_length_tensor_of_any_shape_costs_no_memory(write_safetensors):
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":['])
 def test_nesting_is_refused_without_recursion(write_safetensors, opening):
     path = write_safetensors(opening * 500_000)
-    started = time.monotonic()
+    started = time.thread_time()
     with pytest.raises(CheckpointError, match="nested deeper"):
         open_safetensors(path)
-    assert time.monotonic() - started < 5
+    assert time.thread_time() - started < 5, "seconds of CPU"
 
 
 def test_a_header_as_large_as_the_largest_legitimate_one_is_read(write_safetensors):

@@ -324,12 +324,14 @@ class TestAsynchronous:
 
     def test_a_cancelled_task_leaves_the_session_whole(self, session):
         async def cut_short():
+            begun = asyncio.Event()
+
             async def consume():
                 async for _ in session.stream("hello", DRAWN):
-                    pass
+                    begun.set()
 
             task = asyncio.create_task(consume())
-            await asyncio.sleep(0.005)
+            await begun.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

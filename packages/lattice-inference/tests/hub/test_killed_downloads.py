@@ -59,9 +59,12 @@ def download(cache):
     return in_child(lambda: find_model("org/name"))
 
 
-began = time.monotonic()
-os.waitpid(download("whole"), 0)
-duration = time.monotonic() - began
+durations = []
+for cache in ("first", "second", "whole"):
+    began = time.monotonic()
+    os.waitpid(download(cache), 0)
+    durations.append(time.monotonic() - began)
+duration = min(durations)  # without what else went on, so that kills are not after the end
 results = {"whole": load("whole"), "finished": [], "killed": []}
 for number in range(kills):
     child = download(f"cache{number}")

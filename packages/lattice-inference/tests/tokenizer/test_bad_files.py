@@ -100,11 +100,9 @@ def test_not_utf8(tmp_path):
 def test_large_file_is_refused_without_being_read(tmp_path):
     path = tmp_path / "tokenizer.json"
     with path.open("wb") as file:
-        file.truncate(200_000_000)
-    started = time.perf_counter()
+        file.truncate(2**42)  # no memory holds it
     with pytest.raises(errors.TokenizerError, match=f"{MAX_FILE_BYTES:,} bytes"):
         load_tokenizer(path)
-    assert time.perf_counter() - started < 2
 
 
 def test_git_lfs_pointer(tmp_path):
@@ -142,9 +140,9 @@ def test_hostile_vocabularies_build_quickly(definition, tmp_path):
         [f"{chr(97 + i % 26)}{i:05d}" for i in range(60_000)],
     ):
         definition["model"]["vocab"] = special | {piece: i + 5 for i, piece in enumerate(pieces)}
-        started = time.perf_counter()
+        started = time.thread_time()
         ours = load(definition, tmp_path)
-        assert time.perf_counter() - started < 3
+        assert time.thread_time() - started < 3, "seconds of CPU: the work of comparing each piece with each other one"
         for piece in pieces[:: len(pieces) // 50]:
             if len(piece) <= 100:
                 assert ours.encode(piece, add_special_tokens=False).tokens == [piece]
