@@ -382,7 +382,7 @@ def test_cancelled_waiter_does_not_harm_the_load(loader: Any) -> None:
     async def scenario() -> None:
         service = NativeEmbeddingService(MINILM)
         waiter = asyncio.create_task(service.aembed(["a"]))
-        while not loader.started.is_set():
+        while not loader.started.is_set() and not waiter.done():
             await asyncio.sleep(0.001)
         waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -399,7 +399,7 @@ def test_event_loop_stays_free_while_the_model_is_loaded(loader: Any) -> None:
 
     async def scenario() -> None:
         load = asyncio.create_task(NativeEmbeddingService(MINILM).aload())
-        while not loader.started.is_set():
+        while not loader.started.is_set() and not load.done():
             await asyncio.sleep(0.001)
         loader.may_go_on.set()  # said from the loop: were it not free, the load would wait in vain
         assert (await load).is_loaded

@@ -150,7 +150,7 @@ class Server(ThreadingHTTPServer):
         return behave
 
     def drip(self, pause: float) -> Behaviour:
-        """Send the right answer a few bytes at a time, and count it in ``dripped`` once it was sent whole."""
+        """Send the right answer a few bytes at a time, which ``dripped`` counts."""
 
         def behave(handler: Handler, asked: Asked) -> None:
             body = json.dumps(self.document(asked)).encode()
@@ -160,8 +160,8 @@ class Server(ThreadingHTTPServer):
             for start in range(0, len(body), 4):
                 handler.wfile.write(body[start : start + 4])
                 handler.wfile.flush()
+                self.dripped += 1
                 time.sleep(pause)
-            self.dripped += 1
 
         return behave
 

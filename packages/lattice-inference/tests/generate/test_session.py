@@ -324,14 +324,15 @@ class TestAsynchronous:
 
     def test_a_cancelled_task_leaves_the_session_whole(self, session):
         async def cut_short():
-            begun = asyncio.Event()
+            pieces = []
 
             async def consume():
-                async for _ in session.stream("hello", DRAWN):
-                    begun.set()
+                async for piece in session.stream("hello", DRAWN):
+                    pieces.append(piece)
 
             task = asyncio.create_task(consume())
-            await begun.wait()
+            while not pieces and not task.done():
+                await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
