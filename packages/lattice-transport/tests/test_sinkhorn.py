@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pot_oracle import pot, quietly
 
@@ -71,10 +71,12 @@ def test_two_by_two_problem_has_the_known_plan(epsilon, plan, cost, tolerance):
     epsilon=st.sampled_from([1.0, 0.3, 0.1, 0.03, 0.01, 1e-3]),
     zeros=st.booleans(),
 )
+@example(n=28, m=20, seed=825, epsilon=1e-3, zeros=False)  # 66,558 iterations
 def test_plan_is_that_of_pot(n, m, seed, epsilon, zeros):
     ot = pot()
     a, b, cost = problem(n, m, seed, zeros=zeros and n > 1 and m > 1)
-    ours = solve(a, b, cost, epsilon=epsilon, convergence_threshold=1e-9, max_iterations=60_000)
+    # Of 12,000 drawn with 1e-3 one in 200 takes more than 60,000 iterations, the slowest 3,000,000.
+    ours = solve(a, b, cost, epsilon=epsilon, convergence_threshold=1e-9, max_iterations=20_000_000)
     assert ours.converged
     rows, columns = a > 0, b > 0
     theirs = np.zeros_like(cost)
