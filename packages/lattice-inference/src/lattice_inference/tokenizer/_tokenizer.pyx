@@ -271,6 +271,7 @@ cdef class Pipeline:
 
     cdef lt_pipeline pipeline
     cdef list kept_alive  # what the pipeline points into
+    cdef object splitter  # the first external splitter, which is told of each call; None where there is none
     cdef bint finished
     cdef bint has_model
 
@@ -281,6 +282,7 @@ cdef class Pipeline:
         _set_steps(self.pipeline.split_steps, split_steps, False, self.kept_alive)
         self.pipeline.normalize_count = len(normalize_steps)
         self.pipeline.split_count = len(split_steps)
+        self.splitter = next((step[1] for step in split_steps if isinstance(step, tuple) and step[0] == LT_SPLIT_EXTERNAL), None)
 
     def __dealloc__(self):
         lt_pipeline_free(&self.pipeline)
@@ -432,6 +434,8 @@ cdef class Pipeline:
         memset(&scratch, 0, sizeof(lt_scratch))
         cdef size_t i
         cdef int status
+        if self.splitter is not None:
+            self.splitter.begin()
         try:
             if (lt_load(&view, 0, view.length, &scratch) != LT_OK
                     or lt_normalize(self.pipeline.normalize_steps, self.pipeline.normalize_count, &scratch) != LT_OK):
@@ -498,6 +502,8 @@ cdef class Pipeline:
                         memset(&paired[i], 0, sizeof(lt_input))
                     else:
                         _describe(seconds[i], &paired[i], i)
+            if self.splitter is not None:
+                self.splitter.begin()
             with nogil:
                 status = lt_encode_texts(&self.pipeline, pool, threads, inputs, paired, count, single_parts, pair_parts,
                                          truncation, find_special, &batches, boundary_data, count_data, truncated_data)

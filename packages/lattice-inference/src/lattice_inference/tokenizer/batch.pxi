@@ -68,7 +68,10 @@ cdef _raise(int status, lt_batches* batch, Py_ssize_t max_tokens):
             "Unicode text contains; decode the bytes with errors='replace'"
         )
     if status == LT_EXTERNAL_FAILED:
-        _pass_on_error()
+        try:
+            _pass_on_error()
+        except InvalidInputError as error:
+            raise InvalidInputError(f"text {batch.failed_text}: {error}") from None
     if status == LT_TRUNCATION_TOO_SHORT:
         raise InvalidInputError(
             f"text {batch.failed_text}: dropping every token of the side that may be cut does not reach the limit"
