@@ -30,6 +30,7 @@ from lattice_inference.models.llama_config import LlamaConfig, token_ids_of
 from lattice_inference.models.llama_gguf import read_llama_gguf
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.state import CachedSequence, KvCache
+from lattice_inference.weight_check import check_decoder, refuse_adapters
 
 if TYPE_CHECKING:
     from lattice_inference.backends.weight_sizes import WeightSize
@@ -285,6 +286,7 @@ def load_model(
     check_precision(precision)
     check_calibration(calibration, precision, activations)
     files = find_model(path_or_name, offline=offline)
+    refuse_adapters(files.directory)
     snapshot = ModelSnapshot.take(files.directory)
     with contextlib.ExitStack() as stack:
         if is_gguf(files.directory):
@@ -295,6 +297,7 @@ def load_model(
             config = LlamaConfig.from_directory(files.directory)
             checkpoint = stack.enter_context(open_checkpoint(files.directory))
             names, frequencies = find_decoder_names(checkpoint.names()), config.rope.frequencies(config.rotary_dim)
+        check_decoder(checkpoint, config, names)
         source = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: frequencies})
         program = DecoderProgram(
             build_llama(config, names),

@@ -28,6 +28,7 @@ from lattice_inference.precision import Precision, check_precision
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
+from lattice_inference.weight_check import check_classifier, refuse_adapters
 
 __all__ = ["CrossEncoder", "load_cross_encoder"]
 
@@ -193,6 +194,7 @@ def load_cross_encoder(
     check_precision(precision)
     check_calibration(calibration, precision)
     files = find_model(path_or_name, offline=offline)
+    refuse_adapters(files.directory)
     if is_gguf(files.directory):
         raise UnsupportedError(
             f"{files.directory}: cross-encoders in GGUF files are not built: load the model's directory"
@@ -212,7 +214,9 @@ def load_cross_encoder(
     ranges = None if calibration is None else calibration.ranges
     backend = CpuBackend(threads=threads, precision=precision, input_ranges=ranges)
     with open_checkpoint(files.directory) as checkpoint:
-        program = backend.compile(build_bert_classifier(bert, names=find_names(checkpoint.names())), checkpoint)
+        names = find_names(checkpoint.names())
+        check_classifier(checkpoint, bert, names)
+        program = backend.compile(build_bert_classifier(bert, names=names), checkpoint)
     return CrossEncoder(
         files=files,
         snapshot=snapshot,

@@ -26,12 +26,13 @@ from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.models.bert import TensorNames, build_bert_encoder, find_names
 from lattice_inference.models.bert_config import BertConfig
 from lattice_inference.models.bert_gguf import gguf_names, read_bert_gguf
-from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer
+from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer, weight_folders
 from lattice_inference.models.sentence_modules import Pooling, SentenceModules, read_sentence_modules
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
+from lattice_inference.weight_check import check_bert_gguf, check_encoder, refuse_adapters
 
 if TYPE_CHECKING:
     from lattice_inference.vector_cache import VectorCache
@@ -72,7 +73,7 @@ class _Recipe:
     @property
     def folders(self) -> tuple[str, ...]:
         """The folders of modules with weights of their own."""
-        return tuple(layer.folder for layer in self.layers if isinstance(layer, (DenseLayer, NormLayer)))
+        return weight_folders(self.layers)
 
 
 class Encoder(TextModel):
@@ -272,12 +273,14 @@ def load_encoder(
     check_precision(precision)
     check_calibration(calibration, precision)
     files = find_model(path_or_name, offline=offline)
+    refuse_adapters(files.directory)
     snapshot = ModelSnapshot.take(files.directory)
     with contextlib.ExitStack() as stack:
         tensors: TensorSource
         if is_gguf(files.directory):
             checkpoint = stack.enter_context(open_gguf(files.directory))
             config, stored = read_bert_gguf(checkpoint)
+            check_bert_gguf(checkpoint, config)
             kind = pooling if stored is None else stored.value
             recipe = _recipe(files.directory, config, None, kind, normalize, max_tokens)
             tensors, names = RenamedTensors(checkpoint, gguf_names(config.num_hidden_layers)), TensorNames()
@@ -287,6 +290,7 @@ def load_encoder(
             recipe = _recipe(files.directory, config, modules, pooling, normalize, max_tokens)
             tensors = stack.enter_context(open_checkpoint_group(files.directory, recipe.folders))
             names = find_names(tensors.main.names())
+            check_encoder(tensors, config, names, recipe.layers)
         tokenizer = load_tokenizer(files.directory)
         ranges = None if calibration is None else calibration.ranges
         program = CpuBackend(threads=threads, precision=precision, input_ranges=ranges).compile(

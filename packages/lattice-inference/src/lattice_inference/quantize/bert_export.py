@@ -25,6 +25,7 @@ from lattice_inference.quantize.report import QuantizeReport
 from lattice_inference.quantize.rounding import QUANTIZERS, QuantizedType, quantize_rows
 from lattice_inference.tokenizer import load_tokenizer
 from lattice_inference.tokenizer.gguf_export import wordpiece_metadata
+from lattice_inference.weight_check import check_encoder, refuse_adapters
 
 __all__ = ["export_bert_gguf"]
 
@@ -59,6 +60,7 @@ def export_bert_gguf(
         raise InvalidInputError(f"there is no type {dtype!r} to write; there are {', '.join(QUANTIZERS)}")
     directory, destination = Path(directory), Path(destination)
     check_destination(destination, (), overwrite=overwrite)
+    refuse_adapters(directory)
     config = BertConfig.from_directory(directory)
     if config.family is not BertFamily.BERT or config.hidden_act not in (Activation.GELU, Activation.GELU_PYTHON):
         raise UnsupportedError(
@@ -68,6 +70,7 @@ def export_bert_gguf(
     metadata = _metadata(directory, config, dtype)
     with open_checkpoint(directory) as checkpoint:
         names = find_names(checkpoint.names())
+        check_encoder(checkpoint, config, names)
         stored = {theirs: _stored_name(ours, names) for ours, theirs in gguf_names(config.num_hidden_layers).items()}
         types = {name: _target(checkpoint, name, stored[name], dtype) for name in stored}
         tensors = [
