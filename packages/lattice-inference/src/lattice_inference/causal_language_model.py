@@ -318,7 +318,7 @@ def load_model(
         calibration=calibration,
         reload=partial(
             load_model,
-            os.fspath(path_or_name),
+            files.reload_name(path_or_name),
             precision=precision,
             activations=activations,
             calibration=calibration,

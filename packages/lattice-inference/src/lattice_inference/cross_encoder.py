@@ -37,7 +37,7 @@ class CrossEncoder(TextModel):
     """A model that scores pairs of texts. Made by :func:`load_cross_encoder`.
 
     Thread-safe: calls from several threads take turns on the thread pool. A context manager; :meth:`close` gives the
-    weights back. Pickling stores where the model came from, not its weights.
+    weights back. Pickling stores where the model came from, as an absolute path or a name, not its weights.
 
     Attributes:
         label_count: scores of a pair; 1 for a model that ranks.
@@ -229,7 +229,7 @@ def load_cross_encoder(
         calibration=calibration,
         reload=partial(
             load_cross_encoder,
-            os.fspath(path_or_name),
+            files.reload_name(path_or_name),
             precision=precision,
             max_tokens=max_tokens,
             offline=offline,

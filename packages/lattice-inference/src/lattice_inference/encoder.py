@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from lattice_inference.vector_cache import VectorCache
     from lattice_inference.vector_cache.encoder_cache import EncoderCache
 
+    CacheName = VectorCache | str | os.PathLike[str] | bool | None
+
 __all__ = ["EncodedTexts", "Encoder", "load_encoder"]
 
 Truncate = Literal["right", "error"]
@@ -80,7 +82,7 @@ class Encoder(TextModel):
     """A text encoder. Made by :func:`load_encoder`.
 
     Thread-safe: calls from several threads take turns on the thread pool. A context manager; :meth:`close` gives the
-    weights back. Pickling stores where the model came from, not its weights.
+    weights back. Pickling stores where the model came from, as an absolute path or a name, not its weights.
 
     Attributes:
         dimension: length of a vector.
@@ -298,14 +300,14 @@ def load_encoder(
         )
     reload = partial(
         load_encoder,
-        os.fspath(path_or_name),
+        files.reload_name(path_or_name),
         precision=precision,
         pooling=pooling,
         normalize=normalize,
         max_tokens=max_tokens,
         offline=offline,
         threads=threads,
-        cache=cache,
+        cache=_absolute_cache(cache),
         calibration=calibration,
     )
     encoder = Encoder(
@@ -321,6 +323,11 @@ def load_encoder(
     if cache is not None and cache is not False:
         encoder._keep_vectors(cache)
     return encoder
+
+
+def _absolute_cache(cache: CacheName) -> CacheName:
+    """Return an argument ``cache`` that means the same folder after a change of the working directory."""
+    return os.path.abspath(os.path.expanduser(cache)) if isinstance(cache, (str, os.PathLike)) else cache
 
 
 def _recipe(

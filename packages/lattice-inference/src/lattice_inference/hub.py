@@ -65,6 +65,10 @@ class ModelFiles:
     repo_id: str | None
     revision: str | None
 
+    def reload_name(self, name: str | os.PathLike[str]) -> str:
+        """Return what finds the model again from any working directory: an absolute path, or ``name``, a model's name."""
+        return str(self.directory) if self.source == "directory" else os.fspath(name)
+
 
 @dataclass(frozen=True)
 class SourceReport:
