@@ -28,6 +28,7 @@ from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama, find_decoder_names
 from lattice_inference.models.llama_config import LlamaConfig, token_ids_of
 from lattice_inference.models.llama_gguf import read_llama_gguf
+from lattice_inference.option_checks import check_count
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.state import CachedSequence, KvCache
 from lattice_inference.weight_check import check_decoder, refuse_adapters
@@ -204,11 +205,8 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             raise InvalidInputError(f"dtype must be one of {', '.join(get_args(CacheType))}, not {dtype!r}")
         if page_tokens not in (16, 32, 64):
             raise InvalidInputError(f"page_tokens must be 16, 32 or 64, not {page_tokens!r}")
-        wanted = self.context_length if tokens is None else tokens
-        if not 1 <= wanted <= 2**40:
-            raise InvalidInputError(f"tokens must be from 1 to 2^40, not {wanted}")
-        if not prefix_bytes >= 0:
-            raise InvalidInputError(f"prefix_bytes must not be negative, got {prefix_bytes}")
+        wanted = self.context_length if tokens is None else check_count("tokens", tokens, least=1, most=2**40)
+        prefix_bytes = check_count("prefix_bytes", prefix_bytes, least=0, most=2**62)
         storage = self._program.open_state(dtype=dtype, page_tokens=page_tokens, pages=-(-wanted // page_tokens))
         return KvCache(storage, prefix_bytes=prefix_bytes, identity=lambda: self.fingerprint)
 
