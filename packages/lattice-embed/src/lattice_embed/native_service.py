@@ -274,9 +274,6 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             encoder = lattice_inference.load_encoder(
                 self._source.location,
                 precision=self._precision,
-                pooling=None if member is None else member.pooling,
-                normalize=None if member is None else True,
-                max_tokens=None if member is None else member.max_tokens,
                 threads=self._threads,
                 cache=self._cache,
             )

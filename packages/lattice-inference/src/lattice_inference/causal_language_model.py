@@ -28,8 +28,10 @@ from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama, find_decoder_names
 from lattice_inference.models.llama_config import LlamaConfig, token_ids_of
 from lattice_inference.models.llama_gguf import read_llama_gguf
+from lattice_inference.option_checks import check_count
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.state import CachedSequence, KvCache
+from lattice_inference.weight_check import check_decoder, refuse_adapters
 
 if TYPE_CHECKING:
     from lattice_inference.backends.weight_sizes import WeightSize
@@ -203,11 +205,8 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             raise InvalidInputError(f"dtype must be one of {', '.join(get_args(CacheType))}, not {dtype!r}")
         if page_tokens not in (16, 32, 64):
             raise InvalidInputError(f"page_tokens must be 16, 32 or 64, not {page_tokens!r}")
-        wanted = self.context_length if tokens is None else tokens
-        if not 1 <= wanted <= 2**40:
-            raise InvalidInputError(f"tokens must be from 1 to 2^40, not {wanted}")
-        if not prefix_bytes >= 0:
-            raise InvalidInputError(f"prefix_bytes must not be negative, got {prefix_bytes}")
+        wanted = self.context_length if tokens is None else check_count("tokens", tokens, least=1, most=2**40)
+        prefix_bytes = check_count("prefix_bytes", prefix_bytes, least=0, most=2**62)
         storage = self._program.open_state(dtype=dtype, page_tokens=page_tokens, pages=-(-wanted // page_tokens))
         return KvCache(storage, prefix_bytes=prefix_bytes, identity=lambda: self.fingerprint)
 
@@ -285,6 +284,7 @@ def load_model(
     check_precision(precision)
     check_calibration(calibration, precision, activations)
     files = find_model(path_or_name, offline=offline)
+    refuse_adapters(files.directory)
     snapshot = ModelSnapshot.take(files.directory)
     with contextlib.ExitStack() as stack:
         if is_gguf(files.directory):
@@ -295,6 +295,7 @@ def load_model(
             config = LlamaConfig.from_directory(files.directory)
             checkpoint = stack.enter_context(open_checkpoint(files.directory))
             names, frequencies = find_decoder_names(checkpoint.names()), config.rope.frequencies(config.rotary_dim)
+        check_decoder(checkpoint, config, names)
         source = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: frequencies})
         program = DecoderProgram(
             build_llama(config, names),
@@ -315,7 +316,7 @@ def load_model(
         calibration=calibration,
         reload=partial(
             load_model,
-            os.fspath(path_or_name),
+            files.reload_name(path_or_name),
             precision=precision,
             activations=activations,
             calibration=calibration,

@@ -26,6 +26,7 @@ from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, re
 from lattice_inference.checksums import check_digest
 from lattice_inference.errors import DownloadError, InvalidInputError, LatticeError, ModelNotFoundError
 from lattice_inference.known_models import KnownModel, known_model
+from lattice_inference.option_checks import check_flag
 from lattice_inference.required_files import DOWNLOAD_PATTERNS, missing_files
 
 __all__ = [
@@ -64,6 +65,10 @@ class ModelFiles:
     source: SourceName
     repo_id: str | None
     revision: str | None
+
+    def reload_name(self, name: str | os.PathLike[str]) -> str:
+        """Return what finds the model again from any working directory: an absolute path, or ``name``, a model's name."""
+        return str(self.directory) if self.source == "directory" else os.fspath(name)
 
 
 @dataclass(frozen=True)
@@ -136,11 +141,14 @@ def find_model(
         progress: show progress bars of a download on standard error; by default where that is a terminal.
 
     Raises:
-        InvalidInputError: ``name``, ``revision`` or ``files`` cannot be a name.
+        InvalidInputError: ``name``, ``revision`` or ``files`` cannot be a name, or an option is no flag.
         ModelNotFoundError: no place has the model; the message lists every place, what it lacks, and what to do.
         ChecksumError: a file is not the one on record.
         DownloadError: the hub could not be reached or failed.
     """
+    for option, value in (("offline", offline), ("verify", verify), ("progress", progress)):
+        if value is not None:
+            check_flag(option, value)
     request = _understand(name, revision, files)
     searched: list[SourceReport] = []
     for place in _local_places(request):

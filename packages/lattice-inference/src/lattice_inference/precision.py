@@ -19,5 +19,5 @@ the file has: a quantized one stays as it is.
 
 def check_precision(precision: str) -> None:
     """Raise UnsupportedError for a precision that does not exist."""
-    if precision not in get_args(Precision):
+    if not isinstance(precision, str) or precision not in get_args(Precision):
         raise UnsupportedError(f"precision must be one of {', '.join(get_args(Precision))}, not {precision!r}")

@@ -40,6 +40,17 @@ class CheckpointGroup:
     ) -> None:
         self.close()
 
+    @property
+    def directory(self) -> Path:
+        """The model's directory, or its file."""
+        return self.main.directory
+
+    def names(self) -> tuple[str, ...]:
+        """Return every tensor's name. One of the model's own with a slash, which would mean a folder, begins with ``./``."""
+        own = [f"./{name}" if "/" in name else name for name in self.main.names()]
+        others = (f"{folder}/{name}" for folder, other in self._others.items() for name in other.names())
+        return (*own, *others)
+
     def close(self) -> None:
         """Let go of every mapping; calling twice is harmless."""
         for checkpoint in (self.main, *self._others.values()):

@@ -19,12 +19,13 @@ from lattice_inference.models.bert_config import Activation, BertConfig, BertFam
 from lattice_inference.models.bert_gguf import ARCHITECTURE, POOLING_TYPES, gguf_names
 from lattice_inference.models.sentence_layers import UnitLayer
 from lattice_inference.models.sentence_modules import read_sentence_modules
-from lattice_inference.quantize.destination import check_destination
+from lattice_inference.quantize.destination import check_destination, check_type
 from lattice_inference.quantize.file_types import FILE_TYPES, QUANTIZATION_VERSION
 from lattice_inference.quantize.report import QuantizeReport
-from lattice_inference.quantize.rounding import QUANTIZERS, QuantizedType, quantize_rows
+from lattice_inference.quantize.rounding import QuantizedType, quantize_rows
 from lattice_inference.tokenizer import load_tokenizer
 from lattice_inference.tokenizer.gguf_export import wordpiece_metadata
+from lattice_inference.weight_check import check_encoder, refuse_adapters
 
 __all__ = ["export_bert_gguf"]
 
@@ -55,10 +56,10 @@ def export_bert_gguf(
         CheckpointError, ModelConfigError, TokenizerError, ModelNotFoundError: a file is malformed or missing.
         OSError: ``destination`` cannot be written.
     """
-    if dtype not in QUANTIZERS:
-        raise InvalidInputError(f"there is no type {dtype!r} to write; there are {', '.join(QUANTIZERS)}")
+    check_type(dtype)
     directory, destination = Path(directory), Path(destination)
     check_destination(destination, (), overwrite=overwrite)
+    refuse_adapters(directory)
     config = BertConfig.from_directory(directory)
     if config.family is not BertFamily.BERT or config.hidden_act not in (Activation.GELU, Activation.GELU_PYTHON):
         raise UnsupportedError(
@@ -68,6 +69,7 @@ def export_bert_gguf(
     metadata = _metadata(directory, config, dtype)
     with open_checkpoint(directory) as checkpoint:
         names = find_names(checkpoint.names())
+        check_encoder(checkpoint, config, names)
         stored = {theirs: _stored_name(ours, names) for ours, theirs in gguf_names(config.num_hidden_layers).items()}
         types = {name: _target(checkpoint, name, stored[name], dtype) for name in stored}
         tensors = [

@@ -15,6 +15,7 @@ from lattice_inference.calibration import Calibration
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.graph.program import Program, Rows, View
 from lattice_inference.hub import find_model
+from lattice_inference.option_checks import check_count
 from lattice_inference.quantize.model_program import PAGE_TOKENS, WINDOW, open_model_program
 from lattice_inference.quantize.observers import (
     CalibrationMethod,
@@ -45,12 +46,12 @@ class Calibrator:
         path_or_name: the directory, GGUF file or name of an encoder, cross-encoder or decoder.
         method: ``"max-abs"``: the largest magnitudes seen; ``"ema"``: the moving average of each step's;
             ``"percentile"``: what holds so many percent of all inputs.
-        percentile: for that method, above 50 and at most 100.
-        momentum: for the moving average, what it keeps of its past at each step.
+        percentile: for that method only, above 50 and at most 100; by default 99.99.
+        momentum: for the moving average only, what it keeps of its past at each step; by default 0.9.
         threads: the most threads that a step may use.
 
     Raises:
-        InvalidInputError: an argument is out of range.
+        InvalidInputError: an argument is out of range, or the method does not use it.
         ModelNotFoundError, CheckpointError, ModelConfigError, UnsupportedError: as the loaders do.
     """
 
@@ -59,8 +60,8 @@ class Calibrator:
         path_or_name: str | os.PathLike[str],
         *,
         method: CalibrationMethod = "percentile",
-        percentile: float = 99.99,
-        momentum: float = 0.9,
+        percentile: float | None = None,
+        momentum: float | None = None,
         threads: int | None = None,
     ) -> None:
         self._method, observer = _observer(method, percentile, momentum)
@@ -101,7 +102,7 @@ class Calibrator:
 
         Args:
             texts: one text or several.
-            max_tokens: end after the step that reaches so many tokens.
+            max_tokens: end after the step that reaches so many tokens, at least 1.
             on_step: told of each step's tokens.
 
         Raises:
@@ -110,6 +111,8 @@ class Calibrator:
         """
         if self._programs is None:
             raise InvalidInputError("this calibrator is closed")
+        if max_tokens is not None:
+            check_count("max_tokens", max_tokens, least=1, most=2**63)
         given = [texts] if isinstance(texts, str) else list(texts)
         for text in given:
             if not isinstance(text, str):
@@ -163,14 +166,25 @@ class _ObservedProgram:
     state: CpuState | None
 
 
-def _observer(method: str, percentile: float, momentum: float) -> tuple[str, Callable[[], Observer]]:
+def _observer(
+    method: str, given_percentile: float | None, given_momentum: float | None
+) -> tuple[str, Callable[[], Observer]]:
     """Return a method in words, and what makes its observers."""
+    for name, value, user in (("percentile", given_percentile, "percentile"), ("momentum", given_momentum, "ema")):
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InvalidInputError(f"{name} must be a number, not {value!r:.60}")
+        if method != user:
+            raise InvalidInputError(f"{name} is for method {user!r}, and the method is {method!r:.60}: leave it out")
+    percentile = 99.99 if given_percentile is None else given_percentile
+    momentum = 0.9 if given_momentum is None else given_momentum
     made: dict[str, tuple[str, Callable[[], Observer]]] = {
         "max-abs": ("max-abs", MaxAbsObserver),
         "ema": (f"ema {momentum:g}", lambda: EmaObserver(momentum)),
         "percentile": (f"percentile {percentile:g}", lambda: PercentileObserver(percentile)),
     }
-    if method not in made:
+    if not isinstance(method, str) or method not in made:
         raise InvalidInputError(f"method must be one of {', '.join(get_args(CalibrationMethod))}, not {method!r}")
     made[method][1]()  # checks its argument
     return made[method]

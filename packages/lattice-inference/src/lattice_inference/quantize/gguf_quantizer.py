@@ -15,10 +15,10 @@ from lattice_inference.checkpoint.dtypes import DTYPES
 from lattice_inference.checkpoint.gguf import GgufFile, open_gguf
 from lattice_inference.checkpoint.gguf_writer import EncodedEntry, TensorToWrite, write_gguf
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
-from lattice_inference.quantize.destination import check_destination
+from lattice_inference.quantize.destination import check_destination, check_type
 from lattice_inference.quantize.file_types import FILE_TYPES, QUANTIZATION_VERSION
 from lattice_inference.quantize.report import QuantizeReport
-from lattice_inference.quantize.rounding import QUANTIZERS, QuantizedType, quantize_rows
+from lattice_inference.quantize.rounding import QuantizedType, quantize_rows
 
 __all__ = ["quantize_gguf"]
 
@@ -59,8 +59,7 @@ def quantize_gguf(
         UnsupportedError: a matrix is of a type that is not read.
         OSError: ``destination`` cannot be written.
     """
-    if dtype not in QUANTIZERS:
-        raise InvalidInputError(f"there is no type {dtype!r} to write; there are {', '.join(QUANTIZERS)}")
+    check_type(dtype)
     destination = Path(destination)
     with open_gguf(source) as checkpoint:
         check_destination(destination, [file.path for file in checkpoint.files], overwrite=overwrite)

@@ -22,7 +22,7 @@ from lattice_inference._version import __version__
 from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
 from lattice_inference.backends.cpu.weight_forms import WeightForms
 from lattice_inference.backends.cpu.weights import narrow
-from lattice_inference.calibration import Calibration
+from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.formats import is_gguf
@@ -66,6 +66,7 @@ def quantize_int8(
         CheckpointError, ModelConfigError, ModelNotFoundError: a file of the source is malformed or missing.
         OSError: ``destination`` cannot be written.
     """
+    check_calibration(calibration, "int8")
     source, destination = Path(directory), Path(destination)
     _check(source, destination, overwrite)
     with ExitStack() as stack:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.errors import InvalidInputError, ModelNotFoundError, UnsupportedError
+from lattice_inference.option_checks import check_flag
 from lattice_inference.tokenizer.definition import parse_definition
 from lattice_inference.tokenizer.gguf_tokenizer import read_gguf_tokenizer
 from lattice_inference.tokenizer.merges_file import MERGES_NAME, VOCABULARY_NAME, read_merges_file
@@ -32,12 +33,18 @@ def load_tokenizer(path: str | os.PathLike[str], *, apply_file_limits: bool = Fa
     (``do_lower_case`` and so on) of the tokenizer_config.json beside it. The others are read as transformers reads them
     for the class that the tokenizer_config.json or config.json names. Truncation and padding that a tokenizer.json states
     are settings of its training more often than limits of the model, so they are applied only with
-    ``apply_file_limits=True``.
+    ``apply_file_limits=True``, which other files refuse: they state none.
 
     Raises :class:`ModelNotFoundError` if there is no file, :class:`TokenizerError` if it is malformed and
     :class:`UnsupportedError` if it is of another format or uses a component that is not built.
     """
+    check_flag("apply_file_limits", apply_file_limits)
     file = _tokenizer_file(Path(path))
+    if apply_file_limits and (file.suffix != ".json" or file.name == VOCABULARY_NAME):
+        raise InvalidInputError(
+            f"{file}: apply_file_limits is for a tokenizer.json, and this file states neither truncation nor padding: leave "
+            "it out"
+        )
     if file.name in (VOCABULARY_NAME, MERGES_NAME):
         definition = read_merges_file(file.parent)
     elif file.suffix == ".txt":
