@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann.activation import Activation
+from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidNetworkError, ShapeTooLargeError, SizeMismatchError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Layer:
     def __init__(
         self, weights: npt.ArrayLike, biases: npt.ArrayLike, activation: Activation = Activation.LINEAR
     ) -> None:
-        matrix = np.asarray(weights)
+        matrix = number_array(weights, "weights", refusal=InvalidNetworkError)
         if matrix.ndim != 2:
             raise SizeMismatchError(f"weights must have shape (outputs, inputs), not {matrix.shape}")
         check_layer_shape(matrix.shape[1], matrix.shape[0])
@@ -145,13 +146,10 @@ class Layer:
 
 
 def _assign(target: Float32Array, values: npt.ArrayLike, name: str) -> None:
-    array = np.asarray(values)
+    array = number_array(values, name, refusal=InvalidNetworkError)
     if array.shape != target.shape:
         raise SizeMismatchError(f"{name} have shape {array.shape}, the layer needs {target.shape}")
-    if array.dtype.kind not in "biuf":
-        raise InvalidNetworkError(f"{name} must be numbers, not {array.dtype}")
-    with np.errstate(over="ignore"):
-        converted = array.astype(np.float32)
+    converted = float32_of(array)
     if not np.isfinite(converted).all():
         raise InvalidNetworkError(f"{name} hold a value that is not finite in float32")
     target[...] = converted
