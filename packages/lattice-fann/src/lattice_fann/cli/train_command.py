@@ -18,6 +18,7 @@ from lattice_fann.builder import NetworkBuilder
 from lattice_fann.cli.loss_plot import check_plot_path, text_plot, write_plot
 from lattice_fann.cli.table import Table, read_table
 from lattice_fann.errors import InvalidInputError
+from lattice_fann.estimators.labels import distinct, labels_of
 from lattice_fann.network import Network
 from lattice_fann.training.config import Optimizer, TrainingConfig
 from lattice_fann.training.result import EpochRecord, TrainingResult
@@ -36,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     config = _config(options)
     table = read_table(options.data, options.target, options.inputs)
     classify = _is_classification(table, options.task)
-    labels, targets = np.unique(table.target, return_inverse=True) if classify else (None, table.target)
+    labels, targets = distinct(labels_of(table.target, name=options.target)) if classify else (None, table.target)
     network = _network(options, table, labels)
     began = time.perf_counter()
     try:
@@ -113,8 +114,8 @@ def _network(options: argparse.Namespace, table: Table, labels: npt.NDArray[Any]
     if labels is None:
         builder.output(1 if table.target.ndim == 1 else table.target.shape[1], Activation.LINEAR)
     else:
-        if table.target.ndim != 1 or labels.size < 2:
-            raise InvalidInputError(f"classes need one label a sample and at least two labels; there are {labels.size}")
+        if labels.size < 2:
+            raise InvalidInputError(f"{options.target} holds only {labels[0]!r}: classes need at least two labels")
         builder.output(int(labels.size), Activation.SOFTMAX)
     network = builder.build(seed=options.seed, initialization="he_uniform")
     if not options.no_scaling:

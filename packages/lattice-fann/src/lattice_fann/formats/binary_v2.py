@@ -17,6 +17,7 @@ max |w| / 254 of that output.
 from __future__ import annotations
 
 import json
+import math
 import struct
 import zlib
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -76,7 +77,7 @@ def _describe(layer: Layer) -> dict[str, Any]:
         "outputs": layer.num_outputs,
         "activation": layer.activation.name,
     }
-    if layer.activation.alpha:
+    if layer.activation.alpha or math.copysign(1.0, layer.activation.alpha) < 0:  # -0.0 is a slope too
         described["alpha"] = layer.activation.alpha
     return described
 

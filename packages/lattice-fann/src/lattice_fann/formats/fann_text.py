@@ -85,6 +85,8 @@ _SCALING = re.compile(r"scale_(mean|deviation|new_min|factor)_(in|out)")
 _NEURON = re.compile(r"\((\d+), (\d+), ([^()]*)\)")
 _CONNECTION = re.compile(r"\((\d+), ([^()]*)\)")
 
+_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
+
 _FREE_ELEMENTS = 1 << 20
 _MOST_SPARSE = 64
 
@@ -148,10 +150,9 @@ def _fields(text: str, version: str) -> dict[str, str]:
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text.strip().replace(",", "."))
-    except ValueError:
-        raise FormatError(f"{text.strip()[:40]!r} is no number") from None
+    if not _NUMBER.fullmatch(text.strip()):
+        raise FormatError(f"{text.strip()[:40]!r} is no finite number")
+    return float(text.strip().replace(",", "."))
 
 
 def _whole(text: str, name: str) -> int:
@@ -228,8 +229,10 @@ def _layer(index: int, neurons: list[_Neuron], connections: list[tuple[int, floa
             f"{', '.join(f'{number} {name}' for number, (name, _, _) in _FUNCTIONS.items())}"
         )
     _, activation, factor = _FUNCTIONS[function]
-    weights = np.zeros((len(working), num_inputs))
-    biases = np.zeros(len(working))
+    # a sum begins at -0.0, which adds nothing: a lone weight of -0.0 stays what it is. Missing ones become 0.0.
+    weights = np.full((len(working), num_inputs), -0.0)
+    biases = np.full(len(working), -0.0)
+    missing_weights, missing_biases = np.ones(weights.shape, np.bool_), np.ones(biases.shape, np.bool_)
     position = 0
     for row, neuron in enumerate(working):
         for source, weight in connections[position : position + neuron.inputs]:
@@ -237,9 +240,12 @@ def _layer(index: int, neurons: list[_Neuron], connections: list[tuple[int, floa
                 raise FormatError(f"neuron {row} of layer {index} is connected to {source}, not in the layer before")
             if source == first - 1:
                 biases[row] += weight * neuron.steepness * factor
+                missing_biases[row] = False
             else:
                 weights[row, source - below] += weight * neuron.steepness * factor
+                missing_weights[row, source - below] = False
         position += neuron.inputs
+    weights[missing_weights] = biases[missing_biases] = 0.0
     return Layer(weights, biases, activation)
 
 
