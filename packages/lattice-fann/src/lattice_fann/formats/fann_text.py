@@ -29,7 +29,7 @@ from lattice_fann.layer import Layer, check_layer_shape
 if TYPE_CHECKING:
     from lattice_fann.network import Network
 
-__all__ = ["from_fann_text", "to_fann_text"]
+__all__ = ["check_expressible", "from_fann_text", "to_fann_text"]
 
 _VERSIONS = ("FANN_FLO_2.0", "FANN_FLO_2.1")
 
@@ -252,6 +252,22 @@ def _layer(index: int, neurons: list[_Neuron], connections: list[tuple[int, floa
 _WRITTEN = {"Linear": (0, 1.0), "Sigmoid": (3, 0.5), "Tanh": (5, 1.0)}
 
 
+def check_expressible(network: Network) -> None:
+    """Refuse what :func:`to_fann_text` cannot say.
+
+    Raises:
+        UnsupportedError: an input scaling, or activations other than Linear, Sigmoid and Tanh.
+    """
+    if network.input_scaling is not None:
+        raise UnsupportedError("a .net file has no place for an input scaling that is always applied")
+    for i, layer in enumerate(network.layers):
+        if layer.activation.name not in _WRITTEN:
+            raise UnsupportedError(
+                f"layer {i} is a {layer.activation.name}, which FANN 2.2 has no function for; a .net file holds "
+                f"{', '.join(_WRITTEN)}"
+            )
+
+
 def to_fann_text(network: Network) -> str:
     """Return ``network`` as FANN_FLO_2.1.
 
@@ -259,16 +275,13 @@ def to_fann_text(network: Network) -> str:
         UnsupportedError: it has an input scaling, or activations other than Linear, Sigmoid and Tanh.
         InvalidNetworkError: a weight is not finite.
     """
-    if network.input_scaling is not None:
-        raise UnsupportedError("a .net file has no place for an input scaling that is always applied")
+    check_expressible(network)
     sizes = [network.num_inputs + 1, *(layer.num_outputs + 1 for layer in network.layers)]
     nothing = f"(0, 0, {0.0:.20e}) "
     neurons = [nothing * sizes[0]]
     connections: list[str] = []
     below = 0
     for i, layer in enumerate(network.layers):
-        if layer.activation.name not in _WRITTEN:
-            raise UnsupportedError(f"layer {i} is a {layer.activation.name}, which FANN 2.2 has no function for")
         if not (np.isfinite(layer.weights).all() and np.isfinite(layer.biases).all()):
             raise InvalidNetworkError(f"a weight or bias of layer {i} is not finite: such a network is not stored")
         number, steepness = _WRITTEN[layer.activation.name]

@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lattice_fann.errors import FormatError, InvalidInputError
+from lattice_fann.errors import FannError, FormatError, InvalidInputError
 from lattice_fann.formats.atomic_write import atomic_write
 
 if TYPE_CHECKING:
     from lattice_fann.formats.binary_v2 import WeightType
     from lattice_fann.network import Network
 
-__all__ = ["MAX_FILE_BYTES", "load", "save"]
+__all__ = ["MAX_FILE_BYTES", "load", "obstacle", "save"]
 
 MAX_FILE_BYTES = 4 << 30
 
@@ -26,8 +26,7 @@ def save(network: Network, path: str | os.PathLike[str], *, weights: WeightType 
         OSError: the file cannot be written.
     """
     suffix = Path(path).suffix.lower()
-    if suffix in (".safetensors", ".net") and weights != "float32":
-        raise InvalidInputError(f"{suffix} files hold float32 weights, not {weights}: take another suffix")
+    _check_weights(suffix, weights)
     if suffix == ".safetensors":
         from lattice_fann.formats.safetensors import to_safetensors
 
@@ -40,6 +39,34 @@ def save(network: Network, path: str | os.PathLike[str], *, weights: WeightType 
         content = network.to_bytes(weights=weights)
     with atomic_write(path) as file:
         file.write(content)
+
+
+def obstacle(network: Network, path: str | os.PathLike[str], weights: WeightType) -> str | None:
+    """Return why :func:`save` would refuse ``network`` whatever its weights are, or None."""
+    suffix = Path(path).suffix.lower()
+    try:
+        _check_weights(suffix, weights)
+        if suffix == ".safetensors":
+            from lattice_fann.formats.safetensors import check_header
+
+            check_header(network)
+        elif suffix == ".net":
+            from lattice_fann.formats.fann_text import check_expressible
+
+            check_expressible(network)
+        else:
+            from lattice_fann.formats import binary_v1, binary_v2
+
+            if weights != "float32" or binary_v1.obstacle(network) is not None:
+                binary_v2.encoded_header(network, weights)
+    except FannError as error:
+        return str(error)
+    return None
+
+
+def _check_weights(suffix: str, weights: WeightType) -> None:
+    if suffix in (".safetensors", ".net") and weights != "float32":
+        raise InvalidInputError(f"{suffix} files hold float32 weights, not {weights}: take another suffix")
 
 
 def load(path: str | os.PathLike[str]) -> Network:
