@@ -14,12 +14,16 @@ from lattice_fann.errors import InvalidNetworkError, ShapeTooLargeError, SizeMis
 if TYPE_CHECKING:
     from lattice_fann.initialization import Initialization
 
-__all__ = ["MAX_ALLOWED_ELEMENTS", "Float32Array", "Layer", "check_layer_shape"]
+__all__ = ["MAX_ALLOWED_ELEMENTS", "MAX_LAYERS", "Float32Array", "Layer", "check_layer_shape"]
 
 Float32Array = npt.NDArray[np.float32]
 
 MAX_ALLOWED_ELEMENTS = 100_000_000
 """Most elements that one tensor may hold, counted with the padding of its rows to a multiple of 16."""
+
+
+MAX_LAYERS = 65_536
+"""Most layers of a network: a layer takes some kilobytes of memory, however few bytes it has in a file."""
 
 
 def check_layer_shape(num_inputs: int, num_outputs: int) -> None:

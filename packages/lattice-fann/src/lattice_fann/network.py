@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lattice_fann._engine import Engine
 from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidInputError, InvalidNetworkError, SizeMismatchError
-from lattice_fann.layer import Float32Array, Layer, check_layer_shape
+from lattice_fann.layer import MAX_LAYERS, Float32Array, Layer, check_layer_shape
 
 if TYPE_CHECKING:
     from lattice_fann.formats.binary_v2 import WeightType
@@ -55,6 +55,8 @@ class Network(Engine):
         given = list(layers)
         if not given:
             raise InvalidNetworkError("a network needs at least one layer")
+        if len(given) > MAX_LAYERS:
+            raise InvalidNetworkError(f"{len(given)} layers; the most is {MAX_LAYERS}")
         for i, layer in enumerate(given):
             check_layer_shape(layer.num_inputs, layer.num_outputs)
             if i and layer.num_inputs != given[i - 1].num_outputs:

@@ -100,7 +100,12 @@ def from_safetensors(content: bytes) -> Network:
         metadata = header.pop("__metadata__")
         described = json.loads(metadata[_OURS])
         arrays = {name: _array(name, entry, data) for name, entry in header.items()}
-        if sum(array.nbytes for array in arrays.values()) != len(data):
+        end = 0
+        for begin, after in sorted(tuple(entry["data_offsets"]) for entry in header.values()):
+            if begin != end:
+                raise FormatError(f"a tensor begins at byte {begin}, the one before it ends at {end}")
+            end = after
+        if end != len(data):
             raise FormatError("the tensors do not fill the file")
         layers = [
             Layer(arrays.pop(f"layers.{i}.weight"), arrays.pop(f"layers.{i}.bias"), Activation.from_name(name, alpha))
