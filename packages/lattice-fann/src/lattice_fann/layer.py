@@ -8,17 +8,22 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann.activation import Activation
+from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidNetworkError, ShapeTooLargeError, SizeMismatchError
 
 if TYPE_CHECKING:
     from lattice_fann.initialization import Initialization
 
-__all__ = ["MAX_ALLOWED_ELEMENTS", "Float32Array", "Layer", "check_layer_shape"]
+__all__ = ["MAX_ALLOWED_ELEMENTS", "MAX_LAYERS", "Float32Array", "Layer", "check_layer_shape"]
 
 Float32Array = npt.NDArray[np.float32]
 
 MAX_ALLOWED_ELEMENTS = 100_000_000
 """Most elements that one tensor may hold, counted with the padding of its rows to a multiple of 16."""
+
+
+MAX_LAYERS = 65_536
+"""Most layers of a network: a layer takes some kilobytes of memory, however few bytes it has in a file."""
 
 
 def check_layer_shape(num_inputs: int, num_outputs: int) -> None:
@@ -62,7 +67,7 @@ class Layer:
     def __init__(
         self, weights: npt.ArrayLike, biases: npt.ArrayLike, activation: Activation = Activation.LINEAR
     ) -> None:
-        matrix = np.asarray(weights)
+        matrix = number_array(weights, "weights", refusal=InvalidNetworkError)
         if matrix.ndim != 2:
             raise SizeMismatchError(f"weights must have shape (outputs, inputs), not {matrix.shape}")
         check_layer_shape(matrix.shape[1], matrix.shape[0])
@@ -145,13 +150,10 @@ class Layer:
 
 
 def _assign(target: Float32Array, values: npt.ArrayLike, name: str) -> None:
-    array = np.asarray(values)
+    array = number_array(values, name, refusal=InvalidNetworkError)
     if array.shape != target.shape:
         raise SizeMismatchError(f"{name} have shape {array.shape}, the layer needs {target.shape}")
-    if array.dtype.kind not in "biuf":
-        raise InvalidNetworkError(f"{name} must be numbers, not {array.dtype}")
-    with np.errstate(over="ignore"):
-        converted = array.astype(np.float32)
+    converted = float32_of(array)
     if not np.isfinite(converted).all():
         raise InvalidNetworkError(f"{name} hold a value that is not finite in float32")
     target[...] = converted

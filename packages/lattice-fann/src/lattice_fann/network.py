@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann._engine import Engine
+from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidInputError, InvalidNetworkError, SizeMismatchError
-from lattice_fann.layer import Float32Array, Layer, check_layer_shape
+from lattice_fann.layer import MAX_LAYERS, Float32Array, Layer, check_layer_shape
 
 if TYPE_CHECKING:
     from lattice_fann.formats.binary_v2 import WeightType
@@ -54,6 +55,8 @@ class Network(Engine):
         given = list(layers)
         if not given:
             raise InvalidNetworkError("a network needs at least one layer")
+        if len(given) > MAX_LAYERS:
+            raise InvalidNetworkError(f"{len(given)} layers; the most is {MAX_LAYERS}")
         for i, layer in enumerate(given):
             check_layer_shape(layer.num_inputs, layer.num_outputs)
             if i and layer.num_inputs != given[i - 1].num_outputs:
@@ -110,7 +113,11 @@ class Network(Engine):
         if scaling is None:
             self._set_input_scaling(None, None)
             return
-        mean, scale = (np.asarray(values, dtype=np.float32) for values in scaling)
+        if isinstance(scaling, (np.ndarray, str)) or len(scaling) != 2:
+            raise InvalidInputError("the input scaling is a pair (mean, scale), or None")
+        mean, scale = (
+            float32_of(number_array(values, name)) for values, name in zip(scaling, ("mean", "scale"), strict=True)
+        )
         if mean.shape != (self.num_inputs,) or scale.shape != (self.num_inputs,):
             raise SizeMismatchError(
                 f"mean and scale must have shape ({self.num_inputs},), not {mean.shape} and {scale.shape}"
@@ -124,9 +131,12 @@ class Network(Engine):
 
         A column that does not vary is only centred.
         """
-        rows = np.asarray(x, dtype=np.float64)
+        rows = number_array(x, "x").astype(np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.num_inputs or not rows.shape[0]:
             raise SizeMismatchError(f"x must have shape (rows, {self.num_inputs}), at least one row, not {rows.shape}")
+        if not np.isfinite(float32_of(rows)).all():
+            row, column = np.argwhere(~np.isfinite(float32_of(rows)))[0]
+            raise InvalidInputError(f"x has a value that is not finite in float32 at row {row}, column {column}")
         deviation = rows.std(axis=0)
         varies = deviation > 1e-12 * np.maximum(1.0, np.abs(rows).max(axis=0))
         self.input_scaling = (rows.mean(axis=0), 1.0 / np.where(varies, deviation, 1.0))
@@ -153,10 +163,10 @@ class Network(Engine):
             SizeMismatchError: it has another size. The network is then as it was.
             InvalidNetworkError: a value is not finite. The network is then as it was.
         """
-        values = np.asarray(vector)
+        values = number_array(vector, "the vector")
         if values.shape != (self.total_params,):
             raise SizeMismatchError(f"the vector has shape {values.shape}, the network ({self.total_params},)")
-        if not np.isfinite(values.astype(np.float32)).all():
+        if not np.isfinite(float32_of(values)).all():
             raise InvalidNetworkError("the vector holds a value that is not finite in float32")
         offset = 0
         for layer in self._layers:

@@ -76,7 +76,11 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--inputs", metavar="NAME", help="the array of inputs in a .npz file (default: the only other one)"
     )
     train.add_argument("--task", choices=["auto", "classify", "regress"], default="auto", help="default: by the target")
-    train.add_argument("--output", metavar="FILE", help="where to write the network (.fann, .safetensors, .net)")
+    train.add_argument(
+        "--output",
+        metavar="FILE",
+        help="where to write the network (.fann, .safetensors, .net); an old file is replaced",
+    )
     train.add_argument(
         "--weights", choices=["float32", "float16", "int8"], default="float32", help="how FILE stores weights"
     )
@@ -113,7 +117,9 @@ def _add_predict(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     predict.add_argument("data", metavar="DATA", help="a .csv or .npz file, or - for CSV on standard input")
     predict.add_argument("--inputs", metavar="NAME", help="the array of inputs in a .npz file (default: the only one)")
     predict.add_argument("--probabilities", action="store_true", help="print every output, not only the answer")
-    predict.add_argument("--output", metavar="FILE.csv", help="write there instead of to standard output")
+    predict.add_argument(
+        "--output", metavar="FILE.csv", help="write there instead of to standard output; an old file is replaced"
+    )
     predict.add_argument("--threads", type=int, metavar="N", help="default: the processors of this process")
     predict.add_argument("--json", action="store_true", help="print one JSON object")
 

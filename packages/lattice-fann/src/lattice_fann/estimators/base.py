@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann.activation import Activation
+from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.builder import NetworkBuilder
 from lattice_fann.errors import InvalidInputError, SizeMismatchError
 from lattice_fann.layer import Float32Array
@@ -244,22 +245,14 @@ class BaseMLP:
 
     def _inputs(self, x: npt.ArrayLike, *, known: bool) -> Float32Array:
         """Samples as a float32 matrix of the right width, all finite."""
-        array = np.asarray(x)
-        if array.dtype.kind == "O":
-            try:
-                array = array.astype(np.float64)
-            except (TypeError, ValueError) as error:
-                raise InvalidInputError(f"X must be numbers: {error}") from None
-        if array.dtype.kind not in "biuf" or array.ndim != 2:
-            raise SizeMismatchError(
-                f"X must be a matrix of numbers (samples, features), not {array.dtype} {array.shape}"
-            )
+        array = number_array(x, "X", objects=True)
+        if array.ndim != 2:
+            raise SizeMismatchError(f"X must be a matrix (samples, features); its shape is {array.shape}")
         if not array.shape[0] or not array.shape[1]:
             raise SizeMismatchError(f"X has shape {array.shape}: at least one sample and one feature are needed")
         if known and array.shape[1] != self._fitted().num_inputs:
             raise SizeMismatchError(f"X has {array.shape[1]} features, this was fitted with {self.network_.num_inputs}")
-        with np.errstate(over="ignore"):
-            converted = np.ascontiguousarray(array, dtype=np.float32)
+        converted = float32_of(array)
         if not np.isfinite(converted).all():
             row, column = np.argwhere(~np.isfinite(converted))[0]
             raise InvalidInputError(f"X has a value that is not finite at sample {row}, feature {column}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidInputError, SizeMismatchError
 from lattice_fann.layer import Float32Array
 
@@ -83,7 +84,7 @@ class DiagonalFisher:
         return np.asarray(vector * freedom, dtype=np.float32)
 
     def _vector(self, values: npt.ArrayLike, name: str) -> Float32Array:
-        vector = np.asarray(values, dtype=np.float32)
+        vector = float32_of(number_array(values, name))
         if vector.shape != self.values.shape:
             raise SizeMismatchError(f"{name} has shape {vector.shape}, the Fisher information {self.values.shape}")
         if not np.isfinite(vector).all():

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann._engine import StepEngine
+from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import GradientError, InvalidInputError, NumericInstability
 from lattice_fann.initialization import random_generator
 from lattice_fann.layer import MAX_ALLOWED_ELEMENTS
@@ -155,7 +156,7 @@ class RlooTrainer:
         return gradient
 
     def _descend(self, context: npt.ArrayLike, gradient: Float64Array) -> None:
-        x = np.ascontiguousarray(context, dtype=np.float32).reshape(1, -1)
+        x = float32_of(number_array(context, "context")).reshape(1, -1)
         target = gradient.astype(np.float32).reshape(1, -1)
         status, _, _, fault = self._engine.gradient(x, target, self._order, self._one, False)
         if status == 0:

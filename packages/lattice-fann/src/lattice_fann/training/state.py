@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lattice_fann.errors import FormatError
 from lattice_fann.layer import Float32Array
@@ -15,6 +15,8 @@ from lattice_fann.layer import Float32Array
 __all__ = ["TrainingState"]
 
 _VERSION = 1
+_MOST_STEPS = 1 << 53  # as many as float64 can count
+_LONGEST_SEED = 400
 
 
 @dataclass
@@ -50,7 +52,9 @@ class TrainingState:
             OSError: it cannot be written.
         """
         from lattice_fann.formats.atomic_write import atomic_write
+        from lattice_fann.formats.files import checked_path
 
+        target = checked_path(path)
         arrays: dict[str, Any] = {name: getattr(self, name) for name in ("parameters", "moment1", "moment2")}
         if self.best_parameters is not None:
             arrays["best_parameters"] = self.best_parameters
@@ -64,7 +68,7 @@ class TrainingState:
         arrays |= {name: np.int64(value) for name, value in numbers.items()}
         arrays |= {"best_loss": np.float64(self.best_loss)}
         arrays |= {"architecture": np.array(self.architecture), "seed": np.array(str(self.seed))}
-        with atomic_write(path) as file:
+        with atomic_write(target) as file:
             np.savez(file, **arrays)
 
     @classmethod
@@ -75,32 +79,64 @@ class TrainingState:
             FormatError: it is none, or of another version.
             OSError: it cannot be read.
         """
-        import zipfile
+        from lattice_fann.formats.files import checked_path
+        from lattice_fann.formats.npz import read_arrays
 
+        name = checked_path(path)
         try:
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                if int(archive["version"]) != _VERSION:
-                    raise FormatError(
-                        f"{path}: training state of version {archive['version']}; this package reads {_VERSION}"
-                    )
-                best_epoch = int(archive["best_epoch"])
-                arrays = {name: archive[name] for name in ("parameters", "moment1", "moment2")}
-                best = archive["best_parameters"] if "best_parameters" in archive.files else None
-                for name, array in {**arrays, **({} if best is None else {"best_parameters": best})}.items():
-                    if array.dtype != np.float32 or array.ndim != 1 or not np.isfinite(array).all():
-                        raise FormatError(f"{path}: {name} is no array of finite float32 values")
-                return cls(
-                    architecture=str(archive["architecture"]),
-                    seed=int(str(archive["seed"])),
-                    epoch=int(archive["epoch"]),
-                    updates=int(archive["updates"]),
-                    best_loss=float(archive["best_loss"]),
-                    best_epoch=None if best_epoch < 0 else best_epoch,
-                    best_parameters=best,
-                    epochs_without_gain=int(archive["epochs_without_gain"]),
-                    **arrays,
-                )
-        except (zipfile.BadZipFile, KeyError, ValueError, EOFError, TypeError) as error:
-            if isinstance(error, FormatError):
-                raise
-            raise FormatError(f"{path}: no training state: {error}") from error
+            return cls._from_arrays(read_arrays(name))
+        except (FormatError, KeyError, ValueError, TypeError, OverflowError) as error:
+            raise FormatError(f"{path}: no training state: {error}") from None
+
+    @classmethod
+    def _from_arrays(cls, arrays: dict[str, npt.NDArray[Any]]) -> TrainingState:
+        version = _whole(arrays, "version")
+        if version != _VERSION:
+            raise FormatError(f"it is of version {version}; this package reads {_VERSION}")
+        parts = {name: _finite(arrays, name) for name in ("parameters", "moment1", "moment2")}
+        best = _finite(arrays, "best_parameters") if "best_parameters" in arrays else None
+        sizes = {array.size for array in [*parts.values(), *([] if best is None else [best])]}
+        if len(sizes) > 1:
+            raise FormatError(f"its arrays have different sizes, {sorted(sizes)}")
+        if (parts["moment2"] < 0).any():
+            raise FormatError("moment2 holds a value below 0")
+        architecture, seed = _text(arrays, "architecture"), _text(arrays, "seed")
+        if not seed.isdecimal() or len(seed) > _LONGEST_SEED:
+            raise FormatError(f"seed is {seed[:40]!r}, no whole number of at most {_LONGEST_SEED} digits")
+        best_epoch, best_loss = _whole(arrays, "best_epoch", least=-1), arrays["best_loss"]
+        if best_loss.shape != () or best_loss.dtype != np.float64 or np.isnan(best_loss):
+            raise FormatError("best_loss is no number")
+        if (best_epoch < 0) != (best is None):
+            raise FormatError("it holds a best epoch without its weights, or weights without their epoch")
+        return cls(
+            architecture=architecture,
+            seed=int(seed),
+            epoch=_whole(arrays, "epoch"),
+            updates=_whole(arrays, "updates"),
+            best_loss=float(best_loss),
+            best_epoch=None if best_epoch < 0 else best_epoch,
+            best_parameters=best,
+            epochs_without_gain=_whole(arrays, "epochs_without_gain"),
+            **parts,
+        )
+
+
+def _finite(arrays: dict[str, npt.NDArray[Any]], name: str) -> Float32Array:
+    array = arrays[name]
+    if array.dtype != np.float32 or array.ndim != 1 or not np.isfinite(array).all():
+        raise FormatError(f"{name} is no array of finite float32 values")
+    return array
+
+
+def _whole(arrays: dict[str, npt.NDArray[Any]], name: str, *, least: int = 0) -> int:
+    array = arrays[name]
+    if array.shape != () or array.dtype.kind not in "iu" or not least <= int(array) <= _MOST_STEPS:
+        raise FormatError(f"{name} must be one whole number from {least} to {_MOST_STEPS}")
+    return int(array)
+
+
+def _text(arrays: dict[str, npt.NDArray[Any]], name: str) -> str:
+    array = arrays[name]
+    if array.shape != () or array.dtype.kind != "U":
+        raise FormatError(f"{name} is no text")
+    return str(array)
