@@ -18,6 +18,7 @@ from typing import Any, Self
 import blake3
 import numpy as np
 
+from lattice_embed.arrays import float32_array
 from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError, LatticeEmbedError
 from lattice_embed.result import Float32Array
@@ -74,6 +75,9 @@ class DriftBaseline:
         precision: what the weights were kept in.
         output_dim: the shorter length that was asked for, or ``None``.
         tolerance: how far a later release may be from them.
+
+    Raises:
+        InvalidInputError: the vectors are masked, no real numbers, or not one a text.
     """
 
     model: str
@@ -85,6 +89,14 @@ class DriftBaseline:
     precision: str = "float32"
     output_dim: int | None = None
     tolerance: DriftTolerance = DriftTolerance()
+
+    def __post_init__(self) -> None:
+        vectors = float32_array(self.vectors, "vectors")
+        if vectors.ndim != 2 or len(vectors) != len(self.texts):
+            raise InvalidInputError(
+                f"vectors have shape {vectors.shape}; there must be one for each of {len(self.texts)} texts"
+            )
+        object.__setattr__(self, "vectors", vectors)
 
     @classmethod
     def of(

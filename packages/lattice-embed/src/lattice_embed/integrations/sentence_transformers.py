@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import plain_array
 from lattice_embed.catalogue import EmbeddingModel, Role
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.integrations.service_choice import choose_service
@@ -147,7 +148,10 @@ class SentenceEncoder:
 
     def similarity_pairwise(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Float32Array:
         """Return the similarity of each row with its counterpart, as an array of shape (n,)."""
-        pairs = zip(_rows(embeddings1), _rows(embeddings2), strict=True)
+        first, second = _rows(embeddings1), _rows(embeddings2)
+        if len(first) != len(second):
+            raise InvalidInputError(f"{len(first)} rows cannot be paired with {len(second)} rows one to one")
+        pairs = zip(first, second, strict=True)
         return np.array([self.similarity(one, other)[0, 0] for one, other in pairs], np.float32)
 
     def close(self) -> None:
@@ -194,4 +198,4 @@ class SentenceEncoder:
 
 
 def _rows(embeddings: npt.ArrayLike) -> npt.NDArray[Any]:
-    return np.atleast_2d(np.asarray(embeddings))
+    return np.atleast_2d(plain_array(embeddings, "embeddings"))

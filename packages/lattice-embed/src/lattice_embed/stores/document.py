@@ -10,6 +10,7 @@ import blake3
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import float32_array
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.result import Float32Array
 
@@ -136,7 +137,7 @@ class StoredDocument:
         check_id(self.id)
         if not isinstance(self.text, str):
             raise InvalidInputError(f"the text of document {self.id!r} is a {type(self.text).__name__}, not a str")
-        vectors = np.ascontiguousarray(self.vectors, np.float32)
+        vectors = float32_array(self.vectors, f"the array of vectors of document {self.id!r}")
         object.__setattr__(self, "vectors", vectors)
         if vectors.ndim != 2 or len(vectors) != len(self.spans):
             raise InvalidInputError(
@@ -169,7 +170,7 @@ class StoredDocument:
         truncated: bool = False,
     ) -> StoredDocument:
         """Return a document with its vectors: one of shape (dim,), or (chunks, dim) with a span for each."""
-        matrix = np.atleast_2d(np.asarray(vectors, np.float32))
+        matrix = np.atleast_2d(float32_array(vectors, f"the array of vectors of document {document_id!r}"))
         where = ((0, len(text)),) if spans is None else tuple(spans)
         return cls(
             document_id,

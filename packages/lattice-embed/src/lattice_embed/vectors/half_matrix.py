@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import row_index, without_mask
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.metric import FLOAT_METRICS
@@ -35,6 +36,7 @@ class HalfMatrix(StoredMatrix):
     _is_integer_query = False
 
     def __init__(self, data: npt.NDArray[np.uint16]) -> None:
+        data = without_mask(data, "data")
         if not isinstance(data, np.ndarray) or data.dtype != np.uint16 or data.ndim != 2:
             raise InvalidInputError("data must be a uint16 array of shape (n, dims)")
         super().__init__(data.shape[1])
@@ -51,7 +53,7 @@ class HalfMatrix(StoredMatrix):
 
     def take(self, rows: npt.ArrayLike | slice) -> Self:
         """Return the matrix of some rows: a slice, a mask or positions."""
-        return type(self)(self.data[rows if isinstance(rows, slice) else np.asarray(rows)])
+        return type(self)(self.data[row_index(rows, len(self))])
 
     def _make_rows(self, *, squares: bool) -> _vectors.StoredRows:
         return _vectors.StoredRows(self._kind, self.dims, self.data)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import row_index, without_mask
 from lattice_embed.errors import DimensionMismatchError, InvalidInputError
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.calibration import Int8Calibration
@@ -47,6 +48,7 @@ class Int8Matrix(StoredMatrix):
         *,
         calibration: Int8Calibration | None = None,
     ) -> None:
+        data = without_mask(data, "data")
         if not isinstance(data, np.ndarray) or data.dtype != np.int8 or data.ndim != 2:
             raise InvalidInputError(f"data must be an int8 array of shape (n, dims), not {_described(data)}")
         if (data == -128).any():
@@ -105,7 +107,7 @@ class Int8Matrix(StoredMatrix):
 
     def take(self, rows: npt.ArrayLike | slice) -> Self:
         """Return the matrix of some rows: a slice, a mask or positions."""
-        index = rows if isinstance(rows, slice) else np.asarray(rows)
+        index = row_index(rows, len(self))
         scales = None if self.scales is None else self.scales[index]
         return type(self)(self.data[index], scales, self.norms[index], calibration=self.calibration)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
-import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import plain_array
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors.binary_matrix import BinaryMatrix
 from lattice_embed.vectors.calibration import Int8Calibration
@@ -70,7 +70,7 @@ def quantize(
         raise InvalidInputError(f"tier is {tier!r}; it must be one of {names}")
     if calibration is not None and wanted is not QuantizationTier.INT8:
         raise InvalidInputError(f"a calibration is for int8, not for {wanted.value}")
-    rows = vectors.dequantize() if isinstance(vectors, StoredMatrix) else np.asarray(vectors)
+    rows = vectors.dequantize() if isinstance(vectors, StoredMatrix) else plain_array(vectors, "the vectors")
     match wanted:
         case QuantizationTier.INT8:
             return Int8Matrix.quantize(rows, calibration=calibration)

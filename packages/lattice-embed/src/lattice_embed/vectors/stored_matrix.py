@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import float32_array, plain_array
 from lattice_embed.errors import InvalidInputError, TierMismatchError
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.metric import NAMES, code_of
@@ -199,7 +200,7 @@ def as_rows(vectors: npt.ArrayLike) -> Float32Array:
     Raises:
         InvalidInputError: a wrong shape or kind.
     """
-    rows: Float32Array = _vectors.as_float32(np.atleast_2d(np.asarray(vectors)), 2, "the vectors")
+    rows: Float32Array = _vectors.as_float32(np.atleast_2d(plain_array(vectors, "the vectors")), 2, "the vectors")
     if rows.shape[1] > _vectors.MAX_DIMENSIONS:
         raise InvalidInputError(f"vectors of {rows.shape[1]:,} components: at most {_vectors.MAX_DIMENSIONS:,}")
     return rows
@@ -211,7 +212,7 @@ def rows_of_lengths(name: str, values: npt.ArrayLike, count: int, *, least: floa
     Raises:
         InvalidInputError: another number of values, or a value that is out of range.
     """
-    array = np.ascontiguousarray(values, np.float32)
+    array = float32_array(values, name)
     if array.shape != (count,):
         raise InvalidInputError(f"{name} has shape {array.shape}; there must be one for each of {count} rows")
     if not bool(np.all(np.isfinite(array) & (array >= least))):
