@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
@@ -26,6 +25,7 @@ from lattice_embed.errors import (
 from lattice_embed.lazy_model import LazyModel
 from lattice_embed.model_config import ModelConfig
 from lattice_embed.model_source import default_model, resolve_model
+from lattice_embed.origin import DeferredProvenance
 from lattice_embed.provenance import VectorProvenance
 from lattice_embed.result import EmbeddingResult
 from lattice_embed.service import EmbeddingService, ModelName, in_thread
@@ -357,7 +357,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             vectors,
             token_counts=encoded.token_counts,
             truncated=encoded.truncated,
-            provenance=partial(loaded.provenance, prompt, normalize),
+            provenance=DeferredProvenance(loaded.provenance, prompt, normalize),
             model=self._source.name,
             role=role,
             prompt=prompt,

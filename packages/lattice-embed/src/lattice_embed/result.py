@@ -11,6 +11,7 @@ import numpy.typing as npt
 from lattice_embed.arrays import float32_array, plain_array
 from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError
+from lattice_embed.origin import VectorOrigin
 from lattice_embed.provenance import VectorProvenance
 
 __all__ = ["EmbeddingResult", "Float32Array"]
@@ -94,6 +95,11 @@ class EmbeddingResult:
         if callable(self._provenance):
             self._provenance = self._provenance()
         return self._provenance
+
+    @property
+    def vector_origin(self) -> VectorOrigin:
+        """What comparisons check: vectors of two spaces are refused."""
+        return VectorOrigin(self._fingerprint, self._provenance, self.model, self.prompt)
 
     @property
     def dimensions(self) -> int:

@@ -14,6 +14,7 @@ from lattice_embed.catalogue import EmbeddingModel, Role
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.integrations.service_choice import choose_service
 from lattice_embed.native_service import NativeEmbeddingService
+from lattice_embed.origin import check_one_space
 from lattice_embed.result import Float32Array
 from lattice_embed.vectors import many_vs_many
 from lattice_inference.models.sentence_modules import read_sentence_modules
@@ -143,11 +144,13 @@ class SentenceEncoder:
 
     def similarity(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Float32Array:
         """Return the similarities of all pairs, as an array of shape (n, m); a distance is a similarity with a minus."""
+        check_one_space(embeddings1, embeddings2)
         scores = many_vs_many(_rows(embeddings1), _rows(embeddings2), metric=self.similarity_fn_name)
         return -scores if self.similarity_fn_name in DISTANCES else scores
 
     def similarity_pairwise(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Float32Array:
         """Return the similarity of each row with its counterpart, as an array of shape (n,)."""
+        check_one_space(embeddings1, embeddings2)
         first, second = _rows(embeddings1), _rows(embeddings2)
         if len(first) != len(second):
             raise InvalidInputError(f"{len(first)} rows cannot be paired with {len(second)} rows one to one")

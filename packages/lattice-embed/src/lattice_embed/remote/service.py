@@ -24,6 +24,7 @@ from lattice_embed.errors import (
     WrongModelError,
 )
 from lattice_embed.model_config import ModelConfig
+from lattice_embed.origin import DeferredProvenance
 from lattice_embed.provenance import VectorProvenance
 from lattice_embed.remote.batching import TokenCounter, most_tokens, split_requests
 from lattice_embed.remote.call import Call, count_all
@@ -325,7 +326,7 @@ class RemoteEmbeddingService(EmbeddingService):
             counts=None if self._count_tokens is None else count_all(sent, self._count_tokens, limit),
             model=self._wire_name,
             server=self._server,
-            provenance=partial(self._provenance, prompt, normalize),
+            provenance=DeferredProvenance(self._provenance, prompt, normalize),
         )
         unique = list(dict.fromkeys(sent))
         paid = self._paid.take(unique)

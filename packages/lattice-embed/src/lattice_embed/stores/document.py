@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_embed.arrays import float32_array
-from lattice_embed.errors import InvalidInputError
+from lattice_embed.errors import InvalidInputError, SpaceMismatchError
+from lattice_embed.origin import origin_of
 from lattice_embed.result import Float32Array
 
 __all__ = ["DocumentState", "DocumentVersion", "Match", "StoredDocument", "check_id", "decode_text", "digest_of_text"]
@@ -169,7 +170,14 @@ class StoredDocument:
         spans: Sequence[Span] | None = None,
         truncated: bool = False,
     ) -> StoredDocument:
-        """Return a document with its vectors: one of shape (dim,), or (chunks, dim) with a span for each."""
+        """Return a document with its vectors: one of shape (dim,), or (chunks, dim) with a span for each.
+
+        Raises:
+            SpaceMismatchError: ``vectors`` is the result of a service and has another fingerprint.
+        """
+        origin = origin_of(vectors)
+        if origin is not None and origin.fingerprint not in ("", fingerprint):
+            raise SpaceMismatchError(expected=fingerprint, actual=origin.fingerprint)
         matrix = np.atleast_2d(float32_array(vectors, f"the array of vectors of document {document_id!r}"))
         where = ((0, len(text)),) if spans is None else tuple(spans)
         return cls(

@@ -58,7 +58,7 @@ class BinaryMatrix(StoredMatrix):
             InvalidInputError: a wrong shape, or NaN or infinity.
         """
         rows = as_rows(vectors)
-        return cls(_vectors._to_binary(rows, threshold), rows.shape[1], threshold=threshold)
+        return cls(_vectors._to_binary(rows, threshold), rows.shape[1], threshold=threshold)._coming_from(vectors)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -77,7 +77,7 @@ class BinaryMatrix(StoredMatrix):
     def take(self, rows: npt.ArrayLike | slice) -> Self:
         """Return the matrix of some rows: a slice, a mask or positions."""
         index = row_index(rows, len(self))
-        return type(self)(self.data[index], self.dims, threshold=self.threshold)
+        return type(self)(self.data[index], self.dims, threshold=self.threshold)._coming_from(self)
 
     def _make_rows(self, *, squares: bool) -> _vectors.StoredRows:
         return _vectors.StoredRows(_vectors.BINARY, self.dims, self.data, threshold=self.threshold)

@@ -53,7 +53,7 @@ class HalfMatrix(StoredMatrix):
 
     def take(self, rows: npt.ArrayLike | slice) -> Self:
         """Return the matrix of some rows: a slice, a mask or positions."""
-        return type(self)(self.data[row_index(rows, len(self))])
+        return type(self)(self.data[row_index(rows, len(self))])._coming_from(self)
 
     def _make_rows(self, *, squares: bool) -> _vectors.StoredRows:
         return _vectors.StoredRows(self._kind, self.dims, self.data)
@@ -84,7 +84,7 @@ class BFloat16Matrix(HalfMatrix):
         )
         if ((rounded & 0x7F80) == 0x7F80).any():
             raise InvalidInputError("a value is too large for bfloat16, whose largest is about 3.39e38")
-        return cls(rounded)
+        return cls(rounded)._coming_from(vectors)
 
     def dequantize(self) -> Float32Array:
         """Return the vectors as stored, float32 (n, dims)."""
@@ -109,7 +109,7 @@ class Float16Matrix(HalfMatrix):
         largest = float(np.abs(rows).max(initial=0.0))
         if not largest <= LARGEST_FLOAT16:
             raise InvalidInputError(f"a magnitude of {largest:g} does not fit float16 (65,504): use bfloat16")
-        return cls(rows.astype(np.float16).view(np.uint16))
+        return cls(rows.astype(np.float16).view(np.uint16))._coming_from(vectors)
 
     def dequantize(self) -> Float32Array:
         """Return the vectors as stored, float32 (n, dims)."""

@@ -74,7 +74,7 @@ class Int4Matrix(StoredMatrix):
         """
         rows = as_rows(vectors)
         data, scales, max_abs = _vectors._to_int4(rows)
-        return cls(data, rows.shape[1], scales, max_abs, lengths(rows))
+        return cls(data, rows.shape[1], scales, max_abs, lengths(rows))._coming_from(vectors)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -100,7 +100,9 @@ class Int4Matrix(StoredMatrix):
     def take(self, rows: npt.ArrayLike | slice) -> Self:
         """Return the matrix of some rows: a slice, a mask or positions."""
         index = row_index(rows, len(self))
-        return type(self)(self.data[index], self.dims, self.scales[index], self.max_abs[index], self.norms[index])
+        return type(self)(
+            self.data[index], self.dims, self.scales[index], self.max_abs[index], self.norms[index]
+        )._coming_from(self)
 
     def _steps(self) -> Float32Array:
         steps: Float32Array = (1.0 / self.scales.astype(np.float64)).astype(np.float32)

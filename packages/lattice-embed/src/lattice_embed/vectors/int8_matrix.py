@@ -83,11 +83,11 @@ class Int8Matrix(StoredMatrix):
         norms = lengths(rows)
         if calibration is None:
             data, scales = _vectors._to_int8(rows)
-            return cls(data, scales, norms)
+            return cls(data, scales, norms)._coming_from(vectors)
         if calibration.dims != rows.shape[1]:
             raise DimensionMismatchError(expected=calibration.dims, actual=rows.shape[1])
         _vectors._check_finite(rows)
-        return cls(calibration.quantize(rows), None, norms, calibration=calibration)
+        return cls(calibration.quantize(rows), None, norms, calibration=calibration)._coming_from(vectors)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -109,7 +109,7 @@ class Int8Matrix(StoredMatrix):
         """Return the matrix of some rows: a slice, a mask or positions."""
         index = row_index(rows, len(self))
         scales = None if self.scales is None else self.scales[index]
-        return type(self)(self.data[index], scales, self.norms[index], calibration=self.calibration)
+        return type(self)(self.data[index], scales, self.norms[index], calibration=self.calibration)._coming_from(self)
 
     def _squares(self) -> npt.NDArray[np.float64]:
         if self.calibration is not None or self.scales is None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from lattice_embed.arrays import plain_array
 from lattice_embed.errors import DimensionMismatchError, InvalidInputError
+from lattice_embed.origin import check_one_space
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.half_matrix import HalfMatrix
 from lattice_embed.vectors.metric import Metric, code_of
@@ -76,7 +77,9 @@ def top_k(
         InvalidInputError: a wrong shape, a metric that the rows do not have, ``k`` or ``oversample`` below 1.
         DimensionMismatchError: the query is not as long as the rows.
         TierMismatchError: query and rows are quantized differently.
+        SpaceMismatchError: the vectors come from two embedding spaces.
     """
+    check_one_space(query, matrix, rescore)
     wanted = _count("k", k)
     if rescore is not None:
         return _top_k_rescored(query, matrix, wanted, metric, rescore, oversample)
@@ -106,6 +109,7 @@ def search(
     Raises:
         As :func:`top_k`.
     """
+    check_one_space(queries, matrix, rescore)
     wanted = _count("k", k)
     if rescore is not None:
         if not isinstance(rescore, HalfMatrix):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy.typing as npt
 
@@ -71,7 +71,11 @@ def quantize(
     if calibration is not None and wanted is not QuantizationTier.INT8:
         raise InvalidInputError(f"a calibration is for int8, not for {wanted.value}")
     rows = vectors.dequantize() if isinstance(vectors, StoredMatrix) else plain_array(vectors, "the vectors")
-    match wanted:
+    return _at_tier(wanted, rows, calibration)._coming_from(vectors)
+
+
+def _at_tier(tier: QuantizationTier, rows: npt.NDArray[Any], calibration: Int8Calibration | None) -> StoredMatrix:
+    match tier:
         case QuantizationTier.INT8:
             return Int8Matrix.quantize(rows, calibration=calibration)
         case QuantizationTier.INT4:
