@@ -66,6 +66,14 @@ class EmbeddingResult:
             name = "truncated" if self.token_counts.shape == shape else "token_counts"
             wrong = getattr(self, name).shape
             raise InvalidInputError(f"{name} has shape {wrong}; with {shape[0]} vectors it must be {shape}")
+        if (
+            isinstance(provenance, VectorProvenance)
+            and isinstance(fingerprint, str)
+            and fingerprint not in ("", provenance.fingerprint)
+        ):
+            raise InvalidInputError(
+                f"fingerprint is {fingerprint}, and that of the provenance is {provenance.fingerprint}: pass one of them"
+            )
         self._fingerprint = fingerprint
         self._provenance = provenance
         self.model = model

@@ -27,6 +27,8 @@ UPDATE_OPTIONS = ("input", "role", "precision", "output_dim", "max_abs_differenc
 
 def run(options: argparse.Namespace) -> int:
     """Check the baselines, or write one; the exit status says whether all pass."""
+    if options.update_baseline and options.enforce:
+        raise InvalidInputError("--enforce does not go with --update-baseline, which writes a baseline and checks none")
     if options.update_baseline:
         return _update(options)
     given = [name for name in UPDATE_OPTIONS if getattr(options, name) is not None]

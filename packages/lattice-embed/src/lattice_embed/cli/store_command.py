@@ -31,6 +31,9 @@ MOST_CHARACTERS = 1 << 24
 
 SHOWN_TEXT = 72
 
+EMBEDDING_OPTIONS = {"output_dim": None, "threads": None, "precision": "float32", "truncate": "right"}
+"""Options that count where texts are embedded, and their defaults."""
+
 
 def run(options: argparse.Namespace) -> int:
     """Do what the action says."""
@@ -83,8 +86,11 @@ def _import(options: argparse.Namespace) -> int:
                     store = create_store(options.store, VectorSpace.of(service))
                 _put_all(store, documents, DocumentEmbedder(service, store.space))
         else:
-            if options.output_dim is not None:
-                raise InvalidInputError("--output-dim goes with --model: texts alone have no vectors")
+            for name, default in EMBEDDING_OPTIONS.items():
+                if getattr(options, name) != default:
+                    raise InvalidInputError(
+                        f"--{name.replace('_', '-')} goes with --model: texts alone have no vectors"
+                    )
             store = store or create_store(options.store)
             _put_all(store, documents, None)
         report = {"store": options.store, "imported": len(documents), "documents": len(store)}

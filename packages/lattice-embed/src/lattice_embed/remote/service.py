@@ -29,7 +29,7 @@ from lattice_embed.provenance import VectorProvenance
 from lattice_embed.remote.batching import TokenCounter, most_tokens, split_requests
 from lattice_embed.remote.call import Call, count_all
 from lattice_embed.remote.course import Course, Send, Step, Wait
-from lattice_embed.remote.credentials import Credentials
+from lattice_embed.remote.credentials import Credentials, check_one_key
 from lattice_embed.remote.errors import RemoteResponseError, RemoteServiceError
 from lattice_embed.remote.paid_vectors import PaidVectors
 from lattice_embed.remote.protocol import Answer, EncodingFormat, Vectors, read_vectors, request_body, size_limit
@@ -75,10 +75,12 @@ class RemoteEmbeddingService(EmbeddingService):
         model: what the server calls the model, sent as it is written; or a catalogue member. Where the catalogue knows the
             name, its dimension and prompts hold. A :class:`ModelDescription` says them for a model of your own.
         base_url: the address before ``/embeddings``.
-        api_key: the key. ``None`` reads ``api_key_variable`` at each request.
+        api_key: the key. ``None`` reads ``api_key_variable`` at each request; beside a key, the variable counts for pickled
+            copies, which do not keep the key.
         api_key_variable: environment variable with the key. ``None`` is ``OPENAI_API_KEY`` for OpenAI's own address, and no
             key for any other: a key goes nowhere that you did not name.
-        headers: further headers of every request; they are treated as secrets.
+        headers: further headers of every request; they are treated as secrets. ``Authorization`` among them is sent instead
+            of a key, so that neither ``api_key`` nor ``api_key_variable`` may be given beside it.
         output_dim: shorter vectors, which the server is asked for with ``dimensions``.
         native_dimensions: length of the model's vectors where the catalogue does not know it; ``None`` learns it from the
             first answer. Vectors of any other length are refused.
@@ -139,6 +141,7 @@ class RemoteEmbeddingService(EmbeddingService):
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)
         if output_dim is not None:
             self._output_dim = self._config().output_dim  # checked against the native length
+        check_one_key(api_key, api_key_variable, headers)
         if api_key_variable is None and self._base_url == OPENAI_URL:
             api_key_variable = OPENAI_KEY_VARIABLE
         self._credentials = Credentials(api_key, api_key_variable, headers)
