@@ -24,6 +24,7 @@ from lattice_embed.migration import BackfillCoordinator, BackfillProgress, Migra
 from lattice_embed.migration.states import MigrationState
 from lattice_embed.model_source import default_model, resolve_model
 from lattice_embed.native_service import NativeEmbeddingService
+from lattice_embed.output_files import check_store_place
 from lattice_embed.stores import DocumentEmbedder, VectorSpace, VectorStore, create_store, open_store
 from lattice_embed.stores.opening import SQLITE_SUFFIXES
 
@@ -85,11 +86,14 @@ def _create(options: argparse.Namespace, journal: Path, stack: ExitStack) -> Bac
     if options.action == "resume":
         raise InvalidInputError(f"there is no migration to resume: no {journal}")
     source = _open_source(options, stack)
-    service = stack.enter_context(open_service(options, None, _truncate(options)))
-    space = VectorSpace.of(service, chunking=new_chunking(options))
-    config = new_config(options)
+    config, chunking = new_config(options), new_chunking(options)
     path = _target_path(options)
-    target = stack.enter_context(open_store(path) if path.exists() else create_store(path, space))
+    for place in (path, journal):
+        check_store_place(place)
+    existing = stack.enter_context(open_store(path)) if path.exists() else None
+    service = stack.enter_context(open_service(options, None, _truncate(options)))
+    space = VectorSpace.of(service, chunking=chunking)
+    target = stack.enter_context(create_store(path, space)) if existing is None else existing
     if target.space != space:
         raise InvalidInputError(
             f"{path} holds vectors of {target.space.model or 'no model'} made in another way than asked for: name "
@@ -106,6 +110,8 @@ def _open(options: argparse.Namespace, journal: Path, stack: ExitStack) -> Backf
         plan = controller.plan
         check_plan(options, journal, plan)
         check_begun(options, journal, plan, controller.config)
+    for place in (Path(plan.target_path), journal):
+        check_store_place(place)
     return stack.enter_context(
         BackfillCoordinator(
             journal,
