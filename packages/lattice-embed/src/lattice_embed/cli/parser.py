@@ -297,6 +297,11 @@ def _add_model(command: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="environment variable with the server's key (default: OPENAI_API_KEY for OpenAI's own address, else none)",
     )
+    command.add_argument(
+        "--allow-plain-http",
+        action="store_true",
+        help="send the key over http:// to another machine, where all on the way can read it",
+    )
 
 
 def _add_output_dim(command: argparse.ArgumentParser) -> None:
