@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from lattice_embed.errors import (
 from lattice_embed.lazy_model import LazyModel
 from lattice_embed.model_config import ModelConfig
 from lattice_embed.model_source import default_model, resolve_model
+from lattice_embed.origin import DeferredProvenance
 from lattice_embed.provenance import VectorProvenance
 from lattice_embed.result import EmbeddingResult
 from lattice_embed.service import EmbeddingService, ModelName, in_thread
@@ -270,13 +271,15 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         member = self._source.model
         if member is not None and (reason := missing_feature(member.description)) is not None:
             raise UnsupportedModelError(f"{member.slug} cannot be run here: {reason}")
+        load = partial(
+            lattice_inference.load_encoder,
+            self._source.location,
+            precision=self._precision,
+            threads=self._threads,
+            cache=self._cache,
+        )
         try:
-            encoder = lattice_inference.load_encoder(
-                self._source.location,
-                precision=self._precision,
-                threads=self._threads,
-                cache=self._cache,
-            )
+            encoder = load() if member is None else _load_member(load, member)
         except inference_errors.UnsupportedError as error:
             raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error
         if member is not None:
@@ -354,7 +357,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             vectors,
             token_counts=encoded.token_counts,
             truncated=encoded.truncated,
-            provenance=partial(loaded.provenance, prompt, normalize),
+            provenance=DeferredProvenance(loaded.provenance, prompt, normalize),
             model=self._source.name,
             role=role,
             prompt=prompt,
@@ -423,6 +426,21 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         asked = resolve_model(model)
         if asked.location != self._source.location:
             raise WrongModelError(expected=self._source.name, actual=asked.name)
+
+
+def _load_member(load: Callable[..., Encoder], member: EmbeddingModel) -> Encoder:
+    """Load a model of the catalogue, whose facts count for files that do not say the same themselves.
+
+    Raises:
+        LatticeError: as ``lattice_inference.load_encoder``.
+    """
+    try:
+        return load(pooling=member.pooling, normalize=True, max_tokens=member.max_tokens)
+    except inference_errors.InvalidInputError as refused:
+        try:
+            return load()  # files with a modules.json say it all, and options beside them are refused
+        except inference_errors.InvalidInputError:
+            raise refused from None
 
 
 def check_cache(

@@ -156,6 +156,7 @@ class EmbeddingService(ABC):
         ``texts``. No texts yield nothing.
 
         Args:
+            batch_size: texts of a batch; no batch holds more than :attr:`max_batch_size`.
             progress: called after each batch with the number of texts that are done.
         """
         size = min(check_limit("batch_size", batch_size), self.max_batch_size)

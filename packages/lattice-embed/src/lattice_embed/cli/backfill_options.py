@@ -60,25 +60,21 @@ def add_backfill_options(command: argparse.ArgumentParser) -> None:
     work.add_argument(
         "--long",
         choices=("truncate", "skip", "chunk"),
-        default="truncate",
         help="what happens to a document longer than the model: cut its end, leave it out with a reason, or cut it into "
         "overlapping chunks with a vector each, found by the best (default: truncate)",
     )
     work.add_argument(
         "--chunk-tokens", type=int, metavar="N", help="with --long chunk: most tokens of a chunk (default: the model's)"
     )
-    work.add_argument(
-        "--chunk-overlap", type=int, default=32, metavar="N", help="with --long chunk: tokens shared (default: 32)"
-    )
-    work.add_argument("--batch-size", type=int, default=100, metavar="N", help="documents a transaction (default: 100)")
-    work.add_argument("--concurrent", type=int, default=1, metavar="N", help="batches at once (default: 1)")
+    work.add_argument("--chunk-overlap", type=int, metavar="N", help="with --long chunk: tokens shared (default: 32)")
+    work.add_argument("--batch-size", type=int, metavar="N", help="documents a transaction (default: 100)")
+    work.add_argument("--concurrent", type=int, metavar="N", help="batches at once (default: 1)")
     work.add_argument(
         "--rollback-window",
         type=float,
-        default=86_400.0,
         metavar="SECONDS",
         help="how long after completion writes still go to both stores and rollback is possible (default: a day)",
     )
     work.add_argument("--dry-run", action="store_true", help="say what would be done and how long, and write nothing")
-    command.add_argument("--reason", default="", metavar="TEXT", help="with pause: why, for the status")
-    command.add_argument("--skipped", action="store_true", help="with status: list the skipped documents and why")
+    command.add_argument("--reason", metavar="TEXT", help="with pause: why, for the status")
+    command.add_argument("--skipped", action="store_true", help="list the skipped documents too, and why")

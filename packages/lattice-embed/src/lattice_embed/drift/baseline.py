@@ -13,18 +13,19 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import blake3
 import numpy as np
 
+from lattice_embed.arrays import float32_array
 from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError, LatticeEmbedError
+from lattice_embed.output_files import write_file
 from lattice_embed.result import Float32Array
 from lattice_embed.service import EmbeddingService
 from lattice_embed.validation import check_role
 from lattice_inference import NUMERICS_VERSION
-from lattice_inference.checkpoint.atomic_file import atomic_file
 
 __all__ = ["DriftBaseline", "DriftBaselineError", "DriftTolerance"]
 
@@ -74,6 +75,9 @@ class DriftBaseline:
         precision: what the weights were kept in.
         output_dim: the shorter length that was asked for, or ``None``.
         tolerance: how far a later release may be from them.
+
+    Raises:
+        InvalidInputError: the vectors are masked, no real numbers, or not one a text.
     """
 
     model: str
@@ -85,6 +89,14 @@ class DriftBaseline:
     precision: str = "float32"
     output_dim: int | None = None
     tolerance: DriftTolerance = DriftTolerance()
+
+    def __post_init__(self) -> None:
+        vectors = float32_array(self.vectors, "vectors")
+        if vectors.ndim != 2 or len(vectors) != len(self.texts):
+            raise InvalidInputError(
+                f"vectors have shape {vectors.shape}; there must be one for each of {len(self.texts)} texts"
+            )
+        object.__setattr__(self, "vectors", vectors)
 
     @classmethod
     def of(
@@ -123,8 +135,11 @@ class DriftBaseline:
         Raises:
             OSError: it cannot be written. A file that was there before is as it was.
         """
-        with atomic_file(Path(path)) as file:
-            file.writelines(line.encode() for line in self._lines())
+        write_file(Path(path), self.write_to)
+
+    def write_to(self, file: BinaryIO) -> None:
+        """Write the baseline to an open file."""
+        file.writelines(line.encode() for line in self._lines())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

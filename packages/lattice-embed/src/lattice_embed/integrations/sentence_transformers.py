@@ -9,10 +9,12 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import plain_array
 from lattice_embed.catalogue import EmbeddingModel, Role
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.integrations.service_choice import choose_service
 from lattice_embed.native_service import NativeEmbeddingService
+from lattice_embed.origin import check_one_space
 from lattice_embed.result import Float32Array
 from lattice_embed.vectors import many_vs_many
 from lattice_inference.models.sentence_modules import read_sentence_modules
@@ -142,12 +144,17 @@ class SentenceEncoder:
 
     def similarity(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Float32Array:
         """Return the similarities of all pairs, as an array of shape (n, m); a distance is a similarity with a minus."""
+        check_one_space(embeddings1, embeddings2)
         scores = many_vs_many(_rows(embeddings1), _rows(embeddings2), metric=self.similarity_fn_name)
         return -scores if self.similarity_fn_name in DISTANCES else scores
 
     def similarity_pairwise(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Float32Array:
         """Return the similarity of each row with its counterpart, as an array of shape (n,)."""
-        pairs = zip(_rows(embeddings1), _rows(embeddings2), strict=True)
+        check_one_space(embeddings1, embeddings2)
+        first, second = _rows(embeddings1), _rows(embeddings2)
+        if len(first) != len(second):
+            raise InvalidInputError(f"{len(first)} rows cannot be paired with {len(second)} rows one to one")
+        pairs = zip(first, second, strict=True)
         return np.array([self.similarity(one, other)[0, 0] for one, other in pairs], np.float32)
 
     def close(self) -> None:
@@ -194,4 +201,4 @@ class SentenceEncoder:
 
 
 def _rows(embeddings: npt.ArrayLike) -> npt.NDArray[Any]:
-    return np.atleast_2d(np.asarray(embeddings))
+    return np.atleast_2d(plain_array(embeddings, "embeddings"))

@@ -10,7 +10,7 @@ from typing import Self
 
 from lattice_embed.errors import InvalidTransitionError
 from lattice_embed.migration.journal import Journal, MigrationRecord
-from lattice_embed.migration.plan import MigrationPlan
+from lattice_embed.migration.plan import BackfillConfig, MigrationPlan
 from lattice_embed.migration.progress import BackfillProgress, progress_of
 from lattice_embed.migration.routing import RoutingConfig, in_rollback_window, routing_of
 from lattice_embed.migration.states import MigrationState, next_state
@@ -44,6 +44,11 @@ class MigrationController:
     def plan(self) -> MigrationPlan:
         """What is migrated where."""
         return self._journal.record().plan
+
+    @property
+    def config(self) -> BackfillConfig:
+        """How the backfill works, as it was planned."""
+        return self._journal.record().config
 
     @property
     def state(self) -> MigrationState:

@@ -47,12 +47,14 @@ class Request:
         body: what is sent.
         limit: bytes that the body of a success may have.
         seconds: time that the whole exchange may take.
+        direct: not through the environment's proxies.
     """
 
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
     limit: int
     seconds: float
+    direct: bool = False
 
 
 class _Head(Protocol):
@@ -100,9 +102,11 @@ class HttpTransport:
     def _renew(self) -> None:
         """Begin without connections."""
         self._lock = threading.Lock()
-        self._client: httpx2.Client | None = None
+        self._clients: dict[bool, httpx2.Client] = {}  # by whether they are direct
         self._lent = 0
-        self._keepers: dict[asyncio.AbstractEventLoop, tuple[AsyncGenerator[Any, None], httpx2.AsyncClient]] = {}
+        self._keepers: dict[
+            tuple[asyncio.AbstractEventLoop, bool], tuple[AsyncGenerator[Any, None], httpx2.AsyncClient]
+        ] = {}
 
     # Threads
 
@@ -115,7 +119,7 @@ class HttpTransport:
             ServiceClosedError: the transport was closed.
         """
         try:
-            with self._sync_client() as client:
+            with self._sync_client(request.direct) as client:
                 end = time.monotonic() + request.seconds
                 with self._stream(client, request) as response:
                     collected = _Body(response, request, self._server)
@@ -135,14 +139,15 @@ class HttpTransport:
         return client.stream("POST", self._url, content=request.body, headers=dict(request.headers), timeout=timeout)
 
     @contextmanager
-    def _sync_client(self) -> Iterator[httpx2.Client]:
+    def _sync_client(self, direct: bool) -> Iterator[httpx2.Client]:
         """Lend the client. Whoever gives it back last closes it, if :meth:`close` was called meanwhile."""
         with self._lock:
             self._check_open()
-            if self._client is None:
+            client = self._clients.get(direct)
+            if client is None:
                 library = http_library()
-                self._client = library.Client(follow_redirects=False, verify=_certificates(library))
-            client = self._client
+                client = library.Client(follow_redirects=False, verify=_certificates(library), trust_env=not direct)
+                self._clients[direct] = client
             self._lent += 1
         try:
             yield client
@@ -156,15 +161,15 @@ class HttpTransport:
         with self._lock:
             if not self._closed or self._lent:
                 return
-            client, self._client = self._client, None
-        if client is not None:
+            clients, self._clients = self._clients, {}
+        for client in clients.values():
             client.close()
 
     # asyncio
 
     async def apost(self, request: Request) -> Answer:
         """Do :meth:`post` on the running loop; cancelling it closes the connection."""
-        client = await self._async_client()
+        client = await self._async_client(request.direct)
         try:
             async with asyncio.timeout(request.seconds), self._stream(client, request) as response:
                 collected = _Body(response, request, self._server)
@@ -176,24 +181,25 @@ class HttpTransport:
             failure = self._translated(error, request)
         raise failure
 
-    async def _async_client(self) -> httpx2.AsyncClient:
+    async def _async_client(self, direct: bool) -> httpx2.AsyncClient:
         self._check_open()
         loop = asyncio.get_running_loop()
-        held = self._keepers.get(loop)
+        held = self._keepers.get((loop, direct))
         if held is None:
-            for other in [other for other in list(self._keepers) if other.is_closed()]:
+            for other in [other for other in list(self._keepers) if other[0].is_closed()]:
                 self._keepers.pop(other, None)
-            keeper = self._keep(loop)
-            held = self._keepers[loop] = (keeper, await anext(keeper))
+            keeper = self._keep(loop, direct)
+            held = self._keepers[loop, direct] = (keeper, await anext(keeper))
         return held[1]
 
-    async def _keep(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[httpx2.AsyncClient, None]:
-        """Hold the client of a loop. ``asyncio.run`` finishes open generators before it closes the loop, and so this."""
-        client = http_library().AsyncClient(follow_redirects=False, verify=_certificates(http_library()))
+    async def _keep(self, loop: asyncio.AbstractEventLoop, direct: bool) -> AsyncGenerator[httpx2.AsyncClient, None]:
+        """Hold a client of a loop. ``asyncio.run`` finishes open generators before it closes the loop, and so this."""
+        library = http_library()
+        client = library.AsyncClient(follow_redirects=False, verify=_certificates(library), trust_env=not direct)
         try:
             yield client
         finally:
-            self._keepers.pop(loop, None)
+            self._keepers.pop((loop, direct), None)
             await client.aclose()
 
     # Closing
@@ -207,15 +213,16 @@ class HttpTransport:
         """Close the connections: at once where no request is under way, else when it ends; a running loop's by that loop."""
         self._closed = True
         self._close_unused()
-        for loop, (keeper, _) in list(self._keepers.items()):
+        for (loop, _), (keeper, _) in list(self._keepers.items()):
             if loop.is_running():
                 loop.call_soon_threadsafe(_finish, loop, keeper)
 
     async def aclose(self) -> None:
         """Close the connections, those of the running loop at once."""
-        held = self._keepers.get(asyncio.get_running_loop())
-        if held is not None:
-            await held[0].aclose()
+        for direct in (False, True):
+            held = self._keepers.get((asyncio.get_running_loop(), direct))
+            if held is not None:
+                await held[0].aclose()
         self.close()
 
     def _check_open(self) -> None:
@@ -310,7 +317,7 @@ _connections_of_the_parent: list[object] = []
 
 def _forget_connections_after_fork() -> None:
     for transport in _live_transports:
-        _connections_of_the_parent.append((transport._client, transport._keepers))
+        _connections_of_the_parent.append((transport._clients, transport._keepers))
         transport._renew()
 
 

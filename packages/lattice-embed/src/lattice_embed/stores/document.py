@@ -10,7 +10,9 @@ import blake3
 import numpy as np
 import numpy.typing as npt
 
-from lattice_embed.errors import InvalidInputError
+from lattice_embed.arrays import float32_array
+from lattice_embed.errors import InvalidInputError, SpaceMismatchError
+from lattice_embed.origin import origin_of
 from lattice_embed.result import Float32Array
 
 __all__ = ["DocumentState", "DocumentVersion", "Match", "StoredDocument", "check_id", "decode_text", "digest_of_text"]
@@ -136,7 +138,7 @@ class StoredDocument:
         check_id(self.id)
         if not isinstance(self.text, str):
             raise InvalidInputError(f"the text of document {self.id!r} is a {type(self.text).__name__}, not a str")
-        vectors = np.ascontiguousarray(self.vectors, np.float32)
+        vectors = float32_array(self.vectors, f"the array of vectors of document {self.id!r}")
         object.__setattr__(self, "vectors", vectors)
         if vectors.ndim != 2 or len(vectors) != len(self.spans):
             raise InvalidInputError(
@@ -168,8 +170,15 @@ class StoredDocument:
         spans: Sequence[Span] | None = None,
         truncated: bool = False,
     ) -> StoredDocument:
-        """Return a document with its vectors: one of shape (dim,), or (chunks, dim) with a span for each."""
-        matrix = np.atleast_2d(np.asarray(vectors, np.float32))
+        """Return a document with its vectors: one of shape (dim,), or (chunks, dim) with a span for each.
+
+        Raises:
+            SpaceMismatchError: ``vectors`` is the result of a service and has another fingerprint.
+        """
+        origin = origin_of(vectors)
+        if origin is not None and origin.fingerprint not in ("", fingerprint):
+            raise SpaceMismatchError(expected=fingerprint, actual=origin.fingerprint)
+        matrix = np.atleast_2d(float32_array(vectors, f"the array of vectors of document {document_id!r}"))
         where = ((0, len(text)),) if spans is None else tuple(spans)
         return cls(
             document_id,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import float32_array
 from lattice_embed.errors import DimensionMismatchError, InvalidInputError, SpaceMismatchError
 from lattice_embed.result import Float32Array
 from lattice_embed.stores.space import VectorSpace
@@ -56,7 +57,7 @@ def check_query(space: VectorSpace, vector: npt.ArrayLike, k: int, fingerprint: 
         raise SpaceMismatchError(expected="", actual=fingerprint or "the query")
     if fingerprint is not None:
         space.check_fingerprint(fingerprint)
-    query = np.ascontiguousarray(vector, np.float32)
+    query = float32_array(vector, "the query")
     if query.ndim != 1:
         raise InvalidInputError(f"the query has shape {query.shape}; it must be one vector of shape (dim,)")
     if len(query) != space.dimensions:

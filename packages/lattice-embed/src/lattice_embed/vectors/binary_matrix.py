@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import row_index, without_mask
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.stored_matrix import Float32Array, StoredMatrix, StoredVector, as_rows
@@ -36,6 +37,7 @@ class BinaryMatrix(StoredMatrix):
 
     def __init__(self, data: npt.NDArray[np.uint8], dims: int, *, threshold: float = 0.0) -> None:
         wanted = (dims + 7) // 8
+        data = without_mask(data, "data")
         if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != wanted:
             raise InvalidInputError(f"data must be a uint8 array of shape (n, {wanted}) for {dims} dimensions")
         if dims % 8 and (data[:, -1] & (0xFF >> dims % 8)).any():
@@ -56,7 +58,7 @@ class BinaryMatrix(StoredMatrix):
             InvalidInputError: a wrong shape, or NaN or infinity.
         """
         rows = as_rows(vectors)
-        return cls(_vectors._to_binary(rows, threshold), rows.shape[1], threshold=threshold)
+        return cls(_vectors._to_binary(rows, threshold), rows.shape[1], threshold=threshold)._coming_from(vectors)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -74,8 +76,8 @@ class BinaryMatrix(StoredMatrix):
 
     def take(self, rows: npt.ArrayLike | slice) -> Self:
         """Return the matrix of some rows: a slice, a mask or positions."""
-        index = rows if isinstance(rows, slice) else np.asarray(rows)
-        return type(self)(self.data[index], self.dims, threshold=self.threshold)
+        index = row_index(rows, len(self))
+        return type(self)(self.data[index], self.dims, threshold=self.threshold)._coming_from(self)
 
     def _make_rows(self, *, squares: bool) -> _vectors.StoredRows:
         return _vectors.StoredRows(_vectors.BINARY, self.dims, self.data, threshold=self.threshold)

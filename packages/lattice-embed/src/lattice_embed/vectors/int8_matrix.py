@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import row_index, without_mask
 from lattice_embed.errors import DimensionMismatchError, InvalidInputError
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.calibration import Int8Calibration
@@ -47,6 +48,7 @@ class Int8Matrix(StoredMatrix):
         *,
         calibration: Int8Calibration | None = None,
     ) -> None:
+        data = without_mask(data, "data")
         if not isinstance(data, np.ndarray) or data.dtype != np.int8 or data.ndim != 2:
             raise InvalidInputError(f"data must be an int8 array of shape (n, dims), not {_described(data)}")
         if (data == -128).any():
@@ -81,11 +83,11 @@ class Int8Matrix(StoredMatrix):
         norms = lengths(rows)
         if calibration is None:
             data, scales = _vectors._to_int8(rows)
-            return cls(data, scales, norms)
+            return cls(data, scales, norms)._coming_from(vectors)
         if calibration.dims != rows.shape[1]:
             raise DimensionMismatchError(expected=calibration.dims, actual=rows.shape[1])
         _vectors._check_finite(rows)
-        return cls(calibration.quantize(rows), None, norms, calibration=calibration)
+        return cls(calibration.quantize(rows), None, norms, calibration=calibration)._coming_from(vectors)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -105,9 +107,9 @@ class Int8Matrix(StoredMatrix):
 
     def take(self, rows: npt.ArrayLike | slice) -> Self:
         """Return the matrix of some rows: a slice, a mask or positions."""
-        index = rows if isinstance(rows, slice) else np.asarray(rows)
+        index = row_index(rows, len(self))
         scales = None if self.scales is None else self.scales[index]
-        return type(self)(self.data[index], scales, self.norms[index], calibration=self.calibration)
+        return type(self)(self.data[index], scales, self.norms[index], calibration=self.calibration)._coming_from(self)
 
     def _squares(self) -> npt.NDArray[np.float64]:
         if self.calibration is not None or self.scales is None:
