@@ -113,3 +113,16 @@ def test_a_model_without_a_template_does_not_chat(tmp_path):
         pytest.raises(UnsupportedError, match="template"),
     ):
         Chat(Session(model))
+
+
+def test_tools_and_documents_reach_the_template_as_variables(session):
+    template = ChatTemplate("{{ tools[0].name }}{{ documents[0].text }}{{ messages[-1].content }}")
+    chat = Chat(session, template=template, variables={"tools": [{"name": "f"}], "documents": [{"text": "d"}]})
+    chat.messages = [{"role": "user", "content": "?"}]
+    assert session.tokenizer.decode(chat.prompt_ids()) == "fd?"
+
+
+@pytest.mark.parametrize("name", ["messages", "self", "add_generation_prompt"])
+def test_a_variable_cannot_take_the_place_of_the_conversation(session, name):
+    with pytest.raises(InvalidInputError, match=f"the variable '{name}'"):
+        Chat(session, variables={name: []})
