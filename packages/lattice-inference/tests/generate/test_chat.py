@@ -8,6 +8,7 @@ from lattice_inference import load_model
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.generate.chat import Chat
 from lattice_inference.generate.config import GenerateConfig
+from lattice_inference.generate.prompt_tokens import prompt_ids
 from lattice_inference.generate.session import Session
 from lattice_inference.tokenizer.chat_template import ChatTemplate
 from tiny_decoders import ASSISTANT, BOS, END, USER, write_drawn_model
@@ -48,6 +49,33 @@ def test_the_beginning_token_comes_exactly_once(tmp_path, adds_bos, writes_bos):
         chat = Chat(Session(model))
         chat.messages = [{"role": "user", "content": "hi"}]
         assert chat.prompt_ids() == ([BOS] if adds_bos or writes_bos else []) + list(b"hi")
+
+
+@pytest.mark.parametrize("adds_bos", [False, True])
+@pytest.mark.parametrize("blanks", ["", "\n", "\n\n  ", "\t"], ids=repr)
+def test_blanks_of_a_template_before_its_beginning_token_do_not_double_it(tmp_path, adds_bos, blanks):
+    template = blanks.replace("\n", "{{ '\n' }}") + "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    with load_model(write_drawn_model(tmp_path, adds_bos=adds_bos, template=template)) as model:
+        chat = Chat(Session(model))
+        chat.messages = [{"role": "user", "content": " hi"}]
+        # without a beginning of the tokenizer's own, the text is what transformers makes of it
+        assert chat.prompt_ids() == ([] if adds_bos else list(blanks.encode())) + [BOS, *b" hi"]
+
+
+@pytest.mark.parametrize("adds_bos", [False, True])
+@pytest.mark.parametrize("blanks", ["", "\n"], ids=repr)
+def test_a_rendered_conversation_has_one_beginning_token_in_every_call(tmp_path, adds_bos, blanks):
+    silent = GenerateConfig(max_new_tokens=0)
+    with load_model(write_drawn_model(tmp_path, adds_bos=adds_bos)) as model, Session(model) as session:
+        text = blanks + model.chat_template.render([{"role": "user", "content": " hi"}])
+        expected = ([] if adds_bos else list(blanks.encode())) + [BOS, USER, *b" hi", END, ASSISTANT]
+        session.generate(text, silent)
+        assert list(session.token_ids) == expected
+        session.reset()
+        session.extend(text, silent)
+        assert list(session.token_ids) == expected
+        assert session.generate_batch([text, expected], silent)[0].prompt_tokens == len(expected)
+        assert prompt_ids(model.tokenizer, " hi", begins=True) == ([BOS] if adds_bos else []) + list(b" hi")
 
 
 def test_the_stream_is_the_answer(session):
@@ -113,3 +141,16 @@ def test_a_model_without_a_template_does_not_chat(tmp_path):
         pytest.raises(UnsupportedError, match="template"),
     ):
         Chat(Session(model))
+
+
+def test_tools_and_documents_reach_the_template_as_variables(session):
+    template = ChatTemplate("{{ tools[0].name }}{{ documents[0].text }}{{ messages[-1].content }}")
+    chat = Chat(session, template=template, variables={"tools": [{"name": "f"}], "documents": [{"text": "d"}]})
+    chat.messages = [{"role": "user", "content": "?"}]
+    assert session.tokenizer.decode(chat.prompt_ids()) == "fd?"
+
+
+@pytest.mark.parametrize("name", ["messages", "self", "add_generation_prompt"])
+def test_a_variable_cannot_take_the_place_of_the_conversation(session, name):
+    with pytest.raises(InvalidInputError, match=f"the variable '{name}'"):
+        Chat(session, variables={name: []})

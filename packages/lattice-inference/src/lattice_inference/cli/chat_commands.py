@@ -95,7 +95,8 @@ class ChatCommands:
 
     def _history(self) -> None:
         for message in self._chat.messages:
-            self._tell(f"{message['role']}: {message.get('content', '')}")
+            content = message.get("content")
+            self._tell(f"{message['role']}: {'' if content is None else content}")
 
     def _set(self, text: str) -> None:
         name, _, value = text.partition(" ")

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Chat"]
 
+_OWN_VARIABLES = frozenset({"self", "messages", "add_generation_prompt"})
+
 
 class Chat:
     """A conversation with a model.
@@ -32,11 +34,11 @@ class Chat:
         template: by default the model's own.
         system: the first message, by the one who sets the model up.
         config: how to generate, unless a turn says otherwise.
-        variables: what the template may ask for, such as ``{"enable_thinking": False}``.
+        variables: what the template may ask for, such as ``{"enable_thinking": False}``, ``tools`` and ``documents`` too.
 
     Raises:
         UnsupportedError: there is no template.
-        InvalidInputError: the template refuses the system message.
+        InvalidInputError: a variable has the name of something that the chat itself gives the template.
 
     Attributes:
         session: the session.
@@ -64,6 +66,9 @@ class Chat:
         self.template = found
         self.config = config
         self.variables = dict(variables or {})
+        taken = sorted(_OWN_VARIABLES.intersection(self.variables))
+        if taken:
+            raise InvalidInputError(f"the variable {taken[0]!r} is the chat's: give it another name")
         self.messages: list[dict[str, Any]] = []
         self.system = system
         self.reset()
@@ -77,7 +82,7 @@ class Chat:
 
         Raises:
             InvalidInputError: a message is malformed, or the template refuses the conversation.
-            UnsupportedError: the template leaves out the system message.
+            UnsupportedError: the template leaves out the system message, or another thing; see :meth:`ChatTemplate.render`.
         """
         assert self.session.tokenizer is not None  # checked at the beginning
         return encode_rendered(self.session.tokenizer, self.template.render(self.messages, **self.variables))

@@ -24,7 +24,7 @@ def prompt_ids(
     Args:
         tokenizer: the model's, or None where it has none.
         prompt: a text or token ids.
-        begins: whether the text begins a context; the tokenizer's special tokens stand around it then.
+        begins: whether the text begins a context; the tokenizer's beginning stands before it then, exactly once.
         what: how an error calls it.
 
     Raises:
@@ -33,7 +33,9 @@ def prompt_ids(
     if isinstance(prompt, str):
         if tokenizer is None:
             raise InvalidInputError("the model has no tokenizer: pass token ids, or a tokenizer")
-        ids: list[int] = tokenizer.encode(prompt, add_special_tokens=begins).ids.tolist()
+        if begins:
+            return encode_rendered(tokenizer, prompt)
+        ids: list[int] = tokenizer.encode(prompt, add_special_tokens=False).ids.tolist()
         return ids
     try:
         given = [value.__index__() for value in prompt]
@@ -58,13 +60,20 @@ def check_vocabulary(token_ids: Sequence[int], vocab_size: int, what: str) -> No
 
 
 def encode_rendered(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the tokens of a conversation's text, which begins with the tokenizer's beginning token exactly once.
+    """Return the tokens of a text that begins a context: the tokenizer's beginning exactly once, and nothing behind.
 
-    A chat template usually writes it itself; where it does not, the tokenizer's own beginning is put before.
+    A chat template usually writes the beginning itself, some after a line break of their own, which goes; where it does
+    not, the tokenizer's own beginning is put before.
     """
     ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids.tolist()
     beginning = _beginning(tokenizer)
-    return ids if ids[: len(beginning)] == beginning else beginning + ids
+    if ids[: len(beginning)] == beginning:
+        return ids
+    if text[:1].isspace():
+        later: list[int] = tokenizer.encode(text.lstrip(), add_special_tokens=False).ids.tolist()
+        if later[: len(beginning)] == beginning:
+            return later
+    return beginning + ids
 
 
 def _beginning(tokenizer: Tokenizer) -> list[int]:

@@ -12,17 +12,16 @@ import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from lattice_inference.errors import InvalidInputError, ModelConfigError, UnsupportedError
+from lattice_inference.tokenizer.chat_left_out import refuse_left_out
+from lattice_inference.tokenizer.chat_messages import ROLES, Message, checked_messages, plain_json
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 __all__ = ["MOST_LOOPS", "MOST_TEMPLATE_CHARACTERS", "ROLES", "ChatTemplate", "checked_messages"]
-
-ROLES = ("system", "developer", "user", "assistant", "tool")
-"""The roles that a message can have; which of them a model takes, its template decides."""
 
 MOST_TEMPLATE_CHARACTERS = 2**20
 """Largest template that is compiled; the largest published ones have about 30,000 characters."""
@@ -31,11 +30,8 @@ MOST_LOOPS = 1_000_000
 """How many times the loops of a template may run in all while one conversation is rendered."""
 
 _LARGEST_PRODUCT = 2**24
-_MOST_DEPTH = 64
 
 _loops_left: ContextVar[list[int]] = ContextVar("loops_left")
-
-Message = Mapping[str, Any]
 
 
 class ChatTemplate:
@@ -69,49 +65,51 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         now: datetime.datetime | None = None,
         **variables: object,
     ) -> str:
         """Return the text of a conversation.
 
         Args:
-            messages: mappings with ``role`` (one of :data:`ROLES`) and ``content`` (a str, or parts
-                ``{"type": "text", "text": ...}``), and whatever else the template knows, such as ``tool_calls``.
+            messages: mappings with ``role`` (one of :data:`ROLES`, or another that the template compares with) and
+                ``content`` (a str, or parts ``{"type": "text", "text": ...}``), and whatever else the template knows, such
+                as ``tool_calls``. What is None reaches the template as none.
             add_generation_prompt: end with the beginning of an answer.
             tools: JSON schemas of functions, for a template that takes them.
+            documents: what answers are to be taken from, for a template that takes them.
             now: what ``strftime_now`` tells; by default the local time.
             variables: further variables of the template, such as ``enable_thinking``.
 
         Raises:
             InvalidInputError: the messages are malformed, or the template refuses them.
-            UnsupportedError: the template leaves out a system message.
+            UnsupportedError: the template leaves out a system message, the tools or the documents, or does not know a role.
         """
-        checked = checked_messages(messages)
-        source = self.named["tool_use"] if tools and "tool_use" in self.named else self.source
         values = {
             **self.special_tokens,
-            **{name: _plain(value, name) for name, value in variables.items()},
-            "messages": checked,
-            "tools": None if tools is None else _plain(list(tools), "tools"),
-            "documents": None,
+            **{name: plain_json(value, name) for name, value in variables.items()},
+            "tools": _checked_list(tools, "tools"),
+            "documents": _checked_list(documents, "documents"),
             "add_generation_prompt": add_generation_prompt,
+            "strftime_now": (now or datetime.datetime.now()).strftime,
         }
-        clock = now or datetime.datetime.now()
-        values["strftime_now"] = clock.strftime
+        values["messages"] = checked_messages(messages, roles={*ROLES, *_compile(self._source(values)).compared})
+        text = self._render(values)
+        refuse_left_out(self._render, values, text)
+        return text
+
+    def _render(self, values: dict[str, Any]) -> str:
         token = _loops_left.set([MOST_LOOPS])
         try:
-            text: str = _compile(source).render(values)
+            text: str = _compile(self._source(values)).template.render(values)
         except Exception as error:
             raise InvalidInputError(f"the model's chat template cannot render these messages: {error}") from error
         finally:
             _loops_left.reset(token)
-        for message in checked:
-            content = message.get("content")
-            if message["role"] == "system" and isinstance(content, str) and content.strip() not in text:
-                raise UnsupportedError(
-                    "the model's chat template leaves out the system message; put it into the first user message"
-                )
         return text
+
+    def _source(self, values: Mapping[str, Any]) -> str:
+        return self.named["tool_use"] if values["tools"] and "tool_use" in self.named else self.source
 
     def answer_end(self) -> str:
         """Return the text that the template puts after an answer, ``""`` if it cannot be told."""
@@ -126,52 +124,13 @@ class ChatTemplate:
         return text.rpartition(mark)[2] if mark in text else ""
 
 
-def checked_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return messages as plain JSON values, those without a value left out.
-
-    Raises:
-        InvalidInputError: no messages, a message that is no mapping, an unknown role, no content, or a part of a content
-            that is no text.
-    """
-    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
-        raise InvalidInputError(f"messages is a {type(messages).__name__}; expected a list of messages")
-    if not messages:
-        raise InvalidInputError("messages is empty; a conversation needs a message")
-    return [_checked_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
-
-
-def _checked_message(message: object, where: str) -> dict[str, Any]:
-    if not isinstance(message, Mapping):
-        raise InvalidInputError(f"{where} is a {type(message).__name__}; expected a mapping with role and content")
-    role = message.get("role")
-    if role not in ROLES:
-        raise InvalidInputError(f"{where} has the role {role!r}; expected one of {', '.join(ROLES)}")
-    checked = {name: _plain(value, f"{where}.{name}") for name, value in message.items() if value is not None}
-    content = checked.get("content")
-    if content is None and not checked.get("tool_calls"):
-        raise InvalidInputError(f"{where} has no content")
-    if isinstance(content, list):
-        for part in content:
-            if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-                raise InvalidInputError(f"{where} has a part that is no text: {str(part)[:100]}")
-    elif content is not None and not isinstance(content, str):
-        raise InvalidInputError(f"{where}.content is a {type(content).__name__}; expected a str or a list of parts")
+def _checked_list(given: object, name: str) -> list[Any] | None:
+    if given is None:
+        return None
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence):
+        raise InvalidInputError(f"{name} is a {type(given).__name__}; expected a list")
+    checked: list[Any] = plain_json(list(given), name)
     return checked
-
-
-def _plain(value: object, where: str, depth: int = 0) -> Any:
-    """Return ``value`` rebuilt of JSON's types alone: a template must not reach the methods of anything else."""
-    if depth > _MOST_DEPTH:
-        raise InvalidInputError(f"{where} is nested deeper than {_MOST_DEPTH} levels")
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, Mapping):
-        return {_plain(key, where, depth + 1): _plain(item, where, depth + 1) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, where, depth + 1) for item in value]
-    raise InvalidInputError(f"{where} holds a {type(value).__name__}; expected what JSON can hold")
 
 
 def _bounded(items: Iterable[Any]) -> Iterator[Any]:
@@ -233,8 +192,13 @@ def _environment() -> Any:
     return environment
 
 
+class _Compiled(NamedTuple):
+    template: Template
+    compared: frozenset[str]  # the texts that it compares something with, such as roles
+
+
 @functools.lru_cache(maxsize=32)
-def _compile(source: str) -> Template:
+def _compile(source: str) -> _Compiled:
     from jinja2 import TemplateSyntaxError, nodes
 
     if len(source) > MOST_TEMPLATE_CHARACTERS:
@@ -244,6 +208,7 @@ def _compile(source: str) -> Template:
     environment = _environment()
     try:
         tree = environment.parse(source)
+        compared = _compared_texts(tree)  # before the compiler puts constants together
         for loop in tree.find_all(nodes.For):
             loop.iter = nodes.Filter(loop.iter, "lattice_bounded", [], [], None, None, lineno=loop.lineno)
         template: Template = environment.from_string(tree)
@@ -253,4 +218,16 @@ def _compile(source: str) -> Template:
         ) from error
     except RecursionError:
         raise ModelConfigError("the chat template is nested too deeply") from None
-    return template
+    return _Compiled(template, compared)
+
+
+def _compared_texts(tree: Any) -> frozenset[str]:
+    from jinja2 import nodes
+
+    texts = set()
+    for comparison in tree.find_all(nodes.Compare):
+        for operand in (comparison.expr, *(operand.expr for operand in comparison.ops)):
+            for item in operand.items if isinstance(operand, (nodes.List, nodes.Tuple)) else [operand]:
+                if isinstance(item, nodes.Const) and isinstance(item.value, str):
+                    texts.add(item.value)
+    return frozenset(texts)
