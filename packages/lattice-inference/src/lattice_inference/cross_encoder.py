@@ -27,6 +27,7 @@ from lattice_inference.models.cross_encoder_config import (
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
+from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = ["CrossEncoder", "load_cross_encoder"]
@@ -190,6 +191,7 @@ def load_cross_encoder(
         UnsupportedError: the architecture, the activation, a module or an option does not exist here.
         InvalidInputError: ``max_tokens`` leaves no room for a pair.
     """
+    threads = None if threads is None else check_thread_count(threads)
     check_precision(precision)
     check_calibration(calibration, precision)
     files = find_model(path_or_name, offline=offline)

@@ -31,6 +31,7 @@ from lattice_inference.models.sentence_modules import Pooling, SentenceModules, 
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
+from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -269,6 +270,7 @@ def load_encoder(
         ChecksumError, CheckpointError, ModelConfigError, TokenizerError: a file is damaged or malformed.
         UnsupportedError: the architecture, a module or an option does not exist here.
     """
+    threads = None if threads is None else check_thread_count(threads)
     check_precision(precision)
     check_calibration(calibration, precision)
     files = find_model(path_or_name, offline=offline)

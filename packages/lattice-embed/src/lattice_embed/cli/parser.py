@@ -9,6 +9,7 @@ from typing import get_args
 
 from lattice_embed._version import __version__
 from lattice_embed.cli import backfill_options, store_options
+from lattice_inference.cli.options import thread_count
 from lattice_inference.precision import Precision
 
 __all__ = ["build_parser"]
@@ -206,7 +207,12 @@ def _add_check_drift(commands: argparse._SubParsersAction[argparse.ArgumentParse
     command.add_argument(
         "--model", metavar="NAME|DIR", help="where the model is (default: by the name that the baseline has)"
     )
-    command.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
+    command.add_argument(
+        "--threads",
+        type=thread_count,
+        metavar="N",
+        help="threads to compute with, 1 to 256 (default: all allowed CPUs)",
+    )
     command.add_argument("--enforce", action="store_true", help="a baseline whose model is not here does not pass")
     command.add_argument(
         "--update-baseline",
@@ -271,7 +277,12 @@ def _add_texts(command: argparse.ArgumentParser, what: str) -> None:
 
 def _add_model(command: argparse.ArgumentParser, *, truncate: bool = True) -> None:
     command.add_argument("--model", metavar="NAME|DIR", help="a name of the catalogue, a hub id or a directory")
-    command.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
+    command.add_argument(
+        "--threads",
+        type=thread_count,
+        metavar="N",
+        help="threads to compute with, 1 to 256 (default: all allowed CPUs)",
+    )
     command.add_argument(
         "--precision",
         choices=get_args(Precision),

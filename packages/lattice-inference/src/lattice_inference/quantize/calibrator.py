@@ -23,6 +23,7 @@ from lattice_inference.quantize.observers import (
     Observer,
     PercentileObserver,
 )
+from lattice_inference.thread_count import check_thread_count
 
 __all__ = ["Calibrator"]
 
@@ -63,6 +64,7 @@ class Calibrator:
         momentum: float = 0.9,
         threads: int | None = None,
     ) -> None:
+        threads = None if threads is None else check_thread_count(threads)
         self._method, observer = _observer(method, percentile, momentum)
         self._tokens = 0
         self._programs: list[_ObservedProgram] | None = []
