@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from lattice_fann import (
     get_num_threads,
     set_num_threads,
 )
+from lattice_fann.cli import main
 
 
 def train(network: Network) -> bytes:
@@ -36,10 +40,42 @@ def network() -> Network:
 def test_the_number_of_threads_is_set_and_checked() -> None:
     set_num_threads(3)
     assert get_num_threads() == 3
-    for wrong in (0, -1, 257):
-        with pytest.raises(InvalidInputError, match="from 1 to 256"):
-            set_num_threads(wrong)
+    wrong: list[Any] = [0, -1, 257, 1.5, "x", "2", True, np.True_, None, [1], np.array([2]), 10**400, 10**5000]
+    for value in wrong:
+        with pytest.raises(InvalidInputError, match=r"^threads is .*; it must be an integer from 1 to 256$"):
+            set_num_threads(value)
     assert get_num_threads() == 3
+    set_num_threads(np.int64(2))  # type: ignore[arg-type]
+    assert get_num_threads() == 2
+
+
+@pytest.mark.parametrize("command", [["bench"], ["train", "none.csv"], ["predict", "none.fann", "none.csv"]])
+@pytest.mark.parametrize("text", ["0", "-1", "257", "1.5", "x", "9" * 30, "9" * 5000])
+def test_the_command_line_refuses_it_before_any_work(
+    command: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, f"--threads={text}"])
+    assert ended.value.code == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "--threads" in message
+    assert message.endswith("it must be an integer from 1 to 256")
+    assert len(message) < 250
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["0", "257", "x", "1,2"])
+def test_the_environment_variable_is_refused_without_a_traceback(text: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "lattice_fann", "bench", "--seconds", "0.01"],
+        env=os.environ | {"LATTICE_NUM_THREADS": text},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"lattice-fann: error: LATTICE_NUM_THREADS must be an integer from 1 to 256, not '{text}'\n"
 
 
 def test_trainings_side_by_side_give_the_bits_of_one_alone() -> None:

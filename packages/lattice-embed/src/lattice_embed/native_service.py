@@ -38,6 +38,7 @@ from lattice_embed.validation import (
     check_role,
     check_text,
     check_texts,
+    check_threads,
 )
 from lattice_embed.vectors import normalize as normalize_rows
 from lattice_inference import errors as inference_errors
@@ -161,7 +162,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         self._source = resolve_model(default_model() if model is None else model)
         self._output_dim = self._check_output_dim(output_dim)
         self._precision: Precision = precision
-        self._threads = None if threads is None else check_limit("threads", threads)
+        self._threads = None if threads is None else check_threads(threads)
         self._truncate: Truncate = truncate
         self._max_batch_size = check_limit("max_batch_size", max_batch_size)
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)

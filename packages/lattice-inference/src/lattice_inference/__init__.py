@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lattice_inference._version import __version__
 from lattice_inference.errors import (
+    BusyError,
     CacheFullError,
     CheckpointError,
     ChecksumError,
@@ -91,6 +92,7 @@ __all__ = [
     "NUMERICS_VERSION",
     "VectorCache",
     "LatticeError",
+    "BusyError",
     "CacheFullError",
     "CheckpointError",
     "ChecksumError",

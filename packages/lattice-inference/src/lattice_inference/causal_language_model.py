@@ -31,6 +31,7 @@ from lattice_inference.models.llama_gguf import read_llama_gguf
 from lattice_inference.option_checks import check_count
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.state import CachedSequence, KvCache
+from lattice_inference.thread_count import check_thread_count
 from lattice_inference.weight_check import check_decoder, refuse_adapters
 
 if TYPE_CHECKING:
@@ -281,6 +282,7 @@ def load_model(
         ChecksumError, CheckpointError, ModelConfigError: a file is damaged or malformed.
         UnsupportedError: the architecture or an option does not exist here.
     """
+    threads = None if threads is None else check_thread_count(threads)
     check_precision(precision)
     check_calibration(calibration, precision, activations)
     files = find_model(path_or_name, offline=offline)

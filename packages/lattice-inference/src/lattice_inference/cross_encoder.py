@@ -28,6 +28,7 @@ from lattice_inference.option_checks import check_limit
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
+from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
 from lattice_inference.weight_check import check_classifier, refuse_adapters
 
@@ -192,6 +193,7 @@ def load_cross_encoder(
         UnsupportedError: the architecture, the activation, a module or an option does not exist here.
         InvalidInputError: ``max_tokens`` leaves no room for a pair, or is above the model's own limit.
     """
+    threads = None if threads is None else check_thread_count(threads)
     check_precision(precision)
     check_calibration(calibration, precision)
     if max_tokens is not None:

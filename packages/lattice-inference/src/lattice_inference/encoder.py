@@ -32,6 +32,7 @@ from lattice_inference.option_checks import check_flag, check_limit
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
+from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
 from lattice_inference.weight_check import check_bert_gguf, check_encoder, refuse_adapters
 
@@ -286,6 +287,7 @@ def load_encoder(
         UnsupportedError: the architecture, a module or an option does not exist here.
         InvalidInputError: an option has a value that is none, or would not count.
     """
+    threads = None if threads is None else check_thread_count(threads)
     check_precision(precision)
     check_calibration(calibration, precision)
     _check_options(pooling, normalize, max_tokens, cache)

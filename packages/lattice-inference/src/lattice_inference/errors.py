@@ -7,6 +7,7 @@ from __future__ import annotations
 
 __all__ = [
     "LatticeError",
+    "BusyError",
     "CacheFullError",
     "CheckpointError",
     "ChecksumError",
@@ -28,6 +29,10 @@ class LatticeError(Exception):
 
 class InvalidInputError(LatticeError, ValueError):
     """An argument has a value, type or shape that the call cannot take."""
+
+
+class BusyError(LatticeError, RuntimeError):
+    """A session, conversation, stream or calibrator is at work for another call; the error says what to do instead."""
 
 
 class TextTooLongError(InvalidInputError):

@@ -7,9 +7,12 @@ cimport numpy as cnp
 
 import numpy as np
 
+from lattice_transport.errors import InvalidInputError
+
 cnp.import_array()
 
 
+REFUSED = InvalidInputError
 include "lattice/door.pxi"
 
 cdef extern from "run_sinkhorn.h" nogil:
@@ -76,8 +79,6 @@ cdef extern from "network_simplex.h" nogil:
                                  int64_t *flow_column, int64_t *flow_mass, double *row_potential,
                                  double *column_potential, lattice_simplex_result *result)
 
-
-REFUSED = ValueError
 
 cdef const lattice_sinkhorn_kernels *active_kernels = NULL
 cdef int active_isa = -1

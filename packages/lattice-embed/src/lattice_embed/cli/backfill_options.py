@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from lattice_inference.cli.options import thread_count
+
 __all__ = ["ACTIONS", "EXAMPLES", "add_backfill_options"]
 
 ACTIONS = {
@@ -68,7 +70,7 @@ def add_backfill_options(command: argparse.ArgumentParser) -> None:
     )
     work.add_argument("--chunk-overlap", type=int, metavar="N", help="with --long chunk: tokens shared (default: 32)")
     work.add_argument("--batch-size", type=int, metavar="N", help="documents a transaction (default: 100)")
-    work.add_argument("--concurrent", type=int, metavar="N", help="batches at once (default: 1)")
+    work.add_argument("--concurrent", type=thread_count, metavar="N", help="batches at once, 1 to 256 (default: 1)")
     work.add_argument(
         "--rollback-window",
         type=float,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.generate.prompt_tokens import encode_rendered
 from lattice_inference.generate.result import FinishReason, GenerateResult
+from lattice_inference.turn import Turn
 
 if TYPE_CHECKING:
     from lattice_inference.generate.config import GenerateConfig
@@ -27,7 +29,7 @@ class Chat:
     >>> chat.send("Why is the sky blue?").text                                            # doctest: +SKIP
 
     Every turn renders the whole conversation by the template; of its tokens, those that the session holds already are not
-    run again. For one thread at a time.
+    run again. For one call at a time: one beside another, or while an answer's stream is open, raises :class:`BusyError`.
 
     Args:
         session: where it takes place; its context is the conversation's.
@@ -69,13 +71,22 @@ class Chat:
         taken = sorted(_OWN_VARIABLES.intersection(self.variables))
         if taken:
             raise InvalidInputError(f"the variable {taken[0]!r} is the chat's: give it another name")
-        self.messages: list[dict[str, Any]] = []
         self.system = system
-        self.reset()
+        self._turn = Turn("this conversation", "wait for it, or make a Chat with a Session for each")
+        self.messages: list[dict[str, Any]] = self._first_messages()
 
     def reset(self) -> None:
-        """Forget all but the system message."""
-        self.messages = [] if self.system is None else [{"role": "system", "content": self.system}]
+        """Forget all but the system message.
+
+        Raises:
+            BusyError: an answer is not complete.
+        """
+        with self._turn:
+            self.session.settle()
+            self.messages = self._first_messages()
+
+    def _first_messages(self) -> list[dict[str, Any]]:
+        return [] if self.system is None else [{"role": "system", "content": self.system}]
 
     def prompt_ids(self) -> list[int]:
         """Return the tokens of the conversation so far, with the beginning of an answer.
@@ -105,20 +116,24 @@ class Chat:
         """
         if not isinstance(text, str):
             raise InvalidInputError(f"a message is a {type(text).__name__}; expected a str")
-        before = list(self.messages)
-        self.messages.append({"role": "user", "content": text})
-        try:
-            ids = self.prompt_ids()
-            stream = self.session.stream(ids, config or self.config, continues=False, cancelled=cancelled)
-        except BaseException:
-            self.messages = before
-            raise
-        stream.when_ended(self._answered)
-        return stream
+        with self._turn:
+            self.session.settle()  # what was left of the last answer belongs into the messages before they are rendered
+            before = list(self.messages)
+            question = {"role": "user", "content": text}
+            self.messages.append(question)
+            try:
+                ids = self.prompt_ids()
+                stream = self.session.stream(ids, config or self.config, continues=False, cancelled=cancelled)
+            except BaseException:
+                self.messages = before
+                raise
+            stream.when_ended(partial(_take_answer, self.messages, question))
+            return stream
 
-    def _answered(self, result: GenerateResult | None) -> None:
-        """Take the answer into the conversation, or, where it failed or nothing came of it, the question out."""
-        if result is None or (result.finish_reason is FinishReason.CANCELLED and not result.text):
-            self.messages.pop()
-        else:
-            self.messages.append({"role": "assistant", "content": result.text})
+
+def _take_answer(messages: list[dict[str, Any]], question: dict[str, Any], result: GenerateResult | None) -> None:
+    """Take the answer into the conversation, or, where it failed or nothing came of it, the question out."""
+    if result is not None and (result.finish_reason is not FinishReason.CANCELLED or result.text):
+        messages.append({"role": "assistant", "content": result.text})
+    elif messages and messages[-1] is question:
+        messages.pop()

@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
-from lattice_inference.errors import InvalidInputError, TextTooLongError
+from lattice_inference.errors import BusyError, InvalidInputError, TextTooLongError
 from lattice_inference.generate.batch import generate_batch
 from lattice_inference.generate.config import GenerateConfig, ResolvedConfig
 from lattice_inference.generate.generation import Generation
 from lattice_inference.generate.generation_config_file import parse_generation_config
 from lattice_inference.generate.prompt_tokens import answer_end_ids, check_vocabulary, end_token_ids, prompt_ids
 from lattice_inference.generate.result import GenerateResult
-from lattice_inference.generate.stream import GenerationStream
+from lattice_inference.generate.stream import GenerationStream, Steps
+from lattice_inference.turn import Turn
+from lattice_inference.value_text import value_text
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -33,6 +35,8 @@ Cancelled = threading.Event | Callable[[], bool]
 """What ends a generation early: an event that is set, or a function that returns true. Asked before every step."""
 
 MOST_CHUNK = 2**20
+
+CLOSED = "this session is closed: make another one"
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,10 @@ class Session:
     >>> for piece in session.stream("Once upon a time"):                                  # doctest: +SKIP
     ...     print(piece.text, end="", flush=True)
 
-    For one thread at a time; several sessions of one model may run in several threads. A context manager; :meth:`close`
-    gives the cache's memory back. What a generation holds after its last token is run only when something follows.
+    For one call at a time: a call beside another one, from a thread or a task, or while a stream is open, raises
+    :class:`BusyError` and changes nothing. Several sessions of one model, and forks, may run side by side. A context
+    manager; :meth:`close` gives the cache's memory back. What a generation holds after its last token is run only when
+    something follows.
 
     Args:
         model: made by :func:`load_model`.
@@ -130,13 +136,15 @@ class Session:
         self._owns_cache = True
         self._sequence: CachedSequence = self._cache.sequence()
         self._pending: list[int] = []
-        self._running: GenerationStream | None = None
+        self._running: Steps | None = None
+        self._turn = _turn()
+        self._is_closed = False
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The context: prompts, generated tokens and stop tokens."""
-        self._settle()
-        return (*self._sequence.token_ids, *self._pending)
+        """The context: prompts, generated tokens and stop tokens; those of an open stream so far."""
+        with self._turn:
+            return self._context()
 
     @property
     def cache_bytes(self) -> int:
@@ -162,6 +170,7 @@ class Session:
             InvalidInputError: there is nothing to begin with, or an argument is malformed.
             TextTooLongError: the prompt does not fit into the context.
             NonFiniteError: the model computed NaN or infinity.
+            BusyError: another call of this session runs, or a stream of it is open.
         """
         return self.stream(prompt, config, cancelled=cancelled).finish()
 
@@ -193,24 +202,26 @@ class Session:
             continues: whether the text goes on from the prompt's, so that a leading blank counts. By default it does
                 unless the prompt ends with a special token.
         """
-        self._settle()
-        ids = prompt_ids(self.tokenizer, prompt, begins=not (extend and self.token_ids))
-        context = [*self.token_ids, *ids] if extend else ids
-        resolved = self._resolve(config)
-        self._check_context(context, resolved)
-        self._move_to(context)
-        generation = Generation(
-            self._sequence,
-            self._pending,
-            resolved,
-            self.tokenizer,
-            vocab_size=self._vocab_size,
-            most_tokens=self.max_tokens,
-            continues=self._ends_in_text(context) if continues is None else continues,
-            cancelled=_as_function(cancelled),
-        )
-        self._running = GenerationStream(self.model, generation, self.config.chunk_tokens)
-        return self._running
+        with self._turn:
+            self._settle()
+            before = self._context() if extend else ()
+            ids = prompt_ids(self.tokenizer, prompt, begins=not before)
+            context = [*before, *ids]
+            resolved = self._resolve(config)
+            self._check_context(context, resolved)
+            self._move_to(context)
+            generation = Generation(
+                self._sequence,
+                self._pending,
+                resolved,
+                self.tokenizer,
+                vocab_size=self._vocab_size,
+                most_tokens=self.max_tokens,
+                continues=self._ends_in_text(context) if continues is None else continues,
+                cancelled=_as_function(cancelled),
+            )
+            self._running = Steps(self.model, generation, self.config.chunk_tokens)
+            return GenerationStream(self._running)
 
     def generate_batch(
         self,
@@ -229,13 +240,20 @@ class Session:
             cancelled: what ends all of them early.
 
         Raises:
-            InvalidInputError, TextTooLongError, NonFiniteError: as :meth:`generate`; no result is then returned.
+            InvalidInputError, TextTooLongError, NonFiniteError, BusyError: as :meth:`generate`; no result is then
+                returned.
         """
         if isinstance(prompts, str):
             raise InvalidInputError("prompts is one str; pass a list of prompts")
         configs = list(config) if isinstance(config, Sequence) else [config] * len(prompts)
         if len(configs) != len(prompts):
             raise InvalidInputError(f"there are {len(prompts)} prompts and {len(configs)} configurations")
+        with self._turn:
+            return self._generate_batch(prompts, configs, _as_function(cancelled))
+
+    def _generate_batch(
+        self, prompts: Sequence[Prompt], configs: Sequence[GenerateConfig | None], cancelled: Callable[[], bool]
+    ) -> list[GenerateResult]:
         self._settle()
         requests = []
         for prompt, one in zip(prompts, configs, strict=True):
@@ -252,12 +270,15 @@ class Session:
                 vocab_size=self._vocab_size,
                 most_tokens=self.max_tokens,
                 continues=self._ends_in_text(ids),
-                cancelled=_as_function(cancelled),
+                cancelled=lambda: self._is_closed or cancelled(),
             )
 
-        return generate_batch(
+        results = generate_batch(
             self.model, self._cache, requests, begin, most_tokens=self.max_tokens, chunk=self.config.chunk_tokens
         )
+        if self._is_closed:
+            raise InvalidInputError(CLOSED)
+        return results
 
     def reset(self) -> None:
         """Begin anew with an empty context."""
@@ -268,36 +289,67 @@ class Session:
 
         Raises:
             InvalidInputError: ``length`` is not from 0 to the present length.
+            BusyError: another call of this session runs, or a stream of it is open.
         """
-        context = self.token_ids
-        if type(length) is not int or not 0 <= length <= len(context):
-            raise InvalidInputError(f"a context of {len(context):,} tokens cannot be rewound to {length!r}")
-        self._sequence.rewind(min(length, self._sequence.length))
-        self._pending = list(context[self._sequence.length : length])
+        with self._turn:
+            self._settle()
+            context = self._context()
+            if type(length) is not int or not 0 <= length <= len(context):
+                raise InvalidInputError(
+                    f"a context of {len(context):,} tokens cannot be rewound to {value_text(length)}"
+                )
+            self._sequence.rewind(min(length, self._sequence.length))
+            self._pending = list(context[self._sequence.length : length])
 
     def fork(self) -> Session:
         """Return another session with the same context; what both hold is kept once. They share one cache.
 
-        The cache's room is shared too: ``SessionConfig(cache_tokens=...)`` makes it larger than one context.
+        The cache's room is shared too: ``SessionConfig(cache_tokens=...)`` makes it larger than one context. Both may then
+        run side by side.
+
+        Raises:
+            BusyError: another call of this session runs, or a stream of it is open: fork before.
         """
-        self._settle()
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other._owns_cache = False
-        other._sequence = self._sequence.fork()
-        other._pending = list(self._pending)
-        other._running = None
-        return other
+        with self._turn:
+            self._settle()
+            other = object.__new__(type(self))
+            other.__dict__.update(self.__dict__)
+            other._owns_cache = False
+            other._sequence = self._sequence.fork()
+            other._pending = list(self._pending)
+            other._running = None
+            other._turn = _turn()
+            return other
+
+    def settle(self) -> None:
+        """Take over what the last generation left.
+
+        Raises:
+            BusyError: it has not ended, or another call of this session runs.
+        """
+        with self._turn:
+            self._settle()
 
     def close(self) -> None:
-        """Give the memory back: of the whole cache, or, for a fork, of what it alone holds. Twice is harmless."""
+        """Give the memory back: of the whole cache, or, for a fork, of what it alone holds. Twice is harmless.
+
+        An open stream and a running batch end at their next step, and their callers get an error.
+
+        Raises:
+            BusyError: it is called from within a step, as by ``cancelled``.
+        """
         if self._running is not None:
-            self._running.close()
-            self._running = None
-        if self._owns_cache:
-            self._cache.close()
-        else:
-            self._sequence.close()
+            self._running.end(CLOSED)
+        self._is_closed = True
+        with self._turn.waited():
+            if self._running is not None:  # it may have begun meanwhile
+                self._running.end(CLOSED)
+                self._pending = list(self._running.generation.pending)
+                self._running = None
+            if self._owns_cache:
+                self._cache.close()
+            else:
+                self._sequence.close()
 
     def __enter__(self) -> Self:
         return self
@@ -308,13 +360,26 @@ class Session:
         self.close()
 
     def _settle(self) -> None:
-        """Take over what the last generation left; one that has not ended ends here."""
-        if self._running is not None:
-            running, self._running = self._running, None
-            running.close()
-            self._pending = running.pending
-            if self.config.prefix_bytes:
-                self._cache.remember(self._sequence)
+        """Take over what the last generation left, or refuse where somebody may still read it."""
+        if self._is_closed:
+            raise InvalidInputError(CLOSED)
+        if self._running is None:
+            return
+        if self._running.is_open:
+            raise BusyError(
+                "a stream of this session is open: read it to its end or close() it first, or use a fork made before it, or "
+                "another Session of the model"
+            )
+        self._running.end()
+        self._pending = list(self._running.generation.pending)
+        self._running = None
+        if self.config.prefix_bytes:
+            self._cache.remember(self._sequence)
+
+    def _context(self) -> tuple[int, ...]:
+        if self._running is None:
+            return (*self._sequence.token_ids, *self._pending)
+        return self._running.context()
 
     def _resolve(self, config: GenerateConfig | None) -> ResolvedConfig:
         if config is not None and not isinstance(config, GenerateConfig):
@@ -360,6 +425,10 @@ class Session:
             and self.tokenizer.id_to_token(context[-1]) is not None
             and (self.tokenizer.token_of(context[-1], skip_special_tokens=True) is not None)
         )
+
+
+def _turn() -> Turn:
+    return Turn("this session", "wait for it, or use Session.fork() before, or another Session of the model, for each")
 
 
 def _as_function(cancelled: Cancelled | None) -> Callable[[], bool]:

@@ -24,6 +24,8 @@ from lattice_inference.quantize.observers import (
     Observer,
     PercentileObserver,
 )
+from lattice_inference.thread_count import check_thread_count
+from lattice_inference.turn import Turn
 
 __all__ = ["Calibrator"]
 
@@ -40,7 +42,8 @@ class Calibrator:
     The model runs as its files have it, with float activations. What it sees of a text are windows of 256 tokens for a
     decoder, else the text up to the longest input; a cross-encoder sees each text with the one after it.
 
-    For one thread at a time. A context manager; :meth:`close` gives the weights back.
+    For one call at a time: one beside another raises :class:`BusyError`. A context manager; :meth:`close` gives the weights
+    back.
 
     Args:
         path_or_name: the directory, GGUF file or name of an encoder, cross-encoder or decoder.
@@ -64,8 +67,10 @@ class Calibrator:
         momentum: float | None = None,
         threads: int | None = None,
     ) -> None:
+        threads = None if threads is None else check_thread_count(threads)
         self._method, observer = _observer(method, percentile, momentum)
         self._tokens = 0
+        self._turn = Turn("this calibrator", "wait for it, or observe all texts in one thread")
         self._programs: list[_ObservedProgram] | None = []
         with contextlib.ExitStack() as stack:
             self._model = open_model_program(Path(find_model(path_or_name).directory), stack)
@@ -108,18 +113,24 @@ class Calibrator:
         Raises:
             InvalidInputError: it was closed, there is nothing to see, or a text is no str or holds a lone surrogate.
             NonFiniteError: the model computes NaN or infinity.
+            BusyError: another call runs.
         """
-        if self._programs is None:
-            raise InvalidInputError("this calibrator is closed")
         if max_tokens is not None:
             check_count("max_tokens", max_tokens, least=1, most=2**63)
         given = [texts] if isinstance(texts, str) else list(texts)
         for text in given:
             if not isinstance(text, str):
                 raise InvalidInputError(f"a text is of type {type(text).__name__}; expected str")
+        with self._turn:
+            self._see(given, max_tokens, on_step)
+
+    def _see(self, given: Sequence[str], max_tokens: int | None, on_step: Callable[[int], object]) -> None:
+        programs = self._programs
+        if programs is None:
+            raise InvalidInputError("this calibrator is closed")
         seen = 0
         for batch in self._model.batches([text for text in given if text.strip()]):
-            for program in self._programs:
+            for program in programs:
                 results = program.program.run(batch, outputs=program.outputs, state=program.state)
                 for name, view in program.outputs.items():
                     self._observers[view].observe(results[name])
@@ -136,13 +147,15 @@ class Calibrator:
 
         Raises:
             InvalidInputError: nothing was.
+            BusyError: a call of :meth:`observe` runs.
         """
-        if not self._tokens:
-            raise InvalidInputError("nothing was observed yet")
-        ranges = {
-            weight: observer.range() for view, observer in self._observers.items() for weight in self._weights[view]
-        }
-        return Calibration(self._method, self._tokens, ranges)
+        with self._turn:
+            if not self._tokens:
+                raise InvalidInputError("nothing was observed yet")
+            ranges = {
+                weight: observer.range() for view, observer in self._observers.items() for weight in self._weights[view]
+            }
+            return Calibration(self._method, self._tokens, ranges)
 
     def close(self) -> None:
         """Give the weights back; twice is harmless."""

@@ -45,7 +45,15 @@ cdef extern from "parallel_batch.h" nogil:
     void lt_batches_free(lt_batches* batches)
 
 
-cdef lattice_pool* pool = lattice_pool_shared()
+cdef lattice_pool* shared_pool() except NULL:
+    """The process's pool; what LATTICE_NUM_THREADS says wrongly is refused as arguments are."""
+    try:
+        return lattice_pool_shared()
+    except ValueError as error:
+        raise InvalidInputError(str(error)) from None
+
+
+cdef lattice_pool* pool = shared_pool()
 MAX_THREADS = LATTICE_MAX_THREADS
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.errors import InvalidInputError, TokenizerError, UnsupportedError
+from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import _tokenizer as native
 from lattice_inference.tokenizer.bpe import BPE
 from lattice_inference.tokenizer.definition import TokenizerDefinition
@@ -211,7 +212,7 @@ class Tokenizer:
                 _STRATEGIES[truncation.strategy],
                 truncation.side == "left",
             )
-        threads = native.MAX_THREADS if threads is None else threads
+        threads = native.MAX_THREADS if threads is None else check_thread_count(threads)
         return self._pipeline.encode(
             firsts, seconds, single, pair, limit, strategy, cut_left, special_tokens_in_text, want_offsets, threads
         )

@@ -10,6 +10,9 @@ from lattice_transport._version import __version__
 
 __all__ = ["build_parser"]
 
+MAX_THREADS = 256
+"""The most threads that the process's pool may have; the kernels check it too."""
+
 _MAIN_EXAMPLES = """\
 examples:
   lattice-transport distance monday.npy tuesday.npy
@@ -173,7 +176,26 @@ def _add_epsilon(command: argparse.ArgumentParser, default: str) -> None:
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
+    command.add_argument(
+        "--threads",
+        type=_thread_count,
+        metavar="N",
+        help="threads to compute with, 1 to 256 (default: all allowed CPUs)",
+    )
     command.add_argument(
         "--json", action="store_true", help="print one JSON object, and nothing else, on standard output"
     )
+
+
+def _thread_count(text: str) -> int:
+    """Return the number of threads that ``text`` writes out; the parser says what is wrong with another one."""
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if not 1 <= count <= MAX_THREADS:
+        given = text if len(text) <= 80 else f"{text[:77]}..."
+        raise argparse.ArgumentTypeError(
+            f"the number of threads is {given!r}; it must be an integer from 1 to {MAX_THREADS}"
+        )
+    return count
