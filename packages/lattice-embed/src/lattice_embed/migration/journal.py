@@ -17,7 +17,7 @@ from lattice_embed.errors import StoreCorruptError
 from lattice_embed.migration.claims import claim_is_alive
 from lattice_embed.migration.plan import BackfillConfig, MigrationPlan
 from lattice_embed.migration.states import MigrationState
-from lattice_embed.stores.sqlite_database import SqliteDatabase
+from lattice_embed.stores.sqlite_database import DatabaseFormat, SqliteDatabase
 
 __all__ = ["Counts", "Journal", "MigrationRecord", "RowState"]
 
@@ -72,6 +72,8 @@ SCHEMA = (
     END""",
     "CREATE TABLE batches (at REAL NOT NULL, documents INTEGER NOT NULL)",
 )
+
+FORMAT = DatabaseFormat("migration's journal", APPLICATION_ID, SCHEMA_VERSION, SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -131,23 +133,15 @@ class Journal:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._database = SqliteDatabase(
-            path, application_id=APPLICATION_ID, version=SCHEMA_VERSION, schema=None, what="migration's journal"
-        )
+        self._database = SqliteDatabase(path, FORMAT)
         self.path = self._database.path
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], plan: MigrationPlan, config: BackfillConfig) -> Journal:
         """Make the journal of a new migration; what there is at ``path`` is not replaced."""
-        fields = [json.dumps(value).replace("'", "''") for value in (plan.to_fields(), asdict(config))]
-        insert = f"INSERT INTO migration (only, plan, config) VALUES (1, '{fields[0]}', '{fields[1]}')"
-        SqliteDatabase(
-            path,
-            application_id=APPLICATION_ID,
-            version=SCHEMA_VERSION,
-            schema=(*SCHEMA, insert),
-            what="migration's journal",
-        ).close()
+        insert = "INSERT INTO migration (only, plan, config) VALUES (1, ?, ?)"
+        fields = [json.dumps(value) for value in (plan.to_fields(), asdict(config))]
+        SqliteDatabase.create(path, FORMAT, [(insert, fields)])
         return cls(path)
 
     def transaction(self) -> AbstractContextManager[None]:
