@@ -1,4 +1,4 @@
-"""The command line ``lattice``: a thin door over the public Python API.
+"""The command line ``lattice``: a thin layer over the public Python API.
 
 Exit status: 0 done; 1 the work failed (a model or file is missing, unreadable or not supported); 2 the request makes no
 sense; 130 interrupted; 141 the reader of the output went away.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["main"]
+__all__ = ["main", "status_of"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,4 +19,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from lattice_inference.cli.parser import build_parser
     from lattice_inference.cli.process import run_command
 
-    return run_command("lattice", build_parser, arguments)
+    return run_command("lattice", build_parser, status_of, arguments)
+
+
+def status_of(error: Exception) -> int | None:
+    """Return the exit status for an error, or ``None`` for a fault of the program."""
+    from lattice_inference.errors import InvalidInputError, LatticeError
+
+    if isinstance(error, InvalidInputError):
+        return 2
+    return 1 if isinstance(error, (LatticeError, OSError, MemoryError)) else None
