@@ -9,17 +9,19 @@ A command is a module ``NAME_command`` (dashes as underscores) in this package, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # without the module typing: see __main__
+    import argparse
+    from collections.abc import Sequence
 
 __all__ = ["main", "status_of"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on ``arguments`` (default: the process's) and return the exit status."""
-    from lattice_inference.cli.parser import build_parser
     from lattice_inference.cli.process import run_command
 
-    return run_command("lattice", build_parser, status_of, arguments)
+    return run_command("lattice", _build_parser, status_of, arguments)
 
 
 def status_of(error: Exception) -> int | None:
@@ -29,3 +31,10 @@ def status_of(error: Exception) -> int | None:
     if isinstance(error, InvalidInputError):
         return 2
     return 1 if isinstance(error, (LatticeError, OSError, MemoryError)) else None
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    """Return the parser, which is imported where an interrupt is expected."""
+    from lattice_inference.cli.parser import build_parser
+
+    return build_parser()

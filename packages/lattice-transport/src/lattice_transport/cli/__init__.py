@@ -6,17 +6,19 @@ makes no sense; 130 interrupted; 141 the reader of the output went away. With ``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # without the module typing: see __main__
+    import argparse
+    from collections.abc import Sequence
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on ``arguments`` (default: the process's) and return the exit status."""
-    from lattice_transport.cli.parser import build_parser
     from lattice_transport.cli.process import run_command
 
-    return run_command("lattice-transport", build_parser, _status_of, arguments)
+    return run_command("lattice-transport", _build_parser, _status_of, arguments)
 
 
 def _status_of(error: Exception) -> int | None:
@@ -26,3 +28,10 @@ def _status_of(error: Exception) -> int | None:
     if isinstance(error, InvalidInputError):
         return 2
     return 1 if isinstance(error, (TransportError, OSError, MemoryError)) else None
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    """Return the parser, which is imported where an interrupt is expected."""
+    from lattice_transport.cli.parser import build_parser
+
+    return build_parser()
