@@ -168,7 +168,9 @@ def find_model(
     hub = _hub_report(request, is_offline() if offline is None else offline)
     if not hub.found:
         raise ModelNotFoundError(_not_found_message(request, [*searched, hub]))
-    found = _download(request, token, searched, sys.stderr.isatty() if progress is None else progress)
+    # a process without a console has None for its standard error, where a bar would fail
+    shown = sys.stderr is not None and (sys.stderr.isatty() if progress is None else progress)
+    found = _download(request, token, searched, shown)
     if verify:
         _verify(found, request)
     return found

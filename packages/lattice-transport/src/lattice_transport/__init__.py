@@ -8,14 +8,11 @@
 Names are imported when they are first used: ``import lattice_transport`` by itself costs next to nothing.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any
-
-from lattice_transport._version import __version__
-
+TYPE_CHECKING = False  # typing's, which type checkers know by its name: the package imports nothing ahead
 if TYPE_CHECKING:
+    from typing import Any
+
+    from lattice_transport._version import __version__
     from lattice_transport.barycenters import (
         BarycenterResult,
         FreeSupportResult,
@@ -112,6 +109,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "config": ("EpsilonSchedule", "SinkhornConfig", "SinkhornProgress"),
     "costs": ("PointClouds", "cost_matrix"),
     "divergence": ("DivergenceResult", "SelfTerm", "self_term", "sinkhorn_divergence"),
+    "_version": ("__version__",),
     "errors": (
         "CancelledError",
         "DimensionMismatchError",
@@ -206,7 +204,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    import importlib
+
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'lattice_transport' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"lattice_transport.{_MODULE_OF[name]}"), name)
