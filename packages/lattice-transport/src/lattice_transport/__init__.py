@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from lattice_transport.errors import (
         CancelledError,
+        CostOverflowError,
         DimensionMismatchError,
         EmptyProblemError,
         InvalidEpsilonError,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         NonFinitePointError,
         NotConvergedError,
         NumericalError,
+        PivotLimitError,
         TooFewSamplesError,
         TransportError,
         WorkspaceError,
@@ -114,6 +116,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "divergence": ("DivergenceResult", "SelfTerm", "self_term", "sinkhorn_divergence"),
     "errors": (
         "CancelledError",
+        "CostOverflowError",
         "DimensionMismatchError",
         "EmptyProblemError",
         "InvalidEpsilonError",
@@ -127,6 +130,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "NonFinitePointError",
         "NotConvergedError",
         "NumericalError",
+        "PivotLimitError",
         "TooFewSamplesError",
         "TransportError",
         "WorkspaceError",
@@ -142,6 +146,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 __all__ = [
     "BarycenterResult",
     "CancelledError",
+    "CostOverflowError",
     "DimensionMismatchError",
     "DivergenceGradient",
     "DivergenceResult",
@@ -167,6 +172,7 @@ __all__ = [
     "NotConvergedError",
     "NumericalError",
     "OnlineDriftDetector",
+    "PivotLimitError",
     "PointClouds",
     "SelfTerm",
     "SinkhornConfig",
