@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from lattice_transport.errors import (
         CancelledError,
+        CostOverflowError,
         DimensionMismatchError,
         EmptyProblemError,
         InvalidEpsilonError,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         NonFinitePointError,
         NotConvergedError,
         NumericalError,
+        PivotLimitError,
         TooFewSamplesError,
         TransportError,
         WorkspaceError,
@@ -112,6 +114,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "_version": ("__version__",),
     "errors": (
         "CancelledError",
+        "CostOverflowError",
         "DimensionMismatchError",
         "EmptyProblemError",
         "InvalidEpsilonError",
@@ -125,6 +128,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "NonFinitePointError",
         "NotConvergedError",
         "NumericalError",
+        "PivotLimitError",
         "TooFewSamplesError",
         "TransportError",
         "WorkspaceError",
@@ -140,6 +144,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 __all__ = [
     "BarycenterResult",
     "CancelledError",
+    "CostOverflowError",
     "DimensionMismatchError",
     "DivergenceGradient",
     "DivergenceResult",
@@ -165,6 +170,7 @@ __all__ = [
     "NotConvergedError",
     "NumericalError",
     "OnlineDriftDetector",
+    "PivotLimitError",
     "PointClouds",
     "SelfTerm",
     "SinkhornConfig",

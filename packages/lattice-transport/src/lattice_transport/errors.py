@@ -7,6 +7,7 @@ from __future__ import annotations
 
 __all__ = [
     "CancelledError",
+    "CostOverflowError",
     "DimensionMismatchError",
     "EmptyProblemError",
     "InvalidEpsilonError",
@@ -20,6 +21,7 @@ __all__ = [
     "NonFinitePointError",
     "NotConvergedError",
     "NumericalError",
+    "PivotLimitError",
     "TooFewSamplesError",
     "TransportError",
     "WorkspaceError",
@@ -150,8 +152,37 @@ class NotConvergedError(TransportError):
         )
 
 
-class NumericalError(TransportError):
+class PivotLimitError(NotConvergedError):
+    """The exact solver took as many pivots as it may before its plan was optimal.
+
+    ``gap`` is what the plan's cost may be above the optimum; infinite when the plan does not carry all of the mass.
+    """
+
+    def __init__(self, pivots: int, gap: float) -> None:
+        self.pivots = pivots
+        self.gap = gap
+        self.iterations, self.last_error, self.threshold = pivots, gap, 0.0
+        state = f"its cost may be {gap:.3g} above the optimum" if gap < float("inf") else "it lacks some of the mass"
+        TransportError.__init__(
+            self,
+            f"the plan is not optimal after {pivots} pivots and {state}; raise max_pivots, or leave it out for its default",
+        )
+
+
+class NumericalError(TransportError, ArithmeticError):
     """The arithmetic left the range of its numbers. Rescale the costs."""
+
+
+class CostOverflowError(InvalidInputError, NumericalError):
+    """Costs are so large that their sums would overflow."""
+
+    def __init__(self, value: float, limit: float) -> None:
+        self.value = value
+        self.limit = limit
+        super().__init__(
+            f"a cost of {value:.6g} is too large: sums of costs would overflow. For this problem the limit is {limit:.3g}; "
+            "divide all costs by one number, or give forbidden pairs a smaller cost"
+        )
 
 
 class CancelledError(TransportError):
