@@ -16,6 +16,7 @@ from types import MappingProxyType
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.mapped_tensors import MappedTensors, open_mapped
+from lattice_inference.checkpoint.model_file import content_of
 from lattice_inference.checkpoint.safetensors_header import MAX_TENSORS, Header, header_length, parse_header
 from lattice_inference.errors import CheckpointError, ModelNotFoundError
 
@@ -75,11 +76,15 @@ def open_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
 
     Raises:
         ModelNotFoundError: the directory, both of these files, or a shard do not exist.
-        CheckpointError: a file is malformed, the index names a file outside of the directory, a shard lacks a tensor
-            that the index promises, or two shards hold the same tensor.
+        CheckpointError: ``directory`` is a file, a file is malformed, the index names a file outside of the directory, a
+            shard lacks a tensor that the index promises, or two shards hold the same tensor.
     """
     directory = Path(directory)
     if not os.path.isdir(directory):  # unlike Path.is_dir, false for whatever cannot be looked at
+        if os.path.isfile(directory):
+            raise CheckpointError(
+                f"{directory}: a directory with weights is needed, and this is {content_of(directory)}"
+            )
         raise ModelNotFoundError(f"{directory}: no such directory")
     if os.path.lexists(directory / SINGLE_FILE):
         file = open_safetensors(directory / SINGLE_FILE)

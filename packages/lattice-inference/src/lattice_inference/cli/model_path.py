@@ -21,4 +21,4 @@ def model_path(name: str) -> Path:
         return path
     if not path.is_dir():
         return find_model(name).directory
-    return path if any(path.glob("*.safetensors")) else only_gguf(path) or path
+    return path if any(path.glob("*.safetensors")) or (path / "config.json").exists() else only_gguf(path) or path

@@ -103,7 +103,7 @@ def open_model_program(path: Path, stack: ExitStack) -> ModelProgram:
         check_decoder(checkpoint, stored.config, stored.names)
         tensors = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: stored.frequencies})
         return ModelProgram(path, build_llama(stored.config, stored.names), checkpoint, tensors, stored.config)
-    checkpoint = stack.enter_context(open_checkpoint(path))
+    checkpoint = stack.enter_context(open_checkpoint(path))  # says what a file is
     if load_json_object(path / "config.json").get("model_type") in {family.value for family in LlamaFamily}:
         llama = LlamaConfig.from_directory(path)
         frequencies = llama.rope.frequencies(llama.rotary_dim)
