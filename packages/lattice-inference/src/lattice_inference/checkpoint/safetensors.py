@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
 
@@ -88,7 +88,7 @@ def open_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
         raise ModelNotFoundError(f"{directory}: no such directory")
     if os.path.lexists(directory / SINGLE_FILE):
         file = open_safetensors(directory / SINGLE_FILE)
-        return Checkpoint(directory, (file,), file.metadata)
+        return Checkpoint(directory, (file,), file.metadata, _aliases((file,)))
     if not os.path.lexists(directory / INDEX_FILE):
         raise ModelNotFoundError(f"{directory}: holds neither {SINGLE_FILE} nor {INDEX_FILE}")
     weight_map = read_shard_index(directory / INDEX_FILE)
@@ -105,7 +105,14 @@ def open_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
     metadata: dict[str, object] = {}
     for file in reversed(files):
         metadata.update(file.metadata)
-    return Checkpoint(directory, tuple(files), MappingProxyType(metadata))
+    return Checkpoint(directory, tuple(files), MappingProxyType(metadata), _aliases(files))
+
+
+def _aliases(files: Sequence[SafetensorsFile]) -> Mapping[str, str]:
+    """Return the other names of tensors that the files' metadata state, by the names that are stored."""
+    stored = {name for file in files for name in file.names()}
+    pairs = (pair for file in files for pair in file.metadata.items())
+    return MappingProxyType({name: meant for name, meant in pairs if meant in stored and name not in stored})
 
 
 def read_shard_index(path: Path) -> Mapping[str, str]:

@@ -73,7 +73,7 @@ def export_bert_gguf(
         )
     metadata = _metadata(directory, config, dtype)
     with open_checkpoint(directory) as checkpoint:
-        names = find_names(checkpoint.names())
+        names = find_names(checkpoint)
         check_encoder(checkpoint, config, names)
         stored = {theirs: _stored_name(ours, names) for ours, theirs in gguf_names(config.num_hidden_layers).items()}
         types = {name: _target(checkpoint, name, stored[name], dtype) for name in stored}
