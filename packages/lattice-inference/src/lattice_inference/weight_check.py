@@ -8,6 +8,7 @@ tensor that is missing, whatever numbers it holds.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -148,7 +149,7 @@ def refuse_adapters(model: Path) -> None:
     """
     in_file = is_gguf(model)
     path = (model.parent if in_file else model) / "adapter_config.json"
-    if path.exists() and not (in_file and only_gguf(model.parent) not in gguf_parts(model)):
+    if os.path.lexists(path) and not (in_file and only_gguf(model.parent) not in gguf_parts(model)):
         raise UnsupportedError(
             f"{path}: describes an adapter, and adapters are not applied here: {_MERGE}. If the weights beside it are "
             "complete without it, move this file away"

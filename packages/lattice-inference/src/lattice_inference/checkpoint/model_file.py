@@ -15,6 +15,7 @@ __all__ = [
     "file_head",
     "foreign_content",
     "is_safetensors_head",
+    "is_stand_in",
     "open_model_file",
     "read_model_file",
 ]
@@ -122,8 +123,14 @@ def is_safetensors_head(head: bytes) -> bool:
 
 def _file_among(parents: Iterable[Path]) -> str:
     """Say which of the parents of a path is a file where a directory is due."""
-    file = next((parent for parent in parents if parent.is_file()), None)
+    file = next((parent for parent in parents if os.path.isfile(parent)), None)
     return "Not a directory" if file is None else f"{file} is no directory but {content_of(file)}"
+
+
+def is_stand_in(head: bytes) -> bool:
+    """Whether a file that begins with ``head`` stands in another's place: a Git LFS pointer, or a web page."""
+    page = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:14].lower()
+    return head.startswith(_LFS_POINTER) or page.startswith((b"<!doctype html", b"<html"))
 
 
 def foreign_content(head: bytes) -> str | None:

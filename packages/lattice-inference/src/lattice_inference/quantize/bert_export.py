@@ -60,7 +60,7 @@ def export_bert_gguf(
     check_type(dtype)
     directory, destination = Path(directory), Path(destination)
     check_destination(destination, (), overwrite=overwrite)
-    if directory.is_file():
+    if os.path.isfile(directory):
         raise UnsupportedError(
             f"{directory}: a model's directory is written as GGUF, and this is {content_of(directory)}"
         )

@@ -63,7 +63,7 @@ def quantize_gguf(
     check_type(dtype)
     destination = Path(destination)
     source = Path(source)
-    if source.is_dir():
+    if os.path.isdir(source):
         source = only_gguf(source) or source
     with open_gguf(source) as checkpoint:
         check_destination(destination, [file.path for file in checkpoint.files], overwrite=overwrite)

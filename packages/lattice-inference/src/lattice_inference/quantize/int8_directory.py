@@ -110,7 +110,7 @@ def _check(source: Path, destination: Path, overwrite: bool) -> None:
 
 
 def _holds_only_gguf(source: Path) -> bool:
-    return not (source / "config.json").exists() and only_gguf(source) is not None
+    return not os.path.exists(source / "config.json") and only_gguf(source) is not None
 
 
 def _copy_files(source: Path, work: Path) -> None:

@@ -48,7 +48,7 @@ def load_chat_template(path: str | os.PathLike[str]) -> ChatTemplate | None:
         ModelConfigError: the template is.
     """
     path = _place(Path(path))
-    texts = _texts_of_file(path) if path.is_file() else _texts_of_directory(path)
+    texts = _texts_of_file(path) if os.path.isfile(path) else _texts_of_directory(path)
     if not texts:
         return None
     default = texts.pop("default", None)
@@ -64,7 +64,7 @@ def read_special_tokens(path: str | os.PathLike[str]) -> dict[str, str]:
         TokenizerError, CheckpointError: a file is malformed.
     """
     path = _place(Path(path))
-    if path.is_file():
+    if os.path.isfile(path):
         return _special_tokens_of_file(path)
     found: dict[str, str] = {}
     for name in CONFIG_NAMES:
@@ -78,7 +78,7 @@ def read_special_tokens(path: str | os.PathLike[str]) -> dict[str, str]:
 
 def _place(path: Path) -> Path:
     """Return where to look: a directory without a tokenizer's files is taken for its only GGUF file."""
-    if not path.is_dir() or any((path / name).is_file() for name in (*_OWN_NAMES, *CONFIG_NAMES)):
+    if not os.path.isdir(path) or any((path / name).is_file() for name in (*_OWN_NAMES, *CONFIG_NAMES)):
         return path
     return only_gguf(path) or path
 

@@ -65,12 +65,12 @@ def load_tokenizer(path: str | os.PathLike[str], *, apply_file_limits: bool = Fa
 
 
 def _tokenizer_file(path: Path) -> Path:
-    if path.is_file():
+    if os.path.isfile(path):  # unlike Path.is_file, false for names that cannot be
         return path
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise ModelNotFoundError(f"there is no tokenizer at {path}")
     for name in _FILE_NAMES:
-        if (path / name).is_file():
+        if os.path.isfile(path / name):
             return path / name
     only = only_gguf(path)
     if only is not None:
