@@ -120,17 +120,14 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
     @cached_property
     def has_tokenizer(self) -> bool:
         """Whether the model's files hold a tokenizer. Without one, token ids go in and come out."""
-        if not is_gguf(self.directory):
-            return True  # a directory without one is not complete
-        with open_gguf(self.directory) as checkpoint:
-            return checkpoint.metadata.get("tokenizer.ggml.model", "no_vocab") != "no_vocab"
+        return _has_tokenizer(self.directory)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer, read from its files on first use.
+        """The model's tokenizer.
 
         Raises:
-            TokenizerError, UnsupportedError: the files are malformed or of a kind that is not built.
+            TokenizerError: the model's files have none.
         """
         from lattice_inference.tokenizer import load_tokenizer
 
@@ -161,11 +158,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
 
     @cached_property
     def special_tokens(self) -> dict[str, str]:
-        """The texts of special tokens by their roles, ``"bos_token"``, ``"eos_token"``, ..., as the model's files name them.
-
-        Raises:
-            TokenizerError: a file is malformed.
-        """
+        """The texts of special tokens by their roles, ``"bos_token"``, ``"eos_token"``, ..., as the files name them."""
         from lattice_inference.tokenizer.chat_template_file import read_special_tokens
 
         return read_special_tokens(self.directory)
@@ -279,8 +272,8 @@ def load_model(
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
-        ChecksumError, CheckpointError, ModelConfigError: a file is damaged or malformed.
-        UnsupportedError: the architecture or an option does not exist here.
+        ChecksumError, CheckpointError, ModelConfigError, TokenizerError: a file is damaged or malformed.
+        UnsupportedError: the architecture, the tokenizer or an option does not exist here.
     """
     threads = None if threads is None else check_thread_count(threads)
     check_precision(precision)
@@ -296,8 +289,12 @@ def load_model(
         else:
             config = LlamaConfig.from_directory(files.directory)
             checkpoint = stack.enter_context(open_checkpoint(files.directory))
-            names, frequencies = find_decoder_names(checkpoint.names()), config.rope.frequencies(config.rotary_dim)
+            names, frequencies = (
+                find_decoder_names(checkpoint, tied=config.tied),
+                config.rope.frequencies(config.rotary_dim),
+            )
         check_decoder(checkpoint, config, names)
+        texts = _texts_of(files.directory)
         source = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: frequencies})
         program = DecoderProgram(
             build_llama(config, names),
@@ -307,7 +304,7 @@ def load_model(
             input_ranges=None if calibration is None else calibration.ranges,
             threads=threads,
         )
-    return CausalLanguageModel(
+    model = CausalLanguageModel(
         files=files,
         config=config,
         program=program,
@@ -326,6 +323,29 @@ def load_model(
             threads=threads,
         ),
     )
+    model.__dict__.update(texts)  # what the properties of these names would read later
+    return model
+
+
+def _texts_of(directory: Path) -> dict[str, object]:
+    """Return what turns ids into texts, read at load so that no bad file waits for the first session."""
+    from lattice_inference.tokenizer import load_tokenizer
+    from lattice_inference.tokenizer.chat_template_file import read_special_tokens
+
+    if not _has_tokenizer(directory):
+        return {"has_tokenizer": False}
+    return {
+        "has_tokenizer": True,
+        "tokenizer": load_tokenizer(directory),
+        "special_tokens": read_special_tokens(directory),
+    }
+
+
+def _has_tokenizer(directory: Path) -> bool:
+    if not is_gguf(directory):
+        return True  # a directory without one is not complete
+    with open_gguf(directory) as checkpoint:
+        return checkpoint.metadata.get("tokenizer.ggml.model", "no_vocab") != "no_vocab"
 
 
 def _generation_config(directory: Path) -> Mapping[str, object]:

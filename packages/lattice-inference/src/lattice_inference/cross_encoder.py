@@ -220,7 +220,7 @@ def load_cross_encoder(
     ranges = None if calibration is None else calibration.ranges
     backend = CpuBackend(threads=threads, precision=precision, input_ranges=ranges)
     with open_checkpoint(files.directory) as checkpoint:
-        names = find_names(checkpoint.names())
+        names = find_names(checkpoint)
         check_classifier(checkpoint, bert, names)
         program = backend.compile(build_bert_classifier(bert, names=names), checkpoint)
     return CrossEncoder(

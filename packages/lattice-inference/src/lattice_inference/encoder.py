@@ -313,7 +313,7 @@ def load_encoder(
                 given = {"pooling": pooling, "normalize": normalize, "max_tokens": max_tokens}
                 _refuse_unread(files.directory / "modules.json", given, recipe.options)
             tensors = stack.enter_context(open_checkpoint_group(files.directory, recipe.folders))
-            names = find_names(tensors.main.names())
+            names = find_names(tensors.main)
             check_encoder(tensors, config, names, recipe.layers)
         tokenizer = load_tokenizer(files.directory)
         ranges = None if calibration is None else calibration.ranges

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lattice_inference.checkpoint.formats import is_gguf, only_gguf
+from lattice_inference.checkpoint.formats import gguf_files, is_gguf, only_gguf
 from lattice_inference.checkpoint.json_file import load_json_object
+from lattice_inference.checkpoint.model_file import content_of
 from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, read_shard_index
 from lattice_inference.checksums import check_digest
 from lattice_inference.errors import DownloadError, InvalidInputError, LatticeError, ModelNotFoundError
@@ -127,7 +128,7 @@ def find_model(
     Args:
         name: a directory, of Hugging Face's form or with one GGUF file in it; a GGUF file; or a model's short name
             (``"all-minilm-l6-v2"``), alias (``"minilm"``) or hub repository (``"BAAI/bge-small-en-v1.5"``). A name that is
-            also a directory here means the directory, if it is complete.
+            also a directory or a GGUF file here means that, if it is complete.
         revision: a branch, tag or commit. Only the Hugging Face cache and the hub know revisions, so only they are
             searched then, and digests on record are not compared. By default a known model's commit on record, else the
             main branch.
@@ -246,7 +247,7 @@ def _understand(name: str | os.PathLike[str], revision: str | None, files: Seque
     parts = text.split("/")
     names_a_model = (
         isinstance(name, str)
-        and not text.endswith(".gguf")
+        and not text.lower().endswith(".gguf")
         and len(parts) <= 2
         and all(_NAME_PART.fullmatch(part) and ".." not in part for part in parts)
     )
@@ -271,7 +272,7 @@ def _as_tuple(files: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _local_places(request: _Request) -> Iterator[_Place]:
-    if request.path is not None and (request.only_path or os.path.isdir(request.path)):
+    if request.path is not None and (request.only_path or os.path.isdir(request.path) or os.path.isfile(request.path)):
         # Any model may lie in a directory that is named explicitly, so nothing is demanded of a known one.
         yield _inspect("directory", request.path, request, known=None)
     if request.only_path or request.repo_id is None:
@@ -296,8 +297,11 @@ def _inspect(
     listed: Sequence[str] = (),
 ) -> _Place:
     """Judge one directory. ``listed`` are files that it is known to be still waiting for."""
-    if request.only_path and request.files is None and is_gguf(directory) and os.path.isfile(directory):
-        return _Place(SourceReport(source, str(directory), True, ()), directory, revision)
+    if os.path.isfile(directory):
+        if request.files is None and is_gguf(directory):
+            return _Place(SourceReport(source, str(directory), True, ()), directory, revision)
+        note = f"a directory or a GGUF file is needed, and this is {content_of(directory)}"
+        return _Place(SourceReport(source, str(directory), False, (), note), None)
     if not os.path.isdir(directory):
         return _Place(SourceReport(source, str(directory), False, (), "no such directory"), None)
     missing = missing_files(directory, known=known, files=request.files) + tuple(listed)
@@ -305,6 +309,10 @@ def _inspect(
         file = only_gguf(directory)
         if file is not None:
             return _Place(SourceReport(source, str(file), True, ()), file, revision)
+        several = gguf_files(directory)
+        if several and not os.path.lexists(directory / "config.json"):
+            names = ", ".join(path.name for path in several[:5])
+            missing += (f"(it has {len(several)} GGUF files, which are no parts of one model: name one of {names})",)
     return _Place(SourceReport(source, str(directory), not missing, tuple(dict.fromkeys(missing))), directory, revision)
 
 

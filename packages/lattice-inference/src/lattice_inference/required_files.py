@@ -25,6 +25,7 @@ TOKENIZER_FILES = (
 #: What is fetched from the hub besides weights: everything that some reader of ours looks at, and nothing else.
 DOWNLOAD_PATTERNS = (
     "config.json",
+    "adapter_config.json",  # refused by the loaders, so it must not stay behind
     "generation_config.json",
     *(name for names in TOKENIZER_FILES for name in names),
     "tokenizer_config.json",

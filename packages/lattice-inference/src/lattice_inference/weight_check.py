@@ -8,6 +8,7 @@ tensor that is missing, whatever numbers it holds.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.formats import is_gguf, only_gguf
+from lattice_inference.checkpoint.gguf import gguf_parts
 from lattice_inference.checkpoint.mapped_tensors import TensorInfo
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.graph.program import Program
@@ -62,6 +64,9 @@ class _Tensors(Protocol):
     def directory(self) -> Path: ...
 
     def __contains__(self, name: object) -> bool: ...
+
+    @property
+    def aliases(self) -> Mapping[str, str]: ...
 
     def names(self) -> tuple[str, ...]: ...
 
@@ -122,14 +127,14 @@ def check_decoder(checkpoint: Checkpoint, config: LlamaConfig, names: DecoderNam
     del shapes[ROPE_FREQUENCIES]  # worked out
     output, embedding = f"{names.output}.weight", f"{names.embedding}.weight"
     read = {FACTORS}
-    if config.tied and output in checkpoint and embedding in checkpoint:
+    if config.tied and output != embedding and output in checkpoint and embedding in checkpoint:
         _check_same(checkpoint, output, embedding)
-        read.add(output)
+        read.add(checkpoint.stored_name(output))
     if names.embedding == GGUF_NAMES.embedding:
         layers = _Layers("blk.0.", config.num_hidden_layers, "block_count")
         _check(checkpoint, shapes, layers, IDLE_IN_DECODER_GGUF, read)
     else:
-        prefix = names.embedding.removesuffix("embed_tokens")
+        prefix = names.norm.removesuffix("norm")
         layers = _Layers(f"{prefix}layers.0.", config.num_hidden_layers, "num_hidden_layers")
         _check(checkpoint, shapes, layers, idle_in_decoder(prefix), read)
 
@@ -142,13 +147,9 @@ def refuse_adapters(model: Path) -> None:
     Raises:
         UnsupportedError: there is one.
     """
-    folder = model
-    if is_gguf(model):
-        folder = model.parent
-        if only_gguf(folder) != model:
-            return
-    path = folder / "adapter_config.json"
-    if path.exists():
+    in_file = is_gguf(model)
+    path = (model.parent if in_file else model) / "adapter_config.json"
+    if os.path.lexists(path) and not (in_file and only_gguf(model.parent) not in gguf_parts(model)):
         raise UnsupportedError(
             f"{path}: describes an adapter, and adapters are not applied here: {_MERGE}. If the weights beside it are "
             "complete without it, move this file away"
@@ -184,7 +185,7 @@ def _check(
         idle: matches the names of tensors that may be there without being read.
         read: tensors that are read if they are there.
     """
-    used = set(read)
+    used, aliases = set(read), tensors.aliases
     for name, shape in _needed(shapes, layers):
         if name not in tensors:
             inside = name not in shapes
@@ -195,7 +196,7 @@ def _check(
             raise CheckpointError(
                 f"{tensors.directory}: the model needs a tensor of shape {shape}, the checkpoint has {name} {info.shape}"
             )
-        used.add(name)
+        used.add(aliases.get(name, name))
         if len(shape) == 2:
             used.add(name + RANGE_SUFFIX)
             if info.dtype == "I8":
@@ -231,6 +232,8 @@ def _unread_message(directory: Path, unread: Sequence[str], layers: _Layers) -> 
 
 def _check_same(checkpoint: Checkpoint, output: str, embedding: str) -> None:
     """Refuse an output matrix beside an embedding that it is said to be, unless both are the same bytes."""
+    if checkpoint.stored_name(output) == checkpoint.stored_name(embedding):
+        return
     pair = [checkpoint.info(name) for name in (output, embedding)]
     same = (pair[0].dtype, pair[0].shape) == (pair[1].dtype, pair[1].shape)
     if same:

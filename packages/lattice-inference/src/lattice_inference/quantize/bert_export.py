@@ -12,6 +12,7 @@ import numpy as np
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.gguf_writer import TensorToWrite, write_gguf
+from lattice_inference.checkpoint.model_file import content_of
 from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
 from lattice_inference.models.bert import TensorNames, find_names
@@ -59,6 +60,10 @@ def export_bert_gguf(
     check_type(dtype)
     directory, destination = Path(directory), Path(destination)
     check_destination(destination, (), overwrite=overwrite)
+    if os.path.isfile(directory):
+        raise UnsupportedError(
+            f"{directory}: a model's directory is written as GGUF, and this is {content_of(directory)}"
+        )
     refuse_adapters(directory)
     config = BertConfig.from_directory(directory)
     if config.family is not BertFamily.BERT or config.hidden_act not in (Activation.GELU, Activation.GELU_PYTHON):
@@ -68,7 +73,7 @@ def export_bert_gguf(
         )
     metadata = _metadata(directory, config, dtype)
     with open_checkpoint(directory) as checkpoint:
-        names = find_names(checkpoint.names())
+        names = find_names(checkpoint)
         check_encoder(checkpoint, config, names)
         stored = {theirs: _stored_name(ours, names) for ours, theirs in gguf_names(config.num_hidden_layers).items()}
         types = {name: _target(checkpoint, name, stored[name], dtype) for name in stored}

@@ -12,6 +12,7 @@ import numpy as np
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.dtypes import DTYPES
+from lattice_inference.checkpoint.formats import only_gguf
 from lattice_inference.checkpoint.gguf import GgufFile, open_gguf
 from lattice_inference.checkpoint.gguf_writer import EncodedEntry, TensorToWrite, write_gguf
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
@@ -61,6 +62,9 @@ def quantize_gguf(
     """
     check_type(dtype)
     destination = Path(destination)
+    source = Path(source)
+    if os.path.isdir(source):
+        source = only_gguf(source) or source
     with open_gguf(source) as checkpoint:
         check_destination(destination, [file.path for file in checkpoint.files], overwrite=overwrite)
         types = {name: _target(checkpoint, name, dtype, pure) for name in checkpoint.names()}

@@ -25,7 +25,7 @@ from lattice_inference.backends.cpu.weights import narrow
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.checkpoint.checkpoint import Checkpoint
-from lattice_inference.checkpoint.formats import is_gguf
+from lattice_inference.checkpoint.formats import is_gguf, only_gguf
 from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor, write_safetensors
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
@@ -93,7 +93,7 @@ def quantize_int8(
 
 
 def _check(source: Path, destination: Path, overwrite: bool) -> None:
-    if is_gguf(source):
+    if is_gguf(source) or _holds_only_gguf(source):
         raise UnsupportedError(
             f"{source}: only a directory is written with int8 weights; a GGUF file has Q8_0 for that (quantize_gguf), or is "
             "loaded with precision='int8'"
@@ -107,6 +107,10 @@ def _check(source: Path, destination: Path, overwrite: bool) -> None:
             raise InvalidInputError(f"{destination}: is no model's directory, and is not replaced")
     if not destination.parent.is_dir():
         raise InvalidInputError(f"{destination}: the folder {destination.parent} does not exist")
+
+
+def _holds_only_gguf(source: Path) -> bool:
+    return not os.path.exists(source / "config.json") and only_gguf(source) is not None
 
 
 def _copy_files(source: Path, work: Path) -> None:

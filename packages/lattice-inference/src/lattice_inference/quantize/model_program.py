@@ -103,16 +103,16 @@ def open_model_program(path: Path, stack: ExitStack) -> ModelProgram:
         check_decoder(checkpoint, stored.config, stored.names)
         tensors = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: stored.frequencies})
         return ModelProgram(path, build_llama(stored.config, stored.names), checkpoint, tensors, stored.config)
-    checkpoint = stack.enter_context(open_checkpoint(path))
+    checkpoint = stack.enter_context(open_checkpoint(path))  # says what a file is
     if load_json_object(path / "config.json").get("model_type") in {family.value for family in LlamaFamily}:
         llama = LlamaConfig.from_directory(path)
         frequencies = llama.rope.frequencies(llama.rotary_dim)
-        decoder = find_decoder_names(checkpoint.names())
+        decoder = find_decoder_names(checkpoint, tied=llama.tied)
         check_decoder(checkpoint, llama, decoder)
         program = build_llama(llama, decoder)
         tensors = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: frequencies})
         return ModelProgram(path, program, checkpoint, tensors, llama)
-    config, names = BertConfig.from_directory(path), find_names(checkpoint.names())
+    config, names = BertConfig.from_directory(path), find_names(checkpoint)
     if config.architecture is BertArchitecture.SEQUENCE_CLASSIFICATION:
         check_classifier(checkpoint, config, names)
         program = build_bert_classifier(config, names=names)

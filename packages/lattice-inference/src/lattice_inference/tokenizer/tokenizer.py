@@ -59,7 +59,8 @@ class Tokenizer:
         self._vocabulary = definition.model.vocabulary
         self._added = added
         self._tokens = _tokens_by_id(definition)
-        self._special_ids = frozenset(added[token.content] for token in definition.added_tokens if token.special)
+        special = [added[token.content] for token in definition.added_tokens if token.special]
+        self._special_ids = frozenset((*special, *(token.id for token in definition.repeated_tokens if token.special)))
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (self._definition, self._apply_file_limits)
@@ -75,7 +76,8 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """The number of tokens, added tokens included."""
-        return len(self._vocabulary) + sum(token not in self._vocabulary for token in self._added)
+        repeated = 0 if isinstance(self._vocabulary, native.PieceTable) else len(self._definition.repeated_tokens)
+        return len(self._vocabulary) + repeated + sum(token not in self._vocabulary for token in self._added)
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of ``token``, or ``None`` if there is no such token."""
@@ -263,7 +265,7 @@ def _templates(processor: PostProcessor) -> tuple[native.Template, native.Templa
 
 def _tokens_by_id(definition: TokenizerDefinition) -> dict[int, str]:
     """Return the tokens by their ids, without those that a table of pieces can tell."""
-    tokens: dict[int, str] = {}
+    tokens = {token.id: token.content for token in definition.repeated_tokens}
     if isinstance(definition.model.vocabulary, dict):
         tokens.update((token_id, token) for token, token_id in definition.model.vocabulary.items())
     tokens.update((token_id, token) for token, token_id in definition.added_token_ids.items())
