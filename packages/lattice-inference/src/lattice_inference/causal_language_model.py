@@ -31,6 +31,7 @@ from lattice_inference.models.llama_gguf import read_llama_gguf
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.state import CachedSequence, KvCache
 from lattice_inference.thread_count import check_thread_count
+from lattice_inference.token_ids import checked_token_ids
 
 if TYPE_CHECKING:
     from lattice_inference.backends.weight_sizes import WeightSize
@@ -237,8 +238,11 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         )
 
     def _checked(self, extension: Extension) -> tuple[CachedSequence, npt.NDArray[np.int32], Logits]:
-        ids = np.asarray(extension.token_ids)
-        if ids.ndim != 1 or not ids.size or ids.dtype.kind not in "iu":
+        given = extension.token_ids
+        if not (type(given) is np.ndarray and given.ndim == 1 and given.dtype.kind in "iu"):
+            given = checked_token_ids(given, "token_ids")
+        ids = np.asarray(given)
+        if not ids.size:
             raise InvalidInputError("token_ids must be a sequence of at least one integer")
         low, high = int(ids.min()), int(ids.max())
         if not (low >= 0 and high < self.vocab_size):

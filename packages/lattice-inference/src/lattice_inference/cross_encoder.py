@@ -25,6 +25,7 @@ from lattice_inference.models.cross_encoder_config import (
     read_cross_encoder_config,
 )
 from lattice_inference.precision import Precision, check_precision
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
 from lattice_inference.thread_count import check_thread_count
@@ -240,7 +241,7 @@ def load_cross_encoder(
 def _checked(pairs: Iterable[object]) -> list[tuple[str, str]]:
     """Return the pairs as tuples of two strings."""
     checked: list[tuple[str, str]] = []
-    for index, pair in enumerate(pairs):
+    for index, pair in enumerate(check_text_list(pairs, "pairs", "pairs of texts")):
         if isinstance(pair, (str, bytes)) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise InvalidInputError(f"pair {index} is {type(pair).__name__}: pass two strings")
         for text in pair:

@@ -29,10 +29,12 @@ from lattice_inference.models.bert_gguf import gguf_names, read_bert_gguf
 from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer
 from lattice_inference.models.sentence_modules import Pooling, SentenceModules, read_sentence_modules
 from lattice_inference.precision import Precision, check_precision
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
+from lattice_inference.value_text import value_text
 
 if TYPE_CHECKING:
     from lattice_inference.vector_cache import VectorCache
@@ -197,8 +199,11 @@ class Encoder(TextModel):
 
     def _prepare(self, texts: Sequence[str], prompt: str) -> Sequence[str]:
         """Return the texts as the tokenizer gets them."""
-        if isinstance(texts, (str, bytes)):
+        if not isinstance(prompt, str):
+            raise InvalidInputError(f"prompt is {value_text(prompt)}; pass a str")
+        if isinstance(texts, (str, bytes, bytearray, memoryview)):
             raise InvalidInputError("texts must be a sequence of strings, not one string: pass [text]")
+        texts = list(check_text_list(texts))
         lower_case = self._recipe.lower_case
         if not prompt and not lower_case:
             return texts

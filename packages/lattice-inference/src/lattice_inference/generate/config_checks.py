@@ -7,6 +7,7 @@ import operator
 from collections.abc import Collection, Mapping
 
 from lattice_inference.errors import InvalidInputError
+from lattice_inference.value_text import value_text
 
 __all__ = ["MOST_TOKENS", "check_integer", "check_number", "checked_bias", "checked_ids", "checked_texts"]
 
@@ -46,7 +47,7 @@ def checked_bias(bias: object) -> dict[int, float]:
 def checked_texts(stop: object) -> tuple[str, ...]:
     """Return the texts of one ``str`` or of a collection, each once."""
     texts = (stop,) if isinstance(stop, str) else stop
-    if not isinstance(texts, Collection) or isinstance(texts, bytes):
+    if not isinstance(texts, Collection) or isinstance(texts, (bytes, bytearray, memoryview, Mapping)):
         raise InvalidInputError(f"stop is a {type(stop).__name__}; expected a text or a list of texts")
     checked: list[str] = []
     for text in texts:
@@ -58,8 +59,8 @@ def checked_texts(stop: object) -> tuple[str, ...]:
 
 def checked_ids(name: str, ids: object) -> frozenset[int]:
     """Return a collection of token ids as a set."""
-    if not isinstance(ids, Collection) or isinstance(ids, (str, bytes)):
-        raise InvalidInputError(f"{name} is {ids!r}; expected a list of token ids")
+    if not isinstance(ids, Collection) or isinstance(ids, (str, bytes, bytearray, memoryview, Mapping)):
+        raise InvalidInputError(f"{name} is {value_text(ids)}; expected a list of token ids")
     for token_id in ids:
         if token_id is None:
             raise InvalidInputError(f"{name} holds None; expected token ids")

@@ -15,6 +15,7 @@ from lattice_inference.generate.generation_config_file import parse_generation_c
 from lattice_inference.generate.prompt_tokens import answer_end_ids, check_vocabulary, end_token_ids, prompt_ids
 from lattice_inference.generate.result import GenerateResult
 from lattice_inference.generate.stream import GenerationStream, Steps
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.turn import Turn
 from lattice_inference.value_text import value_text
 
@@ -243,8 +244,7 @@ class Session:
             InvalidInputError, TextTooLongError, NonFiniteError, BusyError: as :meth:`generate`; no result is then
                 returned.
         """
-        if isinstance(prompts, str):
-            raise InvalidInputError("prompts is one str; pass a list of prompts")
+        prompts = list(check_text_list(prompts, "prompts", "prompts"))
         configs = list(config) if isinstance(config, Sequence) else [config] * len(prompts)
         if len(configs) != len(prompts):
             raise InvalidInputError(f"there are {len(prompts)} prompts and {len(configs)} configurations")
@@ -256,8 +256,9 @@ class Session:
     ) -> list[GenerateResult]:
         self._settle()
         requests = []
-        for prompt, one in zip(prompts, configs, strict=True):
-            ids, resolved = prompt_ids(self.tokenizer, prompt, begins=True), self._resolve(one)
+        for index, (prompt, one) in enumerate(zip(prompts, configs, strict=True)):
+            ids = prompt_ids(self.tokenizer, prompt, begins=True, what=f"prompt {index}")
+            resolved = self._resolve(one)
             self._check_context(ids, resolved)
             requests.append((ids, resolved))
 

@@ -23,6 +23,7 @@ from lattice_inference.quantize.observers import (
     Observer,
     PercentileObserver,
 )
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.turn import Turn
 
@@ -114,7 +115,7 @@ class Calibrator:
             NonFiniteError: the model computes NaN or infinity.
             BusyError: another call runs.
         """
-        given = [texts] if isinstance(texts, str) else list(texts)
+        given = [texts] if isinstance(texts, str) else list(check_text_list(texts))
         for text in given:
             if not isinstance(text, str):
                 raise InvalidInputError(f"a text is of type {type(text).__name__}; expected str")
