@@ -109,11 +109,15 @@ def compare_logits(
         raise NonFiniteError("a model gives a token no probability: the models cannot be compared on this text")
     return LogitComparison(
         tokens=count,
-        reference_perplexity=math.exp(nlls[0].mean()),
-        perplexity=math.exp(nlls[1].mean()),
+        reference_perplexity=_exp(nlls[0].mean()),
+        perplexity=_exp(nlls[1].mean()),
         agreement=float(agrees.mean()),
         mean_kl=float(kl.mean()),
         max_kl=float(kl.max()),
         kl=kl,
         agrees=agrees,
     )
+
+
+def _exp(mean: float) -> float:
+    return math.exp(mean) if mean < 700 else math.inf
