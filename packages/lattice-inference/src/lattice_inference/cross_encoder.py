@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_choice, check_integer
 from lattice_inference.backends.cpu import CpuBackend, sigmoid
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.formats import is_gguf
@@ -120,10 +121,8 @@ class CrossEncoder(TextModel):
         """
         self._program.check_open()
         activation = self.activation if activation is None else activation
-        if activation not in ("sigmoid", "identity"):
-            raise InvalidInputError(f"activation must be 'sigmoid' or 'identity', not {activation!r}")
-        if truncate not in ("longest_first", "error"):
-            raise InvalidInputError(f"truncate must be 'longest_first' or 'error', not {truncate!r}")
+        check_choice("activation", activation, ("sigmoid", "identity"))
+        check_choice("truncate", truncate, ("longest_first", "error"))
         packed = self.tokenizer.encode_packed(
             _checked(pairs), max_tokens=self.max_tokens, threads=self._program.threads
         )
@@ -205,6 +204,7 @@ def load_cross_encoder(
     config = read_cross_encoder_config(files.directory, bert)
     tokenizer = load_tokenizer(files.directory)
     least = tokenizer.special_token_count(pair=True) + 1
+    check_integer("max_tokens", max_tokens, 0, 2**31)
     if max_tokens is not None:
         config = CrossEncoderConfig(config.activation, min(max_tokens, config.max_tokens))
     if not config.max_tokens >= least:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_choice, checked_flag
 from lattice_inference.backends.cpu import CpuBackend
 from lattice_inference.backends.cpu.tensor_source import TensorSource
 from lattice_inference.calibration import Calibration, check_calibration
@@ -159,8 +160,8 @@ class Encoder(TextModel):
             NonFiniteError: a vector would hold NaN or infinity; its ``rows`` are indices into ``texts``.
         """
         self._program.check_open()
-        if truncate not in ("right", "error"):
-            raise InvalidInputError(f"truncate must be 'right' or 'error', not {truncate!r}")
+        check_choice("truncate", truncate, ("right", "error"))
+        wants_unit = self.normalize if normalize is None else checked_flag("normalize", normalize)
         packed = self.tokenizer.encode_packed(
             self._prepare(texts, prompt), max_tokens=self.max_tokens, threads=self._program.threads
         )
@@ -171,7 +172,7 @@ class Encoder(TextModel):
                 "shorten it, or pass truncate='right'"
             )
         lengths = packed.cu_seqlens[1:] - packed.cu_seqlens[:-1]
-        output = "normalized" if (self.normalize if normalize is None else normalize) else "pooled"
+        output = "normalized" if wants_unit else "pooled"
         vectors = (
             self._program.run(packed, output)
             if self._cache is None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lattice_inference.argument_checks import check_integer, check_provides
 from lattice_inference.resident_memory import peak_resident_bytes, resident_bytes
 
 if TYPE_CHECKING:
@@ -103,9 +104,12 @@ def memory_report(
         cache_token_bytes: keys and values of one token, such as :attr:`Session.cache_token_bytes`; by default the report
             says nothing of it.
     """
+    check_provides("model", model, "weight_sizes", "a language model, as load_model() gives it")
+    for name, nbytes in (("cache_bytes", cache_bytes), ("cache_token_bytes", cache_token_bytes)):
+        check_integer(name, nbytes, 0, 2**63)
     return MemoryReport(
         weights=model.weight_sizes,
-        cache_bytes=cache_bytes,
+        cache_bytes=cache_bytes or 0,
         cache_token_bytes=cache_token_bytes,
         arena_bytes=model.arena_bytes,
         resident_bytes=resident_bytes(),

@@ -16,6 +16,7 @@ from lattice_inference.generate.config_checks import (
     checked_texts,
 )
 from lattice_inference.generate.sampler import LEAST_TEMPERATURE, SamplingConfig
+from lattice_inference.value_text import value_text
 
 __all__ = ["DEFAULTS", "MOST_LOGPROBS", "GenerateConfig", "ResolvedConfig"]
 
@@ -96,7 +97,9 @@ class GenerateConfig:
         check_integer("seed", self.seed, 0, MOST_SEED)
         check_integer("logprobs", self.logprobs, 0, MOST_LOGPROBS)
         if not isinstance(self.ignore_stop_tokens, bool):
-            raise InvalidInputError(f"ignore_stop_tokens is {self.ignore_stop_tokens!r}; expected True or False")
+            raise InvalidInputError(
+                f"ignore_stop_tokens is {value_text(self.ignore_stop_tokens)}; expected True or False"
+            )
         if self.logit_bias is not None:
             object.__setattr__(self, "logit_bias", checked_bias(self.logit_bias))
         if self.stop is not None:
@@ -122,6 +125,8 @@ class GenerateConfig:
 
     def filled_from(self, other: GenerateConfig) -> GenerateConfig:
         """Return this configuration with what it leaves out taken from ``other``; ``stop_token_ids`` are united."""
+        if not isinstance(other, GenerateConfig):
+            raise InvalidInputError(f"a GenerateConfig is filled from another one, not from {value_text(other)}")
         left_out = {item.name: getattr(other, item.name) for item in fields(self) if getattr(self, item.name) is None}
         ids = frozenset(self.stop_token_ids or ()) | frozenset(other.stop_token_ids or ())
         return replace(self, **{**left_out, "stop_token_ids": ids})
@@ -136,7 +141,7 @@ class GenerateConfig:
         config = self if model is None else self.filled_from(model)
         config = config.filled_from(_GREEDY_DEFAULTS if _is_greedy(config.temperature) else DEFAULTS)
         assert config.max_new_tokens is not None
-        stops = frozenset(config.stop_token_ids or ()) | frozenset(stop_token_ids)
+        stops = frozenset(config.stop_token_ids or ()) | checked_ids("stop_token_ids", stop_token_ids)
         return ResolvedConfig(
             max_new_tokens=config.max_new_tokens,
             sampling=SamplingConfig(

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
+from lattice_inference.argument_checks import as_number, check_integer, check_number
 from lattice_inference.errors import InvalidInputError
-from lattice_inference.token_ids import as_token_id
+from lattice_inference.token_ids import as_token_id, checked_token_ids
 from lattice_inference.value_text import value_text
 
 __all__ = ["MOST_TOKENS", "check_integer", "check_number", "checked_bias", "checked_ids", "checked_texts"]
@@ -20,41 +21,13 @@ MOST_BIAS = float(np.finfo(np.float32).max)
 """Logits are float32, and so is what is added to them."""
 
 
-def check_integer(name: str, value: object, least: int, most: int) -> None:
-    """Refuse what is neither ``None`` nor an integer in [least, most]."""
-    if value is None:
-        return
-    number = as_token_id(value)
-    if number is None or not least <= number <= most:
-        raise InvalidInputError(f"{name} is {value_text(value)}; expected an integer from {least} to {most:,}")
-
-
-def check_number(name: str, value: object, least: float, most: float) -> None:
-    """Refuse what is neither ``None`` nor a number in [least, most]; NaN is in no such range."""
-    if value is None:
-        return
-    number = _as_float(value)
-    if number is None or not least <= number <= most:
-        raise InvalidInputError(f"{name} is {value_text(value)}; expected a number from {least:g} to {most:g}")
-
-
-def _as_float(value: object) -> float | None:
-    """Return a number of Python or NumPy as a float, ``None`` for what is no number or beyond all floats."""
-    if isinstance(value, (bool, np.bool_, np.ndarray, np.complexfloating, str)) or not hasattr(value, "__float__"):
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
 def checked_bias(bias: object) -> dict[int, float]:
     """Return a mapping of token ids to finite numbers or -inf."""
     if not isinstance(bias, Mapping):
         raise InvalidInputError(f"logit_bias is a {type(bias).__name__}; expected a mapping of token ids to numbers")
     checked: dict[int, float] = {}
     for key, value in bias.items():
-        token_id, number = as_token_id(key), _as_float(value)
+        token_id, number = as_token_id(key), as_number(value)
         if token_id is None or not 0 <= token_id <= MOST_TOKENS:
             raise InvalidInputError(
                 f"a token id in logit_bias is {value_text(key)}; expected an integer from 0 to {MOST_TOKENS:,}"
@@ -70,6 +43,8 @@ def checked_bias(bias: object) -> dict[int, float]:
 def checked_texts(stop: object) -> tuple[str, ...]:
     """Return the texts of one ``str`` or of a collection, each once."""
     texts = (stop,) if isinstance(stop, str) else stop
+    if isinstance(texts, np.ndarray):
+        texts = texts.ravel().tolist()
     if not isinstance(texts, Collection) or isinstance(texts, (bytes, bytearray, memoryview, Mapping)):
         raise InvalidInputError(f"stop is a {type(stop).__name__}; expected a text or a list of texts")
     checked: list[str] = []
@@ -82,6 +57,8 @@ def checked_texts(stop: object) -> tuple[str, ...]:
 
 def checked_ids(name: str, ids: object) -> frozenset[int]:
     """Return a collection of token ids as a set."""
+    if isinstance(ids, np.ndarray):
+        ids = checked_token_ids(ids, name)
     if not isinstance(ids, Collection) or isinstance(ids, (str, bytes, bytearray, memoryview, Mapping)):
         raise InvalidInputError(f"{name} is {value_text(ids)}; expected a list of token ids")
     checked = set()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
+from lattice_inference.argument_checks import check_provides, checked_flag
 from lattice_inference.errors import BusyError, InvalidInputError, TextTooLongError
 from lattice_inference.generate.batch import generate_batch
 from lattice_inference.generate.config import GenerateConfig, ResolvedConfig
@@ -69,7 +70,8 @@ class SessionConfig:
         for name, most in (("max_tokens", 2**31), ("chunk_tokens", MOST_CHUNK), ("cache_tokens", 2**40)):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 1 <= value <= most):
-                raise InvalidInputError(f"{name} is {value!r}; expected an integer from 1 to {most:,}")
+                raise InvalidInputError(f"{name} is {value_text(value)}; expected an integer from 1 to {most:,}")
+        checked_flag("use_model_config", self.use_model_config)
 
 
 class Session:
@@ -107,6 +109,11 @@ class Session:
     def __init__(
         self, model: CausalLanguageModel, tokenizer: Tokenizer | None = None, config: SessionConfig | None = None
     ) -> None:
+        check_provides("model", model, "open_cache", "a language model, as load_model() gives it")
+        if tokenizer is not None:
+            check_provides("tokenizer", tokenizer, "token_of", "a tokenizer, as load_tokenizer() gives it, or None")
+        if config is not None and not isinstance(config, SessionConfig):
+            raise InvalidInputError(f"config is {value_text(config)}; expected a SessionConfig, or None")
         self.model = model
         self.tokenizer = model.tokenizer if tokenizer is None and model.has_tokenizer else tokenizer
         self.config = config = SessionConfig() if config is None else config
@@ -203,6 +210,8 @@ class Session:
             continues: whether the text goes on from the prompt's, so that a leading blank counts. By default it does
                 unless the prompt ends with a special token.
         """
+        extend = checked_flag("extend", extend)
+        continues = None if continues is None else checked_flag("continues", continues)
         with self._turn:
             self._settle()
             before = self._context() if extend else ()
@@ -435,6 +444,8 @@ def _turn() -> Turn:
 def _as_function(cancelled: Cancelled | None) -> Callable[[], bool]:
     if cancelled is None:
         return bool
+    if not callable(cancelled) and not hasattr(cancelled, "is_set"):
+        raise InvalidInputError(f"cancelled is {value_text(cancelled)}; expected a threading.Event or a function")
     return cancelled.is_set if isinstance(cancelled, threading.Event) else cancelled
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, get_args
 
+from lattice_inference.argument_checks import as_number, check_callable, check_choice, check_integer
 from lattice_inference.backends.cpu import CpuBackend, CpuProgram, CpuState
 from lattice_inference.calibration import Calibration
 from lattice_inference.errors import InvalidInputError
@@ -26,6 +27,7 @@ from lattice_inference.quantize.observers import (
 from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.turn import Turn
+from lattice_inference.value_text import value_text
 
 __all__ = ["Calibrator"]
 
@@ -101,7 +103,7 @@ class Calibrator:
         texts: str | Sequence[str],
         *,
         max_tokens: int | None = None,
-        on_step: Callable[[int], object] = lambda tokens: None,
+        on_step: Callable[[int], object] | None = None,
     ) -> None:
         """Have the model see ``texts``.
 
@@ -115,6 +117,8 @@ class Calibrator:
             NonFiniteError: the model computes NaN or infinity.
             BusyError: another call runs.
         """
+        check_integer("max_tokens", max_tokens, 0, 2**63)
+        check_callable("on_step", on_step)
         given = [texts] if isinstance(texts, str) else list(check_text_list(texts))
         for text in given:
             if not isinstance(text, str):
@@ -122,7 +126,7 @@ class Calibrator:
         with self._turn:
             self._see(given, max_tokens, on_step)
 
-    def _see(self, given: Sequence[str], max_tokens: int | None, on_step: Callable[[int], object]) -> None:
+    def _see(self, given: Sequence[str], max_tokens: int | None, on_step: Callable[[int], object] | None) -> None:
         programs = self._programs
         if programs is None:
             raise InvalidInputError("this calibrator is closed")
@@ -133,7 +137,8 @@ class Calibrator:
                 for name, view in program.outputs.items():
                     self._observers[view].observe(results[name])
             seen += batch.tokens
-            on_step(batch.tokens)
+            if on_step is not None:
+                on_step(batch.tokens)
             if max_tokens is not None and seen >= max_tokens:
                 break
         if not seen:
@@ -179,13 +184,16 @@ class _ObservedProgram:
 
 def _observer(method: str, percentile: float, momentum: float) -> tuple[str, Callable[[], Observer]]:
     """Return a method in words, and what makes its observers."""
+    check_choice("method", method, get_args(CalibrationMethod))
+    for name, value in (("percentile", percentile), ("momentum", momentum)):
+        if as_number(value) is None:
+            raise InvalidInputError(f"{name} is {value_text(value)}; expected a number")
+    percentile, momentum = float(percentile), float(momentum)
     made: dict[str, tuple[str, Callable[[], Observer]]] = {
         "max-abs": ("max-abs", MaxAbsObserver),
         "ema": (f"ema {momentum:g}", lambda: EmaObserver(momentum)),
         "percentile": (f"percentile {percentile:g}", lambda: PercentileObserver(percentile)),
     }
-    if method not in made:
-        raise InvalidInputError(f"method must be one of {', '.join(get_args(CalibrationMethod))}, not {method!r}")
     made[method][1]()  # checks its argument
     return made[method]
 

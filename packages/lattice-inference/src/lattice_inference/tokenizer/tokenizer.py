@@ -8,6 +8,7 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import checked_flag
 from lattice_inference.errors import InvalidInputError, TokenizerError, UnsupportedError
 from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
@@ -203,6 +204,9 @@ class Tokenizer:
         want_offsets: bool,
         threads: int | None = None,
     ) -> native.Encoded:
+        if type(add_special_tokens) is not bool or type(special_tokens_in_text) is not bool:
+            add_special_tokens = checked_flag("add_special_tokens", add_special_tokens)  # type: ignore[unreachable]  # callers without a type checker
+            special_tokens_in_text = checked_flag("special_tokens_in_text", special_tokens_in_text)
         single, pair = self._templates if add_special_tokens else self._bare_templates
         if truncation is None:
             truncation = self._file_truncation
@@ -218,6 +222,7 @@ class Tokenizer:
                 _STRATEGIES[truncation.strategy],
                 truncation.side == "left",
             )
+        limit = min(limit, MOST_TOKEN_ID)  # more than any text has
         threads = native.MAX_THREADS if threads is None else check_thread_count(threads)
         return self._pipeline.encode(
             firsts, seconds, single, pair, limit, strategy, cut_left, special_tokens_in_text, want_offsets, threads
