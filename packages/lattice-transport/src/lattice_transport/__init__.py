@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         detect_drift,
     )
     from lattice_transport.errors import (
+        BusyError,
         CancelledError,
         DimensionMismatchError,
         EmptyProblemError,
@@ -113,6 +114,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "costs": ("PointClouds", "cost_matrix"),
     "divergence": ("DivergenceResult", "SelfTerm", "self_term", "sinkhorn_divergence"),
     "errors": (
+        "BusyError",
         "CancelledError",
         "DimensionMismatchError",
         "EmptyProblemError",
@@ -141,6 +143,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 __all__ = [
     "BarycenterResult",
+    "BusyError",
     "CancelledError",
     "DimensionMismatchError",
     "DivergenceGradient",
