@@ -15,9 +15,11 @@ import pytest
 from lattice_fann import (
     Activation,
     BackpropTrainer,
+    BusyError,
     InvalidInputError,
     Network,
     NetworkBuilder,
+    RlooTrainer,
     TrainingConfig,
     get_num_threads,
     set_num_threads,
@@ -118,3 +120,54 @@ def test_training_takes_subnormal_values_for_zero(threads: int) -> None:
     config = TrainingConfig(max_epochs=1, batch_size=64, learning_rate=1e-3, target_error=None)
     BackpropTrainer(tiny, config).train(np.ones((64, 700), np.float32), np.zeros((64, 700), np.float32))
     assert not np.any(tiny.layers[0].weights)
+
+
+def test_a_network_is_trained_by_one_thread_at_a_time() -> None:
+    wanted, tried = network(), network()
+    generator = np.random.RandomState(0)
+    x, labels = generator.standard_normal((60, 300)), generator.randint(0, 4, 60)
+    config = TrainingConfig(max_epochs=2, batch_size=20, seed=0, target_error=None)
+    BackpropTrainer(wanted, config).train(x, labels)
+    ends: list[object] = []
+
+    def beside(_: object) -> None:
+        def work() -> None:
+            try:
+                BackpropTrainer(tried, config).train(x, labels)
+            except BusyError as error:
+                ends.append(str(error))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    BackpropTrainer(tried, config).train(x, labels, callbacks=[beside])
+    assert ends == ["this network is at work in another thread: wait for it, or use one for each thread"] * 2
+    assert tried.to_bytes() == wanted.to_bytes()
+    BackpropTrainer(tried, config).train(x, labels)
+
+
+def test_a_gate_takes_a_step_of_one_thread_at_a_time() -> None:
+    gate = NetworkBuilder().input(3).output(4, Activation.LINEAR).build(seed=0)
+    trainer, ends = RlooTrainer(gate, seed=1), []
+
+    class Context:
+        """What NumPy asks for its numbers in the middle of a step."""
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            def work() -> None:
+                for step in (lambda: trainer.step(np.ones(3), 0, 1.0), lambda: trainer.rloo_step(np.ones(3), 1)):
+                    try:
+                        step()
+                    except BusyError as error:
+                        ends.append(error)
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+            return np.ones(3, np.float32)
+
+    trainer.step(Context(), 0, 1.0)
+    assert ends
+    assert len(ends) % 2 == 0
+    trainer.step(np.ones(3), 0, 1.0)

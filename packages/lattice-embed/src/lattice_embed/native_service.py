@@ -29,7 +29,7 @@ from lattice_embed.model_source import default_model, resolve_model
 from lattice_embed.origin import DeferredProvenance
 from lattice_embed.provenance import VectorProvenance
 from lattice_embed.result import EmbeddingResult
-from lattice_embed.service import EmbeddingService, ModelName, in_thread
+from lattice_embed.service import EmbeddingService, ModelName
 from lattice_embed.validation import (
     DEFAULT_MAX_BATCH_SIZE,
     DEFAULT_MAX_TEXT_CHARS,
@@ -42,6 +42,7 @@ from lattice_embed.validation import (
 )
 from lattice_embed.vectors import normalize as normalize_rows
 from lattice_inference import errors as inference_errors
+from lattice_inference.cancellation import in_thread
 from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
@@ -247,7 +248,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
     # Loading and closing
 
     async def aload(self) -> Self:
-        """Do :meth:`load` in a worker thread. Cancelling the waiter lets the load finish."""
+        """Do :meth:`load` in a worker thread. Cancelling the waiter lets the load finish: others may need it."""
         return await in_thread(self.load)
 
     def recipe(self) -> tuple[EmbeddingModel | str, Mapping[str, Any]]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lattice_fann.activation import DEFAULT_LEAKY_ALPHA, Activation
     from lattice_fann.builder import NetworkBuilder
     from lattice_fann.errors import (
+        BusyError,
         FannError,
         FormatError,
         GradientError,
@@ -85,6 +86,7 @@ __all__ = [
     "FannError",
     "FormatError",
     "GradientError",
+    "BusyError",
     "InvalidInputError",
     "InvalidNetworkError",
     "NumericInstability",
@@ -104,6 +106,7 @@ _HOMES = {
         "FannError",
         "FormatError",
         "GradientError",
+        "BusyError",
         "InvalidInputError",
         "InvalidNetworkError",
         "NumericInstability",

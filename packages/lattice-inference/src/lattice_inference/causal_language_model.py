@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_choice, check_count
 from lattice_inference.backends.cpu.weight_forms import Activations
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.computed_tensors import ComputedTensors
@@ -28,10 +29,11 @@ from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama, find_decoder_names
 from lattice_inference.models.llama_config import LlamaConfig, token_ids_of
 from lattice_inference.models.llama_gguf import read_llama_gguf
-from lattice_inference.option_checks import check_count
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.state import CachedSequence, KvCache
 from lattice_inference.thread_count import check_thread_count
+from lattice_inference.token_ids import checked_token_ids
+from lattice_inference.value_text import value_text
 from lattice_inference.weight_check import check_decoder, refuse_adapters
 
 if TYPE_CHECKING:
@@ -195,10 +197,8 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         Raises:
             InvalidInputError: an argument is out of range.
         """
-        if dtype not in get_args(CacheType):
-            raise InvalidInputError(f"dtype must be one of {', '.join(get_args(CacheType))}, not {dtype!r}")
-        if page_tokens not in (16, 32, 64):
-            raise InvalidInputError(f"page_tokens must be 16, 32 or 64, not {page_tokens!r}")
+        check_choice("dtype", dtype, get_args(CacheType))
+        check_choice("page_tokens", page_tokens, (16, 32, 64))
         wanted = self.context_length if tokens is None else check_count("tokens", tokens, least=1, most=2**40)
         prefix_bytes = check_count("prefix_bytes", prefix_bytes, least=0, most=2**62)
         storage = self._program.open_state(dtype=dtype, page_tokens=page_tokens, pages=-(-wanted // page_tokens))
@@ -220,6 +220,8 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             CacheFullError: the cache has no room.
             NonFiniteError: logits hold NaN or infinity; its ``rows`` are rows of the result.
         """
+        if not isinstance(extensions, Sequence):
+            raise InvalidInputError(f"extensions is {value_text(extensions)}; expected a list of Extension")
         return self._program.run([self._checked(extension) for extension in extensions])
 
     def __repr__(self) -> str:
@@ -229,16 +231,20 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         )
 
     def _checked(self, extension: Extension) -> tuple[CachedSequence, npt.NDArray[np.int32], Logits]:
-        ids = np.asarray(extension.token_ids)
-        if ids.ndim != 1 or not ids.size or ids.dtype.kind not in "iu":
+        if not isinstance(extension, Extension) or not isinstance(extension.sequence, CachedSequence):
+            raise InvalidInputError(f"{value_text(extension)} is no Extension of a sequence of a cache, open_cache()'s")
+        given = extension.token_ids
+        if not (type(given) is np.ndarray and given.ndim == 1 and given.dtype.kind in "iu"):
+            given = checked_token_ids(given, "token_ids")
+        ids = np.asarray(given)
+        if not ids.size:
             raise InvalidInputError("token_ids must be a sequence of at least one integer")
         low, high = int(ids.min()), int(ids.max())
         if not (low >= 0 and high < self.vocab_size):
             raise InvalidInputError(
                 f"token id {low if low < 0 else high} is outside of the vocabulary of {self.vocab_size} tokens"
             )
-        if extension.logits not in get_args(Logits):
-            raise InvalidInputError(f"logits must be 'last', 'all' or 'none', not {extension.logits!r}")
+        check_choice("logits", extension.logits, get_args(Logits))
         extension.sequence.check_open()
         total = extension.sequence.length + ids.size
         if total > self.context_length:

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_choice, check_limit
 from lattice_inference.backends.cpu import CpuBackend, sigmoid
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.formats import is_gguf
@@ -24,8 +25,8 @@ from lattice_inference.models.cross_encoder_config import (
     ScoreActivation,
     read_cross_encoder_config,
 )
-from lattice_inference.option_checks import check_limit
 from lattice_inference.precision import Precision, check_precision
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
 from lattice_inference.thread_count import check_thread_count
@@ -121,10 +122,8 @@ class CrossEncoder(TextModel):
         """
         self._program.check_open()
         activation = self.activation if activation is None else activation
-        if activation not in ("sigmoid", "identity"):
-            raise InvalidInputError(f"activation must be 'sigmoid' or 'identity', not {activation!r}")
-        if truncate not in ("longest_first", "error"):
-            raise InvalidInputError(f"truncate must be 'longest_first' or 'error', not {truncate!r}")
+        check_choice("activation", activation, ("sigmoid", "identity"))
+        check_choice("truncate", truncate, ("longest_first", "error"))
         packed = self.tokenizer.encode_packed(
             _checked(pairs), max_tokens=self.max_tokens, threads=self._program.threads
         )
@@ -248,7 +247,7 @@ def load_cross_encoder(
 def _checked(pairs: Iterable[object]) -> list[tuple[str, str]]:
     """Return the pairs as tuples of two strings."""
     checked: list[tuple[str, str]] = []
-    for index, pair in enumerate(pairs):
+    for index, pair in enumerate(check_text_list(pairs, "pairs", "pairs of texts")):
         if isinstance(pair, (str, bytes)) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise InvalidInputError(f"pair {index} is {type(pair).__name__}: pass two strings")
         for text in pair:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_choice, check_limit, checked_flag
 from lattice_inference.backends.cpu import CpuBackend
 from lattice_inference.backends.cpu.tensor_source import TensorSource
 from lattice_inference.calibration import Calibration, check_calibration
@@ -28,12 +29,13 @@ from lattice_inference.models.bert_config import MAX_POSITIONS, BertConfig
 from lattice_inference.models.bert_gguf import gguf_names, read_bert_gguf
 from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer, weight_folders
 from lattice_inference.models.sentence_modules import Pooling, SentenceModules, read_sentence_modules
-from lattice_inference.option_checks import check_flag, check_limit
 from lattice_inference.precision import Precision, check_precision
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
+from lattice_inference.value_text import value_text
 from lattice_inference.weight_check import check_bert_gguf, check_encoder, refuse_adapters
 
 if TYPE_CHECKING:
@@ -169,8 +171,8 @@ class Encoder(TextModel):
             NonFiniteError: a vector would hold NaN or infinity; its ``rows`` are indices into ``texts``.
         """
         self._program.check_open()
-        if truncate not in ("right", "error"):
-            raise InvalidInputError(f"truncate must be 'right' or 'error', not {truncate!r}")
+        check_choice("truncate", truncate, ("right", "error"))
+        wants_unit = self.normalize if normalize is None else checked_flag("normalize", normalize)
         packed = self.tokenizer.encode_packed(
             self._prepare(texts, prompt), max_tokens=self.max_tokens, threads=self._program.threads
         )
@@ -181,8 +183,7 @@ class Encoder(TextModel):
                 "shorten it, or pass truncate='right'"
             )
         lengths = packed.cu_seqlens[1:] - packed.cu_seqlens[:-1]
-        unit = self.normalize if normalize is None else check_flag("normalize", normalize)
-        output = "normalized" if unit else "pooled"
+        output = "normalized" if wants_unit else "pooled"
         vectors = (
             self._program.run(packed, output)
             if self._cache is None
@@ -210,10 +211,11 @@ class Encoder(TextModel):
 
     def _prepare(self, texts: Sequence[str], prompt: str) -> Sequence[str]:
         """Return the texts as the tokenizer gets them."""
-        if isinstance(texts, (str, bytes)):
-            raise InvalidInputError("texts must be a sequence of strings, not one string: pass [text]")
         if not isinstance(prompt, str):
-            raise InvalidInputError(f"prompt must be a string, not {type(prompt).__name__}")
+            raise InvalidInputError(f"prompt is {value_text(prompt)}; pass a str")
+        if isinstance(texts, (str, bytes, bytearray, memoryview)):
+            raise InvalidInputError("texts must be a sequence of strings, not one string: pass [text]")
+        texts = list(check_text_list(texts))
         lower_case = self._recipe.lower_case
         if not prompt and not lower_case:
             return texts
@@ -352,7 +354,7 @@ def _check_options(pooling: object, normalize: object, max_tokens: object, cache
     if pooling is not None and pooling not in _POOLINGS:
         raise InvalidInputError(f"pooling must be {', '.join(map(repr, _POOLINGS))} or None, not {pooling!r:.60}")
     if normalize is not None:
-        check_flag("normalize", normalize)
+        checked_flag("normalize", normalize)
     if max_tokens is not None:
         check_limit(max_tokens, least=_LEAST_TOKENS, most=MAX_POSITIONS)
     if cache is not None and cache is not False:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from lattice_inference.argument_checks import checked_flag
 from lattice_inference.checkpoint.formats import gguf_files, is_gguf, only_gguf
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.model_file import content_of
@@ -27,7 +28,6 @@ from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, re
 from lattice_inference.checksums import check_digest
 from lattice_inference.errors import DownloadError, InvalidInputError, LatticeError, ModelNotFoundError
 from lattice_inference.known_models import KnownModel, known_model
-from lattice_inference.option_checks import check_flag
 from lattice_inference.required_files import DOWNLOAD_PATTERNS, missing_files
 
 __all__ = [
@@ -149,7 +149,7 @@ def find_model(
     """
     for option, value in (("offline", offline), ("verify", verify), ("progress", progress)):
         if value is not None:
-            check_flag(option, value)
+            checked_flag(option, value)
     request = _understand(name, revision, files)
     searched: list[SourceReport] = []
     for place in _local_places(request):

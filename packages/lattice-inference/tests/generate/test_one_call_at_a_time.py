@@ -180,6 +180,27 @@ def test_a_piece_whose_asking_was_cancelled_comes_next(chatting_model, expected)
     assert "".join(piece.text for piece in asyncio.run(impatient())) == expected.text
 
 
+def test_a_long_prompt_ends_at_its_next_chunk_and_goes_on_where_it_was(chatting_model, expected):
+    model = Waiting(chatting_model)
+    session = Session(model, config=SessionConfig(chunk_tokens=1))
+
+    async def impatient():
+        stream = session.stream("hello", DRAWN)
+        asking = asyncio.ensure_future(anext(stream))
+        await asyncio.to_thread(model.begun.wait, 60)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        model.may_end.set()
+        await asyncio.get_running_loop().shutdown_default_executor()
+        return stream
+
+    stream = asyncio.run(impatient())
+    assert model.steps == 1
+    assert stream.finish().token_ids == expected.token_ids
+    assert model.steps == len("hello") + len(expected.token_ids) - 1
+
+
 def test_a_dropped_stream_ends_with_the_step_that_runs(chatting_model, expected):
     model = Waiting(chatting_model)
     session = Session(model)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         detect_drift,
     )
     from lattice_transport.errors import (
+        BusyError,
         CancelledError,
         CostOverflowError,
         DimensionMismatchError,
@@ -113,6 +114,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "divergence": ("DivergenceResult", "SelfTerm", "self_term", "sinkhorn_divergence"),
     "_version": ("__version__",),
     "errors": (
+        "BusyError",
         "CancelledError",
         "CostOverflowError",
         "DimensionMismatchError",
@@ -143,6 +145,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 __all__ = [
     "BarycenterResult",
+    "BusyError",
     "CancelledError",
     "CostOverflowError",
     "DimensionMismatchError",

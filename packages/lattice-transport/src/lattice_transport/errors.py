@@ -6,6 +6,7 @@ Errors about arguments also derive from ``ValueError``; those carry what was wro
 from __future__ import annotations
 
 __all__ = [
+    "BusyError",
     "CancelledError",
     "CostOverflowError",
     "DimensionMismatchError",
@@ -34,6 +35,10 @@ class TransportError(Exception):
 
 class InvalidInputError(TransportError, ValueError):
     """An argument has a value, type or shape that the call cannot take."""
+
+
+class BusyError(TransportError, RuntimeError):
+    """Another thread works on the same detector."""
 
 
 class EmptyProblemError(InvalidInputError):

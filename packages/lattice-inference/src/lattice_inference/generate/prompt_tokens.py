@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lattice_inference.errors import InvalidInputError
+from lattice_inference.token_ids import checked_token_ids
 
 if TYPE_CHECKING:
     from lattice_inference.tokenizer import Tokenizer
@@ -37,14 +38,7 @@ def prompt_ids(
             return encode_rendered(tokenizer, prompt)
         ids: list[int] = tokenizer.encode(prompt, add_special_tokens=False).ids.tolist()
         return ids
-    try:
-        given = [value.__index__() for value in prompt]
-    except (TypeError, AttributeError):
-        raise InvalidInputError(f"{what} is a {type(prompt).__name__}; expected a str or token ids") from None
-    wrong = next((token_id for token_id in given if not 0 <= token_id < 2**31), None)
-    if wrong is not None:
-        raise InvalidInputError(f"{what} holds {wrong:,}, which is no token id")
-    return given
+    return checked_token_ids(prompt, what, "a str or token ids")
 
 
 def check_vocabulary(token_ids: Sequence[int], vocab_size: int, what: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Self
 
+from lattice_inference.argument_checks import check_provides, checked_flag
 from lattice_inference.errors import BusyError, InvalidInputError, TextTooLongError
 from lattice_inference.generate.batch import generate_batch
 from lattice_inference.generate.config import GenerateConfig, ResolvedConfig
@@ -15,6 +16,7 @@ from lattice_inference.generate.generation_config_file import parse_generation_c
 from lattice_inference.generate.prompt_tokens import answer_end_ids, check_vocabulary, end_token_ids, prompt_ids
 from lattice_inference.generate.result import GenerateResult
 from lattice_inference.generate.stream import GenerationStream, Steps
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.turn import Turn
 from lattice_inference.value_text import value_text
 
@@ -68,7 +70,8 @@ class SessionConfig:
         for name, most in (("max_tokens", 2**31), ("chunk_tokens", MOST_CHUNK), ("cache_tokens", 2**40)):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 1 <= value <= most):
-                raise InvalidInputError(f"{name} is {value!r}; expected an integer from 1 to {most:,}")
+                raise InvalidInputError(f"{name} is {value_text(value)}; expected an integer from 1 to {most:,}")
+        checked_flag("use_model_config", self.use_model_config)
 
 
 class Session:
@@ -106,6 +109,11 @@ class Session:
     def __init__(
         self, model: CausalLanguageModel, tokenizer: Tokenizer | None = None, config: SessionConfig | None = None
     ) -> None:
+        check_provides("model", model, "open_cache", "a language model, as load_model() gives it")
+        if tokenizer is not None:
+            check_provides("tokenizer", tokenizer, "token_of", "a tokenizer, as load_tokenizer() gives it, or None")
+        if config is not None and not isinstance(config, SessionConfig):
+            raise InvalidInputError(f"config is {value_text(config)}; expected a SessionConfig, or None")
         self.model = model
         self.tokenizer = model.tokenizer if tokenizer is None and model.has_tokenizer else tokenizer
         self.config = config = SessionConfig() if config is None else config
@@ -202,6 +210,8 @@ class Session:
             continues: whether the text goes on from the prompt's, so that a leading blank counts. By default it does
                 unless the prompt ends with a special token.
         """
+        extend = checked_flag("extend", extend)
+        continues = None if continues is None else checked_flag("continues", continues)
         with self._turn:
             self._settle()
             before = self._context() if extend else ()
@@ -243,8 +253,7 @@ class Session:
             InvalidInputError, TextTooLongError, NonFiniteError, BusyError: as :meth:`generate`; no result is then
                 returned.
         """
-        if isinstance(prompts, str):
-            raise InvalidInputError("prompts is one str; pass a list of prompts")
+        prompts = list(check_text_list(prompts, "prompts", "prompts"))
         configs = list(config) if isinstance(config, Sequence) else [config] * len(prompts)
         if len(configs) != len(prompts):
             raise InvalidInputError(f"there are {len(prompts)} prompts and {len(configs)} configurations")
@@ -256,8 +265,9 @@ class Session:
     ) -> list[GenerateResult]:
         self._settle()
         requests = []
-        for prompt, one in zip(prompts, configs, strict=True):
-            ids, resolved = prompt_ids(self.tokenizer, prompt, begins=True), self._resolve(one)
+        for index, (prompt, one) in enumerate(zip(prompts, configs, strict=True)):
+            ids = prompt_ids(self.tokenizer, prompt, begins=True, what=f"prompt {index}")
+            resolved = self._resolve(one)
             self._check_context(ids, resolved)
             requests.append((ids, resolved))
 
@@ -434,6 +444,8 @@ def _turn() -> Turn:
 def _as_function(cancelled: Cancelled | None) -> Callable[[], bool]:
     if cancelled is None:
         return bool
+    if not callable(cancelled) and not hasattr(cancelled, "is_set"):
+        raise InvalidInputError(f"cancelled is {value_text(cancelled)}; expected a threading.Event or a function")
     return cancelled.is_set if isinstance(cancelled, threading.Event) else cancelled
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Self
@@ -43,10 +44,10 @@ class Steps:
         """Whether there is, or may be, a piece to read."""
         return not self._is_left and (self.generation.finish_reason is None or bool(self.ready))
 
-    def fill(self) -> None:
-        """Have a piece ready, or the generation ended."""
+    def fill(self, is_left: Callable[[], bool] = bool) -> None:
+        """Have a piece ready, or the generation ended, unless who asked has left meanwhile."""
         with self._turn.waited():
-            while not self.ready and self.generation.finish_reason is None:
+            while not self.ready and self.generation.finish_reason is None and not is_left():
                 try:
                     (pieces,) = advance(self._model, [self.generation], self._chunk_tokens)
                 except Exception:
@@ -124,8 +125,13 @@ class GenerationStream(Iterator[StreamPiece]):
     async def __anext__(self) -> StreamPiece:
         import asyncio
 
+        left = threading.Event()
         with self._reader:
-            await asyncio.to_thread(self._steps.fill)
+            try:
+                await asyncio.to_thread(self._steps.fill, left.is_set)
+            except asyncio.CancelledError:
+                left.set()
+                raise
             return self._take(StopAsyncIteration)
 
     def _take(self, end: type[StopIteration | StopAsyncIteration]) -> StreamPiece:

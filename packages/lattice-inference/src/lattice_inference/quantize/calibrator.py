@@ -10,12 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, get_args
 
+from lattice_inference.argument_checks import as_number, check_callable, check_choice, check_count
 from lattice_inference.backends.cpu import CpuBackend, CpuProgram, CpuState
 from lattice_inference.calibration import Calibration
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.graph.program import Program, Rows, View
 from lattice_inference.hub import find_model
-from lattice_inference.option_checks import check_count
 from lattice_inference.quantize.model_program import PAGE_TOKENS, WINDOW, open_model_program
 from lattice_inference.quantize.observers import (
     CalibrationMethod,
@@ -24,8 +24,10 @@ from lattice_inference.quantize.observers import (
     Observer,
     PercentileObserver,
 )
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.turn import Turn
+from lattice_inference.value_text import value_text
 
 __all__ = ["Calibrator"]
 
@@ -101,7 +103,7 @@ class Calibrator:
         texts: str | Sequence[str],
         *,
         max_tokens: int | None = None,
-        on_step: Callable[[int], object] = lambda tokens: None,
+        on_step: Callable[[int], object] | None = None,
     ) -> None:
         """Have the model see ``texts``.
 
@@ -117,14 +119,15 @@ class Calibrator:
         """
         if max_tokens is not None:
             check_count("max_tokens", max_tokens, least=1, most=2**63)
-        given = [texts] if isinstance(texts, str) else list(texts)
+        check_callable("on_step", on_step)
+        given = [texts] if isinstance(texts, str) else list(check_text_list(texts))
         for text in given:
             if not isinstance(text, str):
                 raise InvalidInputError(f"a text is of type {type(text).__name__}; expected str")
         with self._turn:
             self._see(given, max_tokens, on_step)
 
-    def _see(self, given: Sequence[str], max_tokens: int | None, on_step: Callable[[int], object]) -> None:
+    def _see(self, given: Sequence[str], max_tokens: int | None, on_step: Callable[[int], object] | None) -> None:
         programs = self._programs
         if programs is None:
             raise InvalidInputError("this calibrator is closed")
@@ -135,7 +138,8 @@ class Calibrator:
                 for name, view in program.outputs.items():
                     self._observers[view].observe(results[name])
             seen += batch.tokens
-            on_step(batch.tokens)
+            if on_step is not None:
+                on_step(batch.tokens)
             if max_tokens is not None and seen >= max_tokens:
                 break
         if not seen:
@@ -183,22 +187,21 @@ def _observer(
     method: str, given_percentile: float | None, given_momentum: float | None
 ) -> tuple[str, Callable[[], Observer]]:
     """Return a method in words, and what makes its observers."""
+    check_choice("method", method, get_args(CalibrationMethod))
     for name, value, user in (("percentile", given_percentile, "percentile"), ("momentum", given_momentum, "ema")):
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InvalidInputError(f"{name} must be a number, not {value!r:.60}")
+        if as_number(value) is None:
+            raise InvalidInputError(f"{name} is {value_text(value)}; expected a number")
         if method != user:
-            raise InvalidInputError(f"{name} is for method {user!r}, and the method is {method!r:.60}: leave it out")
-    percentile = 99.99 if given_percentile is None else given_percentile
-    momentum = 0.9 if given_momentum is None else given_momentum
+            raise InvalidInputError(f"{name} is for method {user!r}, and the method is {method!r}: leave it out")
+    percentile = 99.99 if given_percentile is None else float(given_percentile)
+    momentum = 0.9 if given_momentum is None else float(given_momentum)
     made: dict[str, tuple[str, Callable[[], Observer]]] = {
         "max-abs": ("max-abs", MaxAbsObserver),
         "ema": (f"ema {momentum:g}", lambda: EmaObserver(momentum)),
         "percentile": (f"percentile {percentile:g}", lambda: PercentileObserver(percentile)),
     }
-    if not isinstance(method, str) or method not in made:
-        raise InvalidInputError(f"method must be one of {', '.join(get_args(CalibrationMethod))}, not {method!r}")
     made[method][1]()  # checks its argument
     return made[method]
 

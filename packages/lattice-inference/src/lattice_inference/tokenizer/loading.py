@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from lattice_inference.argument_checks import check_path, checked_flag
 from lattice_inference.checkpoint.formats import gguf_files, is_gguf, only_gguf
 from lattice_inference.checkpoint.model_file import content_of
 from lattice_inference.errors import InvalidInputError, ModelNotFoundError, UnsupportedError
-from lattice_inference.option_checks import check_flag
 from lattice_inference.tokenizer.definition import parse_definition
 from lattice_inference.tokenizer.gguf_tokenizer import read_gguf_tokenizer
 from lattice_inference.tokenizer.merges_file import MERGES_NAME, VOCABULARY_NAME, read_merges_file
@@ -39,7 +39,8 @@ def load_tokenizer(path: str | os.PathLike[str], *, apply_file_limits: bool = Fa
     Raises :class:`ModelNotFoundError` if there is no file, :class:`TokenizerError` if it is malformed and
     :class:`UnsupportedError` if it is of another format or uses a component that is not built.
     """
-    check_flag("apply_file_limits", apply_file_limits)
+    check_path("path", path)
+    checked_flag("apply_file_limits", apply_file_limits)
     file = _tokenizer_file(Path(path))
     if apply_file_limits and (is_gguf(file) or file.suffix != ".json" or file.name == VOCABULARY_NAME):
         raise InvalidInputError(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import checked_flag
 from lattice_inference.errors import InvalidInputError, TokenizerError, UnsupportedError
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
+from lattice_inference.token_ids import MOST_TOKEN_ID, as_token_id, in_order
 from lattice_inference.tokenizer import _tokenizer as native
 from lattice_inference.tokenizer.bpe import BPE
 from lattice_inference.tokenizer.definition import TokenizerDefinition
@@ -20,6 +22,7 @@ from lattice_inference.tokenizer.post_processors import PostProcessor
 from lattice_inference.tokenizer.streaming import TokenStream
 from lattice_inference.tokenizer.unigram import UNKNOWN_PENALTY, Unigram
 from lattice_inference.tokenizer.wordpiece import WordPiece
+from lattice_inference.value_text import value_text
 
 __all__ = ["Tokenizer"]
 
@@ -81,14 +84,19 @@ class Tokenizer:
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of ``token``, or ``None`` if there is no such token."""
+        if not isinstance(token, str):
+            raise InvalidInputError(f"a token is a str, not {value_text(token)}")
         token_id = self._added.get(token)
         return self._vocabulary.get(token) if token_id is None else token_id
 
     def id_to_token(self, token_id: int) -> str | None:
         """Return the token with the id ``token_id``, or ``None`` if there is none."""
-        token = self._tokens.get(token_id)
-        if token is None and isinstance(self._vocabulary, native.PieceTable):
-            return self._vocabulary.piece(token_id)
+        number = as_token_id(token_id)
+        if number is None:
+            raise InvalidInputError(f"a token id is an integer, not {value_text(token_id)}")
+        token = self._tokens.get(number)
+        if token is None and isinstance(self._vocabulary, native.PieceTable) and 0 <= number <= MOST_TOKEN_ID:
+            return self._vocabulary.piece(number)
         return token
 
     def special_token_count(self, *, pair: bool = False) -> int:
@@ -165,7 +173,7 @@ class Tokenizer:
     def decode(self, ids: Sequence[int] | npt.NDArray[np.integer], *, skip_special_tokens: bool = True) -> str:
         """Return the text of ``ids``; raise :class:`InvalidInputError` for an id that no token has."""
         tokens = []
-        for given in ids.tolist() if isinstance(ids, np.ndarray) else ids:
+        for given in in_order(ids, "ids"):
             token = self.token_of(given, skip_special_tokens=skip_special_tokens)
             if token is not None:
                 tokens.append(token)
@@ -180,13 +188,12 @@ class Tokenizer:
 
         Raises :class:`InvalidInputError` for an id that no token has.
         """
-        try:
-            number = operator.index(token_id)
-        except TypeError:
-            number = -1
-        token = self.id_to_token(number)
+        number = as_token_id(token_id)
+        token = None if number is None else self.id_to_token(number)
         if token is None:
-            raise InvalidInputError(f"no token has the id {token_id!r}; ids go from 0 to {self._definition.highest_id}")
+            raise InvalidInputError(
+                f"no token has the id {value_text(token_id)}; ids go from 0 to {self._definition.highest_id}"
+            )
         return None if skip_special_tokens and number in self._special_ids else token
 
     def _encode(
@@ -199,6 +206,9 @@ class Tokenizer:
         want_offsets: bool,
         threads: int | None = None,
     ) -> native.Encoded:
+        if type(add_special_tokens) is not bool or type(special_tokens_in_text) is not bool:
+            add_special_tokens = checked_flag("add_special_tokens", add_special_tokens)  # type: ignore[unreachable]  # callers without a type checker
+            special_tokens_in_text = checked_flag("special_tokens_in_text", special_tokens_in_text)
         single, pair = self._templates if add_special_tokens else self._bare_templates
         if truncation is None:
             truncation = self._file_truncation
@@ -214,6 +224,7 @@ class Tokenizer:
                 _STRATEGIES[truncation.strategy],
                 truncation.side == "left",
             )
+        limit = min(limit, MOST_TOKEN_ID)  # more than any text has
         threads = native.MAX_THREADS if threads is None else check_thread_count(threads)
         return self._pipeline.encode(
             firsts, seconds, single, pair, limit, strategy, cut_left, special_tokens_in_text, want_offsets, threads
@@ -236,9 +247,7 @@ def _restore(definition: TokenizerDefinition, apply_file_limits: bool) -> Tokeni
 
 def _split_pairs(texts: Iterable[Text]) -> tuple[tuple[str, ...], tuple[str | None, ...] | None]:
     """Return the first texts, and the second texts unless there are none."""
-    if isinstance(texts, str):
-        raise InvalidInputError("texts is one str; pass a list of texts")
-    items = tuple(texts)
+    items = tuple(check_text_list(texts))
     if tuple not in map(type, items):
         return cast(tuple[str, ...], items), None
     firsts: list[str] = []

@@ -26,6 +26,7 @@ from lattice_transport.errors import (
     NonFinitePointError,
     TooFewSamplesError,
 )
+from lattice_transport.one_thread import one_thread
 
 __all__ = ["DriftObservation", "OnlineDriftDetector"]
 
@@ -65,6 +66,9 @@ class DriftObservation:
     verdict: DriftVerdict | None = None
 
 
+_alone = one_thread("this detector")
+
+
 class OnlineDriftDetector:
     """Watches a stream of vectors for drift away from a reference.
 
@@ -77,8 +81,8 @@ class OnlineDriftDetector:
     two are exchangeable, so the test, hence the alarm, keeps the stated rate whatever the distribution. The rate is one
     of each check; checks closer than a window share vectors, so their alarms come together.
 
-    A vector that is refused (wrong length, not finite, another model's) leaves the detector as it was. Not safe for use
-    by two threads at once.
+    A vector that is refused (wrong length, not finite, another model's) leaves the detector as it was. A call from a
+    second thread beside another one raises :class:`BusyError`.
 
     Args:
         window_size: vectors a window, 16 to 4,096.
@@ -281,6 +285,7 @@ class OnlineDriftDetector:
             raise MixedModelsError("the stream", [self._fingerprint, fingerprint])
         return array
 
+    @_alone
     def observe(self, vector: npt.ArrayLike, *, fingerprint: str | None = None) -> DriftObservation:
         """Take in a vector and say what it shows.
 
@@ -327,6 +332,7 @@ class OnlineDriftDetector:
         for row in last:
             self._push(row)
 
+    @_alone
     def check(self) -> DriftObservation:
         """Compare the window with the reference now, whether or not a check is due.
 
@@ -398,6 +404,7 @@ class OnlineDriftDetector:
                 return (exceeding + 1) / (done + 1)
         return (exceeding + 1) / (self.permutations + 1)
 
+    @_alone
     def window(self) -> _Float64:
         """Return the vectors of the sliding window, oldest first."""
         if self._window is None or self._filled == 0:
@@ -406,6 +413,7 @@ class OnlineDriftDetector:
             return self._window[: self._filled].copy()
         return np.roll(self._window, -self._position, axis=0)
 
+    @_alone
     def reset_reference(self) -> None:
         """Make the sliding window the reference. The next ``window_size`` vectors calibrate the threshold anew.
 
@@ -423,6 +431,7 @@ class OnlineDriftDetector:
         self._filled = self._position = 0
         self._since_check = self._cooling = 0
 
+    @_alone
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the detector to a file, which is either whole or not there. Restored, it goes on with the same bits.
 

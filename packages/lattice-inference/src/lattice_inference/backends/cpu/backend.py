@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_choice
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
 from lattice_inference.backends.cpu.block_packing import reading_first_weights
@@ -82,10 +83,7 @@ class CpuBackend:
         tile_sizes: Mapping[str, int] | None = None,
     ) -> None:
         check_precision(precision)
-        if activations not in get_args(Activations):
-            raise UnsupportedError(
-                f"activations must be one of {', '.join(get_args(Activations))}, not {activations!r}"
-            )
+        check_choice("activations", activations, get_args(Activations), UnsupportedError)
         self.isa = _cpu.select_isa(isa)
         self.fused = fused
         self.threads = None if threads is None else check_thread_count(threads)
