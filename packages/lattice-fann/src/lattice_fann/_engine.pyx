@@ -7,6 +7,7 @@ cimport numpy as cnp
 
 import numpy as np
 
+from lattice_fann.arguments import shown
 from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidInputError, NumericInstability, SizeMismatchError
 
@@ -105,6 +106,8 @@ def select_isa(requested=None):
 
     Raises InvalidInputError for an unknown name and for a level that this CPU or this build cannot run.
     """
+    if requested is not None and not (isinstance(requested, str) and requested.isascii()):
+        raise InvalidInputError(f"isa is {shown(requested)}; take one of {', '.join(available_isas())}, or None")
     return lattice_isa_name(level_of(requested)).decode()
 
 

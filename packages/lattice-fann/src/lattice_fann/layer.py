@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from lattice_fann.activation import Activation
+from lattice_fann.activation import Activation, checked_activation
+from lattice_fann.arguments import shown
 from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidNetworkError, ShapeTooLargeError, SizeMismatchError
 
@@ -30,10 +31,14 @@ def check_layer_shape(num_inputs: int, num_outputs: int) -> None:
     """Refuse widths below 1 and weights beyond ``MAX_ALLOWED_ELEMENTS``, before memory is asked for."""
     for what, width in (("inputs", num_inputs), ("outputs", num_outputs)):
         if not isinstance(width, (int, np.integer)) or isinstance(width, bool):
-            raise InvalidNetworkError(f"the number of {what} must be an integer, not {width!r}")
+            raise InvalidNetworkError(f"the number of {what} must be an integer, not {shown(width)}")
         if width < 1:
             raise InvalidNetworkError(
-                f"a layer of {num_inputs} inputs and {num_outputs} outputs: both must be at least 1"
+                f"a layer of {shown(num_inputs)} inputs and {shown(num_outputs)} outputs: both must be at least 1"
+            )
+        if width > MAX_ALLOWED_ELEMENTS:
+            raise ShapeTooLargeError(
+                f"a layer of {shown(width)} {what}: its elements are more than the most, {MAX_ALLOWED_ELEMENTS}"
             )
     elements = (int(num_inputs) + 1) * (-(-int(num_outputs) // 16) * 16)
     if elements > MAX_ALLOWED_ELEMENTS:
@@ -73,7 +78,7 @@ class Layer:
         check_layer_shape(matrix.shape[1], matrix.shape[0])
         self._weights = np.empty(matrix.shape, dtype=np.float32)
         self._biases = np.empty(matrix.shape[0], dtype=np.float32)
-        self._activation = activation
+        self._activation = checked_activation(activation)
         self.weights = matrix
         self.biases = biases
 
@@ -91,6 +96,7 @@ class Layer:
         from lattice_fann.initialization import random_generator, random_weights
 
         check_layer_shape(num_inputs, num_outputs)
+        checked_activation(activation)
         weights = random_weights(random_generator(seed), num_inputs, num_outputs, initialization)
         return cls(weights, np.zeros(num_outputs, dtype=np.float32), activation)
 

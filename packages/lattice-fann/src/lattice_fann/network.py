@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann._engine import Engine
+from lattice_fann.arguments import instance, listed, shown, whole
 from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidInputError, InvalidNetworkError, SizeMismatchError
 from lattice_fann.layer import MAX_LAYERS, Float32Array, Layer, check_layer_shape
@@ -52,7 +53,9 @@ class Network(Engine):
         metadata: Mapping[str, str] | None = None,
         isa: str | None = None,
     ) -> None:
-        given = list(layers)
+        given: list[Layer] = listed(layers, "layers", "Layer")
+        for i, layer in enumerate(given):
+            instance(layer, f"layers[{i}]", Layer)
         if not given:
             raise InvalidNetworkError("a network needs at least one layer")
         if len(given) > MAX_LAYERS:
@@ -113,8 +116,8 @@ class Network(Engine):
         if scaling is None:
             self._set_input_scaling(None, None)
             return
-        if isinstance(scaling, (np.ndarray, str)) or len(scaling) != 2:
-            raise InvalidInputError("the input scaling is a pair (mean, scale), or None")
+        if not isinstance(scaling, (tuple, list)) or len(scaling) != 2:
+            raise InvalidInputError(f"the input scaling is {shown(scaling)}; it must be a pair (mean, scale), or None")
         mean, scale = (
             float32_of(number_array(values, name)) for values, name in zip(scaling, ("mean", "scale"), strict=True)
         )
@@ -148,8 +151,17 @@ class Network(Engine):
 
     @metadata.setter
     def metadata(self, metadata: Mapping[str, str]) -> None:
-        if not all(isinstance(text, str) for item in metadata.items() for text in item):
-            raise InvalidInputError("metadata must map texts to texts")
+        if not isinstance(metadata, Mapping):
+            raise InvalidInputError(f"metadata is {shown(metadata)}; it must map texts to texts")
+        for text in (text for item in metadata.items() for text in item):
+            if not isinstance(text, str):
+                raise InvalidInputError(f"metadata holds {shown(text)}; it must map texts to texts")
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise InvalidInputError(
+                    f"metadata holds {shown(text)}: half a surrogate pair cannot be stored"
+                ) from None
         self._metadata = dict(metadata)
 
     def parameter_vector(self) -> Float32Array:
@@ -195,9 +207,11 @@ class Network(Engine):
             InvalidNetworkError: a weight is not finite.
         """
         from lattice_fann.formats import binary_v1, binary_v2
+        from lattice_fann.formats.binary_v2 import check_weight_type
 
-        if version not in (None, 1, 2):
-            raise InvalidInputError(f"version is {version!r}; there are 1 and 2")
+        if version is not None:
+            whole(version, "version", least=1, most=2)
+        check_weight_type(weights)
         if version is None:
             version = 1 if weights == "float32" and binary_v1.obstacle(self) is None else 2
         if version == 1:

@@ -16,6 +16,7 @@ from lattice_embed.migration.backfill_worker import WORKING_STATES, BackfillWork
 from lattice_embed.migration.claims import Claimant, remove_dead_claimants
 from lattice_embed.migration.controller import MigrationController
 from lattice_embed.migration.document_writer import DocumentWriter
+from lattice_embed.migration.drift_verdict import read_verdict
 from lattice_embed.migration.journal import Journal
 from lattice_embed.migration.participants import Participants
 from lattice_embed.migration.plan import BackfillConfig, MigrationPlan
@@ -127,6 +128,41 @@ class BackfillCoordinator(MigrationController):
             source_service=source_service,
             clock=clock,
         )
+
+    @classmethod
+    def create_if_drifted(
+        cls,
+        report: object,
+        journal: str | os.PathLike[str],
+        *,
+        source: VectorStore,
+        target: VectorStore,
+        target_service: EmbeddingService | None = None,
+        source_service: EmbeddingService | None = None,
+        config: BackfillConfig | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> Self | None:
+        """Plan a migration if a drift report's verdict is ``reindex``; return None for any other verdict.
+
+        A migration that was begun before, by an earlier call, is opened, so that the same call goes on after a crash.
+
+        Args:
+            report: what ``lattice_transport.detect_drift`` returns, its ``to_dict()``, or a file of that as JSON.
+            journal, source, target, target_service, source_service, config, clock: as for :meth:`create`.
+
+        Raises:
+            InvalidInputError: it is no drift report, or it compared other vectors than the source's.
+            StoreError: as for :meth:`create`.
+        """
+        verdict = read_verdict(report)
+        verdict.check_source(source.space)
+        if not verdict.wants_backfill:
+            return None
+        stores = {"source": source, "target": target}
+        services = {"target_service": target_service, "source_service": source_service}
+        if os.path.exists(journal):
+            return cls(journal, **stores, **services, clock=clock)  # type: ignore[arg-type]
+        return cls.create(journal, **stores, **services, config=config, clock=clock)  # type: ignore[arg-type]
 
     # The backfill
 

@@ -26,13 +26,14 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann.activation import Activation
+from lattice_fann.arguments import shown
 from lattice_fann.errors import FannError, FormatError, InvalidInputError, InvalidNetworkError, UnsupportedError
 from lattice_fann.layer import Float32Array, Layer, check_layer_shape
 
 if TYPE_CHECKING:
     from lattice_fann.network import Network
 
-__all__ = ["MAX_HEADER_BYTES", "WeightType", "encoded_header", "from_view", "to_bytes"]
+__all__ = ["MAX_HEADER_BYTES", "WeightType", "check_weight_type", "encoded_header", "from_view", "to_bytes"]
 
 WeightType = Literal["float32", "float16", "int8"]
 
@@ -61,14 +62,23 @@ def to_bytes(network: Network, weights: WeightType = "float32") -> bytes:
     return whole + struct.pack("<I", zlib.crc32(whole))
 
 
+def check_weight_type(weights: object) -> None:
+    """Refuse what is no name of a type that weights are stored as.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    if not isinstance(weights, str) or weights not in get_args(WeightType):
+        raise InvalidInputError(f"weights is {shown(weights)}; take one of {', '.join(get_args(WeightType))}")
+
+
 def encoded_header(network: Network, weights: WeightType) -> bytes:
     """Return the JSON header of ``network``.
 
     Raises:
         UnsupportedError: the metadata is too long.
     """
-    if weights not in get_args(WeightType):
-        raise InvalidInputError(f"weights is {weights!r}; take one of {', '.join(get_args(WeightType))}")
+    check_weight_type(weights)
     header = {
         "weights": weights,
         "layers": [_describe(layer) for layer in network.layers],

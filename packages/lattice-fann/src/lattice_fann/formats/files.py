@@ -100,6 +100,9 @@ def obstacle(network: Network, path: str | os.PathLike[str], weights: WeightType
 
 
 def _check_weights(suffix: str, weights: WeightType) -> None:
+    from lattice_fann.formats.binary_v2 import check_weight_type
+
+    check_weight_type(weights)
     if suffix in (".safetensors", ".net") and weights != "float32":
         raise InvalidInputError(f"{suffix} files hold float32 weights, not {weights}: take another suffix")
 

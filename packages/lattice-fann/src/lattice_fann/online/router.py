@@ -21,7 +21,8 @@ def load_balance_aux_loss(probabilities: npt.ArrayLike) -> float:
         InvalidInputError: not finite, or without experts.
     """
     load = np.atleast_2d(_checked(probabilities, "probabilities")).mean(axis=0)
-    return float(np.mean((load - 1.0 / load.size) ** 2))
+    with np.errstate(over="ignore"):
+        return _finite(float(np.mean((load - 1.0 / load.size) ** 2)))
 
 
 def router_z_loss(logits: npt.ArrayLike) -> float:
@@ -36,7 +37,14 @@ def router_z_loss(logits: npt.ArrayLike) -> float:
     rows = np.atleast_2d(_checked(logits, "logits"))
     largest = rows.max(axis=1, keepdims=True)
     log_sum = largest[:, 0] + np.log(np.exp(rows - largest).sum(axis=1))
-    return float(np.mean(log_sum**2))
+    with np.errstate(over="ignore"):
+        return _finite(float(np.mean(log_sum**2)))
+
+
+def _finite(loss: float) -> float:
+    if not np.isfinite(loss):
+        raise InvalidInputError("the values are too large: the loss is not finite")
+    return loss
 
 
 def _checked(values: npt.ArrayLike, name: str) -> npt.NDArray[np.float64]:

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from lattice_fann.arguments import real, shown, whole
 from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidInputError, SizeMismatchError
 from lattice_fann.layer import Float32Array
@@ -145,14 +146,11 @@ def _weights(
             factors = np.where(counts > 0, classes.size / (np.maximum(counts, 1) * (counts > 0).sum()), 0.0)
         else:
             factors = np.ones(targets.shape[1])
+            if not isinstance(class_weight, Mapping):
+                raise InvalidInputError(f"class_weight is {shown(class_weight)}; it must be a mapping or 'balanced'")
             for label, factor in class_weight.items():
-                if not 0 <= label < targets.shape[1]:
-                    raise InvalidInputError(f"class_weight names class {label}; there are 0 to {targets.shape[1] - 1}")
-                if not 0 <= factor < np.inf:
-                    raise InvalidInputError(
-                        f"the weight of class {label} is {factor}; it must be finite and at least 0"
-                    )
-                factors[label] = factor
+                known = whole(label, "a class of class_weight", most=targets.shape[1] - 1)
+                factors[known] = real(factor, f"the weight of class {known}", "of at least 0", least=0)
         with np.errstate(over="ignore"):
             weights *= factors[classes]
         if not np.isfinite(weights).all():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -9,14 +10,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lattice_fann.errors import FormatError
+from lattice_fann.arguments import instance, shown, whole
+from lattice_fann.errors import FormatError, InvalidInputError
+from lattice_fann.initialization import LARGEST_SEED, check_seed
 from lattice_fann.layer import Float32Array
 
 __all__ = ["TrainingState"]
 
 _VERSION = 1
 _MOST_STEPS = 1 << 53  # as many as float64 can count
-_LONGEST_SEED = 400
 
 
 @dataclass
@@ -45,6 +47,27 @@ class TrainingState:
     best_parameters: Float32Array | None
     epochs_without_gain: int
 
+    def check(self) -> None:
+        """Refuse a state whose fields are of another type or beyond their bounds.
+
+        Raises:
+            InvalidInputError: one is.
+        """
+        instance(self.architecture, "architecture", str)
+        check_seed(self.seed)
+        for name in ("epoch", "updates", "epochs_without_gain"):
+            whole(getattr(self, name), name, most=_MOST_STEPS)
+        if self.best_epoch is not None:
+            whole(self.best_epoch, "best_epoch", most=_MOST_STEPS)
+        if type(self.best_loss) not in (float, np.float64) or math.isnan(self.best_loss):
+            raise InvalidInputError(f"best_loss is {shown(self.best_loss)}; it must be a number")
+        for name in ("parameters", "moment1", "moment2", "best_parameters"):
+            array = getattr(self, name)
+            if name == "best_parameters" and array is None:
+                continue
+            if type(array) is not np.ndarray or array.dtype != np.float32 or array.ndim != 1:
+                raise InvalidInputError(f"{name} is {shown(array)}; it must be a vector of float32")
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state as an ``.npz`` file, whole or not at all.
 
@@ -55,6 +78,7 @@ class TrainingState:
         from lattice_fann.formats.files import checked_path
 
         target = checked_path(path)
+        self.check()
         arrays: dict[str, Any] = {name: getattr(self, name) for name in ("parameters", "moment1", "moment2")}
         if self.best_parameters is not None:
             arrays["best_parameters"] = self.best_parameters
@@ -101,8 +125,8 @@ class TrainingState:
         if (parts["moment2"] < 0).any():
             raise FormatError("moment2 holds a value below 0")
         architecture, seed = _text(arrays, "architecture"), _text(arrays, "seed")
-        if not seed.isdecimal() or len(seed) > _LONGEST_SEED:
-            raise FormatError(f"seed is {seed[:40]!r}, no whole number of at most {_LONGEST_SEED} digits")
+        if not (seed.isascii() and seed.isdecimal()) or len(seed) >= len(str(LARGEST_SEED)):
+            raise FormatError(f"seed is {seed[:40]!r}, no whole number below 10**400")
         best_epoch, best_loss = _whole(arrays, "best_epoch", least=-1), arrays["best_loss"]
         if best_loss.shape != () or best_loss.dtype != np.float64 or np.isnan(best_loss):
             raise FormatError("best_loss is no number")
