@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from lattice_embed.errors import InvalidInputError
 
-__all__ = ["float32_array", "plain_array", "row_index", "without_mask"]
+__all__ = ["LARGEST_FLOAT32", "float32_array", "plain_array", "row_index", "without_mask"]
 
 REAL = "fiub"
 """Kinds of dtype that are real numbers: floats, integers of both signs, booleans."""

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_embed._text_cache import TextKeys, find, find_or_claim
+from lattice_embed.argument_checks import check_flag
 from lattice_embed.catalogue import Role
 from lattice_embed.embedding_cache import CachedEmbedding, CachedOrigin, CacheStats, EmbeddingCache
 from lattice_embed.errors import (
@@ -297,6 +298,9 @@ class CachedEmbeddingService(EmbeddingService):
     def _space_of(
         self, provenance: VectorProvenance | None, model: ModelName | None, role: Role, normalize: bool
     ) -> _Space:
+        given: object = normalize
+        if type(given) is not bool:
+            normalize = check_flag("normalize", given)
         if provenance is None:
             return _Space(self._inner.model_config(model), None, role, normalize, self._owner)
         last = self._last_space

@@ -13,6 +13,7 @@ from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.origin import VectorOrigin
 from lattice_embed.provenance import VectorProvenance
+from lattice_embed.validation import check_role
 
 __all__ = ["EmbeddingResult", "Float32Array"]
 
@@ -74,10 +75,16 @@ class EmbeddingResult:
             raise InvalidInputError(
                 f"fingerprint is {fingerprint}, and that of the provenance is {provenance.fingerprint}: pass one of them"
             )
+        if not isinstance(fingerprint, str) and not callable(fingerprint):
+            raise InvalidInputError(f"fingerprint is a {type(fingerprint).__name__}; pass a str, or a function of none")
+        if not (provenance is None or isinstance(provenance, VectorProvenance) or callable(provenance)):
+            raise InvalidInputError(f"provenance is a {type(provenance).__name__}; pass a VectorProvenance or None")
+        if not isinstance(model, str) or not isinstance(prompt, str):
+            raise InvalidInputError(f"model is {model!r:.80} and prompt {prompt!r:.80}; both must be str")
         self._fingerprint = fingerprint
         self._provenance = provenance
         self.model = model
-        self.role = role
+        self.role = role if isinstance(role, Role) else check_role(role)
         self.prompt = prompt
 
     @property
