@@ -55,6 +55,8 @@ def float32_array(values: Any, name: str) -> npt.NDArray[np.float32]:
     Raises:
         InvalidInputError: as :func:`plain_array`, or a finite number is too large for float32.
     """
+    if type(values) is np.ndarray and values.dtype == np.float32 and values.flags.c_contiguous and values.flags.aligned:
+        return values
     array = plain_array(values, name)
     try:
         with np.errstate(over="raise", invalid="ignore"):  # a NaN may be a signalling one, of which some CPUs tell

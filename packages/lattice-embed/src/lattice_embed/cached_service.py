@@ -255,8 +255,8 @@ class CachedEmbeddingService(EmbeddingService):
         data = bytearray().join([entry.data for entry in found])
         return EmbeddingResult(
             np.frombuffer(data, np.float32).reshape(len(found), -1),
-            token_counts=[entry.token_count for entry in found],
-            truncated=[entry.truncated for entry in found],
+            token_counts=np.array([entry.token_count for entry in found], np.int32),
+            truncated=np.array([entry.truncated for entry in found], np.bool_),
             fingerprint=origin.fingerprint,
             provenance=origin.provenance,
             model=origin.model,

@@ -157,6 +157,8 @@ class EmbeddingResult:
 
 
 def _counts(token_counts: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    if type(token_counts) is np.ndarray and token_counts.dtype == np.int32:
+        return np.ascontiguousarray(token_counts)  # as services give them
     counts = plain_array(token_counts, "token_counts", kinds="iu")
     if counts.size and not (int(counts.min()) >= -1 and int(counts.max()) <= MOST_TOKENS):
         raise InvalidInputError(
@@ -166,6 +168,8 @@ def _counts(token_counts: npt.ArrayLike) -> npt.NDArray[np.int32]:
 
 
 def _flags(truncated: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    if type(truncated) is np.ndarray and truncated.dtype == np.bool_:
+        return np.ascontiguousarray(truncated)
     return np.ascontiguousarray(plain_array(truncated, "truncated", kinds="biu"), np.bool_)
 
 
