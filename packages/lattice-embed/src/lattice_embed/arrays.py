@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from lattice_embed.errors import InvalidInputError
 
-__all__ = ["float32_array", "plain_array", "row_index", "without_mask"]
+__all__ = ["LARGEST_FLOAT32", "float32_array", "plain_array", "row_index", "without_mask"]
 
 REAL = "fiub"
 """Kinds of dtype that are real numbers: floats, integers of both signs, booleans."""
@@ -55,6 +55,8 @@ def float32_array(values: Any, name: str) -> npt.NDArray[np.float32]:
     Raises:
         InvalidInputError: as :func:`plain_array`, or a finite number is too large for float32.
     """
+    if type(values) is np.ndarray and values.dtype == np.float32 and values.flags.c_contiguous and values.flags.aligned:
+        return values
     array = plain_array(values, name)
     try:
         with np.errstate(over="raise", invalid="ignore"):  # a NaN may be a signalling one, of which some CPUs tell

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_embed._text_cache import TextKeys, find, find_or_claim
+from lattice_embed.argument_checks import check_flag
 from lattice_embed.catalogue import Role
 from lattice_embed.embedding_cache import CachedEmbedding, CachedOrigin, CacheStats, EmbeddingCache
 from lattice_embed.errors import (
@@ -257,8 +258,8 @@ class CachedEmbeddingService(EmbeddingService):
         data = bytearray().join([entry.data for entry in found])
         return EmbeddingResult(
             np.frombuffer(data, np.float32).reshape(len(found), -1),
-            token_counts=[entry.token_count for entry in found],
-            truncated=[entry.truncated for entry in found],
+            token_counts=np.array([entry.token_count for entry in found], np.int32),
+            truncated=np.array([entry.truncated for entry in found], np.bool_),
             fingerprint=origin.fingerprint,
             provenance=origin.provenance,
             model=origin.model,
@@ -300,6 +301,9 @@ class CachedEmbeddingService(EmbeddingService):
     def _space_of(
         self, provenance: VectorProvenance | None, model: ModelName | None, role: Role, normalize: bool
     ) -> _Space:
+        given: object = normalize
+        if type(given) is not bool:
+            normalize = check_flag("normalize", given)
         if provenance is None:
             return _Space(self._inner.model_config(model), None, role, normalize, self._owner)
         last = self._last_space

@@ -17,6 +17,7 @@ __all__ = [
     "DimensionMismatchError",
     "EmptyInputError",
     "InvalidInputError",
+    "InvalidModelConfigError",
     "InvalidTextError",
     "InvalidTransitionError",
     "ModelConfigError",
@@ -140,6 +141,10 @@ class WrongModelError(InvalidInputError):
 
 class ModelConfigError(LatticeEmbedError, inference_errors.ModelConfigError):
     """A model configuration is contradictory, such as an output dimension that the model was not trained for."""
+
+
+class InvalidModelConfigError(ModelConfigError, InvalidInputError):
+    """The caller asks for a configuration that the model does not allow, such as an output dimension."""
 
 
 class NonFiniteVectorError(LatticeEmbedError, inference_errors.NonFiniteError):

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_flag
 from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
 from lattice_embed.errors import (
     InvalidInputError,
+    InvalidModelConfigError,
     LatticeEmbedError,
     ModelConfigError,
     NonFiniteVectorError,
@@ -175,7 +177,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         member = self._source.model
         if member is None:
             if output_dim is not None:
-                raise ModelConfigError(
+                raise InvalidModelConfigError(
                     f"output_dim={output_dim} for {self._source.name}: only catalogue models that were trained for "
                     "shorter vectors take an output_dim"
                 )
@@ -336,6 +338,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         """
         checked = check_texts(texts, max_texts=self._max_batch_size, max_chars=self._max_text_chars)
         role = check_role(role)
+        normalize = check_flag("normalize", normalize)
         self._check_model(model)
         loaded = self._load()
         prompt = loaded.prompts[role]
@@ -379,6 +382,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             return last[3]  # a cache asks at every call
         self._check_model(model)
         loaded = self._load()
+        normalize = check_flag("normalize", normalize)
         provenance = loaded.provenance(loaded.prompts[check_role(role)], normalize)
         if self._loaded is loaded:
             self._last_provenance = loaded, role, normalize, provenance
@@ -472,6 +476,6 @@ def _dimension_from_environment() -> int | None:
     try:
         return int(value)
     except ValueError:
-        raise ModelConfigError(
+        raise InvalidModelConfigError(
             f"{DIMENSION_VARIABLE} is {value!r}: set a number of dimensions, or leave it empty"
         ) from None

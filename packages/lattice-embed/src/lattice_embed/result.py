@@ -13,6 +13,7 @@ from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.origin import VectorOrigin
 from lattice_embed.provenance import VectorProvenance
+from lattice_embed.validation import check_role
 
 __all__ = ["EmbeddingResult", "Float32Array"]
 
@@ -74,10 +75,16 @@ class EmbeddingResult:
             raise InvalidInputError(
                 f"fingerprint is {fingerprint}, and that of the provenance is {provenance.fingerprint}: pass one of them"
             )
+        if not isinstance(fingerprint, str) and not callable(fingerprint):
+            raise InvalidInputError(f"fingerprint is a {type(fingerprint).__name__}; pass a str, or a function of none")
+        if not (provenance is None or isinstance(provenance, VectorProvenance) or callable(provenance)):
+            raise InvalidInputError(f"provenance is a {type(provenance).__name__}; pass a VectorProvenance or None")
+        if not isinstance(model, str) or not isinstance(prompt, str):
+            raise InvalidInputError(f"model is {model!r:.80} and prompt {prompt!r:.80}; both must be str")
         self._fingerprint = fingerprint
         self._provenance = provenance
         self.model = model
-        self.role = role
+        self.role = role if isinstance(role, Role) else check_role(role)
         self.prompt = prompt
 
     @property
@@ -150,6 +157,8 @@ class EmbeddingResult:
 
 
 def _counts(token_counts: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    if type(token_counts) is np.ndarray and token_counts.dtype == np.int32:
+        return np.ascontiguousarray(token_counts)  # as services give them
     counts = plain_array(token_counts, "token_counts", kinds="iu")
     if counts.size and not (int(counts.min()) >= -1 and int(counts.max()) <= MOST_TOKENS):
         raise InvalidInputError(
@@ -159,6 +168,8 @@ def _counts(token_counts: npt.ArrayLike) -> npt.NDArray[np.int32]:
 
 
 def _flags(truncated: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    if type(truncated) is np.ndarray and truncated.dtype == np.bool_:
+        return np.ascontiguousarray(truncated)
     return np.ascontiguousarray(plain_array(truncated, "truncated", kinds="biu"), np.bool_)
 
 

@@ -158,6 +158,10 @@ class EmbeddingService(ABC):
             batch_size: texts of a batch; no batch holds more than :attr:`max_batch_size`.
             progress: called after each batch with the number of texts that are done.
         """
+        if progress is not None and not callable(progress):
+            raise InvalidInputError(
+                f"progress is a {type(progress).__name__}; pass a function of the texts done, or None"
+            )
         size = min(check_limit("batch_size", batch_size), self.max_batch_size)
         remaining = iter(check_iterable(texts))
         done = 0

@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from lattice_embed import InvalidInputError, RemoteEmbeddingService, RemoteOfflineError, RemoteResponseError
+from lattice_embed import (
+    InvalidInputError,
+    RemoteConnectionError,
+    RemoteEmbeddingService,
+    RemoteOfflineError,
+    RemoteResponseError,
+    RemoteServiceError,
+)
 from lattice_embed.cli import main
 from lattice_embed.remote.address import is_loopback
 
@@ -216,3 +223,44 @@ def test_command_needs_the_permission_by_name(capsys: Capture, monkeypatch: pyte
     assert "LATTICE_OFFLINE" in capsys.readouterr().err
     assert main(["embed", "--model", "minilm", "--allow-plain-http", "a"]) == 2
     assert "--allow-plain-http goes with --base-url" in capsys.readouterr().err
+
+
+# What messages name
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_dead_proxy_is_named_and_not_the_server(scheme: str, connect: Any, embed: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv(f"{scheme}_proxy", "http://me:hunter2@127.0.0.1:9")
+    for variable in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    words = r"no connection through the environment's proxy 127\.0\.0\.1:9"
+    with pytest.raises(RemoteConnectionError, match=words) as caught:
+        embed(connect(base_url=f"{scheme}://embeddings.example/v1"), ["a"])
+    assert "embeddings.example" in str(caught.value)
+    assert "NO_PROXY" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("proxy", ["gopher://proxy:1", "http://[::1", "http://proxy:port"])
+def test_proxy_that_is_no_address_is_a_typed_error(proxy: str, connect: Any, embed: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+    for variable in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(RemoteServiceError, match="environment's proxy"):
+        embed(connect(base_url="http://embeddings.example/v1"), ["a"])
+
+
+def test_server_past_the_proxy_is_named_itself(connect: Any, embed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with pytest.raises(RemoteConnectionError, match=r"no answer from 127\.0\.0\.1:10: ") as caught:
+        embed(connect(base_url="http://127.0.0.1:10/v1"), ["a"])
+    assert "proxy" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [404, 405])
+def test_not_found_names_the_whole_address(status: int, server: Any, connect: Any, embed: Any) -> None:
+    server.usual = server.status(status, b"no such page")
+    with pytest.raises(RemoteServiceError) as caught:
+        embed(connect(), ["a"])
+    assert f"the address asked is {server.url}/embeddings" in str(caught.value)

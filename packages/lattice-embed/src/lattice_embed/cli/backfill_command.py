@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -245,8 +246,21 @@ def _truncate(options: argparse.Namespace) -> str:
 def _journal_path(options: argparse.Namespace) -> Path:
     if options.journal is not None:
         return Path(options.journal)
-    target = _target_path(options)
+    target = _named(_target_path(options))
     return target.with_name(target.name + JOURNAL_SUFFIX)
+
+
+def _named(path: Path) -> Path:
+    """Return a path with a name, so that others can lie beside it: a folder such as ``.`` by its whole path.
+
+    Raises:
+        InvalidInputError: it is the root.
+    """
+    if path.name in ("", ".."):
+        path = Path(os.path.abspath(path))
+    if not path.name:
+        raise InvalidInputError(f"{path} is no place for a store: name a file or folder in it")
+    return path
 
 
 def _target_path(options: argparse.Namespace) -> Path:
@@ -255,7 +269,7 @@ def _target_path(options: argparse.Namespace) -> Path:
         return Path(options.to_store)
     if options.from_store is None:
         raise InvalidInputError("which migration? name it by --to-store, --journal, or --from-store and --model")
-    source = Path(options.from_store)
+    source = _named(Path(options.from_store))
     name = resolve_model(options.model or default_model()).name.replace("/", "--")
     if options.output_dim is not None:
         name += f"-{options.output_dim}"

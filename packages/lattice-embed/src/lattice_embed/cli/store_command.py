@@ -195,6 +195,8 @@ def _for_people(value: object) -> object:
 def _query(store: VectorStore, options: argparse.Namespace) -> int:
     if not store.space.holds_vectors:
         raise InvalidInputError(f"{options.store} holds texts only: `lattice-embed backfill` embeds them")
+    if options.top < 1:
+        raise InvalidInputError(f"--top is {options.top}; it must be at least 1")
     with open_service(options, store.space, options.truncate) as service:
         vector = DocumentEmbedder(service, store.space).embed_query(options.text)
     matches = store.query(vector, options.top, fingerprint=store.space.fingerprint)

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_flag, check_kind, check_word
 from lattice_embed.arrays import plain_array
 from lattice_embed.catalogue import EmbeddingModel, Role
 from lattice_embed.errors import InvalidInputError
@@ -17,6 +18,7 @@ from lattice_embed.integrations.service_choice import choose_service
 from lattice_embed.native_service import NativeEmbeddingService
 from lattice_embed.origin import check_one_space
 from lattice_embed.result import Float32Array
+from lattice_embed.validation import check_iterable, check_limit
 from lattice_embed.vectors import many_vs_many
 from lattice_inference.models.sentence_modules import read_sentence_modules
 
@@ -54,6 +56,8 @@ class SentenceEncoder:
         default_prompt_name: str | None = None,
         **options: Any,
     ) -> None:
+        if prompts is not None:
+            check_kind("prompts", prompts, Mapping)
         service = choose_service(model, options)
         if not isinstance(service, NativeEmbeddingService):
             raise InvalidInputError(f"{service.name} runs elsewhere: this door needs a NativeEmbeddingService")
@@ -119,10 +123,12 @@ class SentenceEncoder:
             ("precision", precision, ("float32", None)),
             ("device", device, (None, "cpu")),
         ):
-            if value not in allowed:
-                raise InvalidInputError(f"{name}={value!r} does not exist here; it must be {allowed[0]!r}")
+            if not isinstance(value, str | None) or value not in allowed:
+                raise InvalidInputError(f"{name}={value!r:.80} does not exist here; it must be {allowed[0]!r}")
+        normalize_embeddings = check_flag("normalize_embeddings", normalize_embeddings)
+        check_limit("batch_size", batch_size)
         single = isinstance(inputs, str)
-        texts = [inputs] if isinstance(inputs, str) else inputs
+        texts: list[Any] = [inputs] if isinstance(inputs, str) else list(check_iterable(inputs))
         vectors = self._encode(
             texts, self._prompt(prompt, prompt_name), batch_size, show_progress_bar, normalize_embeddings
         )
@@ -187,11 +193,11 @@ class SentenceEncoder:
 
     def _prompt(self, prompt: str | None, prompt_name: str | None) -> str:
         if prompt is not None:
-            return prompt
+            return check_word("prompt", prompt)
         name = self.default_prompt_name if prompt_name is None else prompt_name
         if name is None:
             return ""
-        if name not in self.prompts:
+        if check_word("prompt_name", name) not in self.prompts:
             raise InvalidInputError(f"no prompt is called {name!r}; there are {', '.join(self.prompts)}")
         return self.prompts[name]
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from lattice_embed.argument_checks import check_flag, check_number
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.stores.space import VectorSpace
 from lattice_embed.stores.vector_store import VectorStore
@@ -47,6 +48,9 @@ class BackfillConfig:
     def __post_init__(self) -> None:
         check_limit("batch_size", self.batch_size)
         object.__setattr__(self, "max_concurrent", check_threads(self.max_concurrent, "max_concurrent"))
+        check_flag("dual_write", self.dual_write)
+        for name in ("target_query_threshold", "rollback_window_secs"):
+            check_number(name, getattr(self, name))
         if not 0.0 < self.target_query_threshold <= 1.0:
             raise InvalidInputError(f"target_query_threshold is {self.target_query_threshold}; it must be in (0, 1]")
         if self.target_query_threshold < 1.0 and not self.dual_write:

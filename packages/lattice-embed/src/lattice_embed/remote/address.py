@@ -118,6 +118,21 @@ class ServerAddress:
             return False
         return is_offline() or (has_key and not self.is_encrypted and not _has_proxy_on_loopback())
 
+    def proxy(self, *, has_key: bool) -> str | None:
+        """Return host and port of the environment's proxy that a request goes through, or None for none."""
+        if self.is_direct(has_key=has_key):
+            return None
+        proxies = urllib.request.getproxies()
+        proxy = proxies.get("https" if self.is_encrypted else "http") or proxies.get("all")
+        if not proxy or urllib.request.proxy_bypass(self.server):
+            return None
+        return proxy.rpartition("@")[2].rpartition("://")[2].partition("/")[0]  # a password is not shown
+
+    def described(self, *, has_key: bool) -> str:
+        """The address that is asked, and the proxy on the way, in words."""
+        proxy = self.proxy(has_key=has_key)
+        return f"{self.url}/embeddings" + ("" if proxy is None else f", by way of the environment's proxy {proxy}")
+
 
 def is_loopback(host: str) -> bool:
     """Whether a host is this machine as written."""
@@ -130,16 +145,6 @@ def is_loopback(host: str) -> bool:
     if isinstance(address, ipaddress.IPv4Address):
         return address.is_loopback  # four decimal numbers without leading zeros: ipaddress reads nothing else
     return address == ipaddress.IPv6Address("::1") and address.scope_id is None
-
-
-def proxy_of(address: ServerAddress) -> str | None:
-    """Return host and port of the environment's proxy for an address, or None where there is none."""
-    proxies = urllib.request.getproxies()
-    proxy = proxies.get("https" if address.is_encrypted else "http") or proxies.get("all")
-    if not proxy or urllib.request.proxy_bypass(address.server):
-        return None
-    parts = _split_proxy(proxy)
-    return parts.netloc.rpartition("@")[2] or None  # a password in the address is not shown
 
 
 def _has_proxy_on_loopback() -> bool:

@@ -13,9 +13,11 @@ from types import TracebackType
 from typing import Any, Self, get_args
 
 from lattice_embed._version import __version__
+from lattice_embed.argument_checks import check_flag, check_kind, check_word
 from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
 from lattice_embed.errors import (
     InvalidInputError,
+    InvalidModelConfigError,
     LatticeEmbedError,
     ModelConfigError,
     ServiceClosedError,
@@ -138,6 +140,8 @@ class RemoteEmbeddingService(EmbeddingService):
         self._max_texts_per_request = check_limit("max_texts_per_request", max_texts_per_request)
         self._max_tokens_per_request = check_limit("max_tokens_per_request", max_tokens_per_request)
         self._count_tokens = count_tokens
+        if retry is not None:
+            check_kind("retry", retry, RetryPolicy)
         self._retry = RetryPolicy() if retry is None else retry
         self._timeout = check_seconds("timeout", timeout)
         self._deadline = None if deadline is None else check_seconds("deadline", deadline)
@@ -145,6 +149,10 @@ class RemoteEmbeddingService(EmbeddingService):
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)
         if output_dim is not None:
             self._output_dim = self._config().output_dim  # checked against the native length
+        if headers is not None:
+            check_kind("headers", headers, Mapping)
+        if api_key_variable is not None:
+            check_word("api_key_variable", api_key_variable)
         check_one_key(api_key, api_key_variable, headers)
         self._has_key = api_key is not None or api_key_variable is not None or bool(headers)
         self._address.check_key(allow_plain_http, has_key=self._has_key)
@@ -213,7 +221,7 @@ class RemoteEmbeddingService(EmbeddingService):
             WrongModelError: ``model`` is not the service's.
         """
         self._check_model(model)
-        return self._provenance(self._prompt(check_role(role)), normalize)
+        return self._provenance(self._prompt(check_role(role)), check_flag("normalize", normalize))
 
     def __repr__(self) -> str:
         return f"RemoteEmbeddingService({self._wire_name!r}, base_url={self._base_url!r})"
@@ -325,6 +333,7 @@ class RemoteEmbeddingService(EmbeddingService):
         """Check a call, and work out which requests it needs."""
         checked = check_texts(texts, max_texts=self._max_batch_size, max_chars=self._max_text_chars)
         role = check_role(role)
+        normalize = check_flag("normalize", normalize)
         self._check_model(model)
         self._check_open()
         self._credentials.headers(self._server)  # a missing key is said before anything else
@@ -356,6 +365,7 @@ class RemoteEmbeddingService(EmbeddingService):
             read=partial(self._read, call),
             server=self._server,
             credential=self._credentials.hint,
+            asked=self._address.described(has_key=self._has_key),
             policy=self._retry,
             gate=self._gate,
             deadline=Deadline(self._deadline),
@@ -413,6 +423,7 @@ class RemoteEmbeddingService(EmbeddingService):
             limit=size_limit(len(step.texts), self._dimensions),
             seconds=step.seconds,
             direct=self._address.is_direct(has_key=self._has_key),
+            proxy=self._address.proxy(has_key=self._has_key),
         )
 
     def _read(self, call: Call, answer: Answer, texts: Sequence[str]) -> Vectors:
@@ -516,7 +527,7 @@ def _known_dimensions(
     if native_dimensions is not None:
         check_limit("native_dimensions", native_dimensions)
         if description is not None and description.native_dimensions != native_dimensions:
-            raise ModelConfigError(
+            raise InvalidModelConfigError(
                 f"native_dimensions={native_dimensions}, but {description.slug} has {description.native_dimensions}"
             )
     if output_dim is not None:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["HttpTransport", "MissingHttpLibraryError", "Request", "http_library"]
 
 LIBRARIES = ("httpx2", "httpx")
+MOST_DIGITS = 18
+"""Of a length that is converted to a number."""
+
 ERROR_BYTES = 64 << 10
 """Read of the body of an answer that is no success."""
 
@@ -48,6 +51,7 @@ class Request:
         limit: bytes that the body of a success may have.
         seconds: time that the whole exchange may take.
         direct: not through the environment's proxies.
+        proxy: the proxy that it goes through, for messages.
     """
 
     headers: Mapping[str, str] = field(repr=False)
@@ -55,6 +59,7 @@ class Request:
     limit: int
     seconds: float
     direct: bool = False
+    proxy: str | None = None
 
 
 class _Head(Protocol):
@@ -146,7 +151,7 @@ class HttpTransport:
             client = self._clients.get(direct)
             if client is None:
                 library = http_library()
-                client = library.Client(follow_redirects=False, verify=_certificates(library), trust_env=not direct)
+                client = _opened(library.Client, direct)
                 self._clients[direct] = client
             self._lent += 1
         try:
@@ -194,8 +199,7 @@ class HttpTransport:
 
     async def _keep(self, loop: asyncio.AbstractEventLoop, direct: bool) -> AsyncGenerator[httpx2.AsyncClient, None]:
         """Hold a client of a loop. ``asyncio.run`` finishes open generators before it closes the loop, and so this."""
-        library = http_library()
-        client = library.AsyncClient(follow_redirects=False, verify=_certificates(library), trust_env=not direct)
+        client = _opened(http_library().AsyncClient, direct)
         try:
             yield client
         finally:
@@ -243,6 +247,14 @@ class HttpTransport:
             return self._timeout(request, _reason(error))
         if isinstance(error, library.DecodingError):
             return RemoteResponseError(f"{self._server} answered with a body that cannot be unpacked: {_reason(error)}")
+        if isinstance(error, library.TransportError) and request.proxy is not None:
+            connected = not isinstance(error, library.ConnectError | library.ProxyError)
+            what = f"no answer from {self._server} by way of" if connected else "no connection through"
+            return RemoteConnectionError(
+                f"{what} the environment's proxy {request.proxy}, for {self._server}: {_reason(error)}: check HTTPS_PROXY, "
+                "HTTP_PROXY and ALL_PROXY, or name the server in NO_PROXY",
+                retryable="CERTIFICATE_VERIFY_FAILED" not in str(error),
+            )
         if isinstance(error, library.TransportError):
             return RemoteConnectionError(
                 f"no answer from {self._server}: {_reason(error)}",
@@ -252,6 +264,8 @@ class HttpTransport:
 
     def _timeout(self, request: Request, reason: str = "") -> RemoteTimeoutError:
         detail = f" ({reason})" if reason else ""
+        if request.proxy is not None:
+            detail += f", by way of the environment's proxy {request.proxy}"
         return RemoteTimeoutError(
             f"no whole answer from {self._server} within {request.seconds:.3g} s{detail}", retryable=True
         )
@@ -268,8 +282,10 @@ class _Body:
         self._parts: list[bytes] = []
         self._size = 0
         announced = response.headers.get("content-length", "")
-        if self._succeeded and announced.isdecimal() and int(announced) > self._limit:
-            raise self._too_large()
+        if self._succeeded and announced.isascii() and announced.isdecimal():
+            size = announced.lstrip("0")[:MOST_DIGITS]  # Python refuses to convert thousands of digits
+            if int(size or "0") > self._limit:
+                raise self._too_large()
 
     def add(self, chunk: bytes) -> bool:
         """Take a part; return whether no more is wanted."""
@@ -292,6 +308,21 @@ class _Body:
             "can be",
             status=self._response.status_code,
         )
+
+
+def _opened(kind: Any, direct: bool) -> Any:
+    """Return a new client of a kind.
+
+    Raises:
+        RemoteConnectionError: the environment names a proxy that is no address, or of an unknown kind.
+    """
+    library = http_library()
+    try:
+        return kind(follow_redirects=False, verify=_certificates(library), trust_env=not direct)
+    except (ValueError, ImportError, library.InvalidURL) as error:
+        raise RemoteConnectionError(
+            f"the environment's proxy cannot be used: {_reason(error)}: check HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY"
+        ) from None
 
 
 def _reason(error: BaseException) -> str:

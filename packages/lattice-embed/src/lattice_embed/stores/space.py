@@ -8,6 +8,7 @@ from typing import Any
 
 import blake3
 
+from lattice_embed.argument_checks import check_kind
 from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError, SpaceMismatchError
 from lattice_embed.service import EmbeddingService
@@ -108,6 +109,9 @@ class VectorSpace:
         """
         from lattice_embed.stores.chunking import room_for_text
 
+        check_kind("service", service, EmbeddingService)
+        if chunking is not None:
+            check_kind("chunking", chunking, Chunking)
         role = check_role(role)
         result = service.embed([PROBE], role=role)
         description = service.model_config().description

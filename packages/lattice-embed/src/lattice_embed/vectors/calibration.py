@@ -8,6 +8,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_number
 from lattice_embed.arrays import float32_array
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors.stored_matrix import Float32Array, as_rows
@@ -59,7 +60,7 @@ class Int8Calibration:
         rows = as_rows(vectors)
         if len(rows) == 0:
             raise InvalidInputError("a calibration needs at least one vector")
-        if not 0 < quantile <= 1:
+        if not 0 < check_number("quantile", quantile) <= 1:
             raise InvalidInputError(f"quantile is {quantile}; it must be above 0 and at most 1")
         if not bool(np.isfinite(rows).all()):
             raise InvalidInputError("the sample holds NaN or infinity")

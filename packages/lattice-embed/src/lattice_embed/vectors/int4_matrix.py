@@ -11,7 +11,14 @@ from lattice_embed.arrays import row_index, without_mask
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.int8_matrix import inverse, lengths
-from lattice_embed.vectors.stored_matrix import Float32Array, StoredMatrix, StoredVector, as_rows, rows_of_lengths
+from lattice_embed.vectors.stored_matrix import (
+    Float32Array,
+    StoredMatrix,
+    StoredVector,
+    as_rows,
+    rows_of_lengths,
+    stored_dims,
+)
 from lattice_embed.vectors.tier import QuantizationTier
 
 __all__ = ["Int4Matrix", "Int4Vector"]
@@ -48,6 +55,7 @@ class Int4Matrix(StoredMatrix):
         max_abs: npt.ArrayLike,
         norms: npt.ArrayLike | None = None,
     ) -> None:
+        dims = stored_dims(dims)
         wanted = (dims + 1) // 2
         data = without_mask(data, "data")
         if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != wanted:
@@ -134,6 +142,7 @@ class Int4Vector(StoredVector):
     """One int4 vector: a row of an :class:`Int4Matrix`."""
 
     matrix: Int4Matrix
+    _tier = QuantizationTier.INT4
 
     @classmethod
     def quantize(cls, vector: npt.ArrayLike) -> Self:

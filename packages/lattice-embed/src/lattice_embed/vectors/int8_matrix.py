@@ -7,11 +7,19 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_kind
 from lattice_embed.arrays import row_index, without_mask
 from lattice_embed.errors import DimensionMismatchError, InvalidInputError
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.calibration import Int8Calibration
-from lattice_embed.vectors.stored_matrix import Float32Array, StoredMatrix, StoredVector, as_rows, rows_of_lengths
+from lattice_embed.vectors.stored_matrix import (
+    Float32Array,
+    StoredMatrix,
+    StoredVector,
+    as_rows,
+    rows_of_lengths,
+    stored_dims,
+)
 from lattice_embed.vectors.tier import QuantizationTier
 
 __all__ = ["Int8Matrix", "QuantizedVector"]
@@ -53,9 +61,11 @@ class Int8Matrix(StoredMatrix):
             raise InvalidInputError(f"data must be an int8 array of shape (n, dims), not {_described(data)}")
         if (data == -128).any():
             raise InvalidInputError("data holds -128; stored components lie in [-127, 127]")
+        if calibration is not None:
+            check_kind("calibration", calibration, Int8Calibration)
         if (scales is None) == (calibration is None):
             raise InvalidInputError("give scales, one a row, or a calibration")
-        super().__init__(data.shape[1])
+        super().__init__(stored_dims(data.shape[1]))
         if calibration is not None and calibration.dims != self.dims:
             raise DimensionMismatchError(expected=calibration.dims, actual=self.dims)
         self.data = np.ascontiguousarray(data)
@@ -79,6 +89,8 @@ class Int8Matrix(StoredMatrix):
             InvalidInputError: a wrong shape, or NaN or infinity.
             DimensionMismatchError: the calibration has other dimensions.
         """
+        if calibration is not None:
+            check_kind("calibration", calibration, Int8Calibration)
         rows = as_rows(vectors)
         norms = lengths(rows)
         if calibration is None:
@@ -151,6 +163,7 @@ class QuantizedVector(StoredVector):
     """One int8 vector: a row of an :class:`Int8Matrix`."""
 
     matrix: Int8Matrix
+    _tier = QuantizationTier.INT8
 
     @classmethod
     def quantize(cls, vector: npt.ArrayLike, *, calibration: Int8Calibration | None = None) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_flag
 from lattice_embed.arrays import plain_array, without_mask
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors import _vectors
@@ -30,7 +31,7 @@ def normalize(vectors: npt.ArrayLike, *, out: _Float32Array | None = None, in_pl
     Raises:
         InvalidInputError: a wrong shape, or a target that cannot be written to.
     """
-    if in_place:
+    if check_flag("in_place", in_place):
         if out is not None:
             raise InvalidInputError("in_place=True and out= contradict each other: pass one of them")
         if not isinstance(vectors, np.ndarray):

@@ -41,10 +41,12 @@ def batch_cosine_similarity(
     if second is not None:
         check_one_space(pairs, second)
         return _vectors._row_by_row(_vectors.COSINE, pairs, second)  # type: ignore[arg-type]
-    if not isinstance(pairs, Iterable):
-        raise InvalidInputError(f"pairs is a {type(pairs).__name__}: pass pairs of vectors, or two matrices")
+    try:
+        listed = iter(pairs)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidInputError(f"pairs is a {type(pairs).__name__}: pass pairs of vectors, or two matrices") from None
     scores = []
-    for index, pair in enumerate(pairs):
+    for index, pair in enumerate(listed):
         if not isinstance(pair, Sequence | np.ndarray) or len(pair) != 2:
             raise InvalidInputError(f"pair {index} does not hold two vectors; for two matrices pass both")
         check_one_space(pair[0], pair[1])

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_integer, check_kind
 from lattice_embed.arrays import float32_array, plain_array
 from lattice_embed.errors import InvalidInputError, TierMismatchError
 from lattice_embed.origin import VectorOrigin, check_one_space, origin_of
@@ -17,7 +18,7 @@ from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.metric import NAMES, code_of
 from lattice_embed.vectors.tier import QuantizationTier
 
-__all__ = ["StoredMatrix", "StoredVector", "as_rows", "rows_of_lengths"]
+__all__ = ["StoredMatrix", "StoredVector", "as_rows", "rows_of_lengths", "stored_dims"]
 
 Float32Array = npt.NDArray[np.float32]
 
@@ -157,9 +158,13 @@ class StoredVector(_vectors.StoredVector):
     """
 
     matrix: StoredMatrix
+    _tier: ClassVar[QuantizationTier | None] = None
 
     def __init__(self, matrix: StoredMatrix, index: int) -> None:
-        super().__init__(index)
+        check_kind("matrix", matrix, StoredMatrix)
+        if self._tier is not None and matrix.tier is not self._tier:
+            raise TierMismatchError(operation="a vector", expected=self._tier.value, actual=matrix.tier.value)
+        super().__init__(check_integer("index", index, lowest=0, highest=len(matrix) - 1))
         self.matrix = matrix
 
     @property
@@ -213,6 +218,15 @@ class StoredVector(_vectors.StoredVector):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.dims} dimensions>"
+
+
+def stored_dims(dims: int) -> int:
+    """Return dimensions that vectors may be quantized at.
+
+    Raises:
+        InvalidInputError: no integer from 0 to ``MAX_DIMENSIONS``.
+    """
+    return check_integer("dims", dims, lowest=0, highest=_vectors.MAX_DIMENSIONS)
 
 
 def as_rows(vectors: npt.ArrayLike) -> Float32Array:
