@@ -99,7 +99,7 @@ class SinkhornConfig:
         relaxation: "auto" adapts over-relaxation to the observed rate of convergence; 1.0 is plain Sinkhorn; a number
             in [1, 2) is kept.
         epsilon_schedule: "auto" passes through larger epsilons first when epsilon is below a hundredth of the range of
-            the costs; None never does.
+            the costs, but not through more than 2^24 times epsilon; None never does.
     """
 
     epsilon: float = 0.05

@@ -38,6 +38,9 @@ _FLOAT32_LEAST_EPSILON = 0.02  # of the range of the costs: below, float32 canno
 _FLOAT32_LEAST_THRESHOLD = 2e-7
 SCHEDULE_BELOW = 0.01
 _SCHEDULE_START = 0.1
+# times epsilon: from further up, potentials would come down with rounding errors that count at epsilon
+_MOST_DESCENT = 2.0**24
+_MOST_LOGARITHM = 2.0**36  # of a scaling, to base 2: its last bit is then a hundred-thousandth
 
 WarmStart = SinkhornResult | tuple[npt.ArrayLike, npt.ArrayLike]
 """An earlier result, or natural logarithms of the scalings (log_u, log_v)."""
@@ -187,7 +190,7 @@ def _stages(cost: Cost, config: SinkhornConfig, warm: bool) -> tuple[list[float]
     if schedule == "auto":
         if not config.epsilon < SCHEDULE_BELOW * cost.range:
             return [], None
-        schedule = EpsilonSchedule(start=_SCHEDULE_START * cost.range)
+        schedule = EpsilonSchedule(start=min(_SCHEDULE_START * cost.range, _MOST_DESCENT * config.epsilon))
     return schedule.stages(config.epsilon), schedule
 
 
@@ -297,6 +300,9 @@ def run(
         error_before = error
     error = _last_error(solver, taus, n)
     iterations = earlier + solver.iterations
+    # with larger logarithms, entries of the plan are rounded by more than the marginals show
+    largest = max(float(np.abs(solver.u[:n]).max()), float(np.abs(solver.v[:m]).max()))
+    converged = converged and largest <= _MOST_LOGARITHM
     if not converged and config.error_on_non_convergence:
         raise NotConvergedError(iterations, error, config.convergence_threshold)
     return _result(full, marginals, config, solver, symmetric, taus, converged, error, iterations, tuple(done_stages))
