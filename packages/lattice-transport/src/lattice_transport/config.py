@@ -85,7 +85,8 @@ class SinkhornConfig:
     """How :func:`~lattice_transport.solve` works.
 
     Attributes:
-        epsilon: strength of the entropic term, in units of the cost.
+        epsilon: strength of the entropic term, in units of the cost. None takes 0.05 of the median cost; the result
+            tells the value.
         max_iterations: the most iterations at ``epsilon`` itself (stages of a schedule count apart).
         convergence_threshold: balanced: the largest L1 distance of a marginal of the plan to what it should be, for
             each of the two; unbalanced: the duality gap as a fraction of the objective and the mass.
@@ -102,7 +103,7 @@ class SinkhornConfig:
             the costs, but not through more than 2^24 times epsilon; None never does.
     """
 
-    epsilon: float = 0.05
+    epsilon: float | None = None
     max_iterations: int = 500
     convergence_threshold: float = 1e-5
     check_convergence_every: int = 10
@@ -113,7 +114,8 @@ class SinkhornConfig:
     epsilon_schedule: EpsilonSchedule | Literal["auto"] | None = "auto"
 
     def __post_init__(self) -> None:
-        check_positive("epsilon", self.epsilon)
+        if self.epsilon is not None:
+            check_positive("epsilon", self.epsilon)
         check_positive("convergence_threshold", self.convergence_threshold)
         check_positive("min_marginal", self.min_marginal)
         check_count("max_iterations", self.max_iterations)

@@ -8,7 +8,6 @@ in Chizat et al. 2018.)
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from lattice_transport import _transport
 from lattice_transport.config import EpsilonSchedule, Observer, Precision, SinkhornConfig, SinkhornProgress
 from lattice_transport.costs import Cost, PointClouds, as_cost
+from lattice_transport.epsilon import default_epsilon
 from lattice_transport.errors import (
     CancelledError,
     DimensionMismatchError,
@@ -90,7 +90,7 @@ def solve(
     b: npt.ArrayLike | None,
     cost: npt.ArrayLike | PointClouds | Cost,
     *,
-    epsilon: float = 0.05,
+    epsilon: float | None = None,
     convergence_threshold: float = 1e-5,
     max_iterations: int = 500,
     check_convergence_every: int = 10,
@@ -110,6 +110,8 @@ def solve(
         a: weights of the n source points, >= 0; None for uniform. Points without mass are left out.
         b: weights of the m target points; their sum must be that of ``a`` up to a ten-thousandth, and is made so.
         cost: (n, m) matrix, or :class:`PointClouds`.
+        epsilon: strength of the entropic term, in units of the cost; None takes 0.05 of the median cost (of a fixed
+            sample above a million costs), and ``result.epsilon`` tells it.
         config: all of the named settings at once; they are then ignored.
         warm_start: where to start from: a result of a like problem (its potentials are rescaled to this epsilon).
         workspace: memory to work in.
@@ -158,11 +160,15 @@ def solve_batch(
         checked.append((of_problem, balanced_marginals(a, b, of_problem.rows, of_problem.columns, config.min_marginal)))
     if not checked:
         return []
-    if workspace is None and len({_precision(cost, config) for cost, _ in checked}) == 1:
+    precisions = {
+        _precision(part, config, epsilon_of(config, part))
+        for part in (cost.restricted(marginals.rows, marginals.columns) for cost, marginals in checked)
+    }
+    if workspace is None and len(precisions) == 1:
         workspace = SinkhornWorkspace(
             max(cost.rows for cost, _ in checked),
             max(cost.columns for cost, _ in checked),
-            precision=_precision(checked[0][0], config),
+            precision=precisions.pop(),
             clouds=any(cost.tiled for cost, _ in checked),
         )
     return [
@@ -171,27 +177,31 @@ def solve_batch(
     ]
 
 
-def _precision(cost: Cost, config: SinkhornConfig) -> Literal["float32", "float64"]:
+def epsilon_of(config: SinkhornConfig, *costs: Cost) -> float:
+    """Return the epsilon of ``config``, or the default one for these costs."""
+    return default_epsilon(*costs) if config.epsilon is None else float(config.epsilon)
+
+
+def _precision(cost: Cost, config: SinkhornConfig, epsilon: float) -> Literal["float32", "float64"]:
     if config.precision != "auto":
         return config.precision
     if cost.dtype == np.float64:
         return "float64"
-    narrow = (
-        config.epsilon >= _FLOAT32_LEAST_EPSILON * cost.range
-        and config.convergence_threshold >= _FLOAT32_LEAST_THRESHOLD
-    )
+    narrow = epsilon >= _FLOAT32_LEAST_EPSILON * cost.range and config.convergence_threshold >= _FLOAT32_LEAST_THRESHOLD
     return "float32" if narrow else "float64"
 
 
-def _stages(cost: Cost, config: SinkhornConfig, warm: bool) -> tuple[list[float], EpsilonSchedule | None]:
+def _stages(
+    cost: Cost, config: SinkhornConfig, target: float, warm: bool
+) -> tuple[list[float], EpsilonSchedule | None]:
     schedule = config.epsilon_schedule
     if schedule is None or warm:
         return [], None
     if schedule == "auto":
-        if not config.epsilon < SCHEDULE_BELOW * cost.range:
+        if not target < SCHEDULE_BELOW * cost.range:
             return [], None
-        schedule = EpsilonSchedule(start=min(_SCHEDULE_START * cost.range, _MOST_DESCENT * config.epsilon))
-    return schedule.stages(config.epsilon), schedule
+        schedule = EpsilonSchedule(start=min(_SCHEDULE_START * cost.range, _MOST_DESCENT * target))
+    return schedule.stages(target), schedule
 
 
 def _warm_potentials(warm: WarmStart, epsilon: float, shape: tuple[int, int]) -> tuple[_Float64, _Float64]:
@@ -230,10 +240,11 @@ def run(
     full = cost
     rows, columns = marginals.rows, marginals.columns
     part = cost.restricted(rows, columns)
+    epsilon = epsilon_of(config, part)
     if workspace is not None:
         solver = workspace._take(part)
     else:
-        double = _precision(part, config) == "float64"
+        double = _precision(part, config, epsilon) == "float64"
         solver = _transport.Solver(part.rows, part.columns, double_precision=double, clouds=part.tiled)
     part.bind(solver)
     solver.set_weights(marginals.a, marginals.b)
@@ -242,7 +253,7 @@ def run(
         solver.u[:n] = 0.0
         solver.v[:m] = 0.0
     else:
-        u, v = _warm_potentials(warm_start, config.epsilon, (full.rows, full.columns))
+        u, v = _warm_potentials(warm_start, epsilon, (full.rows, full.columns))
         # a point that had no mass then has no potential to start from
         solver.u[:n] = np.nan_to_num(u if rows is None else u[rows], neginf=0.0)
         solver.v[:m] = np.nan_to_num(v if columns is None else v[columns], neginf=0.0)
@@ -252,28 +263,28 @@ def run(
     mass = float(marginals.a.sum())
 
     done_stages: list[SinkhornStage] = []
-    epsilons, schedule = _stages(part, config, warm_start is not None)
+    epsilons, schedule = _stages(part, config, epsilon, warm_start is not None)
     previous = None
-    for epsilon in epsilons:
+    for stage in epsilons:
         assert schedule is not None
         if previous is not None:
-            solver.u[:n] *= previous / epsilon
-            solver.v[:m] *= previous / epsilon
-        previous = epsilon
-        solver.configure(epsilon, relaxation=relaxation, **setting)
+            solver.u[:n] *= previous / stage
+            solver.v[:m] *= previous / stage
+        previous = stage
+        solver.configure(stage, relaxation=relaxation, **setting)
         solver.run(
             schedule.iterations_per_stage,
             schedule.stage_threshold * (mass if math.isinf(taus[0]) and math.isinf(taus[1]) else 1.0),
             adapt=adapt,
         )
         error = _last_error(solver, taus, n)
-        done_stages.append(SinkhornStage(epsilon, solver.iterations, error))
-        _observe(observer, solver.iterations, error, False, epsilon, place)
+        done_stages.append(SinkhornStage(stage, solver.iterations, error))
+        _observe(observer, solver.iterations, error, False, stage, place)
     if previous is not None:
-        solver.u[:n] *= previous / config.epsilon
-        solver.v[:m] *= previous / config.epsilon
+        solver.u[:n] *= previous / epsilon
+        solver.v[:m] *= previous / epsilon
 
-    solver.configure(config.epsilon, relaxation=relaxation, **setting)
+    solver.configure(epsilon, relaxation=relaxation, **setting)
     converged = False
     error_before = math.inf
     earlier = 0
@@ -286,7 +297,7 @@ def run(
                 f"the plan left the range of {'float64' if solver.double_precision else 'float32'} numbers after "
                 f"{earlier + solver.iterations} iterations; costs range over {part.range:.3g}: rescale them"
             )
-        _observe(observer, earlier + solver.iterations, error, converged, config.epsilon, place)
+        _observe(observer, earlier + solver.iterations, error, converged, epsilon, place)
         if not converged and _is_float32_floor(solver, config, error, error_before) and workspace is None:
             # rounding of the potentials keeps the residual up: go on from here in double
             wide = _transport.Solver(n, m, double_precision=True, clouds=part.tiled)
@@ -294,7 +305,7 @@ def run(
             wide.set_weights(marginals.a, marginals.b)
             wide.u[:n] = solver.u[:n]
             wide.v[:m] = solver.v[:m]
-            wide.configure(config.epsilon, relaxation=relaxation, **setting)
+            wide.configure(epsilon, relaxation=relaxation, **setting)
             earlier += solver.iterations
             solver = wide
         error_before = error
@@ -305,7 +316,7 @@ def run(
     converged = converged and largest <= _MOST_LOGARITHM
     if not converged and config.error_on_non_convergence:
         raise NotConvergedError(iterations, error, config.convergence_threshold)
-    return _result(full, marginals, config, solver, symmetric, taus, converged, error, iterations, tuple(done_stages))
+    return _result(full, marginals, epsilon, solver, symmetric, taus, converged, error, iterations, tuple(done_stages))
 
 
 def _is_float32_floor(solver: _transport.Solver, config: SinkhornConfig, error: float, before: float) -> bool:
@@ -349,7 +360,7 @@ def _kl(sums: _Float64, weights: _Float64) -> float:
 def _result(
     cost: Cost,
     marginals: Marginals,
-    config: SinkhornConfig,
+    epsilon: float,
     solver: _transport.Solver,
     symmetric: bool,
     taus: tuple[float, float],
@@ -359,7 +370,6 @@ def _result(
     stages: tuple[SinkhornStage, ...],
 ) -> SinkhornResult:
     n, m = len(marginals.a), len(marginals.b)
-    epsilon = config.epsilon
     row_costs = np.empty(n)
     solver.row_costs(row_costs)
     transport_cost = float(row_costs.sum())
@@ -393,8 +403,3 @@ def _result(
         _cost=cost,
         _marginals=marginals,
     )
-
-
-def with_epsilon(config: SinkhornConfig | None, epsilon: float) -> SinkhornConfig:
-    """Return ``config`` (None: the defaults) with another epsilon."""
-    return dataclasses.replace(config or SinkhornConfig(), epsilon=epsilon)

@@ -36,7 +36,7 @@ def solve_unbalanced(
     *,
     tau_source: float = 1.0,
     tau_target: float = 1.0,
-    epsilon: float = 0.05,
+    epsilon: float | None = None,
     convergence_threshold: float = 1e-5,
     max_iterations: int = 500,
     check_convergence_every: int = 10,

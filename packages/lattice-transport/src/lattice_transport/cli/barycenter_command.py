@@ -32,9 +32,8 @@ def run(options: argparse.Namespace) -> int:
     set_threads(options)
     output = check_output("--output", options.output)
     lambdas = _lambdas(options.lambdas, len(options.measures))
-    epsilon = 0.05 if options.epsilon is None else options.epsilon
     measures = [as_points(read_vectors(name), name) for name in options.measures]
-    report: dict[str, Any] = {"measures": len(measures), "epsilon": epsilon, "output": str(output)}
+    report: dict[str, Any] = {"measures": len(measures), "output": str(output)}
     if options.points is not None:
         if options.debiased:
             raise InvalidInputError("--debiased goes with --support only")
@@ -50,26 +49,41 @@ def run(options: argparse.Namespace) -> int:
         chosen = pooled[random.integers(len(pooled), size=options.points)]
         # points that start in one place would stay together
         start = chosen + 1e-3 * pooled.std(axis=0) * random.standard_normal(chosen.shape)
-        moved = free_support_barycenter(measures, start, lambdas=lambdas, metric=options.metric, epsilon=epsilon)
+        moved = free_support_barycenter(
+            measures, start, lambdas=lambdas, metric=options.metric, epsilon=options.epsilon
+        )
         write_npy(output, moved.points)
         converged = moved.converged
-        report |= {"points": len(moved.points), "updates": moved.updates, "objective": moved.objective}
-        line = f"{len(moved.points)} points after {moved.updates} updates, mean cost {moved.objective:.6g}: {output}"
+        report |= {
+            "epsilon": moved.epsilon,
+            "points": len(moved.points),
+            "updates": moved.updates,
+            "objective": moved.objective,
+        }
+        line = (
+            f"{len(moved.points)} points after {moved.updates} updates, mean cost {moved.objective:.6g}, "
+            f"epsilon {moved.epsilon:.6g}: {output}"
+        )
     else:
         support = as_points(read_vectors(options.support), options.support)
         with Progress("iterations") as progress:
             fixed = barycenter(
                 [PointClouds(points, support, options.metric) for points in measures],
                 lambdas=lambdas,
-                epsilon=epsilon,
+                epsilon=options.epsilon,
                 debiased=options.debiased,
                 support_cost=PointClouds(support, support, options.metric) if options.debiased else None,
                 observer=lambda done, error: progress.show(f"{done}, error {error:.2e}"),
             )
         write_npy(output, fixed.weights)
         converged = fixed.converged
-        report |= {"points": len(support), "iterations": fixed.iterations, "last_error": fixed.last_error}
-        line = f"{len(support)} weights after {fixed.iterations} iterations: {output}"
+        report |= {
+            "epsilon": fixed.epsilon,
+            "points": len(support),
+            "iterations": fixed.iterations,
+            "last_error": fixed.last_error,
+        }
+        line = f"{len(support)} weights after {fixed.iterations} iterations, epsilon {fixed.epsilon:.6g}: {output}"
     report["converged"] = converged
     if options.json:
         print_json(report)

@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     lines: list[str] = []
     if options.method in ("divergence", "sinkhorn"):
         config = SinkhornConfig(
-            epsilon=0.05 if options.epsilon is None else options.epsilon,
+            epsilon=options.epsilon,
             max_iterations=options.max_iterations,
             convergence_threshold=options.threshold,
         )
