@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
+from lattice_transport.arrays import as_real
 from lattice_transport.errors import (
     DimensionMismatchError,
     EmptyProblemError,
@@ -30,24 +31,6 @@ _MATRIX_BYTES = 32 << 20  # clouds whose matrix fits in this are solved over the
 
 _Array = npt.NDArray[Any]
 _Float64 = npt.NDArray[np.float64]
-
-
-def as_real(values: npt.ArrayLike, name: str, dimensions: int) -> _Array:
-    """Return ``values`` as a C-contiguous float32 or float64 array; float32 stays, all else becomes float64.
-
-    Raises:
-        InvalidInputError: not real numbers, or another number of dimensions.
-    """
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise InvalidInputError(f"{name} cannot be read as an array: {error}") from None
-    if array.dtype.kind not in "fiub":
-        raise InvalidInputError(f"{name} holds {array.dtype}; it must hold real numbers")
-    if array.ndim != dimensions:
-        raise InvalidInputError(f"{name} has shape {array.shape}; it must have {dimensions} dimension(s)")
-    dtype = np.float32 if array.dtype in (np.float32, np.float16) else np.float64
-    return np.ascontiguousarray(array, dtype)
 
 
 def as_points(values: npt.ArrayLike, name: str) -> _Array:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lattice_transport.arrays import as_numbers
 from lattice_transport.costs import as_points
 from lattice_transport.errors import DimensionMismatchError, InvalidInputError, TooFewSamplesError
 from lattice_transport.measures import check_weights
@@ -29,8 +30,8 @@ class Gaussian:
     covariance: _Float64
 
     def __post_init__(self) -> None:
-        mean = np.atleast_1d(np.asarray(self.mean, np.float64))
-        covariance = np.atleast_2d(np.asarray(self.covariance, np.float64))
+        mean = np.atleast_1d(as_numbers(self.mean, "the mean")).astype(np.float64)
+        covariance = np.atleast_2d(as_numbers(self.covariance, "the covariance")).astype(np.float64)
         if mean.ndim != 1 or covariance.shape != (len(mean), len(mean)):
             raise DimensionMismatchError("covariance", expected=(len(mean), len(mean)), actual=covariance.shape)
         if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):

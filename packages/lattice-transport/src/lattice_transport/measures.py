@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lattice_transport.arrays import as_numbers
 from lattice_transport.errors import (
     DimensionMismatchError,
     EmptyProblemError,
@@ -35,7 +36,7 @@ def normalize_weights(weights: npt.ArrayLike) -> _Float64:
         InvalidMarginalError: a weight is negative, infinite or NaN.
         EmptyProblemError: none is above zero.
     """
-    array = np.asarray(weights, np.float64)
+    array = as_numbers(weights, "the weights")
     array = check_weights(array, array.size, 0)
     result: _Float64 = array / array.sum()
     return result
@@ -51,11 +52,12 @@ def check_weights(weights: npt.ArrayLike | None, count: int, axis: int) -> _Floa
     """
     if weights is None:
         return uniform_weights(count)
-    array = np.asarray(weights)
     side = "source" if axis == 0 else "target"
+    array = as_numbers(weights, f"the weights of the {side}")
     if array.ndim != 1 or array.shape[0] != count:
         raise DimensionMismatchError(f"weights of the {side}", expected=(count,), actual=array.shape)
-    array = array.astype(np.float64)
+    with np.errstate(over="ignore"):  # of longer floats: infinity is refused below
+        array = array.astype(np.float64)
     valid = (array >= 0.0) & (array < np.inf)
     if not valid.all():
         index = int(np.argmin(valid))

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
+from lattice_transport.arrays import as_numbers
 from lattice_transport.config import EpsilonSchedule, Observer, Precision, SinkhornConfig, SinkhornProgress
 from lattice_transport.costs import Cost, PointClouds, as_cost
 from lattice_transport.epsilon import default_epsilon
@@ -210,7 +211,7 @@ def _warm_potentials(warm: WarmStart, epsilon: float, shape: tuple[int, int]) ->
         factor = warm.epsilon / epsilon
         log_u, log_v = warm.log_u * factor, warm.log_v * factor
     else:
-        log_u, log_v = (np.asarray(part, np.float64) for part in warm)
+        log_u, log_v = (as_numbers(part, "the warm start").astype(np.float64) for part in warm)
     if log_u.shape != shape[:1] or log_v.shape != shape[1:]:
         raise DimensionMismatchError(
             "potentials of the warm start", expected=shape, actual=(*log_u.shape, *log_v.shape)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
+from lattice_transport.arrays import as_numbers
 from lattice_transport.config import check_count, check_positive
 from lattice_transport.costs import Metric, as_points, cost_matrix
 from lattice_transport.drift.detect import choose_epsilon, effect_size
@@ -265,12 +266,11 @@ class OnlineDriftDetector:
         self._filled = min(self._filled + 1, self.window_size)
 
     def _checked(self, vector: npt.ArrayLike, fingerprint: str | None) -> _Float64:
-        array = np.asarray(vector)
-        if array.dtype.kind not in "fiub":
-            raise InvalidInputError(f"the vector holds {array.dtype}; it must hold real numbers")
+        array = as_numbers(vector, "the vector")
         if array.ndim != 1 or array.size == 0:
             raise InvalidInputError(f"the vector has shape {array.shape}; it must have one dimension and a coordinate")
-        array = array.astype(np.float64)
+        with np.errstate(over="ignore"):  # of longer floats: infinity is refused below
+            array = array.astype(np.float64)
         if self._dimension is not None and len(array) != self._dimension:
             raise DimensionMismatchError("length of the vector", expected=self._dimension, actual=len(array))
         finite = np.isfinite(array)
