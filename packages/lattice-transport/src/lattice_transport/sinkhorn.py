@@ -386,7 +386,7 @@ def _result(
         converged=converged,
         last_error=error,
         row_residual=solver.row_residual,
-        column_residual=solver.column_residual,
+        col_residual=solver.column_residual,
         transport_cost=transport_cost,
         entropy=(transport_cost + penalties - regularized) / epsilon,
         regularized_cost=regularized,

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
             "epsilon": result.epsilon,
             "iterations": result.iterations,
             "row_residual": result.row_residual,
-            "column_residual": result.column_residual,
+            "col_residual": result.col_residual,
             "transport_cost": result.transport_cost,
             "regularized_cost": result.regularized_cost,
             "entropy": result.entropy,
