@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
-from lattice_transport.config import SinkhornConfig, check_count, check_positive
+from lattice_transport.checks import check_count, check_positive
+from lattice_transport.config import SinkhornConfig
 from lattice_transport.costs import Cost, Metric, PointClouds, as_cost, as_points
 from lattice_transport.epsilon import default_epsilon
 from lattice_transport.errors import (

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lattice_transport.config import Observer, SinkhornConfig, check_positive
+from lattice_transport.checks import check_positive
+from lattice_transport.config import Observer, SinkhornConfig
 from lattice_transport.costs import Cost, Metric, PointClouds, as_cost
 from lattice_transport.errors import DimensionMismatchError, MarginalMassMismatchError
 from lattice_transport.measures import Marginals, balanced_marginals, free_marginals

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from lattice_transport import _transport
 from lattice_transport.arrays import as_real
-from lattice_transport.config import check_count
+from lattice_transport.checks import check_count
 from lattice_transport.costs import PointClouds, as_cost, as_points
 from lattice_transport.errors import (
     CostOverflowError,

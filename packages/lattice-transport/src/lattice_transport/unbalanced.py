@@ -12,7 +12,8 @@ from typing import Literal
 
 import numpy.typing as npt
 
-from lattice_transport.config import EpsilonSchedule, Observer, Precision, SinkhornConfig, check_positive
+from lattice_transport.checks import check_positive
+from lattice_transport.config import EpsilonSchedule, Observer, Precision, SinkhornConfig
 from lattice_transport.costs import Cost, PointClouds, as_cost
 from lattice_transport.errors import InvalidEpsilonError
 from lattice_transport.measures import balanced_marginals, free_marginals

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lattice_transport.config import SinkhornConfig, check_count, check_positive
+from lattice_transport.checks import check_count, check_positive
+from lattice_transport.config import SinkhornConfig
 from lattice_transport.costs import Metric, as_cost, cost_matrix
 from lattice_transport.drift.baselines import classifier_test, mmd_test
 from lattice_transport.drift.report import DriftItems, DriftReport, DriftSummary, TestResult, check_rate, judge
