@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
-from lattice_transport.checks import check_count, check_positive
+from lattice_transport.checks import check_callable, check_choice, check_count, check_kind, check_list, check_positive
 from lattice_transport.config import SinkhornConfig
-from lattice_transport.costs import Cost, Metric, PointClouds, as_cost, as_points
+from lattice_transport.costs import METRICS, Cost, Metric, PointClouds, as_cost, as_points, points_that_fit
 from lattice_transport.epsilon import default_epsilon
 from lattice_transport.errors import (
     CancelledError,
@@ -143,14 +143,15 @@ def barycenter(
         check_positive("epsilon", epsilon)
     check_positive("convergence_threshold", convergence_threshold)
     check_count("max_iterations", max_iterations)
-    checked = [as_cost(cost) for cost in costs]
+    check_callable("observer", observer)
+    checked = [as_cost(cost) for cost in check_list("costs", costs)]
     if not checked:
         raise EmptyProblemError("a barycentre needs at least one measure")
     size = checked[0].columns
     for cost in checked:
         if cost.columns != size:
             raise DimensionMismatchError("points of the support", expected=size, actual=cost.columns)
-    given = [None] * len(checked) if weights is None else list(weights)
+    given = [None] * len(checked) if weights is None else check_list("weights", weights)
     if len(given) != len(checked):
         raise DimensionMismatchError("measures with weights", expected=len(checked), actual=len(given))
     importance = _check_lambdas(lambdas, len(checked))
@@ -159,6 +160,33 @@ def barycenter(
     ]
     if epsilon is None:
         epsilon = default_epsilon(*(measure.cost for measure in measures))
+    with np.errstate(all="ignore"):  # what leaves the range of its numbers is found by its value
+        return _projections(
+            measures,
+            importance,
+            float(epsilon),
+            support_cost=support_cost if debiased else None,
+            debiased=debiased,
+            max_iterations=max_iterations,
+            convergence_threshold=convergence_threshold,
+            error_on_non_convergence=error_on_non_convergence,
+            observer=observer,
+        )
+
+
+def _projections(
+    measures: list[_Measure],
+    importance: _Float64,
+    epsilon: float,
+    *,
+    support_cost: npt.ArrayLike | PointClouds | None,
+    debiased: bool,
+    max_iterations: int,
+    convergence_threshold: float,
+    error_on_non_convergence: bool,
+    observer: Callable[[int, float], bool | None] | None,
+) -> BarycenterResult:
+    size = measures[0].columns
     for measure in measures:
         measure.solver.configure(epsilon)
     inner = _support_solver(support_cost, size, epsilon) if debiased else None
@@ -194,7 +222,7 @@ def barycenter(
     p = np.exp2(log_p - log_p.max())
     p /= p.sum()
     objective = sum(float(importance[k]) * epsilon * _dual_value(measure, p) for k, measure in enumerate(measures))
-    return BarycenterResult(p, converged, error, iterations, objective, float(epsilon))
+    return BarycenterResult(p, converged, error, iterations, objective, epsilon)
 
 
 def _dual_value(measure: _Measure, p: _Float64) -> float:
@@ -250,18 +278,22 @@ def free_support_barycenter(
     Raises:
         InvalidInputError: and its kinds, for what has no barycentre.
     """
+    check_choice("metric", metric, METRICS)
     if metric != "sqeuclidean":
         raise InvalidInputError(f"means of points minimise squared Euclidean costs only, not {metric!r}")
     check_positive("tolerance", tolerance)
     check_count("max_updates", max_updates)
-    clouds = [as_points(points, f"measure {k}").astype(np.float64) for k, points in enumerate(measures)]
+    clouds = [
+        as_points(points, f"measure {k}").astype(np.float64)
+        for k, points in enumerate(check_list("measures", measures))
+    ]
     if not clouds:
         raise EmptyProblemError("a barycentre needs at least one measure")
     points = as_points(initial, "initial").astype(np.float64)
     for cloud in clouds:
         if cloud.shape[1] != points.shape[1]:
             raise DimensionMismatchError("dimension of the measures", expected=points.shape[1], actual=cloud.shape[1])
-    given = [None] * len(clouds) if weights is None else list(weights)
+    given = [None] * len(clouds) if weights is None else check_list("weights", weights)
     if len(given) != len(clouds):
         raise DimensionMismatchError("measures with weights", expected=len(clouds), actual=len(given))
     importance = _check_lambdas(lambdas, len(clouds))
@@ -269,9 +301,13 @@ def free_support_barycenter(
     if not (own > 0.0).all():
         raise InvalidInputError("every point of a free support needs mass")
     scaled = [normalize_weights(check_weights(part, len(cloud), 0)) for part, cloud in zip(given, clouds, strict=True)]
-    config = config or SinkhornConfig(epsilon=epsilon, max_iterations=5000)
+    if config is None:
+        config = SinkhornConfig(epsilon=epsilon, max_iterations=5000)
+    check_kind("config", config, SinkhornConfig)
     used = epsilon_of(config, *(as_cost(PointClouds(points, cloud)) for cloud in clouds))
     config = dataclasses.replace(config, epsilon=used)  # the same while the points move
+    for cloud in (*clouds, points):
+        points_that_fit(cloud, "the points", metric)
     spread = math.sqrt(max(float(cloud.var(axis=0).sum()) for cloud in clouds)) or 1.0
     warm: list[tuple[_Float64, _Float64] | None] = [None] * len(clouds)
     move, updates, settled, objective = math.inf, 0, False, math.inf

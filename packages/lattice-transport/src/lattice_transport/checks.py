@@ -34,7 +34,7 @@ def check_number(name: str, value: Any) -> float:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, (bool, str, bytes)) or type(value).__name__ == "bool":
+    if isinstance(value, (bool, str, bytes)) or type(value).__name__ == "bool" or getattr(value, "ndim", 0) != 0:
         return None
     try:
         return float(value)

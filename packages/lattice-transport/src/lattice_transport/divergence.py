@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lattice_transport.checks import check_positive
+from lattice_transport.checks import check_kind
 from lattice_transport.config import Observer, SinkhornConfig
 from lattice_transport.costs import Cost, Metric, PointClouds, as_cost
-from lattice_transport.errors import DimensionMismatchError, MarginalMassMismatchError
+from lattice_transport.errors import DimensionMismatchError, InvalidInputError, MarginalMassMismatchError, shown
 from lattice_transport.measures import Marginals, balanced_marginals, free_marginals
 from lattice_transport.result import SinkhornResult
 from lattice_transport.sinkhorn import SCHEDULE_BELOW, epsilon_of, run
+from lattice_transport.unbalanced import check_tau
 
 __all__ = ["DivergenceResult", "SelfTerm", "self_term", "sinkhorn_divergence"]
 
@@ -90,8 +91,9 @@ def self_term(
 
     Without an epsilon in ``config``, it is 0.05 of the median cost within the set.
     """
+    config = SinkhornConfig() if config is None else check_kind("config", config, SinkhornConfig)
     clouds = PointClouds(points, points, metric)
-    return _self_term(as_cost(clouds), np.asarray(clouds.x), weights, metric, config or SinkhornConfig(), tau)
+    return _self_term(as_cost(clouds), np.asarray(clouds.x), weights, metric, config, check_tau("tau", tau))
 
 
 def _self_term(
@@ -145,9 +147,11 @@ def sinkhorn_divergence(
     Raises:
         What :func:`~lattice_transport.solve` raises.
     """
-    config = config or SinkhornConfig(epsilon=epsilon)
-    if tau != math.inf:
-        check_positive("tau", tau)
+    config = SinkhornConfig(epsilon=epsilon) if config is None else check_kind("config", config, SinkhornConfig)
+    tau = check_tau("tau", tau)
+    for name, kept in (("source_term", source_term), ("target_term", target_term)):
+        if kept is not None:
+            check_kind(name, kept, SelfTerm)
     metric = "matrix"
     x = y = None
     if isinstance(cost, PointClouds):
@@ -157,6 +161,8 @@ def sinkhorn_divergence(
         source_cost = None if source_term else as_cost(PointClouds(x, x, cost.metric))
         target_cost = None if target_term else as_cost(PointClouds(y, y, cost.metric))
     else:
+        if not isinstance(cost, (tuple, list)) or len(cost) != 3:
+            raise InvalidInputError(f"the cost must be PointClouds or three matrices, not {shown(cost)}")
         cross_cost, source_cost, target_cost = (as_cost(part) for part in cost)
         for name, within, size in (
             ("source", source_cost, cross_cost.rows),

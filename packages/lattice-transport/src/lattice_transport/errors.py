@@ -31,7 +31,7 @@ __all__ = [
 def shown(value: object) -> str:
     """Return what an error shows of a value: its repr, unless that is long or fails."""
     try:
-        text = repr(value)
+        text = " ".join(repr(value).split())
     except Exception:  # such as an integer of too many digits
         text = f"a {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:60]}... ({type(value).__name__})"

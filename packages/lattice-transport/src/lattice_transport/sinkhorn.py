@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from lattice_transport import _transport
 from lattice_transport.arrays import as_numbers
+from lattice_transport.checks import check_callable, check_choice, check_count, check_kind, check_list
 from lattice_transport.config import EpsilonSchedule, Observer, Precision, SinkhornConfig, SinkhornProgress
 from lattice_transport.costs import Cost, PointClouds, as_cost
 from lattice_transport.epsilon import default_epsilon
@@ -27,6 +28,7 @@ from lattice_transport.errors import (
     NotConvergedError,
     NumericalError,
     WorkspaceError,
+    shown,
 )
 from lattice_transport.measures import Marginals, balanced_marginals
 from lattice_transport.result import SinkhornResult, SinkhornStage
@@ -62,13 +64,17 @@ class SinkhornWorkspace:
     def __init__(
         self, rows: int, columns: int, *, precision: Literal["float32", "float64"] = "float64", clouds: bool = False
     ) -> None:
-        if rows < 1 or columns < 1:
-            raise InvalidInputError(f"a workspace needs at least a row and a column, not {rows} x {columns}")
+        rows = check_count("the rows of a workspace", rows)
+        columns = check_count("the columns of a workspace", columns)
+        check_choice("precision", precision, ("float32", "float64"))
         self.rows = rows
         self.columns = columns
         self.precision = precision
         self.clouds = clouds
-        self._solver = _transport.Solver(rows, columns, double_precision=precision == "float64", clouds=clouds)
+        try:
+            self._solver = _transport.Solver(rows, columns, double_precision=precision == "float64", clouds=clouds)
+        except (MemoryError, ValueError, OverflowError):
+            raise WorkspaceError(f"there is no memory for a workspace of {rows} x {columns}") from None
 
     @property
     def nbytes(self) -> int:
@@ -138,6 +144,7 @@ def solve(
             relaxation=relaxation,
             epsilon_schedule=epsilon_schedule,
         )
+    check_kind("config", config, SinkhornConfig)
     checked = as_cost(cost)
     marginals = balanced_marginals(a, b, checked.rows, checked.columns, config.min_marginal)
     return run(checked, marginals, config, warm_start=warm_start, workspace=workspace, observer=observer)
@@ -154,9 +161,12 @@ def solve_batch(
 
     Everything is checked before the first is solved. Raises what :func:`solve` raises.
     """
-    config = config or SinkhornConfig()
+    config = SinkhornConfig() if config is None else check_kind("config", config, SinkhornConfig)
     checked: list[tuple[Cost, Marginals]] = []
-    for a, b, cost in problems:
+    for problem in check_list("problems", problems):
+        if not isinstance(problem, (tuple, list)) or len(problem) != 3:
+            raise InvalidInputError(f"each problem must be a tuple (a, b, cost), not {shown(problem)}")
+        a, b, cost = problem
         of_problem = as_cost(cost)
         checked.append((of_problem, balanced_marginals(a, b, of_problem.rows, of_problem.columns, config.min_marginal)))
     if not checked:
@@ -211,11 +221,16 @@ def _warm_potentials(warm: WarmStart, epsilon: float, shape: tuple[int, int]) ->
         factor = warm.epsilon / epsilon
         log_u, log_v = warm.log_u * factor, warm.log_v * factor
     else:
+        if not isinstance(warm, (tuple, list)) or len(warm) != 2:
+            raise InvalidInputError(f"warm_start must be a result or a tuple (log_u, log_v), not {shown(warm)}")
         log_u, log_v = (as_numbers(part, "the warm start").astype(np.float64) for part in warm)
     if log_u.shape != shape[:1] or log_v.shape != shape[1:]:
         raise DimensionMismatchError(
             "potentials of the warm start", expected=shape, actual=(*log_u.shape, *log_v.shape)
         )
+    for potential in (log_u, log_v):
+        if not (potential < math.inf).all():
+            raise InvalidInputError("potentials of the warm start must be finite, or -inf for points without mass")
     return log_u / _LN_2, log_v / _LN_2
 
 
@@ -237,6 +252,31 @@ def run(
     ``symmetric``: the cost is symmetric and both marginals are one. ``product``: entropy is relative to the product of
     the weights, KL(P | a b'), which matters to unbalanced problems only.
     """
+    if workspace is not None:
+        check_kind("workspace", workspace, SinkhornWorkspace)
+    check_callable("observer", observer)
+    with np.errstate(all="ignore"):  # what leaves the range of its numbers is found by its value
+        result = _run(cost, marginals, config, taus, product, symmetric, warm_start, workspace, observer, place)
+    if not abs(result.transport_cost) < math.inf:
+        raise NumericalError(
+            f"the transport cost left the range of float64; costs are up to {max(abs(cost.least), abs(cost.most)):.3g}: "
+            "rescale them"
+        )
+    return result
+
+
+def _run(
+    cost: Cost,
+    marginals: Marginals,
+    config: SinkhornConfig,
+    taus: tuple[float, float],
+    product: bool,
+    symmetric: bool,
+    warm_start: WarmStart | None,
+    workspace: SinkhornWorkspace | None,
+    observer: Observer | None,
+    place: tuple[int, int],
+) -> SinkhornResult:
     setting: dict[str, Any] = {"row_tau": taus[0], "column_tau": taus[1], "symmetric": symmetric, "product": product}
     full = cost
     rows, columns = marginals.rows, marginals.columns
@@ -328,7 +368,8 @@ def _last_error(solver: _transport.Solver, taus: Sequence[float], rows: int) -> 
     if math.isinf(taus[0]) and math.isinf(taus[1]):
         return max(solver.row_residual, solver.column_residual)
     mass = float(solver.row_sums[:rows].sum())
-    gap = abs(solver.primal - solver.dual) / (abs(solver.primal) + mass)
+    scale = abs(solver.primal) + mass
+    gap = abs(solver.primal - solver.dual) / scale if scale != 0.0 else math.inf
     held = [solver.row_residual] if math.isinf(taus[0]) else [solver.column_residual] if math.isinf(taus[1]) else []
     return max(gap, *held) if held else gap
 

@@ -29,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("lattice-transport: interrupted", file=sys.stderr)
         return 130
+    except MemoryError:
+        print("lattice-transport: error: out of memory; give fewer vectors, or another --method", file=sys.stderr)
+        return 1
     except (TransportError, OSError) as error:
         print(f"lattice-transport: error: {error}", file=sys.stderr)
         return 2 if isinstance(error, InvalidInputError) else 1

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lattice_transport.barycenters import barycenter, free_support_barycenter
+from lattice_transport.checks import check_count, check_seed
 from lattice_transport.cli.files import Progress, check_output, print_json, read_vectors, set_threads, write_npy
 from lattice_transport.costs import PointClouds, as_points
 from lattice_transport.errors import DimensionMismatchError, InvalidInputError
@@ -32,19 +33,19 @@ def run(options: argparse.Namespace) -> int:
     set_threads(options)
     output = check_output("--output", options.output)
     lambdas = _lambdas(options.lambdas, len(options.measures))
-    measures = [as_points(read_vectors(name), name) for name in options.measures]
-    report: dict[str, Any] = {"measures": len(measures), "output": str(output)}
     if options.points is not None:
         if options.debiased:
             raise InvalidInputError("--debiased goes with --support only")
-        if options.points < 1:
-            raise InvalidInputError(f"--points must be at least 1, not {options.points}")
+        check_count("--points", options.points, most=1 << 31)
+    measures = [as_points(read_vectors(name), name) for name in options.measures]
+    report: dict[str, Any] = {"measures": len(measures), "output": str(output)}
+    if options.points is not None:
         for name, points in zip(options.measures, measures, strict=True):
             if points.shape[1] != measures[0].shape[1]:
                 raise DimensionMismatchError(
                     f"dimension of {name}", expected=measures[0].shape[1], actual=points.shape[1]
                 )
-        random = np.random.default_rng(options.seed)
+        random = np.random.default_rng(check_seed(options.seed))
         pooled = np.concatenate(measures)
         chosen = pooled[random.integers(len(pooled), size=options.points)]
         # points that start in one place would stay together

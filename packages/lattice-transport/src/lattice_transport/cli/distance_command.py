@@ -56,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
             "iterations": result.iterations,
             "row_residual": result.row_residual,
             "col_residual": result.col_residual,
+            "column_residual": result.col_residual,  # the key's earlier name
             "transport_cost": result.transport_cost,
             "regularized_cost": result.regularized_cost,
             "entropy": result.entropy,
