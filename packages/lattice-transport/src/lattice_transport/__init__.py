@@ -2,7 +2,7 @@
 
     from lattice_transport import PointClouds, solve
 
-    result = solve(None, None, PointClouds(x, y), epsilon=0.05)
+    result = solve(None, None, PointClouds(x, y))
     result.transport_cost, result.converged, result.plan()
 
 Names are imported when they are first used: ``import lattice_transport`` by itself costs next to nothing.

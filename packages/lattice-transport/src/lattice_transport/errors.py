@@ -29,6 +29,15 @@ __all__ = [
 ]
 
 
+def shown(value: object) -> str:
+    """Return what an error shows of a value: its repr, unless that is long or fails."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # such as an integer of too many digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:60]}... ({type(value).__name__})"
+
+
 class TransportError(Exception):
     """Base of every error that this package raises on purpose."""
 
@@ -51,7 +60,7 @@ class InvalidEpsilonError(InvalidInputError):
     def __init__(self, name: str, value: object) -> None:
         self.name = name
         self.value = value
-        super().__init__(f"{name} must be a positive finite number, not {value!r}")
+        super().__init__(f"{name} must be a positive finite number, not {shown(value)}")
 
 
 class DimensionMismatchError(InvalidInputError):
@@ -115,7 +124,7 @@ class InvalidScheduleError(InvalidInputError):
     def __init__(self, field: str, value: object, why: str) -> None:
         self.field = field
         self.value = value
-        super().__init__(f"{field} of the epsilon schedule is {value!r}: {why}")
+        super().__init__(f"{field} of the epsilon schedule is {shown(value)}: {why}")
 
 
 class WorkspaceError(InvalidInputError):

@@ -12,15 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
-from lattice_transport.config import check_count
-from lattice_transport.costs import PointClouds, as_cost, as_points, as_real
+from lattice_transport.arrays import as_real
+from lattice_transport.checks import check_count, check_number, check_seed
+from lattice_transport.costs import PointClouds, as_cost, as_points
 from lattice_transport.errors import (
     CostOverflowError,
     DimensionMismatchError,
     EmptyProblemError,
     InvalidInputError,
     NonFinitePointError,
+    NumericalError,
     PivotLimitError,
+    shown,
 )
 from lattice_transport.measures import balanced_marginals
 from lattice_transport.units import Units, common_units, rounded_units
@@ -193,9 +196,16 @@ def _spread(values: _Float64, kept: _Array | None, size: int) -> _Float64:
 
 
 def _check_order(p: float) -> float:
-    if not 1.0 <= p < math.inf:
-        raise InvalidInputError(f"the order p must be at least 1 and finite, not {p!r}")
-    return float(p)
+    order = check_number("the order p", p)
+    if not order >= 1.0:
+        raise InvalidInputError(f"the order p must be at least 1 and finite, not {shown(p)}")
+    return order
+
+
+def _finite(value: float, what: str) -> float:
+    if not value < math.inf:
+        raise NumericalError(f"{what} left the range of float64; scale the points, or take a smaller order p")
+    return value
 
 
 def _on_line(values: npt.ArrayLike, name: str) -> _Float64:
@@ -233,7 +243,9 @@ def wasserstein_1d(
     if marginals.columns is not None:
         target = target[marginals.columns]
     total = marginals.a.sum()
-    return float(_line_power(source, target, marginals.a / total, marginals.b / total, order) ** (1.0 / order))
+    with np.errstate(over="ignore", invalid="ignore"):
+        power = _line_power(source, target, marginals.a / total, marginals.b / total, order)
+    return float(_finite(power, "the distance") ** (1.0 / order))
 
 
 def _line_power(x: _Float64, y: _Float64, a: _Float64, b: _Float64, p: float) -> float:
@@ -273,8 +285,7 @@ def sliced_wasserstein(
         InvalidInputError: and its kinds, for what has no distance.
     """
     order = _check_order(p)
-    if isinstance(projections, bool) or projections < 1:
-        raise InvalidInputError(f"projections must be at least 1, not {projections!r}")
+    projections, seed = check_count("projections", projections), check_seed(seed)
     source, target = as_points(x, "x"), as_points(y, "y")
     if source.shape[1] != target.shape[1]:
         raise DimensionMismatchError("dimension of the points", expected=source.shape[1], actual=target.shape[1])
@@ -288,11 +299,12 @@ def sliced_wasserstein(
     directions = np.random.default_rng(seed).standard_normal((projections, source.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     powers = 0.0
-    for first in range(0, projections, 64):
-        block = directions[first : first + 64].T
-        along_x, along_y = source @ block, target @ block
-        for k in range(block.shape[1]):
-            powers += _line_power(
-                along_x[:, k].astype(np.float64), along_y[:, k].astype(np.float64), weights_a, weights_b, order
-            )
-    return float((powers / projections) ** (1.0 / order))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for first in range(0, projections, 64):
+            block = directions[first : first + 64].T
+            along_x, along_y = source @ block, target @ block
+            for k in range(block.shape[1]):
+                powers += _line_power(
+                    along_x[:, k].astype(np.float64), along_y[:, k].astype(np.float64), weights_a, weights_b, order
+                )
+    return float(_finite(powers / projections, "the distance") ** (1.0 / order))

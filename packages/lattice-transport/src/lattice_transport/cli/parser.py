@@ -79,7 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="what is computed, see below (default: divergence)",
     )
     _add_metric(distance)
-    _add_epsilon(distance, "0.05")
+    _add_epsilon(distance, "0.05 of the median cost")
     distance.add_argument("--max-iterations", type=int, default=2000, metavar="N", help="of a solve (default: 2000)")
     distance.add_argument(
         "--threshold", type=float, default=1e-5, metavar="F", help="marginal residual to stop at (default: 1e-5)"
@@ -126,7 +126,7 @@ def build_parser() -> argparse.ArgumentParser:
     mean.add_argument("--lambdas", metavar="F,F,...", help="importance of each set (default: equal)")
     mean.add_argument("--debiased", action="store_true", help="take off the entropic blur (with --support)")
     _add_metric(mean)
-    _add_epsilon(mean, "0.05")
+    _add_epsilon(mean, "0.05 of the median cost")
     mean.add_argument("--seed", type=int, default=0, metavar="N", help="of the vectors to start from (default: 0)")
     mean.add_argument("--output", required=True, metavar="FILE.npy", help="where the vectors or weights go")
     _add_common(mean)
