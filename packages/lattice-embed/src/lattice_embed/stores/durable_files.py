@@ -8,9 +8,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from lattice_embed.errors import StoreError
+from lattice_embed.errors import InvalidInputError, StoreError
 
-__all__ = ["exclusive_lock", "sync_folder", "write_durably"]
+__all__ = ["exclusive_lock", "place_of", "sync_folder", "write_durably"]
+
+
+def place_of(path: str | os.PathLike[str]) -> Path:
+    """Return a path as it is whatever folder the process changes to.
+
+    Raises:
+        InvalidInputError: it is no path.
+        StoreError: no file can have this name, or it may not be looked at.
+    """
+    try:
+        place = Path(path).absolute()
+        os.lstat(place)
+    except TypeError:
+        raise InvalidInputError(f"path is a {type(path).__name__}; pass a str or a Path") from None
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StoreError(f"{os.fspath(path)!r:.200} cannot be the path of a store or journal: {reason}") from error
+    return place
 
 
 def write_durably(path: Path, data: bytes | memoryview) -> None:

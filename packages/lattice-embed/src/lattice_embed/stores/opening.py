@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from lattice_embed.errors import StoreError
+from lattice_embed.stores.durable_files import place_of
 from lattice_embed.stores.numpy_store import NumpyVectorStore
 from lattice_embed.stores.space import VectorSpace
 from lattice_embed.stores.sqlite_store import SqliteVectorStore
@@ -23,7 +23,7 @@ def open_store(path: str | os.PathLike[str]) -> StoreOnDisk:
         StoreError: there is none.
         StoreCorruptError: it is damaged, or something else.
     """
-    place = Path(path)
+    place = place_of(path)
     if place.is_dir():
         return NumpyVectorStore(place)
     if place.is_file():
@@ -37,6 +37,6 @@ def create_store(path: str | os.PathLike[str], space: VectorSpace | None = None)
     Raises:
         StoreError: there is something at ``path`` already, or it cannot be written.
     """
-    if Path(path).suffix.lower() in SQLITE_SUFFIXES:
+    if place_of(path).suffix.lower() in SQLITE_SUFFIXES:
         return SqliteVectorStore.create(path, space)
     return NumpyVectorStore.create(path, space)

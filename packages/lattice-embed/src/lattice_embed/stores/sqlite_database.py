@@ -15,7 +15,7 @@ from typing import Any
 
 from lattice_embed.errors import StoreCorruptError, StoreError
 from lattice_embed.stores.document import decode_text
-from lattice_embed.stores.durable_files import sync_folder
+from lattice_embed.stores.durable_files import place_of, sync_folder
 
 __all__ = ["DatabaseFormat", "Rows", "SqliteDatabase"]
 
@@ -69,7 +69,7 @@ class SqliteDatabase:
     """
 
     def __init__(self, path: str | os.PathLike[str], form: DatabaseFormat) -> None:
-        self.path = Path(path).absolute()
+        self.path = place_of(path)
         self._form = form
         self._what = form.what
         self._lock = threading.RLock()
@@ -104,7 +104,7 @@ class SqliteDatabase:
         Raises:
             StoreError: there is something at ``path`` already, or it cannot be written.
         """
-        target = Path(path).absolute()
+        target = place_of(path)
         temporary = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.tmp")
         if not target.parent.is_dir():
             raise StoreError(f"{target}: the folder {target.parent} does not exist")
@@ -127,6 +127,8 @@ class SqliteDatabase:
             sync_folder(target.parent)
         except FileExistsError:
             raise StoreError(f"{target} exists already: open it, or name another file") from None
+        except OSError as error:
+            raise StoreError(f"{target} cannot be written: {error}") from error
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -148,7 +150,7 @@ class SqliteDatabase:
         with self._lock, self._reporting():
             connection = self._open()
             if self._depth == 0:
-                connection.execute("BEGIN IMMEDIATE")
+                self.read("BEGIN IMMEDIATE")
             self._depth += 1
             try:
                 yield
@@ -159,7 +161,7 @@ class SqliteDatabase:
                 raise
             self._depth -= 1
             if self._depth == 0:
-                connection.execute("COMMIT")
+                self.read("COMMIT")
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -169,7 +171,7 @@ class SqliteDatabase:
             if self._depth:
                 yield
                 return
-            connection.execute("BEGIN")
+            self.read("BEGIN")
             self._depth += 1
             try:
                 yield
@@ -180,17 +182,28 @@ class SqliteDatabase:
 
     def read(self, statement: str, values: Sequence[object] = ()) -> Rows:
         """Return the rows of a query."""
-        with self._lock, self._reporting():
+        with self._lock, self._reporting(), self._understanding():
             return self._open().execute(statement, values).fetchall()
+
+    def read_number(self, statement: str) -> int:
+        """Return what a query that has one whole number to give gives.
+
+        Raises:
+            StoreCorruptError: it has not.
+        """
+        rows = self.read(statement)
+        if len(rows) != 1 or len(rows[0]) != 1 or not isinstance(rows[0][0], int):
+            raise StoreCorruptError(f"{self.path} is damaged: {rows!r:.80} instead of a number")
+        return rows[0][0]
 
     def write(self, statement: str, values: Sequence[object] = ()) -> int:
         """Execute a statement, and return how many rows it changed."""
-        with self._lock, self._reporting():
+        with self._lock, self._reporting(), self._understanding():
             return self._open().execute(statement, values).rowcount
 
     def write_many(self, statement: str, rows: Sequence[Sequence[object]]) -> int:
         """Execute a statement for each of several rows of values, inside a transaction of the caller."""
-        with self._lock, self._reporting():
+        with self._lock, self._reporting(), self._understanding():
             return self._open().executemany(statement, rows).rowcount
 
     def check_integrity(self) -> None:
@@ -230,13 +243,13 @@ class SqliteDatabase:
 
     def _check_header(self) -> None:
         form = self._form
-        ((application_id,),) = self.read("PRAGMA application_id")
+        application_id = self.read_number("PRAGMA application_id")
         if application_id != form.application_id:
             raise StoreCorruptError(f"{self.path} is an SQLite file of another program, not a {form.what}")
-        while (version := self._version()) in form.upgrades:
+        while (version := self.read_number("PRAGMA user_version")) in form.upgrades:
             try:
                 with self.transaction():
-                    if self._version() == version:  # no other process has done it meanwhile
+                    if self.read_number("PRAGMA user_version") == version:  # no other process has done it meanwhile
                         form.upgrades[version](self)
                         self.write(f"PRAGMA user_version = {version + 1}")
             except StoreCorruptError:
@@ -252,15 +265,19 @@ class SqliteDatabase:
                 "lattice-embed that wrote it"
             )
 
-    def _version(self) -> int:
-        ((version,),) = self.read("PRAGMA user_version")
-        return int(version)
-
     def _check_schema(self) -> None:
         """Compare the tables' definitions: a flipped bit in one makes SQLite read the same rows as something else."""
         found = {row[:3]: row[3] for row in self.read(_DEFINITIONS)}
         if found != _definitions_of(self._form.schema):
             raise StoreCorruptError(f"{self.path} is damaged: its tables are not those of a {self._what}")
+
+    @contextmanager
+    def _understanding(self) -> Iterator[None]:
+        """Around one statement: SQLite's message about a damaged definition holds its bytes, which may be no UTF-8."""
+        try:
+            yield
+        except (UnicodeDecodeError, OverflowError) as error:
+            raise StoreCorruptError(f"{self.path} is damaged or no {self._what}: {error}") from error
 
     def _reporting(self) -> AbstractContextManager[None]:
         return _reporting(self.path, self._what)
@@ -284,7 +301,7 @@ def _reporting(path: Path, what: str) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         raise StoreError(f"{path}: {error}") from error
-    except sqlite3.DatabaseError as error:
+    except sqlite3.Error as error:
         raise StoreCorruptError(f"{path} is damaged or no {what}: {error}") from error
 
 

@@ -14,7 +14,7 @@ from lattice_inference.errors import VectorCacheError
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["SCHEMA", "bytes_in_use", "folder_lock", "is_ours", "make_room", "transaction"]
+__all__ = ["SCHEMA", "DamagedCacheError", "bytes_in_use", "folder_lock", "is_ours", "make_room", "transaction"]
 
 LOCK_NAME = "vectors.lock"
 
@@ -35,11 +35,19 @@ SCHEMA = (
 )
 
 
+_OUR_TABLES = {statement for statement in SCHEMA if statement.startswith("CREATE TABLE")}
+
+
+class DamagedCacheError(sqlite3.DatabaseError):
+    """What SQLite itself finds no fault with, but was never written so."""
+
+
 def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether the database has our tables; False for an empty one.
 
     Raises:
         VectorCacheError: it is somebody else's, or of a newer version.
+        DamagedCacheError: it has our tables, and a header that says otherwise.
     """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -47,6 +55,8 @@ def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
     if application == 0 and version == 0 and tables == 0:
         return False
     if application != APPLICATION_ID:
+        if {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")} == _OUR_TABLES:
+            raise DamagedCacheError("the file's header is damaged")
         raise VectorCacheError(f"{path} is a database of another program: name another folder for the cache")
     if version != SCHEMA_VERSION:
         raise VectorCacheError(
@@ -107,7 +117,11 @@ def folder_lock(folder: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks
+            yield False
+            return
         yield True
     finally:
         os.close(descriptor)
