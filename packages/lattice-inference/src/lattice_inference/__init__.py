@@ -29,6 +29,7 @@ from lattice_inference.errors import (
     TokenizerError,
     UnsupportedError,
     VectorCacheError,
+    WriteError,
 )
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ __all__ = [
     "TokenizerError",
     "UnsupportedError",
     "VectorCacheError",
+    "WriteError",
     "__version__",
 ]
 

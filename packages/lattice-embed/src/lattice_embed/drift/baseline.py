@@ -121,7 +121,7 @@ class DriftBaseline:
         """Write the baseline to a file that is either whole or not there.
 
         Raises:
-            OSError: it cannot be written. A file that was there before is as it was.
+            WriteError: it cannot be written. A file that was there before is as it was.
         """
         with atomic_file(Path(path)) as file:
             file.writelines(line.encode() for line in self._lines())

@@ -36,6 +36,7 @@ from lattice_embed.stores.space import VectorSpace
 from lattice_embed.stores.vector_store import DEFAULT_SCAN
 from lattice_embed.stores.writing import check_after, check_documents, check_ids
 from lattice_embed.validation import check_limit
+from lattice_inference.checkpoint.atomic_file import remove_leftovers
 
 __all__ = ["NumpyVectorStore"]
 
@@ -104,6 +105,7 @@ class NumpyVectorStore:
         try:
             folder.mkdir(exist_ok=True)
             with exclusive_lock(folder / LOCK):
+                remove_leftovers(folder)
                 if {entry.name for entry in folder.iterdir()} - {LOCK}:
                     raise StoreError(f"{folder} is not empty: open the store in it, or name another folder")
                 _write_manifest(folder, space or VectorSpace(), [], 1)

@@ -16,6 +16,7 @@ from typing import Any
 from lattice_embed.errors import StoreCorruptError, StoreError
 from lattice_embed.stores.document import decode_text
 from lattice_embed.stores.durable_files import place_of, sync_folder
+from lattice_inference.checkpoint.atomic_file import temporary_beside
 
 __all__ = ["DatabaseFormat", "Rows", "SqliteDatabase"]
 
@@ -105,11 +106,10 @@ class SqliteDatabase:
             StoreError: there is something at ``path`` already, or it cannot be written.
         """
         target = place_of(path)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.tmp")
         if not target.parent.is_dir():
             raise StoreError(f"{target}: the folder {target.parent} does not exist")
         try:
-            with _reporting(target, form.what):
+            with _reporting(target, form.what), temporary_beside(target) as temporary:
                 connection = sqlite3.connect(temporary, isolation_level=None)
                 try:
                     connection.execute("PRAGMA journal_mode = WAL")
@@ -123,14 +123,12 @@ class SqliteDatabase:
                     connection.execute("COMMIT")
                 finally:
                     connection.close()
-            os.link(temporary, target)
-            sync_folder(target.parent)
+                os.link(temporary, target)
+                sync_folder(target.parent)
         except FileExistsError:
             raise StoreError(f"{target} exists already: open it, or name another file") from None
         except OSError as error:
             raise StoreError(f"{target} cannot be written: {error}") from error
-        finally:
-            temporary.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the file. Calling it twice is allowed."""

@@ -53,7 +53,7 @@ def export_bert_gguf(
         InvalidInputError: no such type, or ``destination`` exists.
         UnsupportedError: it is not a BERT encoder with GELU and a WordPiece tokenizer, or something stands on top of it.
         CheckpointError, ModelConfigError, TokenizerError, ModelNotFoundError: a file is malformed or missing.
-        OSError: ``destination`` cannot be written.
+        WriteError: ``destination`` cannot be written.
     """
     if dtype not in QUANTIZERS:
         raise InvalidInputError(f"there is no type {dtype!r} to write; there are {', '.join(QUANTIZERS)}")

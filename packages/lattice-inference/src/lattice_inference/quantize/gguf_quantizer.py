@@ -57,7 +57,7 @@ def quantize_gguf(
         InvalidInputError: no such type, ``destination`` exists, or is the source itself.
         CheckpointError, ModelNotFoundError: ``source`` is not a well-formed GGUF file, or a number in it does not fit.
         UnsupportedError: a matrix is of a type that is not read.
-        OSError: ``destination`` cannot be written.
+        WriteError: ``destination`` cannot be written.
     """
     if dtype not in QUANTIZERS:
         raise InvalidInputError(f"there is no type {dtype!r} to write; there are {', '.join(QUANTIZERS)}")
