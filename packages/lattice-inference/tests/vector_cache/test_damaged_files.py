@@ -194,6 +194,23 @@ def test_definition_that_is_no_utf_8_is_damage(original: Path, tmp_path: Path) -
         assert cache.get_many(KEYS[:1]) == [VECTORS[0]]
 
 
+@pytest.mark.parametrize(
+    ("definition", "damaged"),
+    [(b"row INTEGER", b"row INTEGEP"), (b"vector BLOB", b"vector BLOC"), (b"name TEXT", b"name TEXU")],
+)
+def test_definition_of_another_kind_of_column_is_damage(
+    definition: bytes, damaged: bytes, original: Path, tmp_path: Path
+) -> None:
+    """SQLite finds no fault with it, and reads rows without numbers, or numbers for texts."""
+    folder = tmp_path / "cache"
+    shutil.copytree(original, folder)
+    data = (folder / FILE_NAME).read_bytes()
+    assert data.count(definition) == 1
+    (folder / FILE_NAME).write_bytes(data.replace(definition, damaged))
+    with VectorCache(folder) as cache, pytest.warns(VectorCacheWarning, match="was damaged"):
+        assert cache.get_many(KEYS[:1]) == [None]
+
+
 def test_header_that_names_another_program_over_our_tables_is_damage(original: Path, tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     shutil.copytree(original, folder)

@@ -35,7 +35,17 @@ SCHEMA = (
 )
 
 
-_OUR_TABLES = {statement for statement in SCHEMA if statement.startswith("CREATE TABLE")}
+# name, type, whether it is NOT NULL, place in the primary key
+_COLUMNS = {
+    "vectors": [
+        ("row", "INTEGER", 0, 1),
+        ("key", "BLOB", 1, 0),
+        ("space", "INTEGER", 1, 0),
+        ("checksum", "INTEGER", 1, 0),
+        ("vector", "BLOB", 1, 0),
+    ],
+    "spaces": [("id", "INTEGER", 0, 1), ("name", "TEXT", 1, 0)],
+}
 
 
 class DamagedCacheError(sqlite3.DatabaseError):
@@ -55,7 +65,7 @@ def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
     if application == 0 and version == 0 and tables == 0:
         return False
     if application != APPLICATION_ID:
-        if {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")} == _OUR_TABLES:
+        if _has_our_tables(connection):
             raise DamagedCacheError("the file's header is damaged")
         raise VectorCacheError(f"{path} is a database of another program: name another folder for the cache")
     if version != SCHEMA_VERSION:
@@ -63,7 +73,17 @@ def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
             f"{path} has version {version} of the cache's format, and this release knows {SCHEMA_VERSION}: "
             "name another folder, or remove the file"
         )
+    if not _has_our_tables(connection):
+        raise DamagedCacheError("a table's definition is damaged")
     return True
+
+
+def _has_our_tables(connection: sqlite3.Connection) -> bool:
+    """Whether the columns are ours: a flipped bit in a definition makes SQLite read the same rows as something else."""
+    return all(
+        [row[1:4] + row[5:] for row in connection.execute(f"PRAGMA table_info({table})")] == columns
+        for table, columns in _COLUMNS.items()
+    )
 
 
 def bytes_in_use(connection: sqlite3.Connection) -> int:
