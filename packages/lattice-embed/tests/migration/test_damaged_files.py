@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -210,6 +211,21 @@ def check_journals(damage: Damage, originals: Path, folder: Path, count: int, se
         shutil.copyfile(originals / name, folder / name)
     for path in copies(originals / "j", folder / "j", damage, count, seed):
         use_journal(path, folder)
+
+
+def test_count_of_documents_that_are_not_there_is_no_reason_to_wait(originals: Path, tmp_path: Path) -> None:
+    for name in ("source.db", "target.db", "j"):
+        shutil.copyfile(originals / name, tmp_path / name)
+    with closing(sqlite3.connect(tmp_path / "j", isolation_level=None)) as raw:
+        raw.execute("UPDATE counts SET documents = 1000 WHERE state = 'pending'")
+    service = HashService("new")
+    with (
+        open_store(tmp_path / "source.db") as source,
+        open_store(tmp_path / "target.db") as target,
+        BackfillCoordinator(tmp_path / "j", source=source, target=target, target_service=service) as coordinator,
+        pytest.raises(StoreError, match="and has none"),
+    ):
+        coordinator.run()
 
 
 ODD_PATHS: list[Any] = ["x" * 5_000, "x" * 5_000 + ".db", "a\0b", "a\0b.db", "\ud800", "x/" * 3_000, 7, None, b"s\0.db"]

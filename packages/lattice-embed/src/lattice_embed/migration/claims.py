@@ -16,7 +16,7 @@ from lattice_embed.errors import StoreError
 
 __all__ = ["Claimant", "claim_is_alive", "remove_dead_claimants"]
 
-_CLAIM = re.compile(r"([0-9a-f]{16})/[0-9]{1,20}")
+_CLAIM = re.compile(rb"([0-9a-f]{16})/[0-9]{1,20}")
 
 _live: weakref.WeakSet[Claimant] = weakref.WeakSet()
 
@@ -66,15 +66,14 @@ class Claimant:
             self._handle = None
 
 
-def claim_is_alive(journal: Path, claim: object) -> bool:
+def claim_is_alive(journal: Path, claim: bytes) -> bool:
     """Return whether the process that made ``claim`` is still there; nobody made what is no claim.
 
     Raises:
         StoreError: that cannot be found out.
     """
-    if not isinstance(claim, str) or not (made := _CLAIM.fullmatch(claim)):
-        return False
-    return _is_alive(_lock_path(journal, made[1]))
+    made = _CLAIM.fullmatch(claim)
+    return made is not None and _is_alive(_lock_path(journal, made[1].decode()))
 
 
 def remove_dead_claimants(journal: Path) -> None:

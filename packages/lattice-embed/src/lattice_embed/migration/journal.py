@@ -19,6 +19,7 @@ from lattice_embed.migration.plan import BackfillConfig, MigrationPlan
 from lattice_embed.migration.states import MigrationState
 from lattice_embed.stores.document import check_id
 from lattice_embed.stores.sqlite_database import DatabaseFormat, SqliteDatabase
+from lattice_embed.validation import is_expressible
 
 __all__ = ["LATEST", "Counts", "Journal", "MigrationRecord", "RowState"]
 
@@ -212,6 +213,18 @@ class Journal:
         pending, done, skipped = counted
         return Counts(pending, done, skipped, truncated)
 
+    def check_pending(self) -> None:
+        """Make sure that a count of pending documents has documents for it: else a backfill would wait for ever.
+
+        Raises:
+            StoreCorruptError: it has not.
+        """
+        with self.snapshot():
+            counted = self.counts().pending
+            found = self._database.read_number("SELECT EXISTS (SELECT 1 FROM documents WHERE state = 'pending')")
+        if counted and not found:
+            raise StoreCorruptError(f"{self.path} is damaged: it counts {counted} pending documents and has none")
+
     def states(self, ids: Sequence[str]) -> dict[str, RowState]:
         """Return the states of those of ``ids`` that the journal knows."""
         states = dict(self._select("SELECT id, state FROM documents WHERE id IN ({})", ids))
@@ -227,7 +240,7 @@ class Journal:
         rows = self._database.read(
             "SELECT id, reason FROM documents WHERE state = 'skipped' AND id > ? ORDER BY id LIMIT ?", (after, limit)
         )
-        if not all(isinstance(value, str) for row in rows for value in row):
+        if not all(isinstance(value, str) and is_expressible(value) for row in rows for value in row):
             raise StoreCorruptError(f"{self.path} is damaged: a skipped document has no name or no reason")
         return [(document_id, reason) for document_id, reason in rows]
 
@@ -268,7 +281,7 @@ class Journal:
         rows = self._select("SELECT id, claim FROM documents WHERE state = 'pending' AND id IN ({})", ids)
         return {document_id for document_id, holder in rows if holder == claim}
 
-    def release(self, claim: object) -> None:
+    def release(self, claim: str) -> None:
         """Give back what ``claim`` holds."""
         self._database.write("UPDATE documents SET claim = NULL WHERE state = 'pending' AND claim = ?", (claim,))
 
@@ -277,7 +290,10 @@ class Journal:
         for claim in self._claims():
             if not claim_is_alive(self.path, claim):
                 with self.transaction():
-                    self.release(claim)
+                    self._database.write(
+                        "UPDATE documents SET claim = NULL WHERE state = 'pending' AND CAST(claim AS BLOB) = ?",
+                        (claim,),
+                    )
 
     # Speed
 
@@ -304,8 +320,11 @@ class Journal:
             return None
         return float(sum(documents for _, documents in rows[1:]) / (rows[-1][0] - rows[0][0]))
 
-    def _claims(self) -> list[object]:
-        rows = self._database.read("SELECT DISTINCT claim FROM documents WHERE state = 'pending' AND claim IS NOT NULL")
+    def _claims(self) -> list[bytes]:
+        """Return the claims there are, as bytes: a damaged one need not be text."""
+        rows = self._database.read(
+            "SELECT DISTINCT CAST(claim AS BLOB) FROM documents WHERE state = 'pending' AND claim IS NOT NULL"
+        )
         return [claim for (claim,) in rows]
 
     def _select(self, statement: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
