@@ -112,7 +112,7 @@ class SqliteDatabase:
             with _reporting(target, form.what), temporary_beside(target) as temporary:
                 connection = sqlite3.connect(temporary, isolation_level=None)
                 try:
-                    connection.execute("PRAGMA journal_mode = WAL")
+                    connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
                     connection.execute("BEGIN")
                     for statement in form.schema:
                         connection.execute(statement)
@@ -121,6 +121,8 @@ class SqliteDatabase:
                     connection.execute(f"PRAGMA application_id = {form.application_id}")
                     connection.execute(f"PRAGMA user_version = {form.version}")
                     connection.execute("COMMIT")
+                    # Only now: in this mode a commit may lie in a file beside, which a failing disk leaves there.
+                    connection.execute("PRAGMA journal_mode = WAL").fetchall()
                 finally:
                     connection.close()
                 os.link(temporary, target)
@@ -159,7 +161,12 @@ class SqliteDatabase:
                 raise
             self._depth -= 1
             if self._depth == 0:
-                self.read("COMMIT")
+                try:
+                    self.read("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:  # the disk failed: the next transaction must find none open
+                        connection.execute("ROLLBACK")
+                    raise
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -271,10 +278,12 @@ class SqliteDatabase:
 
     @contextmanager
     def _understanding(self) -> Iterator[None]:
-        """Around one statement: SQLite's message about a damaged definition holds its bytes, which may be no UTF-8."""
+        """Around one statement: SQLite's message about a damaged definition holds its bytes, which may be no UTF-8; so may
+        texts of a row that are looked for again.
+        """
         try:
             yield
-        except (UnicodeDecodeError, OverflowError) as error:
+        except (UnicodeError, OverflowError) as error:
             raise StoreCorruptError(f"{self.path} is damaged or no {self._what}: {error}") from error
 
     def _reporting(self) -> AbstractContextManager[None]:
