@@ -28,7 +28,9 @@ def open_store(path: str | os.PathLike[str]) -> StoreOnDisk:
         return NumpyVectorStore(place)
     if place.is_file():
         return SqliteVectorStore(place)
-    raise StoreError(f"there is no vector store {place}: create one, for instance by `lattice-embed store import`")
+    raise StoreError(
+        f"there is no vector store {os.fspath(path)}: create one, for instance by `lattice-embed store import`"
+    )
 
 
 def create_store(path: str | os.PathLike[str], space: VectorSpace | None = None) -> StoreOnDisk:
