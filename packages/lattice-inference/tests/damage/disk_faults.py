@@ -48,7 +48,7 @@ class Writer:
 
 
 def run(script: Path, name: str, folder: Path) -> None:
-    """Run the writer ``name`` of a script under the failing disk, in a process of its own."""
+    """Run the writer ``name`` of a script under the failing disk, in a new process."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if sys.platform != "linux" or compiler is None:
         pytest.skip("needs Linux and a C compiler")

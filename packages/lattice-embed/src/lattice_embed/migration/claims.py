@@ -67,7 +67,7 @@ class Claimant:
 
 
 def claim_is_alive(journal: Path, claim: bytes) -> bool:
-    """Return whether the process that made ``claim`` is still there; nobody made what is no claim.
+    """Return whether the process that made ``claim`` is still there; what is no claim was made by none.
 
     Raises:
         StoreError: that cannot be found out.

@@ -35,7 +35,7 @@ def place_of(path: str | os.PathLike[str]) -> Path:
 
 
 def write_durably(path: Path, data: bytes | memoryview) -> None:
-    """Write ``data`` beside ``path``, force it to the disk, and move it into place. Nothing is left behind on failure.
+    """Write ``data`` beside ``path``, force it to the disk, and move it into place. A failure leaves nothing.
 
     Its folder has yet to be forced to the disk.
 

@@ -57,7 +57,7 @@ class DatabaseFormat:
 class SqliteDatabase:
     """One SQLite file in write-ahead mode, with every commit forced to the disk.
 
-    Threads take turns. A fork opens a connection of its own. A file of an older version is brought to this release's when
+    Threads take turns. A fork opens another connection. A file of an older version is brought to this release's when
     it is opened.
 
     Args:

@@ -1,8 +1,7 @@
 """Files and folders that are either whole or not there, whatever happens to the process or the machine.
 
-What is being written lies beside its place under a name of its own, locked as long as its writer lives: the system itself
-takes a killed process's locks back. So whoever writes into a folder next can tell what dead writers have left there, and
-removes it.
+What is being written lies beside its place under another name, locked as long as its writer lives: the system itself takes
+a killed process's locks back. So the next writer into a folder can tell what dead writers have left there, and removes it.
 """
 
 from __future__ import annotations
@@ -179,9 +178,9 @@ def _new_directory(path: Path) -> tuple[Path, int]:
 
 
 def _is_locked(descriptor: int) -> bool:
-    """Lock a new file; False where somebody took it for a dead writer's before it was locked, and removes it.
+    """Lock a new file; False where another process took it for a dead writer's before it was locked, and removes it.
 
-    On a file system without locks it stays unlocked, and cannot be told from a live writer's: nobody removes it.
+    On a file system without locks it stays unlocked, and cannot be told from a live writer's: it is never removed.
     """
     if sys.platform == "win32":
         return True

@@ -115,7 +115,7 @@ class ChatCommands:
         path = self._path(name)
         content = json.dumps({"messages": self._chat.messages}, ensure_ascii=False, indent=1)
         try:
-            with atomic_file(path, mode=0o600) as file:  # what was said is nobody else's
+            with atomic_file(path, mode=0o600) as file:  # conversations are private
                 file.write(content.encode("utf-8", "surrogatepass"))
         except OSError as error:
             raise InvalidInputError(f"the conversation cannot be written: {error}") from error
