@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import numpy as np
 
 from lattice_embed import StoreError
 from lattice_embed.stores import Chunking, StoredDocument, VectorSpace, create_store, open_store
+from lattice_embed.stores.document import digest_of_text
 
 SPACE = VectorSpace("model", "fingerprint", 16, chunking=Chunking(100, 10), location="org/model")
 
@@ -46,6 +49,55 @@ def make_store(path: Path) -> dict[str, Any]:
         store.put(documents(6, seed=2))
         store.delete(["document-9", "document-10"])
         return answers_of(store)
+
+
+SCHEMA_1 = (
+    "CREATE TABLE space (fields TEXT NOT NULL)",
+    """CREATE TABLE documents (
+        id TEXT NOT NULL PRIMARY KEY,
+        sequence INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        text TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        truncated INTEGER NOT NULL,
+        spans BLOB NOT NULL,
+        vectors BLOB NOT NULL
+    )""",
+    "CREATE INDEX documents_by_sequence ON documents (sequence)",
+    "PRAGMA application_id = 1280725809",
+    "PRAGMA user_version = 1",
+)
+
+
+def make_old_store(path: Path, held: list[StoredDocument]) -> None:
+    """Write a store as the first version of the format has it, one document of it deleted."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    for statement in SCHEMA_1:
+        connection.execute(statement)
+    connection.execute("INSERT INTO space VALUES (?)", (json.dumps(SPACE.to_fields()),))
+    for sequence, one in enumerate(held, 1):
+        connection.execute(
+            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                one.id,
+                sequence,
+                one.state.value,
+                one.text,
+                digest_of_text(one.text),
+                one.reason,
+                one.fingerprint,
+                int(one.truncated),
+                np.array(one.spans, "<i8").tobytes(),
+                one.vectors.tobytes(),
+            ),
+        )
+    connection.execute(
+        "INSERT INTO documents VALUES ('gone', ?, 'deleted', '', '', '', '', 0, x'', x'')", (len(held) + 1,)
+    )
+    connection.close()
 
 
 def answers_of(store: Any) -> dict[str, Any]:

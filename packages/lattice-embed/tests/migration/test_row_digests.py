@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sqlite3
@@ -12,66 +11,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from lattice_embed import StoreCorruptError, StoreError
 from lattice_embed.migration import BackfillCoordinator
 from lattice_embed.stores import DocumentState, SqliteVectorStore, StoredDocument, VectorSpace, create_store, open_store
-from lattice_embed.stores.document import digest_of_text
 
-from .damaged_stores import SPACE, answers_of, assert_found_or_harmless, documents, flipped_copies, make_store
+from .damaged_stores import (
+    SPACE,
+    answers_of,
+    assert_found_or_harmless,
+    documents,
+    flipped_copies,
+    make_old_store,
+    make_store,
+)
 from .hash_service import HashService
 
 pytestmark = pytest.mark.usefixtures("no_sync")
-
-SCHEMA_1 = (
-    "CREATE TABLE space (fields TEXT NOT NULL)",
-    """CREATE TABLE documents (
-        id TEXT NOT NULL PRIMARY KEY,
-        sequence INTEGER NOT NULL,
-        state TEXT NOT NULL,
-        text TEXT NOT NULL,
-        digest TEXT NOT NULL,
-        reason TEXT NOT NULL,
-        fingerprint TEXT NOT NULL,
-        truncated INTEGER NOT NULL,
-        spans BLOB NOT NULL,
-        vectors BLOB NOT NULL
-    )""",
-    "CREATE INDEX documents_by_sequence ON documents (sequence)",
-    "PRAGMA application_id = 1280725809",
-    "PRAGMA user_version = 1",
-)
-
-
-def make_old_store(path: Path, held: list[StoredDocument]) -> None:
-    """Write a store as the first version of the format has it, one document of it deleted."""
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA journal_mode = WAL")
-    for statement in SCHEMA_1:
-        connection.execute(statement)
-    connection.execute("INSERT INTO space VALUES (?)", (json.dumps(SPACE.to_fields()),))
-    for sequence, one in enumerate(held, 1):
-        connection.execute(
-            "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                one.id,
-                sequence,
-                one.state.value,
-                one.text,
-                digest_of_text(one.text),
-                one.reason,
-                one.fingerprint,
-                int(one.truncated),
-                np.array(one.spans, "<i8").tobytes(),
-                one.vectors.tobytes(),
-            ),
-        )
-    connection.execute(
-        "INSERT INTO documents VALUES ('gone', ?, 'deleted', '', '', '', '', 0, x'', x'')", (len(held) + 1,)
-    )
-    connection.close()
 
 
 def change(path: Path, statement: str, values: tuple[Any, ...] = ()) -> None:

@@ -242,3 +242,14 @@ def test_verify_goes_on_while_another_process_merges(tmp_path: Path, monkeypatch
 
         monkeypatch.setattr(Segment, "verify", merged_meanwhile)
         assert reader.verify() == FAN_IN
+
+
+def test_mapped_vector_that_is_no_number_is_no_answer(tmp_path: Path) -> None:
+    with create_store(tmp_path / "s", SPACE) as store:
+        store.put(documents(3))
+    (vectors,) = (tmp_path / "s").glob("segment-*.npy")
+    data = bytearray(vectors.read_bytes())
+    data[-4:] = b"\0\0\xc0\x7f"
+    vectors.write_bytes(data)
+    with open_store(tmp_path / "s") as store, pytest.raises(StoreCorruptError, match="document-2"):
+        store.query([1.0] * 16, 1)

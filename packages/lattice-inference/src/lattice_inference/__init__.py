@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         TokenizerError,
         UnsupportedError,
         VectorCacheError,
+        WriteError,
     )
     from lattice_inference.generate.chat import Chat
     from lattice_inference.generate.compare_logits import LogitComparison, compare_logits
@@ -102,6 +103,7 @@ __all__ = [
     "TokenizerError",
     "UnsupportedError",
     "VectorCacheError",
+    "WriteError",
     "__version__",
 ]
 
@@ -157,6 +159,7 @@ _HOMES = {
     "TokenizerError": "errors",
     "UnsupportedError": "errors",
     "VectorCacheError": "errors",
+    "WriteError": "errors",
     "__version__": "_version",
 }
 

@@ -28,6 +28,7 @@ from lattice_embed.migration import (
     MigrationController,
     read_verdict,
 )
+from lattice_embed.migration.journal import LATEST
 from lattice_embed.migration.states import MigrationState
 from lattice_embed.model_source import default_model, resolve_model
 from lattice_embed.native_service import NativeEmbeddingService
@@ -221,9 +222,8 @@ def _print(
     if progress.eta_seconds is not None and progress.throughput is not None:
         print(f"{progress.throughput:.1f} documents/s, {progress.eta_seconds:.0f} s to go")
     if progress.rollback_until is not None:
-        print(
-            f"rollback is possible until {datetime.fromtimestamp(progress.rollback_until, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        )
+        until = datetime.fromtimestamp(min(progress.rollback_until, LATEST), UTC)
+        print(f"rollback is possible until {until:%Y-%m-%d %H:%M:%S} UTC")
     if progress.reason:
         print(f"reason: {progress.reason}")
     if progress.errors:

@@ -252,6 +252,7 @@ class BackfillCoordinator(MigrationController):
         if record.state not in WORKING_STATES:
             return True
         if counts.pending:
+            self._journal.check_pending()
             time.sleep(WAIT_SECONDS)  # somebody is at them, or was killed and will be found out
             return False
         if self._may_survey() and survey(self._journal, self._participants):

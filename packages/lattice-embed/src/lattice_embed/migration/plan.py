@@ -120,6 +120,14 @@ class MigrationPlan:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> MigrationPlan:
-        """Return the plan of :meth:`to_fields`."""
+        """Return the plan of :meth:`to_fields`.
+
+        Raises:
+            ValueError, TypeError, KeyError: a field is missing or of a wrong kind.
+        """
         spaces = {name: VectorSpace.from_fields(fields[name]) for name in ("source", "target")}
-        return cls(**{**fields, **spaces})
+        plan = cls(**{**fields, **spaces})
+        if not all(isinstance(getattr(plan, name), str) for name in ("id", "source_path", "target_path", "created_at")):
+            raise TypeError("a text is no text")
+        check_limit("total_embeddings", plan.total_embeddings, lowest=0)
+        return plan

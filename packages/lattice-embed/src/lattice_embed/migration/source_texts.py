@@ -16,7 +16,7 @@ def check_texts(journal: Journal, source: VectorStore, documents: Sequence[Store
     """Make sure that the source's digests are those of the texts that were read from it.
 
     Raises:
-        StoreCorruptError: one is not, and nobody is writing it just now.
+        StoreCorruptError: one is not, and no process is writing it just now.
     """
     for document, version in zip(documents, source.versions([one.id for one in documents]), strict=True):
         if version is None or version.digest == document.version.digest:

@@ -29,13 +29,14 @@ import numpy.typing as npt
 
 from lattice_embed.errors import StoreCorruptError, StoreError
 from lattice_embed.stores.document import DocumentVersion, Match, StoredDocument
-from lattice_embed.stores.durable_files import exclusive_lock, sync_folder, write_durably
+from lattice_embed.stores.durable_files import exclusive_lock, place_of, sync_folder, write_durably
 from lattice_embed.stores.exact_search import SearchBlock, check_query, nearest_documents
 from lattice_embed.stores.segment import Deleted, Entry, Segment, SegmentRecord, write_segment
 from lattice_embed.stores.space import VectorSpace
 from lattice_embed.stores.vector_store import DEFAULT_SCAN
-from lattice_embed.stores.writing import check_documents, check_ids
+from lattice_embed.stores.writing import check_after, check_documents, check_ids
 from lattice_embed.validation import check_limit
+from lattice_inference.checkpoint.atomic_file import remove_leftovers
 
 __all__ = ["NumpyVectorStore"]
 
@@ -73,7 +74,7 @@ class NumpyVectorStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._folder = Path(path).absolute()
+        self._folder = place_of(path)
         self._lock = threading.RLock()
         self._closed = False
         self._manifest = b""
@@ -87,7 +88,8 @@ class NumpyVectorStore:
         if not (self._folder / MANIFEST).is_file():
             raise StoreError(f"there is no vector store in {self._folder}: it has no {MANIFEST}")
         self._space = VectorSpace()
-        self._refresh()
+        with self._reading():
+            pass
         _live.add(self)
 
     @classmethod
@@ -97,12 +99,13 @@ class NumpyVectorStore:
         Raises:
             StoreError: there is something at ``path`` already, or it cannot be written.
         """
-        folder = Path(path).absolute()
+        folder = place_of(path)
         if not folder.parent.is_dir():
             raise StoreError(f"{folder}: the folder {folder.parent} does not exist")
         try:
             folder.mkdir(exist_ok=True)
             with exclusive_lock(folder / LOCK):
+                remove_leftovers(folder)
                 if {entry.name for entry in folder.iterdir()} - {LOCK}:
                     raise StoreError(f"{folder} is not empty: open the store in it, or name another folder")
                 _write_manifest(folder, space or VectorSpace(), [], 1)
@@ -164,6 +167,7 @@ class NumpyVectorStore:
 
     def scan(self, *, after: str = "", limit: int = DEFAULT_SCAN) -> list[DocumentVersion]:
         """Return up to ``limit`` documents whose ids come after ``after``, in order; an empty list at the end."""
+        check_after(after)
         check_limit("limit", limit)
         with self._reading():
             if self._ids is None:
@@ -233,8 +237,13 @@ class NumpyVectorStore:
     @contextmanager
     def _reading(self) -> Iterator[None]:
         with self._lock:
-            self._refresh()
-            yield
+            try:
+                self._refresh()
+                yield
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise StoreError(f"{self._folder} cannot be read: {error}") from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -30,7 +30,7 @@ __all__ = ["Deleted", "Entry", "Segment", "SegmentRecord", "write_segment"]
 DELETED = "deleted"
 PREFIX = "segment-"
 VECTORS_DIGEST = "vectors_blake3"
-"""A line's field: 128 bits over the document's vectors, so that whoever copies a document copies what was stored. Segments
+"""A line's field: 128 bits over the document's vectors, so that a copy of a document is what was stored. Segments
 of manifests of version 1 may be without it."""
 
 MOST_BYTES = 2**63 - 1

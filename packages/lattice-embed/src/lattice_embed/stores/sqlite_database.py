@@ -15,7 +15,8 @@ from typing import Any
 
 from lattice_embed.errors import StoreCorruptError, StoreError
 from lattice_embed.stores.document import decode_text
-from lattice_embed.stores.durable_files import sync_folder
+from lattice_embed.stores.durable_files import place_of, sync_folder
+from lattice_inference.checkpoint.atomic_file import temporary_beside
 
 __all__ = ["DatabaseFormat", "Rows", "SqliteDatabase"]
 
@@ -56,7 +57,7 @@ class DatabaseFormat:
 class SqliteDatabase:
     """One SQLite file in write-ahead mode, with every commit forced to the disk.
 
-    Threads take turns. A fork opens a connection of its own. A file of an older version is brought to this release's when
+    Threads take turns. A fork opens another connection. A file of an older version is brought to this release's when
     it is opened.
 
     Args:
@@ -69,7 +70,7 @@ class SqliteDatabase:
     """
 
     def __init__(self, path: str | os.PathLike[str], form: DatabaseFormat) -> None:
-        self.path = Path(path).absolute()
+        self.path = place_of(path)
         self._form = form
         self._what = form.what
         self._lock = threading.RLock()
@@ -104,15 +105,14 @@ class SqliteDatabase:
         Raises:
             StoreError: there is something at ``path`` already, or it cannot be written.
         """
-        target = Path(path).absolute()
-        temporary = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+        target = place_of(path)
         if not target.parent.is_dir():
             raise StoreError(f"{target}: the folder {target.parent} does not exist")
         try:
-            with _reporting(target, form.what):
+            with _reporting(target, form.what), temporary_beside(target) as temporary:
                 connection = sqlite3.connect(temporary, isolation_level=None)
                 try:
-                    connection.execute("PRAGMA journal_mode = WAL")
+                    connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
                     connection.execute("BEGIN")
                     for statement in form.schema:
                         connection.execute(statement)
@@ -121,14 +121,16 @@ class SqliteDatabase:
                     connection.execute(f"PRAGMA application_id = {form.application_id}")
                     connection.execute(f"PRAGMA user_version = {form.version}")
                     connection.execute("COMMIT")
+                    # Only now: in this mode a commit may lie in a file beside, which a failing disk leaves there.
+                    connection.execute("PRAGMA journal_mode = WAL").fetchall()
                 finally:
                     connection.close()
-            os.link(temporary, target)
-            sync_folder(target.parent)
+                os.link(temporary, target)
+                sync_folder(target.parent)
         except FileExistsError:
             raise StoreError(f"{target} exists already: open it, or name another file") from None
-        finally:
-            temporary.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"{target} cannot be written: {error}") from error
 
     def close(self) -> None:
         """Close the file. Calling it twice is allowed."""
@@ -148,7 +150,7 @@ class SqliteDatabase:
         with self._lock, self._reporting():
             connection = self._open()
             if self._depth == 0:
-                connection.execute("BEGIN IMMEDIATE")
+                self.read("BEGIN IMMEDIATE")
             self._depth += 1
             try:
                 yield
@@ -159,7 +161,12 @@ class SqliteDatabase:
                 raise
             self._depth -= 1
             if self._depth == 0:
-                connection.execute("COMMIT")
+                try:
+                    self.read("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:  # the disk failed: the next transaction must find none open
+                        connection.execute("ROLLBACK")
+                    raise
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -169,7 +176,7 @@ class SqliteDatabase:
             if self._depth:
                 yield
                 return
-            connection.execute("BEGIN")
+            self.read("BEGIN")
             self._depth += 1
             try:
                 yield
@@ -180,17 +187,28 @@ class SqliteDatabase:
 
     def read(self, statement: str, values: Sequence[object] = ()) -> Rows:
         """Return the rows of a query."""
-        with self._lock, self._reporting():
+        with self._lock, self._reporting(), self._understanding():
             return self._open().execute(statement, values).fetchall()
+
+    def read_number(self, statement: str) -> int:
+        """Return what a query that has one whole number to give gives.
+
+        Raises:
+            StoreCorruptError: it has not.
+        """
+        rows = self.read(statement)
+        if len(rows) != 1 or len(rows[0]) != 1 or not isinstance(rows[0][0], int):
+            raise StoreCorruptError(f"{self.path} is damaged: {rows!r:.80} instead of a number")
+        return rows[0][0]
 
     def write(self, statement: str, values: Sequence[object] = ()) -> int:
         """Execute a statement, and return how many rows it changed."""
-        with self._lock, self._reporting():
+        with self._lock, self._reporting(), self._understanding():
             return self._open().execute(statement, values).rowcount
 
     def write_many(self, statement: str, rows: Sequence[Sequence[object]]) -> int:
         """Execute a statement for each of several rows of values, inside a transaction of the caller."""
-        with self._lock, self._reporting():
+        with self._lock, self._reporting(), self._understanding():
             return self._open().executemany(statement, rows).rowcount
 
     def check_integrity(self) -> None:
@@ -230,13 +248,13 @@ class SqliteDatabase:
 
     def _check_header(self) -> None:
         form = self._form
-        ((application_id,),) = self.read("PRAGMA application_id")
+        application_id = self.read_number("PRAGMA application_id")
         if application_id != form.application_id:
             raise StoreCorruptError(f"{self.path} is an SQLite file of another program, not a {form.what}")
-        while (version := self._version()) in form.upgrades:
+        while (version := self.read_number("PRAGMA user_version")) in form.upgrades:
             try:
                 with self.transaction():
-                    if self._version() == version:  # no other process has done it meanwhile
+                    if self.read_number("PRAGMA user_version") == version:  # no other process has done it meanwhile
                         form.upgrades[version](self)
                         self.write(f"PRAGMA user_version = {version + 1}")
             except StoreCorruptError:
@@ -252,15 +270,21 @@ class SqliteDatabase:
                 "lattice-embed that wrote it"
             )
 
-    def _version(self) -> int:
-        ((version,),) = self.read("PRAGMA user_version")
-        return int(version)
-
     def _check_schema(self) -> None:
         """Compare the tables' definitions: a flipped bit in one makes SQLite read the same rows as something else."""
         found = {row[:3]: row[3] for row in self.read(_DEFINITIONS)}
         if found != _definitions_of(self._form.schema):
             raise StoreCorruptError(f"{self.path} is damaged: its tables are not those of a {self._what}")
+
+    @contextmanager
+    def _understanding(self) -> Iterator[None]:
+        """Around one statement: SQLite's message about a damaged definition holds its bytes, which may be no UTF-8; so may
+        texts of a row that are looked for again.
+        """
+        try:
+            yield
+        except (UnicodeError, OverflowError) as error:
+            raise StoreCorruptError(f"{self.path} is damaged or no {self._what}: {error}") from error
 
     def _reporting(self) -> AbstractContextManager[None]:
         return _reporting(self.path, self._what)
@@ -284,7 +308,7 @@ def _reporting(path: Path, what: str) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         raise StoreError(f"{path}: {error}") from error
-    except sqlite3.DatabaseError as error:
+    except sqlite3.Error as error:
         raise StoreCorruptError(f"{path} is damaged or no {what}: {error}") from error
 
 

@@ -33,7 +33,7 @@ from lattice_embed.stores.stored_row import (
     version_of,
 )
 from lattice_embed.stores.vector_store import DEFAULT_SCAN
-from lattice_embed.stores.writing import check_documents, check_ids
+from lattice_embed.stores.writing import check_after, check_documents, check_ids
 from lattice_embed.validation import check_limit
 
 __all__ = ["SqliteVectorStore"]
@@ -143,7 +143,7 @@ class SqliteVectorStore:
         """Return up to ``limit`` documents whose ids come after ``after``, in order; an empty list at the end."""
         rows = self._database.read(
             f"SELECT {VERSION_COLUMNS} FROM documents WHERE id > ? AND state <> 'deleted' ORDER BY id LIMIT ?",
-            (after, check_limit("limit", limit)),
+            (check_after(after), min(check_limit("limit", limit), MOST_SEQUENCE)),
         )
         return [self._version_of(row) for row in rows]
 
@@ -161,8 +161,7 @@ class SqliteVectorStore:
             return [Match(index.names[row.owner], row.score, *index.place(row.row)) for row in best]
 
     def __len__(self) -> int:
-        ((count,),) = self._database.read("SELECT count(*) FROM documents WHERE state <> 'deleted'")
-        return int(count)
+        return self._database.read_number("SELECT count(*) FROM documents WHERE state <> 'deleted'")
 
     def verify(self) -> int:
         """Read everything and compare it with its digests; return how many documents were checked.

@@ -55,7 +55,7 @@ def export_bert_gguf(
         InvalidInputError: no such type, or ``destination`` exists.
         UnsupportedError: it is not a BERT encoder with GELU and a WordPiece tokenizer, or something stands on top of it.
         CheckpointError, ModelConfigError, TokenizerError, ModelNotFoundError: a file is malformed or missing.
-        OSError: ``destination`` cannot be written.
+        WriteError: ``destination`` cannot be written.
     """
     check_type(dtype)
     directory, destination = Path(directory), Path(destination)

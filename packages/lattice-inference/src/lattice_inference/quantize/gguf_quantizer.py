@@ -58,7 +58,7 @@ def quantize_gguf(
         InvalidInputError: no such type, ``destination`` exists, or is the source itself.
         CheckpointError, ModelNotFoundError: ``source`` is not a well-formed GGUF file, or a number in it does not fit.
         UnsupportedError: a matrix is of a type that is not read.
-        OSError: ``destination`` cannot be written.
+        WriteError: ``destination`` cannot be written.
     """
     check_type(dtype)
     destination = Path(destination)

@@ -124,7 +124,7 @@ class KvCache:
         The file appears whole or not at all. Its size is that of the pages: ``storage.page_bytes`` a page.
 
         Raises:
-            OSError: the file cannot be written.
+            WriteError: the file cannot be written.
         """
         sequence.check_open()
         write_prefix(Path(path), self.storage, sequence.token_ids, sequence.pages, identity=self._identity())
