@@ -16,10 +16,18 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on ``arguments`` (default: the process's) and return the exit status."""
-    from lattice_inference.cli import status_of
     from lattice_inference.cli.process import run_command
 
-    return run_command("lattice-embed", _build_parser, status_of, arguments)
+    return run_command("lattice-embed", _build_parser, _status_of, arguments)
+
+
+def _status_of(error: Exception) -> int | None:
+    """Return the exit status for an error, or ``None`` for a fault of the program."""
+    from lattice_embed.errors import ModelConfigError
+    from lattice_inference.cli import status_of
+
+    # that of lattice_inference is about a model's file, this one about an output dimension that was asked for
+    return 2 if isinstance(error, ModelConfigError) else status_of(error)
 
 
 def _build_parser() -> argparse.ArgumentParser:

@@ -68,6 +68,6 @@ def _run(
         failure = status_of(error)
         if failure is None:
             raise
-        print(f"{program}: error: {error}", file=sys.stderr)
+        print(f"{program}: error: {str(error) or type(error).__name__}", file=sys.stderr)
         return failure
     return status

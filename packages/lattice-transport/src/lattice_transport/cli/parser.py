@@ -87,7 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
     distance.add_argument(
         "--projections", type=int, default=128, metavar="N", help="of the sliced distance (default: 128)"
     )
-    distance.add_argument("--seed", type=int, default=0, metavar="N", help="of the projections (default: 0)")
+    distance.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the projections (default: 0)")
     distance.add_argument("--plan", metavar="FILE.npy", help="write the transport plan (sinkhorn and emd)")
     _add_common(distance)
 
@@ -108,7 +108,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="shift, in units of the reference's spread, that calls for a new index (default: 0.5)",
     )
     drift.add_argument("--max-samples", type=int, default=1000, metavar="N", help="vectors a set (default: 1000)")
-    drift.add_argument("--seed", type=int, default=0, metavar="N", help="of permutations and thinning (default: 0)")
+    drift.add_argument("--seed", type=_seed, default=0, metavar="N", help="of permutations and thinning (default: 0)")
     drift.add_argument("--reference-model", metavar="NAME", help="fingerprint of the reference's model")
     drift.add_argument("--current-model", metavar="NAME", help="fingerprint of the current vectors' model")
     drift.add_argument("--worst", type=int, default=5, metavar="N", help="items to list, dearest first (default: 5)")
@@ -127,7 +127,7 @@ def build_parser() -> argparse.ArgumentParser:
     mean.add_argument("--debiased", action="store_true", help="take off the entropic blur (with --support)")
     _add_metric(mean)
     _add_epsilon(mean, "0.05 of the median cost")
-    mean.add_argument("--seed", type=int, default=0, metavar="N", help="of the vectors to start from (default: 0)")
+    mean.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the vectors to start from (default: 0)")
     mean.add_argument("--output", required=True, metavar="FILE.npy", help="where the vectors or weights go")
     _add_common(mean)
     return parser
@@ -155,6 +155,14 @@ def _lazily(command: str) -> Callable[[argparse.Namespace], int]:
         return status
 
     return run
+
+
+def _seed(text: str) -> int:
+    """Return the number that ``--seed`` gives."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is negative; a seed is an integer of at least 0")
+    return value
 
 
 def _add_metric(command: argparse.ArgumentParser) -> None:
