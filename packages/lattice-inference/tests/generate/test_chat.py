@@ -154,3 +154,20 @@ def test_tools_and_documents_reach_the_template_as_variables(session):
 def test_a_variable_cannot_take_the_place_of_the_conversation(session, name):
     with pytest.raises(InvalidInputError, match=f"the variable '{name}'"):
         Chat(session, variables={name: []})
+
+
+RECURSIVE = "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}"
+
+
+def test_opening_a_session_renders_nothing(tmp_path, monkeypatch):
+    def render(*args, **kwargs):
+        pytest.fail("a template was rendered")
+
+    with load_model(write_drawn_model(tmp_path, template=RECURSIVE)) as model:
+        monkeypatch.setattr(ChatTemplate, "render", render)
+        with Session(model) as session, session.fork() as fork:
+            monkeypatch.undo()
+            assert session.generate("hi", GREEDY).text == fork.generate("hi", GREEDY).text
+            assert session.stop_token_ids == fork.stop_token_ids
+            with pytest.raises(InvalidInputError, match="steps"):
+                Chat(session).send("hi")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Self
 
 from lattice_inference.errors import InvalidInputError, TextTooLongError
@@ -93,8 +94,6 @@ class Session:
         tokenizer: the tokenizer, or ``None``.
         config: what the session was made with.
         max_tokens: the longest context.
-        stop_token_ids: the tokens that end a text by the model's files, its tokenizer's and its chat template.
-        chat_template: the model's own, or ``None``.
     """
 
     def __init__(
@@ -113,13 +112,8 @@ class Session:
             if config.use_model_config
             else GenerateConfig()
         )
-        self.chat_template: ChatTemplate | None = model.chat_template
-        self.stop_token_ids = frozenset(model.eos_token_ids)
         self._vocab_size = model.vocab_size
         if self.tokenizer is not None:
-            self.stop_token_ids |= end_token_ids(self.tokenizer, model.special_tokens)
-            if self.chat_template is not None:
-                self.stop_token_ids |= answer_end_ids(self.tokenizer, self.chat_template)
             self._vocab_size = _known_tokens(self.tokenizer, model.vocab_size)
         self._cache: KvCache = model.open_cache(
             tokens=max(config.cache_tokens or 0, self.max_tokens),
@@ -131,6 +125,24 @@ class Session:
         self._sequence: CachedSequence = self._cache.sequence()
         self._pending: list[int] = []
         self._running: GenerationStream | None = None
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """The model's own chat template, read on first use, or ``None``."""
+        return self.model.chat_template
+
+    @cached_property
+    def stop_token_ids(self) -> frozenset[int]:
+        """The tokens that end a text by the model's files, its tokenizer's and its chat template.
+
+        The template is asked for them when they are first needed, not when the model is opened.
+        """
+        ids = frozenset(self.model.eos_token_ids)
+        if self.tokenizer is not None:
+            ids |= end_token_ids(self.tokenizer, self.model.special_tokens)
+            if self.chat_template is not None:
+                ids |= answer_end_ids(self.tokenizer, self.chat_template)
+        return ids
 
     @property
     def token_ids(self) -> tuple[int, ...]:
