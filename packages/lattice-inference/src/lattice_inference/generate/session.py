@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Self
 
 from lattice_inference.errors import InvalidInputError, TextTooLongError
+from lattice_inference.flags import check_flag
 from lattice_inference.generate.batch import generate_batch
 from lattice_inference.generate.config import GenerateConfig, ResolvedConfig
 from lattice_inference.generate.generation import Generation
@@ -48,6 +49,8 @@ class SessionConfig:
         cache_dtype: what keys and values are kept in.
         prefix_bytes: how much of earlier prompts is remembered, so that one that begins alike costs only its rest.
         use_model_config: let the model's own generation_config.json fill what a :class:`GenerateConfig` leaves out.
+        special_tokens_in_text: let special tokens that a prompt's text spells out become those tokens, unless a call says
+            otherwise. A :class:`Chat` has its own setting.
 
     Raises:
         InvalidInputError: a value out of its range.
@@ -60,8 +63,10 @@ class SessionConfig:
     page_tokens: Literal[16, 32, 64] = 32
     prefix_bytes: int = 0
     use_model_config: bool = True
+    special_tokens_in_text: bool = True
 
     def __post_init__(self) -> None:
+        check_flag("special_tokens_in_text", self.special_tokens_in_text)
         for name, most in (("max_tokens", 2**31), ("chunk_tokens", MOST_CHUNK), ("cache_tokens", 2**40)):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 1 <= value <= most):
@@ -161,7 +166,12 @@ class Session:
         return self._cache.storage.page_bytes // self._cache.page_tokens
 
     def generate(
-        self, prompt: Prompt, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None
+        self,
+        prompt: Prompt,
+        config: GenerateConfig | None = None,
+        *,
+        cancelled: Cancelled | None = None,
+        special_tokens_in_text: bool | None = None,
     ) -> GenerateResult:
         """Begin a new context with ``prompt`` and generate. What it shares with the present context is not run again.
 
@@ -169,22 +179,31 @@ class Session:
             prompt: a text, or token ids.
             config: how; see :class:`GenerateConfig`.
             cancelled: what ends it early.
+            special_tokens_in_text: whether special tokens that the text spells out become those tokens; by default what
+                the session's configuration says.
 
         Raises:
             InvalidInputError: there is nothing to begin with, or an argument is malformed.
             TextTooLongError: the prompt does not fit into the context.
             NonFiniteError: the model computed NaN or infinity.
         """
-        return self.stream(prompt, config, cancelled=cancelled).finish()
+        return self.stream(prompt, config, cancelled=cancelled, special_tokens_in_text=special_tokens_in_text).finish()
 
     def extend(
-        self, text: Prompt, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None
+        self,
+        text: Prompt,
+        config: GenerateConfig | None = None,
+        *,
+        cancelled: Cancelled | None = None,
+        special_tokens_in_text: bool | None = None,
     ) -> GenerateResult:
         """Put ``text`` behind the present context and generate; with ``max_new_tokens=0`` only put it there.
 
         No special tokens are put around it: those that it needs are written in it. Raises as :meth:`generate` does.
         """
-        return self.stream(text, config, extend=True, cancelled=cancelled).finish()
+        return self.stream(
+            text, config, extend=True, cancelled=cancelled, special_tokens_in_text=special_tokens_in_text
+        ).finish()
 
     def stream(
         self,
@@ -194,6 +213,7 @@ class Session:
         extend: bool = False,
         cancelled: Cancelled | None = None,
         continues: bool | None = None,
+        special_tokens_in_text: bool | None = None,
     ) -> GenerationStream:
         """Generate piece by piece: iterate over it, with ``for`` or ``async for``. See :meth:`generate`.
 
@@ -204,9 +224,10 @@ class Session:
             cancelled: what ends it early; so do leaving the loop and ``stream.close()``.
             continues: whether the text goes on from the prompt's, so that a leading blank counts. By default it does
                 unless the prompt ends with a special token.
+            special_tokens_in_text: as in :meth:`generate`.
         """
         self._settle()
-        ids = prompt_ids(self.tokenizer, prompt, begins=not (extend and self.token_ids))
+        ids = self._prompt_ids(prompt, not (extend and self.token_ids), special_tokens_in_text)
         context = [*self.token_ids, *ids] if extend else ids
         resolved = self._resolve(config)
         self._check_context(context, resolved)
@@ -230,6 +251,7 @@ class Session:
         config: GenerateConfig | Sequence[GenerateConfig] | None = None,
         *,
         cancelled: Cancelled | None = None,
+        special_tokens_in_text: bool | None = None,
     ) -> list[GenerateResult]:
         """Generate for several prompts together; each result is what :meth:`generate` gives for its prompt alone.
 
@@ -239,6 +261,7 @@ class Session:
             prompts: texts or token ids.
             config: how, for all or for each.
             cancelled: what ends all of them early.
+            special_tokens_in_text: as in :meth:`generate`.
 
         Raises:
             InvalidInputError, TextTooLongError, NonFiniteError: as :meth:`generate`; no result is then returned.
@@ -251,7 +274,7 @@ class Session:
         self._settle()
         requests = []
         for prompt, one in zip(prompts, configs, strict=True):
-            ids, resolved = prompt_ids(self.tokenizer, prompt, begins=True), self._resolve(one)
+            ids, resolved = self._prompt_ids(prompt, True, special_tokens_in_text), self._resolve(one)
             self._check_context(ids, resolved)
             requests.append((ids, resolved))
 
@@ -327,6 +350,11 @@ class Session:
             self._pending = running.pending
             if self.config.prefix_bytes:
                 self._cache.remember(self._sequence)
+
+    def _prompt_ids(self, prompt: Prompt, begins: bool, special_tokens_in_text: bool | None) -> list[int]:
+        found = self.config.special_tokens_in_text if special_tokens_in_text is None else special_tokens_in_text
+        check_flag("special_tokens_in_text", found)
+        return prompt_ids(self.tokenizer, prompt, begins=begins, special_tokens_in_text=found)
 
     def _resolve(self, config: GenerateConfig | None) -> ResolvedConfig:
         if config is not None and not isinstance(config, GenerateConfig):
