@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lattice_inference.argument_checks import checked_flag
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.generate.prompt_tokens import encode_rendered
 from lattice_inference.generate.result import FinishReason, GenerateResult
@@ -37,6 +38,9 @@ class Chat:
         system: the first message, by the one who sets the model up.
         config: how to generate, unless a turn says otherwise.
         variables: what the template may ask for, such as ``{"enable_thinking": False}``, ``tools`` and ``documents`` too.
+        special_tokens_in_text: let special tokens that messages, tools, documents or variables spell out become those
+            tokens. By default they are text like any other there, so that a message cannot end its turn or begin
+            another's; the template's own text keeps them, and added tokens that are not special are found everywhere.
 
     Raises:
         UnsupportedError: there is no template.
@@ -45,6 +49,7 @@ class Chat:
     Attributes:
         session: the session.
         template: the template.
+        special_tokens_in_text: whether special tokens come out of messages; can be changed between turns.
         messages: the messages so far, answers included; change them to change the history.
     """
 
@@ -56,6 +61,7 @@ class Chat:
         system: str | None = None,
         config: GenerateConfig | None = None,
         variables: Mapping[str, Any] | None = None,
+        special_tokens_in_text: bool = False,
     ) -> None:
         self.session = session
         found = session.chat_template if template is None else template
@@ -67,6 +73,7 @@ class Chat:
             raise UnsupportedError("the model has no tokenizer, which a conversation needs: pass one to Session")
         self.template = found
         self.config = config
+        self.special_tokens_in_text = checked_flag("special_tokens_in_text", special_tokens_in_text)
         self.variables = dict(variables or {})
         taken = sorted(_OWN_VARIABLES.intersection(self.variables))
         if taken:
@@ -96,7 +103,9 @@ class Chat:
             UnsupportedError: the template leaves out the system message, or another thing; see :meth:`ChatTemplate.render`.
         """
         assert self.session.tokenizer is not None  # checked at the beginning
-        return encode_rendered(self.session.tokenizer, self.template.render(self.messages, **self.variables))
+        if self.special_tokens_in_text:
+            return encode_rendered(self.session.tokenizer, self.template.render(self.messages, **self.variables))
+        return encode_rendered(self.session.tokenizer, *self.template.render_marked(self.messages, **self.variables))
 
     def send(
         self, text: str, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None

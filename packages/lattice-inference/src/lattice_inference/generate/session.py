@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Self
 
 from lattice_inference.argument_checks import check_provides, checked_flag
@@ -53,6 +54,8 @@ class SessionConfig:
         cache_dtype: what keys and values are kept in.
         prefix_bytes: how much of earlier prompts is remembered, so that one that begins alike costs only its rest.
         use_model_config: let the model's own generation_config.json fill what a :class:`GenerateConfig` leaves out.
+        special_tokens_in_text: let special tokens that a prompt's text spells out become those tokens, unless a call says
+            otherwise. A :class:`Chat` has its own setting.
 
     Raises:
         InvalidInputError: a value out of its range.
@@ -65,8 +68,10 @@ class SessionConfig:
     page_tokens: Literal[16, 32, 64] = 32
     prefix_bytes: int = 0
     use_model_config: bool = True
+    special_tokens_in_text: bool = True
 
     def __post_init__(self) -> None:
+        checked_flag("special_tokens_in_text", self.special_tokens_in_text)
         for name, most in (("max_tokens", 2**31), ("chunk_tokens", MOST_CHUNK), ("cache_tokens", 2**40)):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 1 <= value <= most):
@@ -102,8 +107,6 @@ class Session:
         tokenizer: the tokenizer, or ``None``.
         config: what the session was made with.
         max_tokens: the longest context.
-        stop_token_ids: the tokens that end a text by the model's files, its tokenizer's and its chat template.
-        chat_template: the model's own, or ``None``.
     """
 
     def __init__(
@@ -127,13 +130,8 @@ class Session:
             if config.use_model_config
             else GenerateConfig()
         )
-        self.chat_template: ChatTemplate | None = model.chat_template
-        self.stop_token_ids = frozenset(model.eos_token_ids)
         self._vocab_size = model.vocab_size
         if self.tokenizer is not None:
-            self.stop_token_ids |= end_token_ids(self.tokenizer, model.special_tokens)
-            if self.chat_template is not None:
-                self.stop_token_ids |= answer_end_ids(self.tokenizer, self.chat_template)
             self._vocab_size = _known_tokens(self.tokenizer, model.vocab_size)
         self._cache: KvCache = model.open_cache(
             tokens=max(config.cache_tokens or 0, self.max_tokens),
@@ -147,6 +145,24 @@ class Session:
         self._running: Steps | None = None
         self._turn = _turn()
         self._is_closed = False
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """The model's own chat template, read on first use, or ``None``."""
+        return self.model.chat_template
+
+    @cached_property
+    def stop_token_ids(self) -> frozenset[int]:
+        """The tokens that end a text by the model's files, its tokenizer's and its chat template.
+
+        The template is asked for them when they are first needed, not when the model is opened.
+        """
+        ids = frozenset(self.model.eos_token_ids)
+        if self.tokenizer is not None:
+            ids |= end_token_ids(self.tokenizer, self.model.special_tokens)
+            if self.chat_template is not None:
+                ids |= answer_end_ids(self.tokenizer, self.chat_template)
+        return ids
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -165,7 +181,12 @@ class Session:
         return self._cache.storage.page_bytes // self._cache.page_tokens
 
     def generate(
-        self, prompt: Prompt, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None
+        self,
+        prompt: Prompt,
+        config: GenerateConfig | None = None,
+        *,
+        cancelled: Cancelled | None = None,
+        special_tokens_in_text: bool | None = None,
     ) -> GenerateResult:
         """Begin a new context with ``prompt`` and generate. What it shares with the present context is not run again.
 
@@ -173,6 +194,8 @@ class Session:
             prompt: a text, or token ids.
             config: how; see :class:`GenerateConfig`.
             cancelled: what ends it early.
+            special_tokens_in_text: whether special tokens that the text spells out become those tokens; by default what
+                the session's configuration says.
 
         Raises:
             InvalidInputError: there is nothing to begin with, or an argument is malformed.
@@ -180,16 +203,23 @@ class Session:
             NonFiniteError: the model computed NaN or infinity.
             BusyError: another call of this session runs, or a stream of it is open.
         """
-        return self.stream(prompt, config, cancelled=cancelled).finish()
+        return self.stream(prompt, config, cancelled=cancelled, special_tokens_in_text=special_tokens_in_text).finish()
 
     def extend(
-        self, text: Prompt, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None
+        self,
+        text: Prompt,
+        config: GenerateConfig | None = None,
+        *,
+        cancelled: Cancelled | None = None,
+        special_tokens_in_text: bool | None = None,
     ) -> GenerateResult:
         """Put ``text`` behind the present context and generate; with ``max_new_tokens=0`` only put it there.
 
         No special tokens are put around it: those that it needs are written in it. Raises as :meth:`generate` does.
         """
-        return self.stream(text, config, extend=True, cancelled=cancelled).finish()
+        return self.stream(
+            text, config, extend=True, cancelled=cancelled, special_tokens_in_text=special_tokens_in_text
+        ).finish()
 
     def stream(
         self,
@@ -199,6 +229,7 @@ class Session:
         extend: bool = False,
         cancelled: Cancelled | None = None,
         continues: bool | None = None,
+        special_tokens_in_text: bool | None = None,
     ) -> GenerationStream:
         """Generate piece by piece: iterate over it, with ``for`` or ``async for``. See :meth:`generate`.
 
@@ -209,13 +240,14 @@ class Session:
             cancelled: what ends it early; so do leaving the loop and ``stream.close()``.
             continues: whether the text goes on from the prompt's, so that a leading blank counts. By default it does
                 unless the prompt ends with a special token.
+            special_tokens_in_text: as in :meth:`generate`.
         """
         extend = checked_flag("extend", extend)
         continues = None if continues is None else checked_flag("continues", continues)
         with self._turn:
             self._settle()
             before = self._context() if extend else ()
-            ids = prompt_ids(self.tokenizer, prompt, begins=not before)
+            ids = self._prompt_ids(prompt, not before, special_tokens_in_text)
             context = [*before, *ids]
             resolved = self._resolve(config)
             self._check_context(context, resolved)
@@ -239,6 +271,7 @@ class Session:
         config: GenerateConfig | Sequence[GenerateConfig] | None = None,
         *,
         cancelled: Cancelled | None = None,
+        special_tokens_in_text: bool | None = None,
     ) -> list[GenerateResult]:
         """Generate for several prompts together; each result is what :meth:`generate` gives for its prompt alone.
 
@@ -248,6 +281,7 @@ class Session:
             prompts: texts or token ids.
             config: how, for all or for each.
             cancelled: what ends all of them early.
+            special_tokens_in_text: as in :meth:`generate`.
 
         Raises:
             InvalidInputError, TextTooLongError, NonFiniteError, BusyError: as :meth:`generate`; no result is then
@@ -258,15 +292,19 @@ class Session:
         if len(configs) != len(prompts):
             raise InvalidInputError(f"there are {len(prompts)} prompts and {len(configs)} configurations")
         with self._turn:
-            return self._generate_batch(prompts, configs, _as_function(cancelled))
+            return self._generate_batch(prompts, configs, _as_function(cancelled), special_tokens_in_text)
 
     def _generate_batch(
-        self, prompts: Sequence[Prompt], configs: Sequence[GenerateConfig | None], cancelled: Callable[[], bool]
+        self,
+        prompts: Sequence[Prompt],
+        configs: Sequence[GenerateConfig | None],
+        cancelled: Callable[[], bool],
+        special_tokens_in_text: bool | None,
     ) -> list[GenerateResult]:
         self._settle()
         requests = []
         for index, (prompt, one) in enumerate(zip(prompts, configs, strict=True)):
-            ids = prompt_ids(self.tokenizer, prompt, begins=True, what=f"prompt {index}")
+            ids = self._prompt_ids(prompt, True, special_tokens_in_text, f"prompt {index}")
             resolved = self._resolve(one)
             self._check_context(ids, resolved)
             requests.append((ids, resolved))
@@ -390,6 +428,13 @@ class Session:
         if self._running is None:
             return (*self._sequence.token_ids, *self._pending)
         return self._running.context()
+
+    def _prompt_ids(
+        self, prompt: Prompt, begins: bool, special_tokens_in_text: bool | None, what: str = "the prompt"
+    ) -> list[int]:
+        found = self.config.special_tokens_in_text if special_tokens_in_text is None else special_tokens_in_text
+        found = checked_flag("special_tokens_in_text", found)
+        return prompt_ids(self.tokenizer, prompt, begins=begins, what=what, special_tokens_in_text=found)
 
     def _resolve(self, config: GenerateConfig | None) -> ResolvedConfig:
         if config is not None and not isinstance(config, GenerateConfig):

@@ -47,6 +47,7 @@ cdef extern from "text.h" nogil:
         const void* data
         int32_t length
         uint8_t kind
+        const uint8_t* plain
     ctypedef struct lt_character:
         uint32_t code_point
         int32_t source
@@ -211,6 +212,7 @@ cdef int _describe(object text, lt_input* out, Py_ssize_t index) except -1:
     out.data = PyUnicode_DATA(text)
     out.length = <int32_t>length
     out.kind = <uint8_t>PyUnicode_KIND(text)
+    out.plain = NULL
     return 0
 
 
@@ -455,11 +457,12 @@ cdef class Pipeline:
 
     def encode(self, tuple texts, tuple seconds, Template single not None, Template pair not None,
                Py_ssize_t max_tokens, int strategy, bint cut_left, bint find_special, bint want_offsets,
-               int threads):
+               int threads, bytes plain=None):
         """Encode texts: ids, offsets (none unless wanted), type ids, boundaries, counts before truncation, truncated.
 
         seconds is None, or as long as texts and holds None where a text stands alone. max_tokens counts the template's
-        special tokens; -1 is no limit. At most threads threads work on it.
+        special tokens; -1 is no limit. At most threads threads work on it. plain says of each character of the first
+        text whether it can be no part of a special token.
         """
         if not self.finished:
             raise ValueError("the pipeline is not finished")
@@ -495,6 +498,10 @@ cdef class Pipeline:
         try:
             for i in range(count):
                 _describe(texts[i], &inputs[i], i)
+            if plain is not None:
+                if count != 1 or len(plain) != inputs[0].length:
+                    raise ValueError("plain is for one text, a byte a character")
+                inputs[0].plain = <const uint8_t*><const char*>plain
             if seconds is not None:
                 paired = inputs + count
                 for i in range(count):

@@ -27,6 +27,7 @@ from lattice_inference.value_text import value_text
 __all__ = ["Tokenizer"]
 
 Text = str | tuple[str, str]
+IdArray = npt.NDArray[np.int32]
 
 _STRATEGIES = {
     "longest_first": native.LONGEST_FIRST,
@@ -125,6 +126,74 @@ class Tokenizer:
         encoding = Encoding(ids, offsets, type_ids, bool(truncated[0]), self)
         return encoding if self._file_padding is None else self._pad([encoding])[0]
 
+    def encode_marked(
+        self, text: str, plain: Sequence[tuple[int, int]], *, add_special_tokens: bool = True
+    ) -> Encoding:
+        """Encode one text in which special tokens are found, but for some of its characters.
+
+        Args:
+            text: such as a rendered conversation; see :meth:`ChatTemplate.render_marked`.
+            plain: the characters ``text[start:end]`` that are part of no special token, such as users'. Added tokens that
+                are not special are found there too.
+            add_special_tokens: put the template's special tokens around it.
+
+        Raises:
+            InvalidInputError: as :meth:`encode`, or a range that is not in the text.
+        """
+        mask = bytearray(len(text))
+        for start, end in plain:
+            if not 0 <= start <= end <= len(text):
+                raise InvalidInputError(f"the range {start} to {end} is not in a text of {len(text):,} characters")
+            mask[start:end] = b"\1" * (end - start)
+        ids, offsets, type_ids, _, _, truncated = self._encode(
+            (text,), None, add_special_tokens, True, None, True, plain=bytes(mask) if plain else None
+        )
+        if plain:
+            ids, offsets, type_ids = self._without_spelled_tokens(text, mask, ids, offsets, type_ids)
+        return Encoding(ids, offsets, type_ids, bool(truncated[0]), self)
+
+    def _without_spelled_tokens(
+        self, text: str, mask: bytearray, ids: IdArray, offsets: IdArray, type_ids: IdArray
+    ) -> tuple[IdArray, IdArray, IdArray]:
+        """Spell out the special tokens that a model itself makes of plain text.
+
+        Some vocabularies have them as pieces: a Unigram model finds ``</s>`` in a text as it finds any word.
+        """
+        wrong = [
+            place
+            for place in np.flatnonzero(np.isin(ids, list(self._special_ids))).tolist()
+            if any(mask[offsets[place, 0] : offsets[place, 1]]) and self._is_spelled(text, ids[place], offsets[place])
+        ]
+        for place in reversed(wrong):
+            spelled = self._characters_of(str(self.id_to_token(int(ids[place]))))
+            where = [place, place + 1]
+            ids = np.concatenate([ids[: where[0]], np.array(spelled, ids.dtype), ids[where[1] :]])
+            offsets, type_ids = (
+                np.concatenate(
+                    [array[: where[0]], np.repeat(array[place : place + 1], len(spelled), 0), array[where[1] :]]
+                )
+                for array in (offsets, type_ids)
+            )
+        return ids, offsets, type_ids
+
+    def _is_spelled(self, text: str, token_id: int, offset: IdArray) -> bool:
+        """Return whether a token is there because a text spells it, not because it stands for what is unknown."""
+        return str(self.id_to_token(int(token_id))) in text[offset[0] : offset[1]]
+
+    def _characters_of(self, token: str) -> list[int]:
+        """Return the tokens of a text's single characters; of an unknown one its bytes', or the unknown token."""
+        prefix = getattr(self._definition.model, "prefix", None) or ""
+        spelled = []
+        for index, character in enumerate(token):
+            names = [character] if index == 0 else [prefix + character, character]
+            found = [token_id for name in names if (token_id := self.token_to_id(name)) is not None]
+            if found:
+                spelled.append(found[0])
+                continue
+            of_bytes = [self.token_to_id(f"<0x{byte:02X}>") for byte in character.encode()]
+            spelled += [token_id for token_id in of_bytes if token_id is not None]
+        return spelled
+
     def encode_batch(
         self,
         texts: Iterable[Text],
@@ -205,6 +274,7 @@ class Tokenizer:
         truncation: Truncation | int | None,
         want_offsets: bool,
         threads: int | None = None,
+        plain: bytes | None = None,
     ) -> native.Encoded:
         if type(add_special_tokens) is not bool or type(special_tokens_in_text) is not bool:
             add_special_tokens = checked_flag("add_special_tokens", add_special_tokens)  # type: ignore[unreachable]  # callers without a type checker
@@ -227,7 +297,17 @@ class Tokenizer:
         limit = min(limit, MOST_TOKEN_ID)  # more than any text has
         threads = native.MAX_THREADS if threads is None else check_thread_count(threads)
         return self._pipeline.encode(
-            firsts, seconds, single, pair, limit, strategy, cut_left, special_tokens_in_text, want_offsets, threads
+            firsts,
+            seconds,
+            single,
+            pair,
+            limit,
+            strategy,
+            cut_left,
+            special_tokens_in_text,
+            want_offsets,
+            threads,
+            plain,
         )
 
     def _pad(self, encodings: list[Encoding]) -> list[Encoding]:
