@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cache
 
 from lattice_inference.errors import LatticeError, UnsupportedError
-from lattice_inference.models.bert_config import BertFamily
+from lattice_inference.models.families import runs_as_encoder
 
 __all__ = ["runs_model_type", "runs_tokenizer_model"]
 
 
 def runs_model_type(model_type: str) -> bool:
     """Whether models with this ``model_type`` in their ``config.json`` can be loaded as encoders."""
-    return model_type in {family.value for family in BertFamily}
+    return runs_as_encoder(model_type)
 
 
 @cache

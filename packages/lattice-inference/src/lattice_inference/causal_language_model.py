@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,25 +15,20 @@ import numpy.typing as npt
 from lattice_inference.argument_checks import check_choice, check_count
 from lattice_inference.backends.cpu.weight_forms import Activations
 from lattice_inference.calibration import Calibration, check_calibration
-from lattice_inference.checkpoint.computed_tensors import ComputedTensors
-from lattice_inference.checkpoint.formats import is_gguf
-from lattice_inference.checkpoint.gguf import open_gguf
 from lattice_inference.checkpoint.json_file import load_json_object
-from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.decoder_program import DecoderProgram
 from lattice_inference.errors import InvalidInputError, TextTooLongError
 from lattice_inference.hub import ModelFiles, find_model
 from lattice_inference.loaded_model import LoadedModel
 from lattice_inference.model_fingerprint import ModelSnapshot
-from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama, find_decoder_names
-from lattice_inference.models.llama_config import LlamaConfig, token_ids_of
-from lattice_inference.models.llama_gguf import read_llama_gguf
+from lattice_inference.models.config_fields import token_ids_of
+from lattice_inference.models.family import LOGITS, CausalConfig
+from lattice_inference.models.opened_model import open_model
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.state import CachedSequence, KvCache
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.token_ids import checked_token_ids
 from lattice_inference.value_text import value_text
-from lattice_inference.weight_check import check_decoder, refuse_adapters
 
 if TYPE_CHECKING:
     from lattice_inference.backends.weight_sizes import WeightSize
@@ -65,6 +59,15 @@ class Extension:
     logits: Logits = "last"
 
 
+@dataclass(frozen=True)
+class _Texts:
+    """What turns ids into texts, read at load so that no bad file waits for the first session."""
+
+    tokenizer: Tokenizer | None
+    special_tokens: dict[str, str]
+    template: Callable[[], ChatTemplate | None]
+
+
 class CausalLanguageModel(LoadedModel[DecoderProgram]):
     """A language model that predicts the next token. Made by :func:`load_model`.
 
@@ -93,6 +96,9 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         activations: what quantized weights are multiplied by.
         calibration: what it was loaded with, or None.
         config: sizes and choices of the network.
+        has_tokenizer: whether the model's files hold a tokenizer. Without one, token ids go in and come out.
+        special_tokens: the texts of special tokens by their roles, ``"bos_token"``, ``"eos_token"``, ..., as the files
+            name them.
     """
 
     def __init__(
@@ -100,8 +106,9 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         *,
         files: ModelFiles,
         snapshot: ModelSnapshot,
-        config: LlamaConfig,
+        config: CausalConfig,
         program: DecoderProgram,
+        texts: _Texts,
         generation_config: Mapping[str, object],
         precision: Precision,
         activations: Activations,
@@ -118,11 +125,9 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         self.generation_config = generation_config
         self.activations: Activations = activations
         self.calibration = calibration
-
-    @cached_property
-    def has_tokenizer(self) -> bool:
-        """Whether the model's files hold a tokenizer. Without one, token ids go in and come out."""
-        return _has_tokenizer(self.directory)
+        self.has_tokenizer = texts.tokenizer is not None
+        self.special_tokens = texts.special_tokens
+        self._texts = texts
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -131,6 +136,8 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         Raises:
             TokenizerError: the model's files have none.
         """
+        if self._texts.tokenizer is not None:
+            return self._texts.tokenizer
         from lattice_inference.tokenizer import load_tokenizer
 
         return load_tokenizer(self.directory)
@@ -154,16 +161,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         Raises:
             TokenizerError, ModelConfigError: a file, or the template, is malformed.
         """
-        from lattice_inference.tokenizer.chat_template_file import load_chat_template
-
-        return load_chat_template(self.directory)
-
-    @cached_property
-    def special_tokens(self) -> dict[str, str]:
-        """The texts of special tokens by their roles, ``"bos_token"``, ``"eos_token"``, ..., as the files name them."""
-        from lattice_inference.tokenizer.chat_template_file import read_special_tokens
-
-        return read_special_tokens(self.directory)
+        return self._texts.template()
 
     @property
     def weight_sizes(self) -> tuple[WeightSize, ...]:
@@ -285,35 +283,23 @@ def load_model(
     check_precision(precision)
     check_calibration(calibration, precision, activations)
     files = find_model(path_or_name, offline=offline)
-    refuse_adapters(files.directory)
     snapshot = ModelSnapshot.take(files.directory)
-    with contextlib.ExitStack() as stack:
-        if is_gguf(files.directory):
-            checkpoint = stack.enter_context(open_gguf(files.directory))
-            stored = read_llama_gguf(checkpoint)
-            config, names, frequencies = stored.config, stored.names, stored.frequencies
-        else:
-            config = LlamaConfig.from_directory(files.directory)
-            checkpoint = stack.enter_context(open_checkpoint(files.directory))
-            names, frequencies = (
-                find_decoder_names(checkpoint, tied=config.tied),
-                config.rope.frequencies(config.rotary_dim),
-            )
-        check_decoder(checkpoint, config, names)
-        texts = _texts_of(files.directory)
-        source = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: frequencies})
+    with open_model(files.directory, causal=True) as opened:
+        opened.check(LOGITS)
+        texts = _Texts(opened.tokenizer if opened.has_tokenizer else None, opened.special_tokens, opened.template)
         program = DecoderProgram(
-            build_llama(config, names),
-            source,
+            opened.program(LOGITS),
+            opened.tensors(LOGITS),
             precision=precision,
             activations=activations,
             input_ranges=None if calibration is None else calibration.ranges,
             threads=threads,
         )
-    model = CausalLanguageModel(
+    return CausalLanguageModel(
         files=files,
-        config=config,
+        config=opened.config,
         program=program,
+        texts=texts,
         generation_config=_generation_config(files.directory),
         snapshot=snapshot,
         precision=precision,
@@ -329,29 +315,6 @@ def load_model(
             threads=threads,
         ),
     )
-    model.__dict__.update(texts)  # what the properties of these names would read later
-    return model
-
-
-def _texts_of(directory: Path) -> dict[str, object]:
-    """Return what turns ids into texts, read at load so that no bad file waits for the first session."""
-    from lattice_inference.tokenizer import load_tokenizer
-    from lattice_inference.tokenizer.chat_template_file import read_special_tokens
-
-    if not _has_tokenizer(directory):
-        return {"has_tokenizer": False}
-    return {
-        "has_tokenizer": True,
-        "tokenizer": load_tokenizer(directory),
-        "special_tokens": read_special_tokens(directory),
-    }
-
-
-def _has_tokenizer(directory: Path) -> bool:
-    if not is_gguf(directory):
-        return True  # a directory without one is not complete
-    with open_gguf(directory) as checkpoint:
-        return checkpoint.metadata.get("tokenizer.ggml.model", "no_vocab") != "no_vocab"
 
 
 def _generation_config(directory: Path) -> Mapping[str, object]:

@@ -14,24 +14,24 @@ from lattice_inference.argument_checks import check_choice, check_limit
 from lattice_inference.backends.cpu import CpuBackend, sigmoid
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.formats import is_gguf
-from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError, UnsupportedError
 from lattice_inference.hub import ModelFiles, find_model
 from lattice_inference.model_fingerprint import ModelSnapshot
-from lattice_inference.models.bert import build_bert_classifier, find_names
-from lattice_inference.models.bert_config import MAX_POSITIONS, BertConfig
+from lattice_inference.models.config_fields import MAX_POSITIONS
 from lattice_inference.models.cross_encoder_config import (
     CrossEncoderConfig,
     ScoreActivation,
     read_cross_encoder_config,
 )
+from lattice_inference.models.family import SCORES, TextConfig
+from lattice_inference.models.opened_model import open_model
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.text_lists import check_text_list
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
 from lattice_inference.thread_count import check_thread_count
-from lattice_inference.tokenizer import Tokenizer, load_tokenizer
-from lattice_inference.weight_check import check_classifier, refuse_adapters
+from lattice_inference.tokenizer import Tokenizer
+from lattice_inference.weight_check import refuse_adapters
 
 __all__ = ["CrossEncoder", "load_cross_encoder"]
 
@@ -204,31 +204,30 @@ def load_cross_encoder(
             f"{files.directory}: cross-encoders in GGUF files are not built: load the model's directory"
         )
     snapshot = ModelSnapshot.take(files.directory)
-    bert = BertConfig.from_directory(files.directory)
-    config = read_cross_encoder_config(files.directory, bert)
-    tokenizer = load_tokenizer(files.directory)
-    least = tokenizer.special_token_count(pair=True) + 1
-    if not config.max_tokens >= least:
-        raise ModelConfigError(
-            f"{files.directory}: the files allow {config.max_tokens} tokens, and a pair needs {least}: its special tokens "
-            "and one"
-        )
-    if max_tokens is not None:
-        limit = check_limit(max_tokens, least=least, most=config.max_tokens)
-        config = CrossEncoderConfig(config.activation, limit)
-    ranges = None if calibration is None else calibration.ranges
-    backend = CpuBackend(threads=threads, precision=precision, input_ranges=ranges)
-    with open_checkpoint(files.directory) as checkpoint:
-        names = find_names(checkpoint)
-        check_classifier(checkpoint, bert, names)
-        program = backend.compile(build_bert_classifier(bert, names=names), checkpoint)
+    with open_model(files.directory, causal=False) as model:
+        network: TextConfig = model.config
+        config = read_cross_encoder_config(files.directory, network)
+        tokenizer = model.tokenizer
+        least = tokenizer.special_token_count(pair=True) + 1
+        if not config.max_tokens >= least:
+            raise ModelConfigError(
+                f"{files.directory}: the files allow {config.max_tokens} tokens, and a pair needs {least}: its special "
+                "tokens and one"
+            )
+        if max_tokens is not None:
+            limit = check_limit(max_tokens, least=least, most=config.max_tokens)
+            config = CrossEncoderConfig(config.activation, limit)
+        ranges = None if calibration is None else calibration.ranges
+        backend = CpuBackend(threads=threads, precision=precision, input_ranges=ranges)
+        model.check(SCORES)
+        program = backend.compile(model.program(SCORES), model.tensors(SCORES))
     return CrossEncoder(
         files=files,
         snapshot=snapshot,
         tokenizer=tokenizer,
-        program=TextProgram(program, bert, files.directory),
+        program=TextProgram(program, network, files.directory),
         config=config,
-        label_count=bert.label_count,
+        label_count=network.label_count,
         precision=precision,
         isa=backend.isa,
         calibration=calibration,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,28 +14,23 @@ import numpy.typing as npt
 
 from lattice_inference.argument_checks import check_choice, check_limit, checked_flag
 from lattice_inference.backends.cpu import CpuBackend
-from lattice_inference.backends.cpu.tensor_source import TensorSource
 from lattice_inference.calibration import Calibration, check_calibration
-from lattice_inference.checkpoint.checkpoint_group import open_checkpoint_group
 from lattice_inference.checkpoint.formats import is_gguf
-from lattice_inference.checkpoint.gguf import open_gguf
-from lattice_inference.checkpoint.renamed_tensors import RenamedTensors
 from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError
 from lattice_inference.hub import ModelFiles, find_model
 from lattice_inference.model_fingerprint import ModelSnapshot
-from lattice_inference.models.bert import TensorNames, build_bert_encoder, find_names
-from lattice_inference.models.bert_config import MAX_POSITIONS, BertConfig
-from lattice_inference.models.bert_gguf import gguf_names, read_bert_gguf
-from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer, weight_folders
-from lattice_inference.models.sentence_modules import Pooling, SentenceModules, read_sentence_modules
+from lattice_inference.models.config_fields import MAX_POSITIONS
+from lattice_inference.models.family import TextConfig, vectors
+from lattice_inference.models.opened_model import open_model
+from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer
+from lattice_inference.models.sentence_modules import Pooling, SentenceModules
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.text_lists import check_text_list
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
 from lattice_inference.thread_count import check_thread_count
-from lattice_inference.tokenizer import Tokenizer, load_tokenizer
+from lattice_inference.tokenizer import Tokenizer
 from lattice_inference.value_text import value_text
-from lattice_inference.weight_check import check_bert_gguf, check_encoder, refuse_adapters
 
 if TYPE_CHECKING:
     from lattice_inference.vector_cache import VectorCache
@@ -83,11 +77,6 @@ class _Recipe:
     def options(self) -> dict[str, object]:
         """What the options of :func:`load_encoder` are called, and what they are here."""
         return {"pooling": self.pooling.value, "normalize": self.normalize, "max_tokens": self.max_tokens}
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """The folders of modules with weights of their own."""
-        return weight_folders(self.layers)
 
 
 class Encoder(TextModel):
@@ -294,33 +283,23 @@ def load_encoder(
     check_calibration(calibration, precision)
     _check_options(pooling, normalize, max_tokens, cache)
     files = find_model(path_or_name, offline=offline)
-    refuse_adapters(files.directory)
     snapshot = ModelSnapshot.take(files.directory)
-    with contextlib.ExitStack() as stack:
-        tensors: TensorSource
-        if is_gguf(files.directory):
-            checkpoint = stack.enter_context(open_gguf(files.directory))
-            config, stored = read_bert_gguf(checkpoint)
-            check_bert_gguf(checkpoint, config)
-            if stored is not None:
-                _refuse_unread(files.directory, {"pooling": pooling}, {"pooling": stored.value})
-            kind = pooling if stored is None else stored.value
-            recipe = _recipe(files.directory, config, None, kind, normalize, max_tokens)
-            tensors, names = RenamedTensors(checkpoint, gguf_names(config.num_hidden_layers)), TensorNames()
-        else:
-            config = BertConfig.from_directory(files.directory)
-            modules = read_sentence_modules(files.directory)
-            recipe = _recipe(files.directory, config, modules, pooling, normalize, max_tokens)
-            if modules is not None:
-                given = {"pooling": pooling, "normalize": normalize, "max_tokens": max_tokens}
-                _refuse_unread(files.directory / "modules.json", given, recipe.options)
-            tensors = stack.enter_context(open_checkpoint_group(files.directory, recipe.folders))
-            names = find_names(tensors.main)
-            check_encoder(tensors, config, names, recipe.layers)
-        tokenizer = load_tokenizer(files.directory)
+    with open_model(files.directory, causal=False) as model:
+        config: TextConfig = model.config
+        stated: Literal["cls", "mean", "last"] | None = None if model.pooling is None else model.pooling.value
+        if stated is not None:
+            _refuse_unread(files.directory, {"pooling": pooling}, {"pooling": stated})
+        kind = pooling if stated is None else stated
+        recipe = _recipe(files.directory, config, model.modules, kind, normalize, max_tokens)
+        if model.modules is not None:
+            given = {"pooling": pooling, "normalize": normalize, "max_tokens": max_tokens}
+            _refuse_unread(files.directory / "modules.json", given, recipe.options)
+        head = vectors(recipe.pooling.value, recipe.layers)
+        model.check(head)
+        tokenizer = model.tokenizer
         ranges = None if calibration is None else calibration.ranges
         program = CpuBackend(threads=threads, precision=precision, input_ranges=ranges).compile(
-            build_bert_encoder(config, pooling=recipe.pooling.value, names=names, layers=recipe.layers), tensors
+            model.program(head), model.tensors(head)
         )
     reload = partial(
         load_encoder,
@@ -381,7 +360,7 @@ def _absolute_cache(cache: CacheName) -> CacheName:
 
 def _recipe(
     directory: Path,
-    config: BertConfig,
+    config: TextConfig,
     modules: SentenceModules | None,
     pooling: Literal["cls", "mean", "last"] | None,
     normalize: bool | None,
@@ -427,7 +406,7 @@ def _final_width(directory: Path, width: int, layers: Sequence[SentenceLayer]) -
     return width
 
 
-def _limit_of_files(directory: Path, config: BertConfig, stated: int | None) -> int:
+def _limit_of_files(directory: Path, config: TextConfig, stated: int | None) -> int:
     """Return the model's own limit of tokens: what its files state, within the positions that it has."""
     limit = config.longest_input if stated is None else min(stated, config.longest_input)
     if not limit >= _LEAST_TOKENS:

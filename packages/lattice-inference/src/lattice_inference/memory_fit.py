@@ -12,8 +12,7 @@ from lattice_inference.checkpoint.formats import open_weights
 from lattice_inference.checkpoint.gguf_header import GgufArray
 from lattice_inference.errors import InvalidInputError, ModelConfigError
 from lattice_inference.memory_precisions import PrecisionNeed, needs_by_precision
-from lattice_inference.models.bert_config import MAX_LAYERS
-from lattice_inference.models.config_fields import ConfigFields
+from lattice_inference.models.config_fields import MAX_LAYERS, ConfigFields
 
 __all__ = ["DEFAULT_CONTEXT", "MemoryNeed", "available_memory", "estimate_memory"]
 

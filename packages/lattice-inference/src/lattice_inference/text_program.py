@@ -17,8 +17,7 @@ from lattice_inference.cancellation import check_cancelled
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.graph.batch import Batch
-from lattice_inference.models.bert import position_ids
-from lattice_inference.models.bert_config import BertConfig
+from lattice_inference.models.family import TextConfig
 from lattice_inference.tokenizer import PackedEncoding
 
 __all__ = ["TextProgram", "batch_of_texts", "reads_token_types", "steps_of_texts"]
@@ -38,7 +37,7 @@ class TextProgram:
         directory: where the weights came from, for messages.
     """
 
-    def __init__(self, program: CpuProgram, config: BertConfig, directory: Path) -> None:
+    def __init__(self, program: CpuProgram, config: TextConfig, directory: Path) -> None:
         self._program: CpuProgram | None = program
         self._config = config
         self._directory = directory
@@ -110,7 +109,7 @@ class TextProgram:
 
 
 def batch_of_texts(
-    packed: PackedEncoding, rows: npt.NDArray[np.intp], config: BertConfig, *, reads_types: bool
+    packed: PackedEncoding, rows: npt.NDArray[np.intp], config: TextConfig, *, reads_types: bool
 ) -> Batch:
     """Return the batch of some of the texts; all of them are the packed arrays as they are.
 
@@ -123,17 +122,17 @@ def batch_of_texts(
         token_ids,
         bounds,
         token_type_ids=packed.type_ids if reads_types else None,
-        positions=position_ids(config, token_ids, bounds),
+        positions=config.position_ids(token_ids, bounds),
     )
 
 
-def reads_token_types(config: BertConfig, directory: Path) -> bool:
+def reads_token_types(config: TextConfig, directory: Path) -> bool:
     """Whether the model is given the tokenizer's token types, as transformers decides it; it gets zeros otherwise.
 
     The tokenizer's own file may list the model's inputs. Where it does not, its class decides: BERT's gives the types, the
     ones without a model of their own do not. RoBERTa has a single type.
     """
-    if config.family.is_roberta:
+    if not config.has_token_types:
         return False
     path = directory / "tokenizer_config.json"
     if not path.is_file():

@@ -2,7 +2,7 @@
 
 A tensor that nothing reads is a part of another model: an adapter, another layer, a bias that the configuration leaves out.
 Dropping it would give results of a model that was not asked for, so it is refused, but for
-:mod:`~lattice_inference.models.idle_tensors`. A configuration that promises more than the file has is refused at the first
+what its family says is idle. A configuration that promises more than the file has is refused at the first
 tensor that is missing, whatever numbers it holds.
 """
 
@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,27 +26,9 @@ from lattice_inference.checkpoint.mapped_tensors import TensorInfo
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.graph.program import Program
 from lattice_inference.input_range import RANGE_SUFFIX
-from lattice_inference.models.bert import TensorNames, build_bert_classifier, build_bert_encoder
-from lattice_inference.models.bert_config import BertConfig
-from lattice_inference.models.bert_gguf import gguf_names
-from lattice_inference.models.idle_tensors import (
-    IDLE_IN_BERT_GGUF,
-    IDLE_IN_DECODER_GGUF,
-    idle_in_bert,
-    idle_in_decoder,
-)
-from lattice_inference.models.llama import GGUF_NAMES, ROPE_FREQUENCIES, DecoderNames, build_llama
-from lattice_inference.models.llama_config import LlamaConfig
-from lattice_inference.models.llama_gguf import FACTORS
-from lattice_inference.models.sentence_layers import SentenceLayer
+from lattice_inference.models.family import ModelConfig, StoredWeights
 
-__all__ = [
-    "check_bert_gguf",
-    "check_classifier",
-    "check_decoder",
-    "check_encoder",
-    "refuse_adapters",
-]
+__all__ = ["check_weights", "refuse_adapters"]
 
 _SHOWN_NAMES = 3
 _COMPARED_BYTES = 1 << 24
@@ -92,51 +74,31 @@ class _Layers:
         return f"{self.first.removesuffix('0.')}{layer}.{name.removeprefix(self.first)}"
 
 
-def check_encoder(
-    tensors: _Tensors, config: BertConfig, names: TensorNames, layers: Sequence[SentenceLayer] = ()
-) -> None:
-    """Check the checkpoint of a BERT encoder and of the modules on top of it.
+def check_weights(tensors: _Tensors, checkpoint: Checkpoint, config: ModelConfig, weights: StoredWeights[Any]) -> None:
+    """Check what the files of a model hold.
+
+    Args:
+        tensors: the model's own checkpoint with those of the modules on top, which is the same where there are none.
+        checkpoint: the model's own.
+        config: its configuration.
+        weights: how it is stored.
 
     Raises:
         CheckpointError: a tensor is missing, has another shape than ``config`` says, or is read by nothing.
     """
-    one = build_bert_encoder(_one_layer(config), pooling="mean", names=names, layers=layers)
-    idle = idle_in_bert(names.prefix, classifies=False)
-    _check(tensors, _shapes(one), _bert_layers(config, names), idle)
-
-
-def check_classifier(tensors: _Tensors, config: BertConfig, names: TensorNames) -> None:
-    """Check the checkpoint of a BERT encoder with a classification head. Raises as :func:`check_encoder` does."""
-    one = build_bert_classifier(_one_layer(config), names=names)
-    _check(tensors, _shapes(one), _bert_layers(config, names), idle_in_bert(names.prefix, classifies=True))
-
-
-def check_bert_gguf(checkpoint: Checkpoint, config: BertConfig) -> None:
-    """Check the GGUF file of a BERT encoder. Raises as :func:`check_encoder` does."""
-    theirs = gguf_names(1)
+    one: Program = weights.build(config.with_one_layer())
     shapes = {
-        theirs[name]: shape for name, shape in _shapes(build_bert_encoder(_one_layer(config), pooling="mean")).items()
+        weights.renamed.get(ref.sources[0], ref.sources[0]): ref.shape
+        for op in one.ops
+        for ref in op.weights.values()
+        if ref.sources[0] not in weights.computed
     }
-    _check(checkpoint, shapes, _Layers("blk.0.", config.num_hidden_layers, "bert.block_count"), IDLE_IN_BERT_GGUF)
-
-
-def check_decoder(checkpoint: Checkpoint, config: LlamaConfig, names: DecoderNames) -> None:
-    """Check the checkpoint or GGUF file of a decoder. Raises as :func:`check_encoder` does."""
-    one = replace(config, num_hidden_layers=1, windows=config.windows[:1])
-    shapes = _shapes(build_llama(one, names))
-    del shapes[ROPE_FREQUENCIES]  # worked out
-    output, embedding = f"{names.output}.weight", f"{names.embedding}.weight"
-    read = {FACTORS}
-    if config.tied and output != embedding and output in checkpoint and embedding in checkpoint:
-        _check_same(checkpoint, output, embedding)
-        read.add(checkpoint.stored_name(output))
-    if names.embedding == GGUF_NAMES.embedding:
-        layers = _Layers("blk.0.", config.num_hidden_layers, "block_count")
-        _check(checkpoint, shapes, layers, IDLE_IN_DECODER_GGUF, read)
-    else:
-        prefix = names.norm.removesuffix("norm")
-        layers = _Layers(f"{prefix}layers.0.", config.num_hidden_layers, "num_hidden_layers")
-        _check(checkpoint, shapes, layers, idle_in_decoder(prefix), read)
+    read = set(weights.also_read)
+    if weights.same is not None and all(name in checkpoint for name in weights.same):
+        _check_same(checkpoint, *weights.same)
+        read.add(checkpoint.stored_name(weights.same[0]))
+    layers = _Layers(weights.first_layer, config.num_hidden_layers, weights.layers_told_by)
+    _check(tensors, shapes, layers, weights.idle, read)
 
 
 def refuse_adapters(model: Path) -> None:
@@ -154,19 +116,6 @@ def refuse_adapters(model: Path) -> None:
             f"{path}: describes an adapter, and adapters are not applied here: {_MERGE}. If the weights beside it are "
             "complete without it, move this file away"
         )
-
-
-def _one_layer(config: BertConfig) -> BertConfig:
-    return replace(config, num_hidden_layers=1)
-
-
-def _bert_layers(config: BertConfig, names: TensorNames) -> _Layers:
-    return _Layers(f"{names.prefix}encoder.layer.0.", config.num_hidden_layers, "num_hidden_layers")
-
-
-def _shapes(program: Program) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor that a program reads."""
-    return {ref.sources[0]: ref.shape for op in program.ops for ref in op.weights.values()}
 
 
 def _check(

@@ -24,7 +24,7 @@ from lattice_inference.errors import (
     UnsupportedError,
 )
 from lattice_inference.graph.batch import Batch
-from lattice_inference.models.bert import build_bert_classifier, build_bert_encoder, find_names, position_ids
+from lattice_inference.models.bert import build_bert_classifier, build_bert_encoder, find_names
 from lattice_inference.models.bert_config import BertConfig
 from lattice_inference.models.sentence_modules import read_sentence_modules
 from lattice_inference.runtime import get_num_threads, set_num_threads
@@ -119,7 +119,7 @@ def test_fusion_changes_no_bit_and_the_program_means_what_the_reference_computes
     lengths = outputs[f"{name}/lengths"]
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     ids = outputs[f"{name}/ids"]
-    batch = Batch(ids, bounds, positions=position_ids(config, ids, bounds))
+    batch = Batch(ids, bounds, positions=config.position_ids(ids, bounds))
     modules = read_sentence_modules(directory)
     folders = [layer.folder for layer in modules.layers if hasattr(layer, "folder")] if modules else []
     with open_checkpoint_group(directory, folders) as weights:
@@ -206,7 +206,7 @@ def test_positions_count_what_is_not_padding(sequences, padding):
             expected.append(number if token != padding else padding)
     ids = np.array([token for sequence in sequences for token in sequence], np.int32)
     bounds = np.cumsum([0, *map(len, sequences)]).astype(np.int32)
-    got = position_ids(config, ids, bounds)
+    got = config.position_ids(ids, bounds)
     assert got.dtype == np.int32
     assert got.tolist() == expected
 

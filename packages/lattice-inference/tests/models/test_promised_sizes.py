@@ -9,8 +9,9 @@ import pytest
 
 from changed_checkpoints import change_config, change_gguf
 from drawn_checkpoints import write_directory
-from lattice_inference import load_cross_encoder, load_encoder, load_model, weight_check
+from lattice_inference import load_cross_encoder, load_encoder, load_model
 from lattice_inference.errors import CheckpointError
+from lattice_inference.models import bert_family, llama_family
 from lattice_inference.quantize import Calibrator, export_bert_gguf, quantize_int8
 
 DATA = Path(__file__).parents[1] / "data"
@@ -30,16 +31,12 @@ def built(monkeypatch):
 
         return instead
 
-    places = {
-        "weight_check": ("build_bert_encoder", "build_bert_classifier", "build_llama"),
-        "encoder": ("build_bert_encoder",),
-        "cross_encoder": ("build_bert_classifier",),
-        "causal_language_model": ("build_llama",),
-        "quantize.model_program": ("build_bert_encoder", "build_bert_classifier", "build_llama"),
-    }
-    for module, names in places.items():
-        for name in names:
-            monkeypatch.setattr(f"lattice_inference.{module}.{name}", watched(getattr(weight_check, name)))
+    for module, name in (
+        (bert_family, "build_bert_encoder"),
+        (bert_family, "build_bert_classifier"),
+        (llama_family, "build_llama"),
+    ):
+        monkeypatch.setattr(module, name, watched(getattr(module, name)))
     return layers
 
 

@@ -14,7 +14,7 @@ from lattice_inference.backends.cpu import CpuBackend
 from lattice_inference.capabilities import runs_tokenizer_model
 from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.graph.batch import Batch
-from lattice_inference.models.bert import build_bert_encoder, position_ids
+from lattice_inference.models.bert import build_bert_encoder
 from lattice_inference.models.bert_config import BertConfig
 
 pytestmark = pytest.mark.skipif(not runs_tokenizer_model("Unigram"), reason="Unigram tokenizers are not built")
@@ -56,7 +56,7 @@ def test_vectors_are_those_of_the_ids_that_hugging_face_gives(tmp_path, name):
     config = BertConfig.from_directory(directory)
     with open_checkpoint(directory) as checkpoint:
         program = CpuBackend().compile(build_bert_encoder(config, pooling="mean"), checkpoint)
-    want = program.run(Batch(flat, bounds, positions=position_ids(config, flat, bounds)))
+    want = program.run(Batch(flat, bounds, positions=config.position_ids(flat, bounds)))
     with load_encoder(directory) as encoder:
         got = encoder.encode(TEXTS)
         output = "normalized" if encoder.normalize else "pooled"

@@ -8,7 +8,8 @@ The architecture is Devlin et al. 2018 (https://arxiv.org/abs/1810.04805), post-
         x = LayerNorm(x + W2 act(W1 x + b1) + b2)
 
 RoBERTa and XLM-RoBERTa are the same network (Liu et al. 2019, https://arxiv.org/abs/1907.11692; Conneau et al. 2019,
-https://arxiv.org/abs/1911.02116) with positions that begin behind the padding token's id: see :func:`position_ids`.
+https://arxiv.org/abs/1911.02116) with positions that begin behind the padding token's id: see
+:meth:`~lattice_inference.models.bert_config.BertConfig.position_ids`.
 
 A text's vector is the pooled hidden states, scaled to length 1 when the model says so. A classifier looks at the first
 token: BERT's is ``classifier(tanh(pooler.dense(x)))``, RoBERTa's ``classifier.out_proj(tanh(classifier.dense(x)))``.
@@ -21,18 +22,13 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from lattice_inference.errors import CheckpointError
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.program import Program, View, WeightRef
 from lattice_inference.models.bert_config import Activation, BertConfig
 from lattice_inference.models.sentence_layers import SentenceLayer, add_sentence_layer
 
-__all__ = ["TensorNames", "build_bert_classifier", "build_bert_encoder", "find_names", "position_ids"]
-
-Int32Array = npt.NDArray[np.int32]
+__all__ = ["TensorNames", "build_bert_classifier", "build_bert_encoder", "find_names"]
 
 
 @dataclass(frozen=True)
@@ -63,22 +59,6 @@ def find_names(tensors: Container[str]) -> TensorNames:
         "the checkpoint has no tensor embeddings.word_embeddings.weight, with or without the prefix 'bert.' or "
         "'roberta.': it is not a BERT encoder"
     )
-
-
-def position_ids(config: BertConfig, token_ids: Int32Array, cu_seqlens: Int32Array) -> Int32Array | None:
-    """Return the row of the position embedding for each token of a packed batch; None for 0, 1, 2, ... of each sequence.
-
-    RoBERTa's rule, as transformers has it: tokens that are not padding are numbered from ``pad_token_id + 1``, and a
-    padding token (a text may hold one, spelled out) has the position ``pad_token_id`` and takes no number.
-    """
-    padding = config.position_padding_id
-    if padding is None:
-        return None
-    counted = token_ids != padding
-    numbers = np.cumsum(counted, dtype=np.int32)
-    before = np.concatenate([np.zeros(1, np.int32), numbers])[cu_seqlens[:-1]]
-    numbers -= np.repeat(before, np.diff(cu_seqlens))
-    return np.asarray(numbers * counted + np.int32(padding), np.int32)
 
 
 def build_bert_encoder(

@@ -10,30 +10,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Literal, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.errors import UnsupportedError
-from lattice_inference.models.config_fields import ConfigFields
+from lattice_inference.models.config_fields import MAX_LAYERS, MAX_POSITIONS, MAX_VOCAB_SIZE, ConfigFields
 
 __all__ = ["Activation", "BertArchitecture", "BertConfig", "BertFamily"]
 
 #: Largest values that a configuration may hold; see docs/models-and-files.md for the whole table.
-MAX_VOCAB_SIZE = 4_000_000
-MAX_LAYERS = 4_096
 MAX_HEADS = 8_192
 MAX_HEAD_SIZE = 2_048
 MAX_WIDTH = 2**20
-MAX_POSITIONS = 2**22
 MAX_TOKEN_TYPES = 2**16
 MAX_LABELS = 2**16
 MAX_EMBEDDING_BYTES = 32 * 2**30
 MAX_FEED_FORWARD_BYTES = 4 * 2**30
 
 _FLOAT32_BYTES = 4
+
+Int32Array = npt.NDArray[np.int32]
 
 
 class Activation(Enum):
@@ -119,6 +121,21 @@ class BertConfig:
         return self.pad_token_id if self.family.is_roberta else None
 
     @property
+    def has_token_types(self) -> bool:
+        """Whether the tokens of a pair's second text have another type; RoBERTa has a single one."""
+        return not self.family.is_roberta
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the checkpoint has a classification head."""
+        return self.architecture is BertArchitecture.SEQUENCE_CLASSIFICATION
+
+    @property
+    def class_name(self) -> str:
+        """transformers' class of the checkpoint."""
+        return f"{self.family.class_name}{self.architecture.value}"
+
+    @property
     def longest_input(self) -> int:
         """The longest input in tokens that the position embedding has rows for."""
         first = 0 if self.position_padding_id is None else self.position_padding_id + 1
@@ -128,6 +145,25 @@ class BertConfig:
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
+
+    def with_one_layer(self) -> Self:
+        """Return the same model with its first block only."""
+        return replace(self, num_hidden_layers=1)
+
+    def position_ids(self, token_ids: Int32Array, cu_seqlens: Int32Array) -> Int32Array | None:
+        """Return the row of the position embedding for each token of a packed batch; None for 0, 1, 2, ... of each sequence.
+
+        RoBERTa's rule, as transformers has it: tokens that are not padding are numbered from ``pad_token_id + 1``, and a
+        padding token (a text may hold one, spelled out) has the position ``pad_token_id`` and takes no number.
+        """
+        padding = self.position_padding_id
+        if padding is None:
+            return None
+        counted = token_ids != padding
+        numbers = np.cumsum(counted, dtype=np.int32)
+        before = np.concatenate([np.zeros(1, np.int32), numbers])[cu_seqlens[:-1]]
+        numbers -= np.repeat(before, np.diff(cu_seqlens))
+        return np.asarray(numbers * counted + np.int32(padding), np.int32)
 
     @classmethod
     def from_directory(cls, directory: str | os.PathLike[str]) -> Self:

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.errors import CheckpointError, UnsupportedError
-from lattice_inference.models.bert_config import MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, BertConfig
-from lattice_inference.models.config_fields import ConfigFields
+from lattice_inference.models.bert import TensorNames, find_names
+from lattice_inference.models.bert_config import MAX_HEADS, MAX_WIDTH, Activation, BertConfig, BertFamily
+from lattice_inference.models.config_fields import MAX_LAYERS, MAX_POSITIONS, ConfigFields
+from lattice_inference.models.family import GgufExport
 from lattice_inference.models.gguf_kind import refuse_adapter_file
 from lattice_inference.models.sentence_modules import Pooling
 
-__all__ = ["ARCHITECTURE", "POOLING_TYPES", "gguf_names", "read_bert_gguf"]
+__all__ = ["ARCHITECTURE", "POOLING_TYPES", "gguf_export", "gguf_names", "read_bert_gguf"]
 
 #: Its value of ``general.architecture``.
 ARCHITECTURE = "bert"
@@ -103,6 +105,46 @@ def read_bert_gguf(checkpoint: Checkpoint) -> tuple[BertConfig, Pooling | None]:
             f"{source}: bert.pooling_type is {pooling_type}; built are {', '.join(map(str, POOLING_TYPES))}"
         )
     return config, POOLING_TYPES.get(pooling_type)
+
+
+def gguf_export(checkpoint: Checkpoint, config: BertConfig, pooling: Pooling | None, source: str) -> GgufExport:
+    """Say how the encoder in an open safetensors checkpoint is written as a GGUF file; ``source`` names it in messages.
+
+    Raises:
+        UnsupportedError: it is not a BERT encoder with GELU.
+        CheckpointError: no known form of the word embeddings is there.
+    """
+    if config.family is not BertFamily.BERT or config.hidden_act not in (Activation.GELU, Activation.GELU_PYTHON):
+        raise UnsupportedError(
+            f"{source}: a {config.family.value} encoder with {config.hidden_act.value}; only BERT with GELU is written "
+            "as GGUF, which has no key for the activation"
+        )
+    network: dict[str, object] = {
+        "bert.block_count": config.num_hidden_layers,
+        "bert.context_length": config.max_position_embeddings,
+        "bert.embedding_length": config.hidden_size,
+        "bert.feed_forward_length": config.intermediate_size,
+        "bert.attention.head_count": config.num_attention_heads,
+        "bert.attention.layer_norm_epsilon": config.layer_norm_eps,
+        "bert.attention.causal": False,
+    }
+    keys = {value: key for key, value in POOLING_TYPES.items()}
+    names = find_names(checkpoint)
+    return GgufExport(
+        ARCHITECTURE,
+        network,
+        {} if pooling is None else {"bert.pooling_type": keys[pooling]},
+        {theirs: _stored_name(ours, names) for ours, theirs in gguf_names(config.num_hidden_layers).items()},
+        frozenset({"position_embd.weight", "token_types.weight"}),
+        config.type_vocab_size,
+    )
+
+
+def _stored_name(name: str, names: TensorNames) -> str:
+    if "LayerNorm." in name:
+        stem, _, part = name.rpartition(".")
+        name = f"{stem}.{names.layer_norm[part == 'bias']}"
+    return names.prefix + name
 
 
 def _rows(checkpoint: Checkpoint, name: str) -> int:

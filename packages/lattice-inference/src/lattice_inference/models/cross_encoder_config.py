@@ -14,7 +14,7 @@ from typing import Literal
 
 from lattice_inference.checkpoint.json_file import load_json, load_json_object
 from lattice_inference.errors import ModelConfigError, UnsupportedError
-from lattice_inference.models.bert_config import BertArchitecture, BertConfig
+from lattice_inference.models.family import TextConfig
 from lattice_inference.models.sentence_modules import module_folder, module_kind, read_token_limit
 
 __all__ = ["CrossEncoderConfig", "ScoreActivation", "read_cross_encoder_config"]
@@ -40,16 +40,16 @@ class CrossEncoderConfig:
     max_tokens: int
 
 
-def read_cross_encoder_config(directory: Path, config: BertConfig) -> CrossEncoderConfig:
+def read_cross_encoder_config(directory: Path, config: TextConfig) -> CrossEncoderConfig:
     """Read the files of the cross-encoder in ``directory``; ``config`` is its network's.
 
     Raises:
         ModelConfigError: a file is malformed.
         UnsupportedError: the directory holds another kind of model, or an option is not built.
     """
-    if config.architecture is not BertArchitecture.SEQUENCE_CLASSIFICATION:
+    if not config.classifies:
         raise UnsupportedError(
-            f"{directory} holds a {config.family.class_name}{config.architecture.value}, which has no classification "
+            f"{directory} holds a {config.class_name}, which has no classification "
             "head: a cross-encoder is a ...ForSequenceClassification; a text encoder is loaded by load_encoder"
         )
     _check_modules(directory / "modules.json")

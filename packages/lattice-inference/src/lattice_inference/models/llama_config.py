@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Self
 
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.errors import UnsupportedError
-from lattice_inference.models.config_fields import ConfigFields
+from lattice_inference.models.config_fields import MAX_VOCAB_SIZE, ConfigFields, token_ids_of
 from lattice_inference.models.rope_scaling import RopeScaling, read_rope_scaling
 
-__all__ = ["LlamaConfig", "LlamaFamily", "token_ids_of"]
+__all__ = ["LlamaConfig", "LlamaFamily"]
 
 #: Largest values that a configuration may hold.
-MAX_VOCAB_SIZE = 4_000_000
 MAX_LAYERS = 1_024
 MAX_HEADS = 8_192
 MAX_HEAD_DIM = 1_024
@@ -86,6 +85,10 @@ class LlamaConfig:
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
 
+    def with_one_layer(self) -> Self:
+        """Return the same model with its first block only."""
+        return replace(self, num_hidden_layers=1, windows=self.windows[:1])
+
     @classmethod
     def from_directory(cls, directory: str | os.PathLike[str]) -> Self:
         """Read ``config.json`` in ``directory``.
@@ -149,19 +152,6 @@ class LlamaConfig:
             bos_token_id=fields.integer("bos_token_id", 0, MAX_VOCAB_SIZE) if fields.has("bos_token_id") else None,
             eos_token_ids=token_ids_of(mapping, "eos_token_id", source=source),
         )
-
-
-def token_ids_of(mapping: Mapping[str, object], name: str, *, source: str) -> tuple[int, ...]:
-    """Return the ids of a field that holds one id, a list of them, or nothing.
-
-    Raises:
-        ModelConfigError: it holds something else.
-    """
-    value = mapping.get(name)
-    ids = value if isinstance(value, list) else [] if value is None else [value]
-    if not all(type(token) is int and 0 <= token <= MAX_VOCAB_SIZE for token in ids):
-        raise ConfigFields(mapping, source).error(name, f"{value!r:.100} is not a token id or a list of them")
-    return tuple(dict.fromkeys(ids))
 
 
 def _windows(fields: ConfigFields, mapping: Mapping[str, object], family: LlamaFamily, layers: int) -> tuple[int, ...]:

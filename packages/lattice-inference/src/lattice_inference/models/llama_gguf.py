@@ -15,7 +15,7 @@ import numpy.typing as npt
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.gguf_header import NO_TOKEN
 from lattice_inference.errors import CheckpointError, UnsupportedError
-from lattice_inference.models.config_fields import ConfigFields
+from lattice_inference.models.config_fields import MAX_VOCAB_SIZE, ConfigFields
 from lattice_inference.models.gguf_kind import refuse_adapter_file
 from lattice_inference.models.llama import GGUF_NAMES, DecoderNames
 from lattice_inference.models.llama_config import (
@@ -23,17 +23,19 @@ from lattice_inference.models.llama_config import (
     MAX_HEAD_DIM,
     MAX_HEADS,
     MAX_LAYERS,
-    MAX_VOCAB_SIZE,
     MAX_WIDTH,
     LlamaConfig,
     LlamaFamily,
 )
 from lattice_inference.models.rope_scaling import RopeScaling
 
-__all__ = ["FACTORS", "LlamaGguf", "read_llama_gguf"]
+__all__ = ["ARCHITECTURES", "FACTORS", "LlamaGguf", "read_llama_gguf"]
 
 _FAMILIES = {"llama": LlamaFamily.LLAMA, "qwen2": LlamaFamily.QWEN2}
 _LARGEST_FACTOR = 1e6
+
+#: The values of ``general.architecture`` that are read.
+ARCHITECTURES = tuple(_FAMILIES)
 
 #: The tensor that divides the frequencies of rotary positions, where a file has it.
 FACTORS = "rope_freqs.weight"

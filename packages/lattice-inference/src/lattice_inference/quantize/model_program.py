@@ -4,39 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from lattice_inference.backends.cpu.tensor_source import StoredTensorSource
 from lattice_inference.checkpoint.checkpoint import Checkpoint
-from lattice_inference.checkpoint.checkpoint_group import open_checkpoint_group
-from lattice_inference.checkpoint.computed_tensors import ComputedTensors
-from lattice_inference.checkpoint.formats import is_gguf
-from lattice_inference.checkpoint.gguf import open_gguf
-from lattice_inference.checkpoint.json_file import load_json_object
-from lattice_inference.checkpoint.renamed_tensors import RenamedTensors
-from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import Program
-from lattice_inference.models.bert import TensorNames, build_bert_classifier, build_bert_encoder, find_names
-from lattice_inference.models.bert_config import BertArchitecture, BertConfig
-from lattice_inference.models.bert_gguf import ARCHITECTURE, gguf_names, read_bert_gguf
-from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama, find_decoder_names
-from lattice_inference.models.llama_config import LlamaConfig, LlamaFamily
-from lattice_inference.models.llama_gguf import read_llama_gguf
-from lattice_inference.models.sentence_layers import weight_folders
-from lattice_inference.models.sentence_modules import read_sentence_modules
+from lattice_inference.models.family import CausalConfig, TextConfig
+from lattice_inference.models.opened_model import open_model
 from lattice_inference.text_program import batch_of_texts, reads_token_types, steps_of_texts
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
-from lattice_inference.weight_check import (
-    check_bert_gguf,
-    check_classifier,
-    check_decoder,
-    check_encoder,
-    refuse_adapters,
-)
 
 __all__ = ["PAGE_TOKENS", "WINDOW", "ModelProgram", "open_model_program"]
 
@@ -59,13 +41,15 @@ class ModelProgram:
         checkpoint: the open checkpoint.
         tensors: its tensors by the program's names.
         config: the model's configuration.
+        is_causal: whether it is a language model.
     """
 
     path: Path
     program: Program
     checkpoint: Checkpoint
     tensors: StoredTensorSource
-    config: BertConfig | LlamaConfig
+    config: CausalConfig | TextConfig
+    is_causal: bool
 
     def batches(self, texts: Sequence[str]) -> Iterator[Batch]:
         """Yield batches that make the model see ``texts``, each within one step.
@@ -76,10 +60,14 @@ class ModelProgram:
             TokenizerError, UnsupportedError: the tokenizer's files are malformed or of a kind that is not built.
             InvalidInputError: a text holds a lone surrogate.
         """
-        tokenizer = load_tokenizer(self.path)
-        if isinstance(self.config, LlamaConfig):
-            return _decoder_batches(tokenizer, texts, min(WINDOW, self.config.context_length))
-        return _encoder_batches(tokenizer, texts, self.config, self.path)
+        if self.is_causal:
+            window = min(WINDOW, cast(CausalConfig, self.config).context_length)
+            return _decoder_batches(self._tokenizer, texts, window)
+        return _encoder_batches(self._tokenizer, texts, cast(TextConfig, self.config), self.path)
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return load_tokenizer(self.path)
 
 
 def open_model_program(path: Path, stack: ExitStack) -> ModelProgram:
@@ -89,45 +77,13 @@ def open_model_program(path: Path, stack: ExitStack) -> ModelProgram:
         ModelNotFoundError, CheckpointError, ModelConfigError: a file is missing or malformed.
         UnsupportedError: it is of a kind that is not built.
     """
-    refuse_adapters(path)
-    if is_gguf(path):
-        checkpoint = stack.enter_context(open_gguf(path))
-        if checkpoint.metadata.get("general.architecture") == ARCHITECTURE:
-            bert, _ = read_bert_gguf(checkpoint)
-            check_bert_gguf(checkpoint, bert)
-            program = build_bert_encoder(bert, pooling="mean", names=TensorNames())
-            return ModelProgram(
-                path, program, checkpoint, RenamedTensors(checkpoint, gguf_names(bert.num_hidden_layers)), bert
-            )
-        stored = read_llama_gguf(checkpoint)
-        check_decoder(checkpoint, stored.config, stored.names)
-        tensors = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: stored.frequencies})
-        return ModelProgram(path, build_llama(stored.config, stored.names), checkpoint, tensors, stored.config)
-    checkpoint = stack.enter_context(open_checkpoint(path))  # says what a file is
-    if load_json_object(path / "config.json").get("model_type") in {family.value for family in LlamaFamily}:
-        llama = LlamaConfig.from_directory(path)
-        frequencies = llama.rope.frequencies(llama.rotary_dim)
-        decoder = find_decoder_names(checkpoint, tied=llama.tied)
-        check_decoder(checkpoint, llama, decoder)
-        program = build_llama(llama, decoder)
-        tensors = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: frequencies})
-        return ModelProgram(path, program, checkpoint, tensors, llama)
-    config, names = BertConfig.from_directory(path), find_names(checkpoint)
-    if config.architecture is BertArchitecture.SEQUENCE_CLASSIFICATION:
-        check_classifier(checkpoint, config, names)
-        program = build_bert_classifier(config, names=names)
-    else:
-        _check_encoder(path, config, names)
-        program = build_bert_encoder(config, pooling="mean", names=names)  # pooling has no weights
-    return ModelProgram(path, program, checkpoint, checkpoint, config)
-
-
-def _check_encoder(path: Path, config: BertConfig, names: TensorNames) -> None:
-    """Check the encoder with what stands on top of it, as :func:`lattice_inference.load_encoder` does."""
-    modules = read_sentence_modules(path)
-    layers = () if modules is None else modules.layers
-    with open_checkpoint_group(path, weight_folders(layers)) as group:
-        check_encoder(group, config, names, layers)
+    model = stack.enter_context(open_model(path))
+    whole = model.whole_head()
+    model.check(whole)  # with what stands on top of it, as the loaders do
+    head = replace(whole, layers=())
+    return ModelProgram(
+        path, model.program(head), model.checkpoint, model.tensors(head), model.config, model.family.is_causal
+    )
 
 
 def _decoder_batches(tokenizer: Tokenizer, texts: Sequence[str], window: int) -> Iterator[Batch]:
@@ -144,9 +100,9 @@ def _decoder_batches(tokenizer: Tokenizer, texts: Sequence[str], window: int) ->
             )
 
 
-def _encoder_batches(tokenizer: Tokenizer, texts: Sequence[str], config: BertConfig, path: Path) -> Iterator[Batch]:
+def _encoder_batches(tokenizer: Tokenizer, texts: Sequence[str], config: TextConfig, path: Path) -> Iterator[Batch]:
     given: Sequence[str] | Sequence[tuple[str, str]] = texts
-    if config.architecture is BertArchitecture.SEQUENCE_CLASSIFICATION:
+    if config.classifies:
         given = list(zip(texts, [*texts[1:], *texts[:1]], strict=True))
     reads_types = reads_token_types(config, path)
     for start in range(0, len(given), _TEXTS):

@@ -16,7 +16,13 @@ from lattice_inference.tokenizer.fields import read_json_object, read_text_file
 if TYPE_CHECKING:
     from lattice_inference.checkpoint.gguf import GgufFile
 
-__all__ = ["load_chat_template", "read_special_tokens"]
+__all__ = [
+    "gguf_special_tokens",
+    "gguf_templates",
+    "load_chat_template",
+    "make_chat_template",
+    "read_special_tokens",
+]
 
 TEMPLATE_NAME = "chat_template.jinja"
 OLD_TEMPLATE_NAME = "chat_template.json"
@@ -49,12 +55,23 @@ def load_chat_template(path: str | os.PathLike[str]) -> ChatTemplate | None:
     """
     path = _place(Path(path))
     texts = _texts_of_file(path) if os.path.isfile(path) else _texts_of_directory(path)
+    return make_chat_template(texts, read_special_tokens(path), path) if texts else None
+
+
+def make_chat_template(texts: Mapping[str, str], special_tokens: Mapping[str, str], path: Path) -> ChatTemplate | None:
+    """Return the template made of its texts by name, ``None`` if there are none; ``path`` is for messages.
+
+    Raises:
+        TokenizerError: none of them is named ``default``.
+        ModelConfigError: the template is malformed.
+    """
     if not texts:
         return None
+    texts = dict(texts)
     default = texts.pop("default", None)
     if default is None:
         raise TokenizerError(f"{path} has chat templates named {', '.join(sorted(texts))}, but none named 'default'")
-    return ChatTemplate(default, read_special_tokens(path), named=texts)
+    return ChatTemplate(default, special_tokens, named=texts)
 
 
 def read_special_tokens(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -113,25 +130,35 @@ def _named(value: object, where: Path) -> dict[str, str]:
 
 
 def _texts_of_file(path: Path) -> dict[str, str]:
-    texts: dict[str, str] = {}
     with _open_gguf(path) as file:
-        for key, value in file.metadata.items() if file is not None else ():
-            if (key == GGUF_TEMPLATE or key.startswith(f"{GGUF_TEMPLATE}.")) and isinstance(value, str):
-                texts[key[len(GGUF_TEMPLATE) + 1 :] or "default"] = value
-    return texts
+        return {} if file is None else gguf_templates(file.metadata)
+
+
+def gguf_templates(metadata: Mapping[str, object]) -> dict[str, str]:
+    """Return the templates that an open GGUF file states, by name."""
+    return {
+        key[len(GGUF_TEMPLATE) + 1 :] or "default": value
+        for key, value in metadata.items()
+        if (key == GGUF_TEMPLATE or key.startswith(f"{GGUF_TEMPLATE}.")) and isinstance(value, str)
+    }
 
 
 def _special_tokens_of_file(path: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
     with _open_gguf(path) as file:
-        tokens = None if file is None else file.metadata.get("tokenizer.ggml.tokens")
-        if file is None or not isinstance(tokens, Sequence):
-            return found
-        texts = list(tokens)
-        for name, role in GGUF_ROLES.items():
-            token_id = file.metadata.get(f"tokenizer.ggml.{name}_token_id")
-            if isinstance(token_id, int) and 0 <= token_id < len(texts) and isinstance(texts[token_id], str):
-                found[role] = texts[token_id]
+        return {} if file is None else gguf_special_tokens(file.metadata)
+
+
+def gguf_special_tokens(metadata: Mapping[str, object]) -> dict[str, str]:
+    """Return the texts of special tokens by their roles that an open GGUF file states."""
+    found: dict[str, str] = {}
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, Sequence):
+        return found
+    texts = list(tokens)
+    for name, role in GGUF_ROLES.items():
+        token_id = metadata.get(f"tokenizer.ggml.{name}_token_id")
+        if isinstance(token_id, int) and 0 <= token_id < len(texts) and isinstance(texts[token_id], str):
+            found[role] = texts[token_id]
     return found
 
 

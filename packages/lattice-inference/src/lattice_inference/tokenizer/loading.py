@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from lattice_inference.argument_checks import check_path, checked_flag
@@ -10,14 +11,14 @@ from lattice_inference.checkpoint.formats import gguf_files, is_gguf, only_gguf
 from lattice_inference.checkpoint.model_file import content_of
 from lattice_inference.errors import InvalidInputError, ModelNotFoundError, UnsupportedError
 from lattice_inference.tokenizer.definition import parse_definition
-from lattice_inference.tokenizer.gguf_tokenizer import read_gguf_tokenizer
+from lattice_inference.tokenizer.gguf_tokenizer import gguf_tokenizer_definition, read_gguf_tokenizer
 from lattice_inference.tokenizer.merges_file import MERGES_NAME, VOCABULARY_NAME, read_merges_file
 from lattice_inference.tokenizer.sentencepiece import SENTENCEPIECE_FILE_NAMES, read_sentencepiece_model
 from lattice_inference.tokenizer.tokenizer import Tokenizer
 from lattice_inference.tokenizer.tokenizer_file import read_tokenizer_file
 from lattice_inference.tokenizer.vocabulary_file import read_vocabulary_file
 
-__all__ = ["load_tokenizer"]
+__all__ = ["gguf_tokenizer", "load_tokenizer"]
 
 _FILE_NAMES = ("tokenizer.json", "vocab.txt", VOCABULARY_NAME, MERGES_NAME, *SENTENCEPIECE_FILE_NAMES)
 
@@ -63,6 +64,16 @@ def load_tokenizer(path: str | os.PathLike[str], *, apply_file_limits: bool = Fa
             "file; other formats are not supported"
         )
     return Tokenizer(definition, apply_file_limits=apply_file_limits)
+
+
+def gguf_tokenizer(metadata: Mapping[str, object], path: Path) -> Tokenizer:
+    """Return the tokenizer of a GGUF file that is open: ``metadata`` are its keys, and ``path`` is for messages.
+
+    Raises:
+        TokenizerError: a part of it is missing or malformed.
+        UnsupportedError: it is of a kind that is not built.
+    """
+    return Tokenizer(gguf_tokenizer_definition(metadata, path))
 
 
 def _tokenizer_file(path: Path) -> Path:

@@ -1,0 +1,74 @@
+"""The table of model families, and which of them a model's files belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lattice_inference.errors import UnsupportedError
+from lattice_inference.models.bert_family import BERT
+from lattice_inference.models.config_fields import ConfigFields, shown
+from lattice_inference.models.family import AnyFamily
+from lattice_inference.models.gguf_kind import refuse_adapter_file
+from lattice_inference.models.llama_family import LLAMA
+
+__all__ = ["FAMILIES", "family_of_config", "family_of_gguf", "runs_as_encoder"]
+
+#: Every family that is built.
+FAMILIES: tuple[AnyFamily, ...] = (BERT, LLAMA)
+
+
+def family_of_config(mapping: Mapping[str, object], source: str, *, causal: bool | None = None) -> AnyFamily:
+    """Return the family of a parsed ``config.json``, by its ``model_type`` or by that of its ``text_config``.
+
+    Args:
+        mapping: the content.
+        source: names it in messages.
+        causal: look among the language models, or among the others; by default among all.
+
+    Raises:
+        ModelConfigError: ``model_type`` is missing or no text.
+        UnsupportedError: no such family is built.
+    """
+    families = _families(causal)
+    inner = mapping.get("text_config")
+    inner_type = inner.get("model_type") if isinstance(inner, dict) else None
+    for family in families:
+        if inner_type in family.text_model_types:
+            return family
+    model_type = ConfigFields(mapping, source).text("model_type")
+    for family in families:
+        if model_type in family.model_types:
+            return family
+    known = ", ".join(repr(name) for family in families for name in family.model_types)
+    raise UnsupportedError(f"{source}: model_type is {shown(model_type)}; built are {known}")
+
+
+def family_of_gguf(metadata: Mapping[str, object], source: str, *, causal: bool | None = None) -> AnyFamily:
+    """Return the family of an open GGUF file by its ``general.architecture``; arguments as :func:`family_of_config` has.
+
+    Raises:
+        ModelConfigError: ``general.architecture`` is missing or no text.
+        UnsupportedError: no such family is built, or the file holds an adapter.
+    """
+    fields = ConfigFields(metadata, source)
+    refuse_adapter_file(fields)
+    architecture = fields.text("general.architecture")
+    families = _families(causal)
+    for family in families:
+        if family.read_gguf is not None and architecture in family.gguf_architectures:
+            return family
+    kind = {None: "models", True: "decoders", False: "encoders"}[causal]
+    known = ", ".join(repr(name) for family in families for name in family.gguf_architectures)
+    raise UnsupportedError(
+        f"{source}: general.architecture is {architecture!r:.60}; of {kind} in GGUF files, {known} "
+        f"{'are' if ',' in known else 'is'} built"
+    )
+
+
+def runs_as_encoder(model_type: str) -> bool:
+    """Whether models with this ``model_type`` can be loaded as encoders."""
+    return any(model_type in family.model_types for family in _families(causal=False))
+
+
+def _families(causal: bool | None) -> list[AnyFamily]:
+    return [family for family in FAMILIES if causal is None or family.is_causal is causal]

@@ -1,0 +1,89 @@
+"""Llama, Mistral and Qwen2 as a row of the table of families."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.graph.program import Program
+from lattice_inference.models.family import Family, GgufModel, Head, StoredWeights
+from lattice_inference.models.idle_tensors import PARTS
+from lattice_inference.models.llama import (
+    ROPE_FREQUENCIES,
+    DecoderNames,
+    build_llama,
+    find_decoder_names,
+)
+from lattice_inference.models.llama_config import LlamaConfig, LlamaFamily
+from lattice_inference.models.llama_gguf import ARCHITECTURES, FACTORS, read_llama_gguf
+
+__all__ = ["IDLE_IN_DECODER_GGUF", "LLAMA", "idle_in_decoder"]
+
+#: Matches the idle tensors of decoders in GGUF files; ``rope_freqs.weight`` is read.
+IDLE_IN_DECODER_GGUF = re.compile(r"blk\.[0-9]+\.attn_rot_embd(?:\.weight)?")
+
+
+def idle_in_decoder(prefix: str) -> re.Pattern[str]:
+    """Return what matches the names of idle tensors of a decoder; ``prefix`` stands before ``embed_tokens.``."""
+    frequencies = rf"{re.escape(prefix)}(?:layers\.[0-9]+\.self_attn\.)?rotary_emb\.inv_freq"
+    return re.compile(rf"{frequencies}|score\.weight|v_head\.summary{PARTS}")
+
+
+def _read_config(mapping: Mapping[str, object], source: str) -> LlamaConfig:
+    return LlamaConfig.from_mapping(mapping, source=source)
+
+
+def _read_weights(checkpoint: Checkpoint, config: LlamaConfig, head: Head) -> StoredWeights[LlamaConfig]:
+    names = find_decoder_names(checkpoint, tied=config.tied)
+    prefix = names.norm.removesuffix("norm")
+    return _weights(
+        config,
+        names,
+        config.rope.frequencies(config.rotary_dim),
+        (f"{prefix}layers.0.", "num_hidden_layers", idle_in_decoder(prefix)),
+    )
+
+
+def _read_gguf(checkpoint: Checkpoint) -> GgufModel[LlamaConfig]:
+    stored = read_llama_gguf(checkpoint)
+    weights = _weights(stored.config, stored.names, stored.frequencies, ("blk.0.", "block_count", IDLE_IN_DECODER_GGUF))
+    return GgufModel(stored.config, lambda head: weights)
+
+
+def _weights(
+    config: LlamaConfig,
+    names: DecoderNames,
+    frequencies: npt.NDArray[np.float32],
+    layout: tuple[str, str, re.Pattern[str]],
+) -> StoredWeights[LlamaConfig]:
+    first_layer, told_by, idle = layout
+    output, embedding = f"{names.output}.weight", f"{names.embedding}.weight"
+    return StoredWeights(
+        partial(_build, names=names),
+        first_layer=first_layer,
+        layers_told_by=told_by,
+        idle=idle,
+        computed={ROPE_FREQUENCIES: frequencies},
+        also_read=frozenset({FACTORS}),
+        same=(output, embedding) if config.tied and output != embedding else None,
+    )
+
+
+def _build(config: LlamaConfig, *, names: DecoderNames) -> Program:
+    return build_llama(config, names)
+
+
+LLAMA = Family(
+    "llama",
+    tuple(family.value for family in LlamaFamily),
+    read_config=_read_config,
+    read_weights=_read_weights,
+    is_causal=True,
+    gguf_architectures=ARCHITECTURES,
+    read_gguf=_read_gguf,
+)

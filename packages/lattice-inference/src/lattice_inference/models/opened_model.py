@@ -1,0 +1,206 @@
+"""A model's files, opened once for whatever is made of them: a loaded model, a calibration, a smaller copy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.checkpoint.checkpoint_group import CheckpointGroup
+from lattice_inference.checkpoint.computed_tensors import ComputedTensors
+from lattice_inference.checkpoint.formats import is_gguf, open_weights
+from lattice_inference.checkpoint.gguf import open_gguf
+from lattice_inference.checkpoint.json_file import load_json_object
+from lattice_inference.checkpoint.renamed_tensors import RenamedTensors
+from lattice_inference.checkpoint.safetensors import open_checkpoint
+from lattice_inference.graph.program import Program
+from lattice_inference.models.families import family_of_config, family_of_gguf
+from lattice_inference.models.family import LOGITS, SCORES, AnyFamily, Head, StoredWeights, vectors
+from lattice_inference.models.sentence_layers import weight_folders
+from lattice_inference.models.sentence_modules import Pooling, SentenceModules, read_sentence_modules
+from lattice_inference.weight_check import check_weights, refuse_adapters
+
+if TYPE_CHECKING:
+    from lattice_inference.backends.cpu.tensor_source import StoredTensorSource
+    from lattice_inference.tokenizer import Tokenizer
+    from lattice_inference.tokenizer.chat_template import ChatTemplate
+
+__all__ = ["OpenedModel", "open_model"]
+
+_Tensors = Checkpoint | CheckpointGroup
+
+
+class OpenedModel:
+    """The files of one model. Made by :func:`open_model`; a context manager that closes them.
+
+    Attributes:
+        path: the directory, or the GGUF file.
+        family: which family it is of.
+        config: sizes and choices of the network: a :class:`~lattice_inference.models.family.CausalConfig` if the family
+            is causal, else a :class:`~lattice_inference.models.family.TextConfig`.
+        metadata: what ``config.json``, or the header of the GGUF file, says.
+        pooling: how vectors of tokens become one, where a GGUF file says it.
+    """
+
+    def __init__(self, path: Path, *, causal: bool | None) -> None:
+        self.path = path
+        self.pooling: Pooling | None = None
+        self.config: Any
+        self._files = ExitStack()
+        self._checkpoint: Checkpoint | None = None
+        self._modules: dict[str, Checkpoint] = {}
+        self._stored: dict[Head, StoredWeights[Any]] = {}
+        with ExitStack() as opening:
+            opening.push(self._files)
+            if is_gguf(path):
+                self._open_file(causal)
+            else:
+                self._read_directory(causal)
+            opening.pop_all()
+
+    def _open_file(self, causal: bool | None) -> None:
+        checkpoint = self._checkpoint = self._files.enter_context(open_gguf(self.path))
+        self.metadata = checkpoint.metadata
+        self.family: AnyFamily = family_of_gguf(self.metadata, str(self.path), causal=causal)
+        assert self.family.read_gguf is not None  # the search asks for it
+        model = self.family.read_gguf(checkpoint)
+        self.config, self.pooling = model.config, model.pooling
+        self._weights_for: Callable[[Head], StoredWeights[Any]] = model.weights
+
+    def _read_directory(self, causal: bool | None) -> None:
+        if not os.path.isdir(self.path):
+            self._files.enter_context(open_checkpoint(self.path))  # raises, and says what it is instead
+        config = self.path / "config.json"
+        self.metadata = load_json_object(config)
+        self.family = family_of_config(self.metadata, str(config), causal=causal)
+        self.config = self.family.read_config(self.metadata, str(config))
+        self._weights_for = lambda head: self.family.read_weights(self.checkpoint, self.config, head)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The weights, without those of modules on top of an encoder; opened on first use."""
+        if self._checkpoint is None:
+            self._checkpoint = self._files.enter_context(open_checkpoint(self.path))
+        return self._checkpoint
+
+    @cached_property
+    def modules(self) -> SentenceModules | None:
+        """What sentence-transformers' files say; None where there are none."""
+        return None if is_gguf(self.path) else read_sentence_modules(self.path)
+
+    def whole_head(self) -> Head:
+        """Return the head that the files are for; of vectors with the modules on top, and any pooling."""
+        if self.family.is_causal:
+            return LOGITS
+        if self.config.classifies:
+            return SCORES
+        return vectors(layers=() if self.modules is None else self.modules.layers)
+
+    def check(self, head: Head) -> None:
+        """Check that the files hold what the model with ``head`` reads, and nothing else.
+
+        Raises:
+            ModelNotFoundError: there are no weights.
+            CheckpointError: a file is malformed, or a tensor is missing, has another shape, or is read by nothing.
+        """
+        tensors = self._tensors(head)
+        check_weights(tensors, self.checkpoint, self.config, self._weights(head))
+
+    def program(self, head: Head) -> Program:
+        """Return the program of the model with ``head``; :meth:`check` comes before it."""
+        program: Program = self._weights(head).build(self.config)
+        return program
+
+    def tensors(self, head: Head) -> StoredTensorSource:
+        """Return the tensors of that program, by its names."""
+        weights = self._weights(head)
+        if weights.computed:
+            return ComputedTensors(self.checkpoint, weights.computed)
+        return RenamedTensors(self.checkpoint, weights.renamed) if weights.renamed else self._tensors(head)
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether there is a tokenizer; a directory without one is not complete."""
+        return not is_gguf(self.path) or self.metadata.get("tokenizer.ggml.model", "no_vocab") != "no_vocab"
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, read on first use.
+
+        Raises:
+            ModelNotFoundError, TokenizerError, UnsupportedError: it is missing, malformed or of a kind that is not built.
+        """
+        from lattice_inference.tokenizer.loading import gguf_tokenizer, load_tokenizer
+
+        return gguf_tokenizer(self.metadata, self.path) if is_gguf(self.path) else load_tokenizer(self.path)
+
+    @cached_property
+    def special_tokens(self) -> dict[str, str]:
+        """The texts of special tokens by their roles."""
+        from lattice_inference.tokenizer.chat_template_file import gguf_special_tokens, read_special_tokens
+
+        return gguf_special_tokens(self.metadata) if is_gguf(self.path) else read_special_tokens(self.path)
+
+    @property
+    def template(self) -> Callable[[], ChatTemplate | None]:
+        """What reads the chat template, None where there is none; works after the files were closed."""
+        from lattice_inference.tokenizer.chat_template_file import (
+            gguf_templates,
+            load_chat_template,
+            make_chat_template,
+        )
+
+        if not is_gguf(self.path):
+            return partial(load_chat_template, self.path)
+        return partial(make_chat_template, gguf_templates(self.metadata), self.special_tokens, self.path)
+
+    def _weights(self, head: Head) -> StoredWeights[Any]:
+        if head not in self._stored:
+            self._stored[head] = self._weights_for(head)
+        return self._stored[head]
+
+    def close(self) -> None:
+        """Let go of the files; twice is harmless."""
+        self._files.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _tensors(self, head: Head) -> _Tensors:
+        """Return the model's own tensors, with those of the modules that ``head`` has."""
+        folders = weight_folders(head.layers)
+        if not folders:
+            return self.checkpoint
+        others = {folder: self._module(folder) for folder in folders}
+        return CheckpointGroup(self.checkpoint, others)
+
+    def _module(self, folder: str) -> Checkpoint:
+        if folder not in self._modules:
+            self._modules[folder] = self._files.enter_context(open_weights(self.path / folder))
+        return self._modules[folder]
+
+
+def open_model(path: Path, *, causal: bool | None = None) -> OpenedModel:
+    """Open the model in a directory or GGUF file: read which family it is of, and its configuration.
+
+    Args:
+        path: the directory or the file.
+        causal: look for a language model, or for any other; by default for every family that is built.
+
+    Raises:
+        ModelNotFoundError: a file is missing.
+        CheckpointError, ModelConfigError: a file is malformed.
+        UnsupportedError: it is of a family that is not built, or holds an adapter.
+    """
+    refuse_adapters(path)
+    return OpenedModel(path, causal=causal)
