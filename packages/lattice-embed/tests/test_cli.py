@@ -191,7 +191,7 @@ def test_model_comes_from_the_environment(loader: Any, capsys: Capture, monkeypa
         (["embed", "--model", "minilm", "--truncate", "error", "word " * 300], 2, "302 tokens"),
         (["embed", "--model", "minilm", "x" * 40_000], 2, "32,768"),
         (["embed", "--model", "minilm", "--threads", "0", "a"], 2, "threads"),
-        (["embed", "--model", "minilm", "--output-dim", "64", "a"], 1, "not trained"),
+        (["embed", "--model", "minilm", "--output-dim", "64", "a"], 2, "not trained"),
         (["similarity", "--model", "minilm"], 2, "give two texts"),
         (["similarity", "--model", "minilm", "a"], 2, "add another"),
         (["similarity", "--model", "minilm", "--input", "in.txt", "a", "b"], 2, "both given"),
