@@ -65,3 +65,12 @@ def test_description_of_a_model_of_your_own() -> None:
     mine = ModelDescription(slug="mine", model_id="me/mine", native_dimensions=8, max_tokens=16, pooling="mean")
     assert mine.prompt(Role.QUERY) == ""
     assert not mine.supports_output_dim
+
+
+def test_instructions_are_the_prompts_or_none() -> None:
+    for model in EmbeddingModel:
+        assert (model.query_instruction() or "") == model.query_prompt
+        assert (model.document_instruction() or "") == model.passage_prompt
+    assert EmbeddingModel.ALL_MINILM_L6_V2.query_instruction() is None
+    assert EmbeddingModel.MULTILINGUAL_E5_SMALL.document_instruction() == "passage: "
+    assert EmbeddingModel.QWEN3_EMBEDDING_0_6B.document_instruction() is None

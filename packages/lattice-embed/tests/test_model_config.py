@@ -68,3 +68,26 @@ def test_config_is_a_value() -> None:
 def test_model_of_your_own_has_a_config() -> None:
     mine = ModelDescription(slug="mine", model_id="me/mine", native_dimensions=8, max_tokens=16, pooling="mean")
     assert ModelConfig(mine).dimensions == 8
+
+
+def test_try_new_is_the_constructor_by_another_name() -> None:
+    assert ModelConfig.try_new(EmbeddingModel.QWEN3_EMBEDDING_0_6B, 64) == ModelConfig(
+        EmbeddingModel.QWEN3_EMBEDDING_0_6B, 64
+    )
+    assert ModelConfig.try_new(EmbeddingModel.ALL_MINILM_L6_V2).dimensions == 384
+    for model, dimension in [
+        (EmbeddingModel.ALL_MINILM_L6_V2, 64),
+        (EmbeddingModel.QWEN3_EMBEDDING_0_6B, 31),
+        (EmbeddingModel.QWEN3_EMBEDDING_0_6B, 1025),
+        (EmbeddingModel.QWEN3_EMBEDDING_0_6B, True),
+    ]:
+        with pytest.raises(ModelConfigError):
+            ModelConfig.try_new(model, dimension)
+
+
+def test_validate_finds_a_configuration_altered_by_force() -> None:
+    config = ModelConfig(EmbeddingModel.QWEN3_EMBEDDING_0_6B, 64)
+    config.validate()
+    object.__setattr__(config, "output_dim", 4096)
+    with pytest.raises(ModelConfigError, match="4096 is outside"):
+        config.validate()

@@ -23,7 +23,7 @@ def blobs(count: int = 200, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     [
         np.array(["ant", "bee", "cat"]),
         np.array([10, 20, 35]),
-        np.array([-1.5, 0.0, 2.5]),
+        np.array([-1.0, 0.0, 2.0]),
         np.array([b"x", b"y", b"z"]),
         np.array(["ä", "", "long name"], dtype=object),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -26,8 +27,9 @@ from lattice_embed.model_config import ModelConfig
 from lattice_embed.provenance import VectorProvenance, length_prefixed
 from lattice_embed.result import EmbeddingResult, Float32Array
 from lattice_embed.service import EmbeddingService, ModelName
-from lattice_embed.single_flight import SingleFlight
+from lattice_embed.single_flight import Passengers, SingleFlight
 from lattice_embed.validation import check_role, check_text, check_texts, is_expressible
+from lattice_inference.cancellation import cancellation, check_cancelled, shared
 
 __all__ = ["CachedEmbeddingService"]
 
@@ -106,6 +108,7 @@ class CachedEmbeddingService(EmbeddingService):
         self._spaces: dict[tuple[str, str, bool], _Space] = {}
         self._last_space: _Space | None = None
         self._flights = SingleFlight()
+        self._passengers = Passengers()
 
     # What the service is
 
@@ -346,20 +349,23 @@ class CachedEmbeddingService(EmbeddingService):
                     if entry is not None and self._is_ours(entry):
                         results[key] = entry
                 missing = [key for key in mine if key not in results] if results else mine
-                if len(missing) == len(keys):  # every text of the call, each once and in its place
-                    result = self._compute(range(len(keys)), keys, texts, space, model, results)
-                    return results, result
-                if missing:
-                    if places is None:
-                        places = {}
-                        for place, key in enumerate(keys):
-                            places.setdefault(key, place)
-                    self._compute([places[key] for key in missing], missing, texts, space, model, results)
+                with shared(partial(self._passengers.want, flight)):
+                    if len(missing) == len(keys):  # every text of the call, each once and in its place
+                        result = self._compute(range(len(keys)), keys, texts, space, model, results)
+                        return results, result
+                    if missing:
+                        if places is None:
+                            places = {}
+                            for place, key in enumerate(keys):
+                                places.setdefault(key, place)
+                        self._compute([places[key] for key in missing], missing, texts, space, model, results)
             finally:
                 self._flights.finish(flight, mine, results)
             entries |= results
             for key, other in theirs.items():
-                entry = other.wait(key)
+                with self._passengers.aboard(other):
+                    entry = other.wait(key, cancellation())
+                check_cancelled()
                 if entry is not None:
                     entries[key] = entry
             wanted = [key for key in wanted if key not in entries]  # their leaders failed: now it is our turn

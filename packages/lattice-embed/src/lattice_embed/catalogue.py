@@ -255,6 +255,14 @@ class EmbeddingModel(Enum):
         """What is put before a passage; empty for none."""
         return self.description.passage_prompt
 
+    def query_instruction(self) -> str | None:
+        """Return what is put before a query, or None for a model that puts nothing there (see ``query_prompt``)."""
+        return self.description.query_prompt or None
+
+    def document_instruction(self) -> str | None:
+        """Return what is put before a passage, or None for a model that puts nothing there (see ``passage_prompt``)."""
+        return self.description.passage_prompt or None
+
     @property
     def supports_output_dim(self) -> bool:
         """Whether shorter vectors may be asked for (Matryoshka training)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from typing import Self
 
 from lattice_embed.catalogue import EmbeddingModel, ModelDescription
 from lattice_embed.embedding_key import DistanceMetric, EmbeddingKey, VectorDType, VectorNorm
@@ -34,6 +35,23 @@ class ModelConfig:
     output_dim: int | None = None
 
     def __post_init__(self) -> None:
+        self.validate()
+
+    @classmethod
+    def try_new(cls, model: EmbeddingModel | ModelDescription, output_dim: int | None = None) -> Self:
+        """Return the configuration, as the constructor does: the name that the Rust crate has for it.
+
+        Raises:
+            ModelConfigError: as the constructor.
+        """
+        return cls(model, output_dim)
+
+    def validate(self) -> None:
+        """Check the fields again. A configuration that was made holds; one that was altered by force may not.
+
+        Raises:
+            ModelConfigError: as the constructor.
+        """
         if not isinstance(self.model, EmbeddingModel | ModelDescription):
             raise InvalidModelConfigError(
                 f"model is a {type(self.model).__name__}; pass an EmbeddingModel (EmbeddingModel.parse reads names)"

@@ -31,7 +31,7 @@ from lattice_embed.model_source import default_model, resolve_model
 from lattice_embed.origin import DeferredProvenance
 from lattice_embed.provenance import VectorProvenance
 from lattice_embed.result import EmbeddingResult
-from lattice_embed.service import EmbeddingService, ModelName, in_thread
+from lattice_embed.service import EmbeddingService, ModelName
 from lattice_embed.validation import (
     DEFAULT_MAX_BATCH_SIZE,
     DEFAULT_MAX_TEXT_CHARS,
@@ -40,9 +40,11 @@ from lattice_embed.validation import (
     check_role,
     check_text,
     check_texts,
+    check_threads,
 )
 from lattice_embed.vectors import normalize as normalize_rows
 from lattice_inference import errors as inference_errors
+from lattice_inference.cancellation import in_thread
 from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
@@ -163,7 +165,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         self._source = resolve_model(default_model() if model is None else model)
         self._output_dim = self._check_output_dim(output_dim)
         self._precision: Precision = precision
-        self._threads = None if threads is None else check_limit("threads", threads)
+        self._threads = None if threads is None else check_threads(threads)
         self._truncate: Truncate = truncate
         self._max_batch_size = check_limit("max_batch_size", max_batch_size)
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)
@@ -248,7 +250,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
     # Loading and closing
 
     async def aload(self) -> Self:
-        """Do :meth:`load` in a worker thread. Cancelling the waiter lets the load finish."""
+        """Do :meth:`load` in a worker thread. Cancelling the waiter lets the load finish: others may need it."""
         return await in_thread(self.load)
 
     def recipe(self) -> tuple[EmbeddingModel | str, Mapping[str, Any]]:

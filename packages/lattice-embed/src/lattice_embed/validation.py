@@ -17,6 +17,8 @@ from lattice_embed.errors import (
     TextTooLongError,
     TooManyTextsError,
 )
+from lattice_inference import errors as inference_errors
+from lattice_inference.thread_count import check_thread_count
 
 __all__ = [
     "DEFAULT_MAX_BATCH_SIZE",
@@ -26,6 +28,7 @@ __all__ = [
     "check_role",
     "check_text",
     "check_texts",
+    "check_threads",
     "is_expressible",
 ]
 
@@ -147,3 +150,15 @@ def check_limit(name: str, value: object, *, lowest: int = 1) -> int:
             )
         raise InvalidInputError(f"{name} is {value!r:.80}; it must be an int of at least {lowest}")
     return value
+
+
+def check_threads(threads: object, name: str = "threads") -> int:
+    """Return ``threads`` as an ``int`` if it is an integer from 1 to 256, of Python or NumPy.
+
+    Raises:
+        InvalidInputError: it is not.
+    """
+    try:
+        return check_thread_count(threads, name)
+    except inference_errors.InvalidInputError as error:
+        raise InvalidInputError(str(error)) from None

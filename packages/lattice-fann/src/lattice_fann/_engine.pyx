@@ -7,10 +7,13 @@ cimport numpy as cnp
 
 import numpy as np
 
+from lattice_fann.arguments import shown
+from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidInputError, NumericInstability, SizeMismatchError
 
 cnp.import_array()
 
+REFUSED = InvalidInputError
 include "lattice/door.pxi"
 
 cdef extern from "network.h" nogil:
@@ -88,8 +91,6 @@ cdef extern from "run.h" nogil:
     void fann_update(const fann_step *step, const fann_kernel_table *table, lattice_pool *, int threads)
 
 
-REFUSED = InvalidInputError
-
 cdef int64_t LONG_CALL = 1 << 20  # multiply-adds from which one row is worth releasing the GIL
 cdef int64_t BLOCK_FLOATS = 1 << 14  # of a layer's weights in one task of training
 cdef int64_t TASK_ROWS = 64  # most rows of a batch in one task of training
@@ -105,6 +106,8 @@ def select_isa(requested=None):
 
     Raises InvalidInputError for an unknown name and for a level that this CPU or this build cannot run.
     """
+    if requested is not None and not (isinstance(requested, str) and requested.isascii()):
+        raise InvalidInputError(f"isa is {shown(requested)}; take one of {', '.join(available_isas())}, or None")
     return lattice_isa_name(level_of(requested)).decode()
 
 
@@ -125,9 +128,9 @@ def aligned_zeros(Py_ssize_t floats):
 
 
 cdef inline bint is_plain(object array, int dimensions):
-    """Whether ``array`` can be read in place: float32, C-contiguous, aligned, native."""
+    """Whether ``array`` can be read in place: float32, C-contiguous, aligned, native, and of no subclass with a mask."""
     return (
-        cnp.PyArray_Check(array)
+        cnp.PyArray_CheckExact(array)
         and cnp.PyArray_NDIM(<cnp.ndarray>array) == dimensions
         and cnp.PyArray_TYPE(<cnp.ndarray>array) == cnp.NPY_FLOAT32
         and cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array)
@@ -136,18 +139,11 @@ cdef inline bint is_plain(object array, int dimensions):
 
 cdef object as_float32(object values, int dimensions, str name):
     """``values`` as a C-contiguous float32 array of ``dimensions`` axes."""
-    try:
-        given = np.asarray(values)
-        if given.dtype.kind not in "biuf":
-            raise TypeError(f"its dtype is {given.dtype}")
-        with np.errstate(over="ignore"):  # too large for float32: caught as not finite
-            array = np.ascontiguousarray(given, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"{name} must be an array of numbers: {error}") from None
+    given = number_array(values, name)
     if given.ndim != dimensions:
         shape = "one row, shape (inputs,)" if dimensions == 1 else "rows, shape (rows, columns)"
         raise SizeMismatchError(f"{name} must be {shape}; its shape is {given.shape}")
-    return array
+    return float32_of(given)  # what is too large for float32 is caught as not finite
 
 
 cdef float *data(object array):
@@ -339,7 +335,10 @@ cdef class Engine:
         raise self.instability(fault, True)
 
     cdef int check_out(self, object out, int dimensions) except -1:
-        if not is_plain(out, dimensions) or not cnp.PyArray_ISWRITEABLE(<cnp.ndarray>out):
+        plain = out
+        if isinstance(out, np.ndarray) and not isinstance(out, np.ma.MaskedArray):
+            plain = np.asarray(out)  # a memory map may be written to, a mask would not follow
+        if not is_plain(plain, dimensions) or not cnp.PyArray_ISWRITEABLE(<cnp.ndarray>plain):
             raise InvalidInputError(f"out must be a writable C-contiguous float32 array of {dimensions} dimension(s)")
         return 0
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
+import struct
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lattice_fann.arguments import instance, real, shown, whole
 from lattice_fann.errors import InvalidInputError
 
-__all__ = ["DEFAULT_LEAKY_ALPHA", "Activation"]
+__all__ = ["DEFAULT_LEAKY_ALPHA", "Activation", "checked_activation"]
 
 DEFAULT_LEAKY_ALPHA = 0.01
 
+_LEAKY_RELU = 4
 _TAGS = ("Linear", "Sigmoid", "Tanh", "ReLU", "LeakyReLU", "Softmax", "GELU", "SiLU")
 
 
@@ -48,33 +50,29 @@ class Activation:
     SILU: ClassVar[Activation]
 
     def __post_init__(self) -> None:
-        if not 0 <= self.tag < len(_TAGS):
-            raise InvalidInputError(f"there is no activation with tag {self.tag}; tags are 0 to {len(_TAGS) - 1}")
-        if not math.isfinite(self.alpha) or abs(self.alpha) > 1e30:
-            raise InvalidInputError(f"alpha must be a finite number, not {self.alpha}")
+        object.__setattr__(self, "tag", whole(self.tag, "tag", most=len(_TAGS) - 1))
+        alpha = real(self.alpha, "alpha", "from -1e30 to 1e30", least=-1e30, most=1e30)
+        if alpha and self.tag != _LEAKY_RELU:
+            raise InvalidInputError(f"alpha is {alpha}; {self.name} has no slope, only LeakyReLU has")
+        object.__setattr__(self, "alpha", struct.unpack("<f", struct.pack("<f", alpha))[0])
 
     @classmethod
     def leaky_relu(cls, alpha: float = DEFAULT_LEAKY_ALPHA) -> Activation:
         """Return the leaky ReLU with slope ``alpha`` below zero."""
-        import struct
-
-        try:
-            (stored,) = struct.unpack("<f", struct.pack("<f", alpha))
-        except (struct.error, OverflowError):
-            raise InvalidInputError(f"alpha must be a finite number, not {alpha!r}") from None
-        return cls(4, stored)
+        return cls(_LEAKY_RELU, alpha)
 
     @classmethod
     def from_name(cls, name: str, alpha: float | None = None) -> Activation:
         """Return the activation called ``name``, in any case, with or without ``_``: ``"relu"``, ``"LeakyReLU"``."""
+        instance(name, "the name of an activation", str)
         wanted = name.replace("_", "").replace("-", "").lower()
         wanted = {"logistic": "sigmoid", "identity": "linear", "swish": "silu"}.get(wanted, wanted)
         for tag, known in enumerate(_TAGS):
             if known.lower() == wanted:
-                if tag == 4:
+                if tag == _LEAKY_RELU:
                     return cls.leaky_relu(DEFAULT_LEAKY_ALPHA if alpha is None else alpha)
-                return cls(tag)
-        raise InvalidInputError(f"there is no activation named {name!r}; there are {', '.join(_TAGS)}")
+                return cls(tag, 0.0 if alpha is None else alpha)
+        raise InvalidInputError(f"there is no activation named {shown(name)}; there are {', '.join(_TAGS)}")
 
     @property
     def name(self) -> str:
@@ -92,7 +90,16 @@ class Activation:
         return self.name in ("Sigmoid", "Tanh", "Softmax")
 
     def __repr__(self) -> str:
-        return f"Activation.leaky_relu({self.alpha!r})" if self.tag == 4 else f"<Activation {self.name}>"
+        return f"Activation.leaky_relu({self.alpha!r})" if self.tag == _LEAKY_RELU else f"<Activation {self.name}>"
+
+
+def checked_activation(activation: object, name: str = "activation") -> Activation:
+    """Return ``activation`` if it is one.
+
+    Raises:
+        InvalidInputError: it is something else, such as a name.
+    """
+    return instance(activation, name, Activation, ": Activation.RELU, or Activation.from_name('relu')")
 
 
 Activation.LINEAR = Activation(0)

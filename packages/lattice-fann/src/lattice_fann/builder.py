@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from lattice_fann.activation import Activation
+from lattice_fann.activation import Activation, checked_activation
 from lattice_fann.errors import InvalidNetworkError
 from lattice_fann.initialization import Initialization, random_generator, random_weights
 from lattice_fann.layer import Layer, check_layer_shape
 from lattice_fann.network import Network
 
 __all__ = ["NetworkBuilder"]
+
+
+def _width(size: int) -> int:
+    check_layer_shape(1, size)
+    return int(size)
 
 
 class NetworkBuilder:
@@ -27,12 +32,12 @@ class NetworkBuilder:
 
     def input(self, size: int) -> NetworkBuilder:
         """Set the number of inputs; the last call counts."""
-        self._inputs = size
+        self._inputs = _width(size)
         return self
 
     def hidden(self, size: int, activation: Activation = Activation.RELU) -> NetworkBuilder:
         """Add a layer of ``size`` outputs."""
-        self._layers.append((size, activation))
+        self._layers.append((_width(size), checked_activation(activation)))
         return self
 
     def dense(self, size: int) -> NetworkBuilder:

@@ -7,17 +7,31 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from lattice_fann.arguments import shown
 from lattice_fann.errors import InvalidInputError
 
-__all__ = ["Initialization", "random_generator", "random_weights"]
+__all__ = ["LARGEST_SEED", "Initialization", "check_seed", "random_generator", "random_weights"]
+
+LARGEST_SEED = 10**400  # as many digits as a saved training state is read with
 
 Initialization = Literal["xavier_normal", "xavier_uniform", "he_normal", "he_uniform"]
 
 
+def check_seed(seed: int) -> None:
+    """Refuse what is no seed.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    is_whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
+    if not is_whole or not 0 <= seed < LARGEST_SEED:
+        raise InvalidInputError(f"seed is {shown(seed)}; it must be None or an integer from 0 to below 10**400")
+
+
 def random_generator(seed: int | None, *stream: int) -> np.random.RandomState:
     """Return the generator of a seed, and of a numbered stream under it; None takes entropy from the system."""
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0):
-        raise InvalidInputError(f"seed must be a non-negative integer or None, not {seed!r}")
+    if seed is not None:
+        check_seed(seed)
     sequence = np.random.SeedSequence(None if seed is None else [int(seed), *stream])
     return np.random.RandomState(np.random.MT19937(sequence))
 
@@ -29,9 +43,9 @@ def random_weights(
 
     ``xavier`` has variance 2 / (inputs + outputs) [Glorot and Bengio 2010], ``he`` 2 / inputs [He et al. 2015].
     """
-    if initialization not in get_args(Initialization):
+    if not isinstance(initialization, str) or initialization not in get_args(Initialization):
         raise InvalidInputError(
-            f"initialization is {initialization!r}; take one of {', '.join(get_args(Initialization))}"
+            f"initialization is {shown(initialization)}; take one of {', '.join(get_args(Initialization))}"
         )
     fan = num_inputs + num_outputs if initialization.startswith("xavier") else num_inputs
     deviation = math.sqrt(2.0 / fan)

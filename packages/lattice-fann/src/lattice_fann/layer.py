@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from lattice_fann.activation import Activation
+from lattice_fann.activation import Activation, checked_activation
+from lattice_fann.arguments import shown
+from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidNetworkError, ShapeTooLargeError, SizeMismatchError
 
 if TYPE_CHECKING:
     from lattice_fann.initialization import Initialization
 
-__all__ = ["MAX_ALLOWED_ELEMENTS", "Float32Array", "Layer", "check_layer_shape"]
+__all__ = ["MAX_ALLOWED_ELEMENTS", "MAX_LAYERS", "Float32Array", "Layer", "check_layer_shape"]
 
 Float32Array = npt.NDArray[np.float32]
 
@@ -21,14 +23,22 @@ MAX_ALLOWED_ELEMENTS = 100_000_000
 """Most elements that one tensor may hold, counted with the padding of its rows to a multiple of 16."""
 
 
+MAX_LAYERS = 65_536
+"""Most layers of a network: a layer takes some kilobytes of memory, however few bytes it has in a file."""
+
+
 def check_layer_shape(num_inputs: int, num_outputs: int) -> None:
     """Refuse widths below 1 and weights beyond ``MAX_ALLOWED_ELEMENTS``, before memory is asked for."""
     for what, width in (("inputs", num_inputs), ("outputs", num_outputs)):
         if not isinstance(width, (int, np.integer)) or isinstance(width, bool):
-            raise InvalidNetworkError(f"the number of {what} must be an integer, not {width!r}")
+            raise InvalidNetworkError(f"the number of {what} must be an integer, not {shown(width)}")
         if width < 1:
             raise InvalidNetworkError(
-                f"a layer of {num_inputs} inputs and {num_outputs} outputs: both must be at least 1"
+                f"a layer of {shown(num_inputs)} inputs and {shown(num_outputs)} outputs: both must be at least 1"
+            )
+        if width > MAX_ALLOWED_ELEMENTS:
+            raise ShapeTooLargeError(
+                f"a layer of {shown(width)} {what}: its elements are more than the most, {MAX_ALLOWED_ELEMENTS}"
             )
     elements = (int(num_inputs) + 1) * (-(-int(num_outputs) // 16) * 16)
     if elements > MAX_ALLOWED_ELEMENTS:
@@ -62,13 +72,13 @@ class Layer:
     def __init__(
         self, weights: npt.ArrayLike, biases: npt.ArrayLike, activation: Activation = Activation.LINEAR
     ) -> None:
-        matrix = np.asarray(weights)
+        matrix = number_array(weights, "weights", refusal=InvalidNetworkError)
         if matrix.ndim != 2:
             raise SizeMismatchError(f"weights must have shape (outputs, inputs), not {matrix.shape}")
         check_layer_shape(matrix.shape[1], matrix.shape[0])
         self._weights = np.empty(matrix.shape, dtype=np.float32)
         self._biases = np.empty(matrix.shape[0], dtype=np.float32)
-        self._activation = activation
+        self._activation = checked_activation(activation)
         self.weights = matrix
         self.biases = biases
 
@@ -86,6 +96,7 @@ class Layer:
         from lattice_fann.initialization import random_generator, random_weights
 
         check_layer_shape(num_inputs, num_outputs)
+        checked_activation(activation)
         weights = random_weights(random_generator(seed), num_inputs, num_outputs, initialization)
         return cls(weights, np.zeros(num_outputs, dtype=np.float32), activation)
 
@@ -145,13 +156,10 @@ class Layer:
 
 
 def _assign(target: Float32Array, values: npt.ArrayLike, name: str) -> None:
-    array = np.asarray(values)
+    array = number_array(values, name, refusal=InvalidNetworkError)
     if array.shape != target.shape:
         raise SizeMismatchError(f"{name} have shape {array.shape}, the layer needs {target.shape}")
-    if array.dtype.kind not in "biuf":
-        raise InvalidNetworkError(f"{name} must be numbers, not {array.dtype}")
-    with np.errstate(over="ignore"):
-        converted = array.astype(np.float32)
+    converted = float32_of(array)
     if not np.isfinite(converted).all():
         raise InvalidNetworkError(f"{name} hold a value that is not finite in float32")
     target[...] = converted

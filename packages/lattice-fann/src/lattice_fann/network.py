@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann._engine import Engine
+from lattice_fann.arguments import instance, listed, shown, whole
+from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidInputError, InvalidNetworkError, SizeMismatchError
-from lattice_fann.layer import Float32Array, Layer, check_layer_shape
+from lattice_fann.layer import MAX_LAYERS, Float32Array, Layer, check_layer_shape
 
 if TYPE_CHECKING:
     from lattice_fann.formats.binary_v2 import WeightType
@@ -51,9 +53,13 @@ class Network(Engine):
         metadata: Mapping[str, str] | None = None,
         isa: str | None = None,
     ) -> None:
-        given = list(layers)
+        given: list[Layer] = listed(layers, "layers", "Layer")
+        for i, layer in enumerate(given):
+            instance(layer, f"layers[{i}]", Layer)
         if not given:
             raise InvalidNetworkError("a network needs at least one layer")
+        if len(given) > MAX_LAYERS:
+            raise InvalidNetworkError(f"{len(given)} layers; the most is {MAX_LAYERS}")
         for i, layer in enumerate(given):
             check_layer_shape(layer.num_inputs, layer.num_outputs)
             if i and layer.num_inputs != given[i - 1].num_outputs:
@@ -110,7 +116,11 @@ class Network(Engine):
         if scaling is None:
             self._set_input_scaling(None, None)
             return
-        mean, scale = (np.asarray(values, dtype=np.float32) for values in scaling)
+        if not isinstance(scaling, (tuple, list)) or len(scaling) != 2:
+            raise InvalidInputError(f"the input scaling is {shown(scaling)}; it must be a pair (mean, scale), or None")
+        mean, scale = (
+            float32_of(number_array(values, name)) for values, name in zip(scaling, ("mean", "scale"), strict=True)
+        )
         if mean.shape != (self.num_inputs,) or scale.shape != (self.num_inputs,):
             raise SizeMismatchError(
                 f"mean and scale must have shape ({self.num_inputs},), not {mean.shape} and {scale.shape}"
@@ -124,9 +134,12 @@ class Network(Engine):
 
         A column that does not vary is only centred.
         """
-        rows = np.asarray(x, dtype=np.float64)
+        rows = number_array(x, "x").astype(np.float64)
         if rows.ndim != 2 or rows.shape[1] != self.num_inputs or not rows.shape[0]:
             raise SizeMismatchError(f"x must have shape (rows, {self.num_inputs}), at least one row, not {rows.shape}")
+        if not np.isfinite(float32_of(rows)).all():
+            row, column = np.argwhere(~np.isfinite(float32_of(rows)))[0]
+            raise InvalidInputError(f"x has a value that is not finite in float32 at row {row}, column {column}")
         deviation = rows.std(axis=0)
         varies = deviation > 1e-12 * np.maximum(1.0, np.abs(rows).max(axis=0))
         self.input_scaling = (rows.mean(axis=0), 1.0 / np.where(varies, deviation, 1.0))
@@ -138,8 +151,17 @@ class Network(Engine):
 
     @metadata.setter
     def metadata(self, metadata: Mapping[str, str]) -> None:
-        if not all(isinstance(text, str) for item in metadata.items() for text in item):
-            raise InvalidInputError("metadata must map texts to texts")
+        if not isinstance(metadata, Mapping):
+            raise InvalidInputError(f"metadata is {shown(metadata)}; it must map texts to texts")
+        for text in (text for item in metadata.items() for text in item):
+            if not isinstance(text, str):
+                raise InvalidInputError(f"metadata holds {shown(text)}; it must map texts to texts")
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise InvalidInputError(
+                    f"metadata holds {shown(text)}: half a surrogate pair cannot be stored"
+                ) from None
         self._metadata = dict(metadata)
 
     def parameter_vector(self) -> Float32Array:
@@ -153,10 +175,10 @@ class Network(Engine):
             SizeMismatchError: it has another size. The network is then as it was.
             InvalidNetworkError: a value is not finite. The network is then as it was.
         """
-        values = np.asarray(vector)
+        values = number_array(vector, "the vector")
         if values.shape != (self.total_params,):
             raise SizeMismatchError(f"the vector has shape {values.shape}, the network ({self.total_params},)")
-        if not np.isfinite(values.astype(np.float32)).all():
+        if not np.isfinite(float32_of(values)).all():
             raise InvalidNetworkError("the vector holds a value that is not finite in float32")
         offset = 0
         for layer in self._layers:
@@ -185,9 +207,11 @@ class Network(Engine):
             InvalidNetworkError: a weight is not finite.
         """
         from lattice_fann.formats import binary_v1, binary_v2
+        from lattice_fann.formats.binary_v2 import check_weight_type
 
-        if version not in (None, 1, 2):
-            raise InvalidInputError(f"version is {version!r}; there are 1 and 2")
+        if version is not None:
+            whole(version, "version", least=1, most=2)
+        check_weight_type(weights)
         if version is None:
             version = 1 if weights == "float32" and binary_v1.obstacle(self) is None else 2
         if version == 1:

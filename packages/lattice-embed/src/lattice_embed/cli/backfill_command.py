@@ -21,7 +21,14 @@ from lattice_embed.cli.backfill_request import (
 from lattice_embed.cli.progress import progress_bar
 from lattice_embed.cli.store_command import open_service
 from lattice_embed.errors import InvalidInputError
-from lattice_embed.migration import BackfillCoordinator, BackfillProgress, MigrationController
+from lattice_embed.migration import (
+    BackfillCoordinator,
+    BackfillProgress,
+    DriftVerdict,
+    MigrationController,
+    read_verdict,
+)
+from lattice_embed.migration.journal import LATEST
 from lattice_embed.migration.states import MigrationState
 from lattice_embed.model_source import default_model, resolve_model
 from lattice_embed.native_service import NativeEmbeddingService
@@ -39,7 +46,12 @@ SAMPLE = 64
 def run(options: argparse.Namespace) -> int:
     """Do what the action says."""
     check_action_options(options)
+    verdict = None if options.if_drift is None else read_verdict(options.if_drift)
     journal = _journal_path(options)
+    if verdict is not None:
+        _check_verdict(verdict, options, journal)
+        if not verdict.wants_backfill:
+            return _print_verdict(verdict, options)
     if options.action in ("run", "resume"):
         return _run(options, journal)
     with MigrationController(journal) as controller:
@@ -76,6 +88,26 @@ def _run(options: argparse.Namespace, journal: Path) -> int:
 
             progress = coordinator.run(on_progress=show)
         _print(progress, coordinator, journal, options)
+    return 0
+
+
+def _check_verdict(verdict: DriftVerdict, options: argparse.Namespace, journal: Path) -> None:
+    """Refuse a report that compared other vectors than those of the store that is to be embedded again."""
+    with ExitStack() as stack:
+        if journal.exists():
+            space = stack.enter_context(MigrationController(journal)).plan.source
+        else:
+            space = _open_source(options, stack).space
+    verdict.check_source(space)
+
+
+def _print_verdict(verdict: DriftVerdict, options: argparse.Namespace) -> int:
+    if options.json:
+        print(json.dumps({"started": False, "decision": verdict.decision, "reasons": list(verdict.reasons)}))
+    else:
+        print(f"the verdict is {verdict.decision}, not reindex: nothing is embedded again")
+        for reason in verdict.reasons:
+            print(f"  {reason}")
     return 0
 
 
@@ -190,9 +222,8 @@ def _print(
     if progress.eta_seconds is not None and progress.throughput is not None:
         print(f"{progress.throughput:.1f} documents/s, {progress.eta_seconds:.0f} s to go")
     if progress.rollback_until is not None:
-        print(
-            f"rollback is possible until {datetime.fromtimestamp(progress.rollback_until, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        )
+        until = datetime.fromtimestamp(min(progress.rollback_until, LATEST), UTC)
+        print(f"rollback is possible until {until:%Y-%m-%d %H:%M:%S} UTC")
     if progress.reason:
         print(f"reason: {progress.reason}")
     if progress.errors:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from lattice_inference.cli.options import thread_count
+
 __all__ = ["ACTIONS", "EXAMPLES", "add_backfill_options"]
 
 ACTIONS = {
@@ -23,6 +25,8 @@ examples:
   lattice-embed backfill --from-store corpus.db --model all-minilm-l6-v2 --to-store new.db
   lattice-embed backfill status --to-store new.db
   lattice-embed store query new.db "how do I reset my password?"
+  lattice-transport drift old.npy new.npy --json > drift.json
+  lattice-embed backfill --if-drift drift.json --from-store corpus.db --model all-minilm-l6-v2
   lattice-embed backfill pause --to-store new.db --reason "the machine is needed"
   lattice-embed backfill resume --to-store new.db
   lattice-embed backfill --from-store old.db --model ./my-model --long chunk --chunk-tokens 200 --chunk-overlap 20
@@ -68,12 +72,17 @@ def add_backfill_options(command: argparse.ArgumentParser) -> None:
     )
     work.add_argument("--chunk-overlap", type=int, metavar="N", help="with --long chunk: tokens shared (default: 32)")
     work.add_argument("--batch-size", type=int, metavar="N", help="documents a transaction (default: 100)")
-    work.add_argument("--concurrent", type=int, metavar="N", help="batches at once (default: 1)")
+    work.add_argument("--concurrent", type=thread_count, metavar="N", help="batches at once, 1 to 256 (default: 1)")
     work.add_argument(
         "--rollback-window",
         type=float,
         metavar="SECONDS",
         help="how long after completion writes still go to both stores and rollback is possible (default: a day)",
+    )
+    work.add_argument(
+        "--if-drift",
+        metavar="REPORT",
+        help="begin or go on only if the verdict of this report is reindex: the JSON of 'lattice-transport drift --json'",
     )
     work.add_argument("--dry-run", action="store_true", help="say what would be done and how long, and write nothing")
     command.add_argument("--reason", metavar="TEXT", help="with pause: why, for the status")

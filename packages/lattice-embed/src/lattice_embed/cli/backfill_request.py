@@ -43,6 +43,8 @@ def check_action_options(options: argparse.Namespace) -> None:
         raise InvalidInputError("--reason goes with pause only")
     if options.dry_run and options.action != "run":
         raise InvalidInputError("--dry-run goes with run only")
+    if options.if_drift is not None and options.action != "run":
+        raise InvalidInputError("--if-drift goes with run only")
     if options.dry_run and options.skipped:
         raise InvalidInputError("--skipped does not go with --dry-run, which skips nothing yet")
     if options.action not in ("run", "resume"):

@@ -10,6 +10,7 @@ from typing import get_args
 from lattice_embed._version import __version__
 from lattice_embed.cli import backfill_options, store_options
 from lattice_embed.cli.store_options import add_truncate
+from lattice_inference.cli.options import thread_count
 from lattice_inference.precision import Precision
 
 __all__ = ["build_parser"]
@@ -207,7 +208,12 @@ def _add_check_drift(commands: argparse._SubParsersAction[argparse.ArgumentParse
     command.add_argument(
         "--model", metavar="NAME|DIR", help="where the model is (default: by the name that the baseline has)"
     )
-    command.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
+    command.add_argument(
+        "--threads",
+        type=thread_count,
+        metavar="N",
+        help="threads to compute with, 1 to 256 (default: all allowed CPUs)",
+    )
     command.add_argument("--enforce", action="store_true", help="a baseline whose model is not here does not pass")
     command.add_argument(
         "--update-baseline",
@@ -273,7 +279,12 @@ def _add_texts(command: argparse.ArgumentParser, what: str) -> None:
 def _add_native_model(command: argparse.ArgumentParser) -> None:
     """Add the options of a model that runs in this process."""
     command.add_argument("--model", metavar="NAME|DIR", help="a name of the catalogue, a hub id or a directory")
-    command.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
+    command.add_argument(
+        "--threads",
+        type=thread_count,
+        metavar="N",
+        help="threads to compute with, 1 to 256 (default: all allowed CPUs)",
+    )
     command.add_argument(
         "--precision",
         choices=get_args(Precision),

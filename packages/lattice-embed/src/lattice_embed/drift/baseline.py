@@ -143,7 +143,7 @@ class DriftBaseline:
         """Write the baseline to a file that is either whole or not there.
 
         Raises:
-            OSError: it cannot be written. A file that was there before is as it was.
+            WriteError: it cannot be written. A file that was there before is as it was.
         """
         write_file(check_path("path", path), self.write_to)
 

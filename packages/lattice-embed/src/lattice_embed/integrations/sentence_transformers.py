@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, cast
@@ -183,7 +184,7 @@ class SentenceEncoder:
         batches = self.service.embed_batches(
             texts, role=Role.GENERIC, normalize=normalize or self.service.normalizes, batch_size=batch_size
         )
-        if progress:
+        if progress and sys.stderr is not None:  # None: a process without a console
             from tqdm import tqdm
 
             batches = tqdm(batches, total=-(-len(texts) // batch_size), desc="Batches")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from lattice_embed.migration.controller import MigrationController
 from lattice_embed.migration.coordinator import BackfillCoordinator, QueryAnswer
+from lattice_embed.migration.drift_verdict import DriftVerdict, read_verdict
 from lattice_embed.migration.plan import BackfillConfig, MigrationPlan
 from lattice_embed.migration.progress import BackfillProgress
 from lattice_embed.migration.routing import MigrationPhase, Route, RoutingConfig, Side
@@ -23,6 +24,7 @@ __all__ = [
     "BackfillConfig",
     "BackfillCoordinator",
     "BackfillProgress",
+    "DriftVerdict",
     "MigrationController",
     "MigrationPhase",
     "MigrationPlan",
@@ -31,4 +33,5 @@ __all__ = [
     "Route",
     "RoutingConfig",
     "Side",
+    "read_verdict",
 ]

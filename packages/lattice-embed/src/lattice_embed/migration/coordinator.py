@@ -16,11 +16,13 @@ from lattice_embed.migration.backfill_worker import WORKING_STATES, BackfillWork
 from lattice_embed.migration.claims import Claimant, remove_dead_claimants
 from lattice_embed.migration.controller import MigrationController
 from lattice_embed.migration.document_writer import DocumentWriter
+from lattice_embed.migration.drift_verdict import read_verdict
 from lattice_embed.migration.journal import Journal
 from lattice_embed.migration.participants import Participants
 from lattice_embed.migration.plan import BackfillConfig, MigrationPlan
 from lattice_embed.migration.progress import BackfillProgress
 from lattice_embed.migration.routing import RoutingConfig, Side, in_rollback_window
+from lattice_embed.migration.source_texts import check_texts
 from lattice_embed.migration.states import MigrationState
 from lattice_embed.migration.survey import check_target, survey
 from lattice_embed.service import EmbeddingService
@@ -127,6 +129,41 @@ class BackfillCoordinator(MigrationController):
             clock=clock,
         )
 
+    @classmethod
+    def create_if_drifted(
+        cls,
+        report: object,
+        journal: str | os.PathLike[str],
+        *,
+        source: VectorStore,
+        target: VectorStore,
+        target_service: EmbeddingService | None = None,
+        source_service: EmbeddingService | None = None,
+        config: BackfillConfig | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> Self | None:
+        """Plan a migration if a drift report's verdict is ``reindex``; return None for any other verdict.
+
+        A migration that was begun before, by an earlier call, is opened, so that the same call goes on after a crash.
+
+        Args:
+            report: what ``lattice_transport.detect_drift`` returns, its ``to_dict()``, or a file of that as JSON.
+            journal, source, target, target_service, source_service, config, clock: as for :meth:`create`.
+
+        Raises:
+            InvalidInputError: it is no drift report, or it compared other vectors than the source's.
+            StoreError: as for :meth:`create`.
+        """
+        verdict = read_verdict(report)
+        verdict.check_source(source.space)
+        if not verdict.wants_backfill:
+            return None
+        stores = {"source": source, "target": target}
+        services = {"target_service": target_service, "source_service": source_service}
+        if os.path.exists(journal):
+            return cls(journal, **stores, **services, clock=clock)  # type: ignore[arg-type]
+        return cls.create(journal, **stores, **services, config=config, clock=clock)  # type: ignore[arg-type]
+
     # The backfill
 
     def run(
@@ -215,6 +252,7 @@ class BackfillCoordinator(MigrationController):
         if record.state not in WORKING_STATES:
             return True
         if counts.pending:
+            self._journal.check_pending()
             time.sleep(WAIT_SECONDS)  # somebody is at them, or was killed and will be found out
             return False
         if self._may_survey() and survey(self._journal, self._participants):
@@ -274,6 +312,7 @@ class BackfillCoordinator(MigrationController):
         Raises:
             InvalidInputError: the source has no such document.
             InvalidTransitionError: the migration is completed or over.
+            StoreCorruptError: the source's text of one is not what was stored.
         """
         source, target = self._participants.store(Side.SOURCE), self._participants.store(Side.TARGET)
         reason = str(SkipReason(kind, detail))
@@ -281,11 +320,13 @@ class BackfillCoordinator(MigrationController):
             record = self._journal.record()
             if record.completed_at or record.state is MigrationState.CANCELLED:
                 raise InvalidTransitionError(state=record.state.value, action="skip documents")
-            documents = []
+            found = []
             for document_id, document in zip(ids, source.get(ids), strict=True):
                 if document is None:
                     raise InvalidInputError(f"the source has no document {document_id!r}")
-                documents.append(StoredDocument.skipped(document_id, document.text, reason))
+                found.append(document)
+            check_texts(self._journal, source, found)
+            documents = [StoredDocument.skipped(document.id, document.text, reason) for document in found]
             target.put(documents)
             self._journal.settle([(document.id, "skipped", reason) for document in documents])
 

@@ -17,6 +17,7 @@ from libc.stdlib cimport free, malloc
 
 cnp.import_array()
 
+REFUSED = InvalidInputError
 include "lattice/door.pxi"
 
 cdef extern from "stored_rows.h":
@@ -114,9 +115,6 @@ cdef enum: GIL_FREE_FLOATS = 32768
 
 cdef int active_isa = 0
 cdef lattice_kernel_choice kernels
-
-REFUSED = InvalidInputError
-
 
 cdef bint has_kernels(int isa):
     return True  # each level of an architecture is compiled for it

@@ -12,8 +12,10 @@ import numpy as np
 
 from lattice_fann._engine import get_num_threads
 from lattice_fann.activation import Activation
+from lattice_fann.arguments import whole
 from lattice_fann.builder import NetworkBuilder
 from lattice_fann.errors import InvalidInputError
+from lattice_fann.layer import MAX_ALLOWED_ELEMENTS
 from lattice_fann.network import Network
 
 __all__ = ["run"]
@@ -21,11 +23,10 @@ __all__ = ["run"]
 
 def run(options: argparse.Namespace) -> int:
     """Measure one sample and a batch, from Python, and print the times."""
-    if options.batch < 1:
-        raise InvalidInputError(f"--batch is {options.batch}; it must be at least 1")
     if not 0 < options.seconds <= 600:
         raise InvalidInputError(f"--seconds is {options.seconds}; it must be above 0 and at most 600")
     network = _default() if options.model is None else Network.load(options.model)
+    whole(options.batch, "--batch", least=1, most=MAX_ALLOWED_ELEMENTS // max(network.num_inputs, network.num_outputs))
     generator = np.random.RandomState(0)
     x = generator.standard_normal((options.batch, network.num_inputs)).astype(np.float32)
     if network.input_scaling is not None:

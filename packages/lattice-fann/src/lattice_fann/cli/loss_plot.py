@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lattice_fann.cli.output import check_output
 from lattice_fann.errors import InvalidInputError, UnsupportedError
 from lattice_fann.training.result import EpochRecord
 
@@ -43,18 +44,18 @@ def text_plot(history: Sequence[EpochRecord]) -> str:
     return "\n".join(lines)
 
 
-def check_plot_path(name: str) -> Path:
+def check_plot_path(name: str, inputs: Sequence[str] = ()) -> Path:
     """Return the path of a picture to be drawn, before any work is done for it.
 
     Raises:
-        InvalidInputError: no such folder, or a suffix that is no picture's.
+        InvalidInputError: no such folder, a suffix that is no picture's, or one of the command's ``inputs``.
+        OSError: the folder cannot be written to.
         UnsupportedError: matplotlib is not installed.
     """
     path = Path(name)
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InvalidInputError(f"--plot {name}: pictures are .png, .svg or .pdf files")
-    if not path.parent.is_dir():
-        raise InvalidInputError(f"--plot {name}: the folder {path.parent} does not exist")
+    check_output("--plot", name, inputs)
     from importlib.util import find_spec
 
     if find_spec("matplotlib") is None:

@@ -7,25 +7,27 @@ import csv
 import io
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lattice_fann.cli.output import check_output
 from lattice_fann.cli.table import read_inputs
 from lattice_fann.errors import FormatError, InvalidInputError
 from lattice_fann.network import Network
 
 __all__ = ["run"]
 
+_OTHER_FORMATS = (".json", ".jsonl", ".npz", ".npy", ".parquet", ".xlsx")
+
 
 def run(options: argparse.Namespace) -> int:
     """Run the network on every row and print, or write, the answers."""
-    output = None if options.output is None else Path(options.output)
-    if output is not None and not output.parent.is_dir():
-        raise InvalidInputError(f"--output {options.output}: the folder {output.parent} does not exist")
-    if output is not None and options.json:
+    if options.output is not None and options.json:
         raise InvalidInputError("--json prints to standard output and --output writes CSV: use one of them")
+    output = check_output("--output", options.output, [options.model, options.data])
+    if output is not None and output.suffix.lower() in _OTHER_FORMATS:
+        raise InvalidInputError(f"--output {output}: predictions are written as CSV; name a .csv file")
     network = Network.load(options.model)
     columns = _texts(network, "columns")
     labels = _labels(network)
@@ -56,8 +58,13 @@ def run(options: argparse.Namespace) -> int:
         return 0
     from lattice_fann.formats.atomic_write import atomic_write
 
-    with atomic_write(output) as file:
-        file.write(text.getvalue().encode())
+    try:
+        with atomic_write(output) as file:
+            file.write(text.getvalue().encode())
+    except OSError as error:
+        sys.stdout.write(text.getvalue())
+        message = f"--output: {error.strerror}; the predictions were printed to standard output instead"
+        raise type(error)(error.errno, message, str(output)) from None
     print(f"{output}: {len(answers)} predictions")
     return 0
 

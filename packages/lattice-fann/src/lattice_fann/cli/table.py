@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import sys
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lattice_fann.errors import InvalidInputError
+from lattice_fann.arrays import float32_of
+from lattice_fann.errors import FormatError, InvalidInputError
+from lattice_fann.formats.files import git_lfs_pointer
+from lattice_fann.formats.npz import array_names, read_arrays
 
 __all__ = ["Table", "read_inputs", "read_table"]
 
 Float32Array = npt.NDArray[np.float32]
+
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -38,11 +43,12 @@ def read_table(name: str, target: str, inputs: str | None) -> Table:
     """
     suffix = Path(name).suffix.lower()
     if suffix == ".npz":
-        arrays = _arrays(name)
-        y = _pick(arrays, target, "--target", name)
-        others = {key: array for key, array in arrays.items() if key != target}
-        x = _matrix(_pick(others, inputs, "--inputs", name), name)
-        return Table(x, [f"{inputs or 'x'}[{i}]" for i in range(x.shape[1])], y)
+        names = _names(name)
+        answers = _pick(names, target, "--target", name)
+        given = _pick([key for key in names if key != target], inputs, "--inputs", name)
+        arrays = _arrays(name, [answers, given])
+        x = _matrix(arrays[given], name)
+        return Table(x, [f"{inputs or 'x'}[{i}]" for i in range(x.shape[1])], _texts(arrays[answers], name))
     if suffix != ".csv":
         raise InvalidInputError(f"{name}: training data are .csv or .npz files")
     if inputs is not None:
@@ -69,7 +75,8 @@ def read_inputs(name: str, columns: list[str] | None, width: int, inputs: str | 
         OSError: the file cannot be read.
     """
     if Path(name).suffix.lower() == ".npz":
-        x = _matrix(_pick(_arrays(name), inputs, "--inputs", name), name)
+        given = _pick(_names(name), inputs, "--inputs", name)
+        x = _matrix(_arrays(name, [given])[given], name)
     else:
         header, rows = _rows(name)
         if columns is not None and set(columns) <= set(header):
@@ -90,6 +97,8 @@ def read_inputs(name: str, columns: list[str] | None, width: int, inputs: str | 
 
 def _rows(name: str) -> tuple[list[str], list[list[str]]]:
     raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    if (pointer := git_lfs_pointer(raw[:64])) is not None:
+        raise InvalidInputError(f"{name}: {pointer}")
     try:
         text = raw.decode("utf-8-sig")  # some editors put a byte order mark first
     except UnicodeDecodeError as error:
@@ -123,13 +132,13 @@ def _numbers(name: str, header: list[str], rows: list[list[str]], kept: list[int
         values = np.array([[float(row[i]) for i in kept] for row in rows], dtype=np.float64)
     except ValueError:
         values = None
-    if values is None or not np.isfinite(values).all():
-        for number, row in enumerate(rows, start=2):
-            for i in kept:
-                if not _is_number(row[i]) or not np.isfinite(float(row[i])):
-                    raise InvalidInputError(f"{name}, line {number}: {header[i]!r} is {row[i]!r}, no finite number")
-    assert values is not None
-    return values.astype(np.float32)
+    if values is not None and np.isfinite(float32_of(values)).all():
+        return float32_of(values)
+    for number, row in enumerate(rows, start=2):
+        for i in kept:
+            if not _is_number(row[i]) or not abs(float(row[i])) <= _LARGEST:
+                raise InvalidInputError(f"{name}, line {number}: {header[i]!r} is {row[i]!r}, no finite number")
+    raise InvalidInputError(f"{name} holds a number that is not finite in float32")
 
 
 def _target(texts: list[str]) -> npt.NDArray[Any]:
@@ -138,34 +147,55 @@ def _target(texts: list[str]) -> npt.NDArray[Any]:
             array = np.array([kind(text) for text in texts])
         except ValueError:
             continue
-        if array.dtype.kind in "if" and np.isfinite(array).all():
+        if array.dtype.kind in "iuf" and np.isfinite(array).all():
             return array
     return np.array(texts)
 
 
-def _arrays(name: str) -> dict[str, npt.NDArray[Any]]:
+def _names(name: str) -> list[str]:
     try:
-        with Path(name).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files}
-    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, AttributeError) as error:
-        raise InvalidInputError(f"{name} is no .npz file of plain arrays: {error}") from None
+        names = array_names(name)
+    except FormatError as error:
+        raise InvalidInputError(str(error)) from None
+    if {"indptr", "format", "shape"} <= set(names):
+        raise InvalidInputError(f"{name} holds a sparse matrix of SciPy: save its .toarray() with numpy.savez")
+    return names
 
 
-def _pick(arrays: dict[str, npt.NDArray[Any]], key: str | None, option: str, name: str) -> npt.NDArray[Any]:
+def _arrays(name: str, wanted: list[str]) -> dict[str, npt.NDArray[Any]]:
+    try:
+        return read_arrays(name, wanted)
+    except FormatError as error:
+        raise InvalidInputError(str(error)) from None
+
+
+def _pick(names: list[str], key: str | None, option: str, name: str) -> str:
     if key is None:
-        if len(arrays) != 1:
-            raise InvalidInputError(f"{name} holds {', '.join(arrays) or 'nothing'}: name the array with {option}")
-        return next(iter(arrays.values()))
-    if key not in arrays:
-        raise InvalidInputError(f"{name} holds no array {key!r}; it holds {', '.join(arrays) or 'nothing else'}")
-    return arrays[key]
+        if len(names) != 1:
+            raise InvalidInputError(f"{name} holds {', '.join(names) or 'nothing'}: name the array with {option}")
+        return names[0]
+    if key not in names:
+        raise InvalidInputError(f"{name} holds no array {key!r}; it holds {', '.join(names) or 'nothing else'}")
+    return key
+
+
+def _texts(target: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    """The target, bytes as texts: labels are stored as JSON, which has no bytes."""
+    if target.dtype.kind != "S":
+        return target
+    try:
+        return np.char.decode(target, "utf-8")
+    except UnicodeDecodeError:
+        raise InvalidInputError(f"{name}: the target holds bytes that are no UTF-8 text") from None
 
 
 def _matrix(array: npt.NDArray[Any], name: str) -> Float32Array:
     if array.dtype.kind not in "biuf" or array.ndim < 2:
         raise InvalidInputError(f"{name}: inputs must be numbers, one row a sample, not {array.dtype} {array.shape}")
-    x = np.ascontiguousarray(array.reshape(array.shape[0], -1), dtype=np.float32)
+    x = float32_of(array.reshape(array.shape[0], -1))
+    if not x.size:
+        raise InvalidInputError(f"{name}: the inputs have shape {array.shape}, without a value")
     if not np.isfinite(x).all():
         row, column = np.argwhere(~np.isfinite(x))[0]
-        raise InvalidInputError(f"{name}: the input at row {row}, column {column} is not finite")
+        raise InvalidInputError(f"{name}: the input at row {row}, column {column} is not finite in float32")
     return x

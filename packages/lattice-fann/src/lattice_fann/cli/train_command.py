@@ -7,7 +7,6 @@ import json
 import math
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,11 @@ import numpy.typing as npt
 from lattice_fann.activation import Activation
 from lattice_fann.builder import NetworkBuilder
 from lattice_fann.cli.loss_plot import check_plot_path, text_plot, write_plot
+from lattice_fann.cli.output import check_format, check_output, save_or_rescue
 from lattice_fann.cli.table import Table, read_table
 from lattice_fann.errors import InvalidInputError
+from lattice_fann.estimators.labels import distinct, labels_of
+from lattice_fann.layer import check_layer_shape
 from lattice_fann.network import Network
 from lattice_fann.training.config import Optimizer, TrainingConfig
 from lattice_fann.training.result import EpochRecord, TrainingResult
@@ -31,13 +33,21 @@ MOST_CLASSES = 100
 
 def run(options: argparse.Namespace) -> int:
     """Train a network on a table, report, and write it."""
-    output = _output(options.output)
-    plot = None if options.plot is None else check_plot_path(options.plot)
+    output = check_output("--output", options.output, [options.data])
+    inputs = [options.data] if options.output is None else [options.data, options.output]
+    plot = None if options.plot is None else check_plot_path(options.plot, inputs)
+    if plot is not None and output is not None and plot.resolve() == output.resolve():
+        raise InvalidInputError(f"--output and --plot name the same file, {plot}")
     config = _config(options)
+    hidden = _hidden(options)
     table = read_table(options.data, options.target, options.inputs)
     classify = _is_classification(table, options.task)
-    labels, targets = np.unique(table.target, return_inverse=True) if classify else (None, table.target)
-    network = _network(options, table, labels)
+    labels, targets = distinct(labels_of(table.target, name=options.target)) if classify else (None, table.target)
+    if options.balanced and not classify:
+        raise InvalidInputError("--balanced makes classes count alike, and the target is numbers to predict")
+    network = _network(options, table, labels, hidden)
+    if output is not None:
+        check_format(network, output, options.weights)
     began = time.perf_counter()
     try:
         result = BackpropTrainer(network, config).train(
@@ -50,28 +60,24 @@ def run(options: argparse.Namespace) -> int:
         if sys.stderr.isatty():
             print(file=sys.stderr)
     seconds = time.perf_counter() - began
-    if output is not None:
-        network.save(output, weights=options.weights)
-    if plot is not None:
-        write_plot(plot, result.history)
+    failures = []
+    if output is not None and (failure := save_or_rescue(network, output, options.weights)) is not None:
+        failures.append(failure)
     report = _report(network, result, seconds, labels)
+    report |= {"output": None if failures else options.output, "plot": None}
+    if plot is not None:
+        try:
+            write_plot(plot, result.history)
+            report["plot"] = options.plot
+        except OSError as error:
+            failures.append(f"--plot {plot}: {error.strerror or error}")
     if options.json:
-        report |= {"output": options.output, "plot": options.plot}
         print(json.dumps(report))
     else:
-        _print(report, result, options)
-    return 0
-
-
-def _output(name: str | None) -> Path | None:
-    if name is None:
-        return None
-    path = Path(name)
-    if not path.parent.is_dir():
-        raise InvalidInputError(f"--output {name}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise InvalidInputError(f"--output {name}: this is a folder")
-    return path
+        _print(report, result, asked=output is not None)
+    for failure in failures:
+        print(f"lattice-fann: error: {failure}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 def _config(options: argparse.Namespace) -> TrainingConfig:
@@ -101,20 +107,33 @@ def _is_classification(table: Table, task: str) -> bool:
     return task == "classify"
 
 
-def _network(options: argparse.Namespace, table: Table, labels: npt.NDArray[Any] | None) -> Network:
-    hidden = Activation.from_name(options.activation)
+def _hidden(options: argparse.Namespace) -> list[tuple[int, Activation]]:
+    activation = Activation.from_name(options.activation)
+    if activation.is_softmax:
+        raise InvalidInputError("--activation softmax is for the last layer; hidden layers take another one")
     try:
         sizes = [int(part) for part in options.hidden.split(",") if part.strip()]
     except ValueError:
         raise InvalidInputError(f"--hidden is {options.hidden!r}; write the sizes as 64,32") from None
-    builder = NetworkBuilder().input(table.inputs.shape[1])
     for size in sizes:
-        builder.hidden(size, hidden)
+        check_layer_shape(1, size)
+    return [(size, activation) for size in sizes]
+
+
+def _network(
+    options: argparse.Namespace,
+    table: Table,
+    labels: npt.NDArray[Any] | None,
+    hidden: list[tuple[int, Activation]],
+) -> Network:
+    builder = NetworkBuilder().input(table.inputs.shape[1])
+    for size, activation in hidden:
+        builder.hidden(size, activation)
     if labels is None:
         builder.output(1 if table.target.ndim == 1 else table.target.shape[1], Activation.LINEAR)
     else:
-        if table.target.ndim != 1 or labels.size < 2:
-            raise InvalidInputError(f"classes need one label a sample and at least two labels; there are {labels.size}")
+        if labels.size < 2:
+            raise InvalidInputError(f"{options.target} holds only {labels[0]!r}: classes need at least two labels")
         builder.output(int(labels.size), Activation.SOFTMAX)
     network = builder.build(seed=options.seed, initialization="he_uniform")
     if not options.no_scaling:
@@ -173,7 +192,7 @@ def _report(
     }
 
 
-def _print(report: dict[str, Any], result: TrainingResult, options: argparse.Namespace) -> None:
+def _print(report: dict[str, Any], result: TrainingResult, *, asked: bool) -> None:
     print(f"{report['architecture']}, {report['parameters']} parameters")
     print(text_plot(result.history))
     print(f"{report['epochs']} epochs in {report['seconds']:.2f} s; kept epoch {report['best_epoch']}: ", end="")
@@ -185,4 +204,7 @@ def _print(report: dict[str, Any], result: TrainingResult, options: argparse.Nam
     if report["validation_accuracy"] is not None:
         print(f", validation accuracy {report['validation_accuracy']:.2%}", end="")
     print()
-    print(f"wrote {options.output}" if options.output else "not written: give --output FILE to keep the network")
+    if report["output"] is not None:
+        print(f"wrote {report['output']}")
+    elif not asked:
+        print("not written: give --output FILE to keep the network")

@@ -10,10 +10,12 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from lattice_fann.activation import Activation
+from lattice_fann.activation import Activation, checked_activation
+from lattice_fann.arguments import flag, instance, listed, shown, whole
+from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.builder import NetworkBuilder
 from lattice_fann.errors import InvalidInputError, SizeMismatchError
-from lattice_fann.layer import Float32Array
+from lattice_fann.layer import MAX_ALLOWED_ELEMENTS, Float32Array
 from lattice_fann.network import Network
 from lattice_fann.training.config import Optimizer, TrainingConfig
 from lattice_fann.training.result import TrainingResult
@@ -24,6 +26,16 @@ from lattice_fann.training.trainer import BackpropTrainer, Callback
 __all__ = ["BaseMLP", "Solver"]
 
 Solver = Literal["adam", "adamw", "sgd", "nesterov", "rmsprop", "rprop"]
+
+# the fields of the training's configuration that have another name here
+_PARAMETERS = {
+    "learning_rate": "learning_rate_init",
+    "weight_decay": "alpha",
+    "max_epochs": "max_iter",
+    "patience": "n_iter_no_change",
+    "min_delta": "tol",
+    "seed": "random_state",
+}
 
 
 class BaseMLP:
@@ -129,38 +141,50 @@ class BaseMLP:
 
     def _solver(self) -> Optimizer:
         try:
-            return Optimizer[str(self.solver).upper()]
+            return Optimizer[instance(self.solver, "solver", str).upper()]
         except KeyError:
             raise InvalidInputError(
-                f"solver is {self.solver!r}; take one of {', '.join(kind.name.lower() for kind in Optimizer)}"
+                f"solver is {shown(self.solver)}; take one of {', '.join(kind.name.lower() for kind in Optimizer)}"
             ) from None
 
     def _config(self, samples: int) -> TrainingConfig:
-        return TrainingConfig(
-            optimizer=self._solver(),
-            learning_rate=self.learning_rate_init,
-            momentum=self.momentum,
-            weight_decay=self.alpha,
-            batch_size=min(64, samples) if self.batch_size == "auto" else self.batch_size,
-            max_epochs=self.max_iter,
-            target_error=None,
-            schedule=self.schedule,
-            patience=self.n_iter_no_change,
-            min_delta=self.tol,
-            restore_best=self.early_stopping,
-            validation_fraction=self.validation_fraction if self.early_stopping else 0.0,
-            max_gradient_norm=self.max_gradient_norm,
-            seed=self.random_state,
-        )
+        for name in ("early_stopping", "scale_inputs"):
+            flag(getattr(self, name), name)
+        if not isinstance(self.verbose, (bool, int)):
+            raise InvalidInputError(f"verbose is {shown(self.verbose)}; it must be True or False")
+        automatic = isinstance(self.batch_size, str) and self.batch_size == "auto"
+        try:
+            return TrainingConfig(
+                optimizer=self._solver(),
+                learning_rate=self.learning_rate_init,
+                momentum=self.momentum,
+                weight_decay=self.alpha,
+                batch_size=min(64, samples) if automatic else self.batch_size,  # type: ignore[arg-type]
+                max_epochs=self.max_iter,
+                target_error=None,
+                schedule=self.schedule,
+                patience=self.n_iter_no_change,
+                min_delta=self.tol,
+                restore_best=self.early_stopping,
+                validation_fraction=self.validation_fraction if self.early_stopping else 0.0,
+                max_gradient_norm=self.max_gradient_norm,
+                seed=self.random_state,
+            )
+        except InvalidInputError as error:  # it names the configuration's field
+            name, _, rest = str(error).partition(" ")
+            raise InvalidInputError(f"{_PARAMETERS.get(name, name)} {rest}") from None
 
     def _build(self, inputs: int, outputs: int, last: Activation) -> Network:
-        hidden = self.activation if isinstance(self.activation, Activation) else Activation.from_name(self.activation)
+        given = self.activation
+        hidden = Activation.from_name(given) if isinstance(given, str) else checked_activation(given)
         if hidden.is_softmax:
             raise InvalidInputError("softmax cannot be the activation of hidden layers")
         sizes = self.hidden_layer_sizes
+        if not isinstance(sizes, (int, np.integer)):
+            sizes = listed(sizes, "hidden_layer_sizes", "integers, or one integer")
         builder = NetworkBuilder().input(inputs)
         for size in [sizes] if isinstance(sizes, (int, np.integer)) else sizes:
-            builder.hidden(int(size), hidden)
+            builder.hidden(whole(size, "hidden_layer_sizes", least=1, most=MAX_ALLOWED_ELEMENTS), hidden)
         gated = hidden.name in ("ReLU", "LeakyReLU", "GELU", "SiLU")
         initialization: Literal["he_uniform", "xavier_uniform"] = "he_uniform" if gated else "xavier_uniform"
         return builder.output(outputs, last).build(seed=self.random_state, initialization=initialization)
@@ -244,22 +268,14 @@ class BaseMLP:
 
     def _inputs(self, x: npt.ArrayLike, *, known: bool) -> Float32Array:
         """Samples as a float32 matrix of the right width, all finite."""
-        array = np.asarray(x)
-        if array.dtype.kind == "O":
-            try:
-                array = array.astype(np.float64)
-            except (TypeError, ValueError) as error:
-                raise InvalidInputError(f"X must be numbers: {error}") from None
-        if array.dtype.kind not in "biuf" or array.ndim != 2:
-            raise SizeMismatchError(
-                f"X must be a matrix of numbers (samples, features), not {array.dtype} {array.shape}"
-            )
+        array = number_array(x, "X", objects=True)
+        if array.ndim != 2:
+            raise SizeMismatchError(f"X must be a matrix (samples, features); its shape is {array.shape}")
         if not array.shape[0] or not array.shape[1]:
             raise SizeMismatchError(f"X has shape {array.shape}: at least one sample and one feature are needed")
         if known and array.shape[1] != self._fitted().num_inputs:
             raise SizeMismatchError(f"X has {array.shape[1]} features, this was fitted with {self.network_.num_inputs}")
-        with np.errstate(over="ignore"):
-            converted = np.ascontiguousarray(array, dtype=np.float32)
+        converted = float32_of(array)
         if not np.isfinite(converted).all():
             row, column = np.argwhere(~np.isfinite(converted))[0]
             raise InvalidInputError(f"X has a value that is not finite at sample {row}, feature {column}")

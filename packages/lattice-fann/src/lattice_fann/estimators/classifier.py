@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann.activation import Activation
-from lattice_fann.errors import InvalidInputError, SizeMismatchError
+from lattice_fann.errors import InvalidInputError
 from lattice_fann.estimators.base import BaseMLP
+from lattice_fann.estimators.labels import distinct, labels_of, positions
 from lattice_fann.layer import Float32Array
+from lattice_fann.training.data import sample_weights
 
 __all__ = ["MLPClassifier"]
 
@@ -38,22 +40,19 @@ class MLPClassifier(BaseMLP):
 
         Args:
             x: (samples, features), finite numbers.
-            y: (samples,) labels: numbers, texts, booleans, anything that sorts.
+            y: (samples,) labels: whole numbers, texts, booleans, anything that sorts.
             sample_weight: (samples,), not negative.
 
         Raises:
-            InvalidInputError, SizeMismatchError: data that do not fit, or fewer than two classes.
+            InvalidInputError, SizeMismatchError: data that do not fit, fewer than two classes, or numbers that are not
+                whole (scikit-learn's "Unknown label type").
             NumericInstability, GradientError: training diverged.
         """
         samples = self._inputs(x, known=False)
-        labels = _labels(y, len(samples))
-        try:
-            classes, targets = np.unique(labels, return_inverse=True)
-        except TypeError as error:
-            raise InvalidInputError(f"the labels cannot be sorted: {error}") from None
+        classes, targets = distinct(labels_of(y, len(samples)))
         if classes.size < 2:
             raise InvalidInputError(f"there is only the class {classes[0]!r}: a classifier needs at least two")
-        self._train(samples, targets.astype(np.int64), Activation.SOFTMAX, int(classes.size), sample_weight)
+        self._train(samples, targets, Activation.SOFTMAX, int(classes.size), sample_weight)
         self.classes_ = classes
         return self
 
@@ -79,19 +78,20 @@ class MLPClassifier(BaseMLP):
         """
         started = hasattr(self, "network_")
         samples = self._inputs(x, known=started)
-        labels = _labels(y, len(samples))
+        labels = labels_of(y, len(samples))
+        named = None if classes is None else distinct(labels_of(classes, name="classes"))[0]
         if not started:
-            if classes is None:
+            if named is None:
                 raise InvalidInputError("the first call needs all labels: partial_fit(x, y, classes=...)")
-            known = np.unique(np.asarray(classes))
+            known = named
             if known.size < 2:
                 raise InvalidInputError("a classifier needs at least two classes")
         else:
             known = self.classes_
-            if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), known):
+            if named is not None and not np.array_equal(named, known):
                 raise InvalidInputError(f"classes differ from those known, {known.tolist()}: they cannot change")
-        positions = np.clip(np.searchsorted(known, labels), 0, known.size - 1)
-        unseen = known[positions] != labels
+        which = positions(labels, known)
+        unseen = which < 0
         if unseen.any():
             raise InvalidInputError(
                 f"the label {labels[unseen][0]!r} is not one of the classes {known.tolist()}: name it in the first call"
@@ -99,7 +99,7 @@ class MLPClassifier(BaseMLP):
         if not started:
             self._begin_partial(samples, int(known.size), Activation.SOFTMAX)
             self.classes_ = known
-        self._train_on(samples, positions.astype(np.int64), sample_weight)
+        self._train_on(samples, which, sample_weight)
         return self
 
     def predict_proba(self, x: npt.ArrayLike) -> Float32Array:
@@ -120,9 +120,10 @@ class MLPClassifier(BaseMLP):
 
     def score(self, x: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
         """Return the (weighted) part of the samples whose label is predicted."""
-        predicted = self.predict(x)
-        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        return float(np.average(predicted == _labels(y, len(predicted)), weights=weights))
+        predicted = self.predict_proba(x).argmax(axis=1)
+        weights = sample_weights(sample_weight, len(predicted))
+        which = positions(labels_of(y, len(predicted)), self.classes_)
+        return float(np.average(which == predicted, weights=weights))
 
     def __sklearn_tags__(self) -> Any:
         utils: Any = importlib.import_module("sklearn.utils")  # only scikit-learn asks for these
@@ -134,14 +135,3 @@ class MLPClassifier(BaseMLP):
             regressor_tags=None,
             input_tags=utils.InputTags(),
         )
-
-
-def _labels(y: npt.ArrayLike, samples: int) -> npt.NDArray[Any]:
-    labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.shape != (samples,):
-        raise SizeMismatchError(f"y must have one label a sample, shape ({samples},), not {labels.shape}")
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise InvalidInputError("a label is not finite")
-    return labels

@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann.activation import Activation
+from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidInputError, SizeMismatchError
 from lattice_fann.estimators.base import BaseMLP
 from lattice_fann.layer import Float32Array
+from lattice_fann.training.data import sample_weights
 
 __all__ = ["MLPRegressor"]
 
@@ -71,9 +73,9 @@ class MLPRegressor(BaseMLP):
 
     def score(self, x: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
         """Return the coefficient of determination R^2, averaged over the targets."""
-        predicted = self.predict(x).reshape(len(np.asarray(x)), -1).astype(np.float64)
+        predicted = self.predict(x).reshape(-1, self.network_.num_outputs).astype(np.float64)
         targets = _targets(y, len(predicted))[0].astype(np.float64)
-        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        weights = sample_weights(sample_weight, len(predicted))
         mean = np.asarray(np.average(targets, axis=0, weights=weights))
         residual = np.asarray(np.average((targets - predicted) ** 2, axis=0, weights=weights))
         spread = np.asarray(np.average((targets - mean) ** 2, axis=0, weights=weights))
@@ -93,13 +95,10 @@ class MLPRegressor(BaseMLP):
 
 
 def _targets(y: npt.ArrayLike, samples: int) -> tuple[Float32Array, bool]:
-    array = np.asarray(y)
-    if array.dtype.kind not in "biuf":
-        raise InvalidInputError(f"y must be numbers, not {array.dtype}")
+    array = number_array(y, "y")
     if array.ndim not in (1, 2) or array.shape[0] != samples or not array.size:
         raise SizeMismatchError(f"y must have shape ({samples},) or ({samples}, targets), not {array.shape}")
-    with np.errstate(over="ignore"):
-        targets = np.ascontiguousarray(array.reshape(samples, -1), dtype=np.float32)
+    targets = float32_of(array.reshape(samples, -1))
     if not np.isfinite(targets).all():
         raise InvalidInputError("y has a value that is not finite")
     return targets, array.ndim == 1

@@ -1,15 +1,28 @@
-"""Writes a file whole or not at all."""
+"""Writes a file whole or not at all.
+
+The content goes to a temporary file beside the target, which is moved into place at the end. A writer that is killed
+leaves its temporary file. The name tells whose it is, ``.<target>.<process id>-<random>.tmp``, and each writer locks its
+file while it writes. The next writer of the same target removes the files whose process is dead and whose lock is free.
+The lock is for writers on another machine or in another container that share the folder: process ids say nothing about
+them. Where a file system has no locks, leftovers stay.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
-import tempfile
+import re
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-__all__ = ["atomic_write"]
+__all__ = ["atomic_write", "check_writable", "remove_leftovers"]
+
+_LONGEST_PREFIX = 180  # bytes of the target's name in the temporary one: most file systems allow 255 in all
+_ATTEMPTS = 100
+_WRITING: set[str] = set()  # temporary names in use by this process: its id may have been a dead writer's before
 
 
 @contextmanager
@@ -17,19 +30,92 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a temporary file beside ``path``; force it to the disk and move it into place when the block ends well.
 
     Raises:
-        OSError: it cannot be written. Nothing is left behind.
+        OSError: it cannot be written. Nothing is left over.
     """
     target = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    remove_leftovers(target)
+    handle, temporary = _create(target)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # mkstemp lets nobody else read; a plain new file follows the umask
-        os.replace(temporary, target)
+            os.replace(temporary, target)  # while the lock is held, so that no other writer takes it for a leftover
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+    finally:
+        _WRITING.discard(temporary.name)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Make and remove the temporary file of a write to ``path``, to learn whether one can begin.
+
+    Raises:
+        OSError: it cannot.
+    """
+    handle, temporary = _create(Path(path))
+    temporary.unlink(missing_ok=True)
+    os.close(handle)
+    _WRITING.discard(temporary.name)
+
+
+def remove_leftovers(target: Path) -> None:
+    """Remove the temporary files that dead writers of ``target`` left. What cannot be removed stays."""
+    pattern = re.compile(re.escape(_prefix(target)) + r"(\d{1,10})-[0-9a-f]{12}\.tmp")
+    try:
+        names = [name for name in os.listdir(target.parent) if name.startswith(".") and name.endswith(".tmp")]
+    except OSError:
+        return
+    for name in names:
+        found = pattern.fullmatch(name)
+        if found is not None and not _is_written(name, int(found[1])):
+            with suppress(OSError):
+                _remove_unlocked(target.parent / name)
+
+
+def _create(target: Path) -> tuple[int, Path]:
+    for _ in range(_ATTEMPTS):
+        temporary = target.parent / f"{_prefix(target)}{os.getpid()}-{secrets.token_hex(6)}.tmp"
+        _WRITING.add(temporary.name)
+        try:
+            # the mode follows the umask, as for any new file
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            _WRITING.discard(temporary.name)
+            continue
+        except BaseException:
+            _WRITING.discard(temporary.name)
+            raise
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return handle, temporary
+    raise FileExistsError(f"no free name for a temporary file beside {target}")
+
+
+def _prefix(target: Path) -> str:
+    name = os.fsdecode(os.fsencode(target.name)[:_LONGEST_PREFIX])
+    return f".{name}."
+
+
+def _is_written(name: str, process: int) -> bool:
+    if process == os.getpid():
+        return name in _WRITING
+    if process < 1:
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True  # it is another user's
+    return True
+
+
+def _remove_unlocked(path: Path) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+    finally:
+        os.close(handle)

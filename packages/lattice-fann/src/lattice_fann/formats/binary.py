@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from lattice_fann.errors import FormatError
+from lattice_fann.arguments import shown
+from lattice_fann.errors import FormatError, InvalidInputError
 from lattice_fann.formats import binary_v1, binary_v2
 from lattice_fann.network import Network
 
@@ -19,7 +20,10 @@ def from_bytes(content: bytes | bytearray | memoryview) -> Network:
     Raises:
         FormatError: it is none.
     """
-    view = memoryview(content).cast("B")
+    try:
+        view = memoryview(content).cast("B")
+    except TypeError:
+        raise InvalidInputError(f"content is {shown(content)}; bytes are needed, all in one piece") from None
     if len(view) < 8:
         raise FormatError(f"{len(view)} bytes are no network: magic and version alone take 8")
     if bytes(view[:4]) != MAGIC:

@@ -16,7 +16,7 @@ import numpy as np
 
 from lattice_fann.activation import Activation
 from lattice_fann.errors import FannError, FormatError, InvalidNetworkError, UnsupportedError
-from lattice_fann.layer import Layer, check_layer_shape
+from lattice_fann.layer import MAX_LAYERS, Layer, check_layer_shape
 
 if TYPE_CHECKING:
     from lattice_fann.network import Network
@@ -74,6 +74,8 @@ def from_view(view: memoryview) -> Network:
     offset = 12
     if count == 0:
         raise FormatError("the file holds no layers")
+    if count > MAX_LAYERS:
+        raise FormatError(f"the file claims {count} layers; the most is {MAX_LAYERS}")
     if count > (len(view) - offset) // _SMALLEST_LAYER:
         raise FormatError(f"the file claims {count} layers, its {len(view)} bytes cannot hold so many")
     layers = []

@@ -17,6 +17,7 @@ max |w| / 254 of that output.
 from __future__ import annotations
 
 import json
+import math
 import struct
 import zlib
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -25,13 +26,14 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann.activation import Activation
+from lattice_fann.arguments import shown
 from lattice_fann.errors import FannError, FormatError, InvalidInputError, InvalidNetworkError, UnsupportedError
 from lattice_fann.layer import Float32Array, Layer, check_layer_shape
 
 if TYPE_CHECKING:
     from lattice_fann.network import Network
 
-__all__ = ["MAX_HEADER_BYTES", "WeightType", "from_view", "to_bytes"]
+__all__ = ["MAX_HEADER_BYTES", "WeightType", "check_weight_type", "encoded_header", "from_view", "to_bytes"]
 
 WeightType = Literal["float32", "float16", "int8"]
 
@@ -47,18 +49,8 @@ def to_bytes(network: Network, weights: WeightType = "float32") -> bytes:
         UnsupportedError: a weight is too large for float16, or the metadata is too long.
         InvalidNetworkError: a weight is not finite.
     """
-    if weights not in get_args(WeightType):
-        raise InvalidInputError(f"weights is {weights!r}; take one of {', '.join(get_args(WeightType))}")
+    encoded = encoded_header(network, weights)
     scaling = network.input_scaling
-    header = {
-        "weights": weights,
-        "layers": [_describe(layer) for layer in network.layers],
-        "input_scaling": scaling is not None,
-        "metadata": network.metadata,
-    }
-    encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    if len(encoded) > MAX_HEADER_BYTES:
-        raise UnsupportedError(f"layers and metadata take {len(encoded)} bytes, the most is {MAX_HEADER_BYTES}")
     parts = [] if scaling is None else [np.asarray(values, dtype="<f4").tobytes() for values in scaling]
     for i, layer in enumerate(network.layers):
         if not (np.isfinite(layer.weights).all() and np.isfinite(layer.biases).all()):
@@ -70,13 +62,42 @@ def to_bytes(network: Network, weights: WeightType = "float32") -> bytes:
     return whole + struct.pack("<I", zlib.crc32(whole))
 
 
+def check_weight_type(weights: object) -> None:
+    """Refuse what is no name of a type that weights are stored as.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    if not isinstance(weights, str) or weights not in get_args(WeightType):
+        raise InvalidInputError(f"weights is {shown(weights)}; take one of {', '.join(get_args(WeightType))}")
+
+
+def encoded_header(network: Network, weights: WeightType) -> bytes:
+    """Return the JSON header of ``network``.
+
+    Raises:
+        UnsupportedError: the metadata is too long.
+    """
+    check_weight_type(weights)
+    header = {
+        "weights": weights,
+        "layers": [_describe(layer) for layer in network.layers],
+        "input_scaling": network.input_scaling is not None,
+        "metadata": network.metadata,
+    }
+    encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(encoded) > MAX_HEADER_BYTES:
+        raise UnsupportedError(f"layers and metadata take {len(encoded)} bytes, the most is {MAX_HEADER_BYTES}")
+    return encoded
+
+
 def _describe(layer: Layer) -> dict[str, Any]:
     described: dict[str, Any] = {
         "inputs": layer.num_inputs,
         "outputs": layer.num_outputs,
         "activation": layer.activation.name,
     }
-    if layer.activation.alpha:
+    if layer.activation.alpha or math.copysign(1.0, layer.activation.alpha) < 0:  # -0.0 is a slope too
         described["alpha"] = layer.activation.alpha
     return described
 

@@ -29,7 +29,7 @@ from lattice_fann.layer import Layer, check_layer_shape
 if TYPE_CHECKING:
     from lattice_fann.network import Network
 
-__all__ = ["from_fann_text", "to_fann_text"]
+__all__ = ["check_expressible", "from_fann_text", "to_fann_text"]
 
 _VERSIONS = ("FANN_FLO_2.0", "FANN_FLO_2.1")
 
@@ -84,6 +84,8 @@ _SCALING = re.compile(r"scale_(mean|deviation|new_min|factor)_(in|out)")
 
 _NEURON = re.compile(r"\((\d+), (\d+), ([^()]*)\)")
 _CONNECTION = re.compile(r"\((\d+), ([^()]*)\)")
+
+_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?")
 
 _FREE_ELEMENTS = 1 << 20
 _MOST_SPARSE = 64
@@ -148,10 +150,9 @@ def _fields(text: str, version: str) -> dict[str, str]:
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text.strip().replace(",", "."))
-    except ValueError:
-        raise FormatError(f"{text.strip()[:40]!r} is no number") from None
+    if not _NUMBER.fullmatch(text.strip()):
+        raise FormatError(f"{text.strip()[:40]!r} is no finite number")
+    return float(text.strip().replace(",", "."))
 
 
 def _whole(text: str, name: str) -> int:
@@ -228,8 +229,10 @@ def _layer(index: int, neurons: list[_Neuron], connections: list[tuple[int, floa
             f"{', '.join(f'{number} {name}' for number, (name, _, _) in _FUNCTIONS.items())}"
         )
     _, activation, factor = _FUNCTIONS[function]
-    weights = np.zeros((len(working), num_inputs))
-    biases = np.zeros(len(working))
+    # a sum begins at -0.0, which adds nothing: a lone weight of -0.0 stays what it is. Missing ones become 0.0.
+    weights = np.full((len(working), num_inputs), -0.0)
+    biases = np.full(len(working), -0.0)
+    missing_weights, missing_biases = np.ones(weights.shape, np.bool_), np.ones(biases.shape, np.bool_)
     position = 0
     for row, neuron in enumerate(working):
         for source, weight in connections[position : position + neuron.inputs]:
@@ -237,13 +240,32 @@ def _layer(index: int, neurons: list[_Neuron], connections: list[tuple[int, floa
                 raise FormatError(f"neuron {row} of layer {index} is connected to {source}, not in the layer before")
             if source == first - 1:
                 biases[row] += weight * neuron.steepness * factor
+                missing_biases[row] = False
             else:
                 weights[row, source - below] += weight * neuron.steepness * factor
+                missing_weights[row, source - below] = False
         position += neuron.inputs
+    weights[missing_weights] = biases[missing_biases] = 0.0
     return Layer(weights, biases, activation)
 
 
 _WRITTEN = {"Linear": (0, 1.0), "Sigmoid": (3, 0.5), "Tanh": (5, 1.0)}
+
+
+def check_expressible(network: Network) -> None:
+    """Refuse what :func:`to_fann_text` cannot say.
+
+    Raises:
+        UnsupportedError: an input scaling, or activations other than Linear, Sigmoid and Tanh.
+    """
+    if network.input_scaling is not None:
+        raise UnsupportedError("a .net file has no place for an input scaling that is always applied")
+    for i, layer in enumerate(network.layers):
+        if layer.activation.name not in _WRITTEN:
+            raise UnsupportedError(
+                f"layer {i} is a {layer.activation.name}, which FANN 2.2 has no function for; a .net file holds "
+                f"{', '.join(_WRITTEN)}"
+            )
 
 
 def to_fann_text(network: Network) -> str:
@@ -253,16 +275,13 @@ def to_fann_text(network: Network) -> str:
         UnsupportedError: it has an input scaling, or activations other than Linear, Sigmoid and Tanh.
         InvalidNetworkError: a weight is not finite.
     """
-    if network.input_scaling is not None:
-        raise UnsupportedError("a .net file has no place for an input scaling that is always applied")
+    check_expressible(network)
     sizes = [network.num_inputs + 1, *(layer.num_outputs + 1 for layer in network.layers)]
     nothing = f"(0, 0, {0.0:.20e}) "
     neurons = [nothing * sizes[0]]
     connections: list[str] = []
     below = 0
     for i, layer in enumerate(network.layers):
-        if layer.activation.name not in _WRITTEN:
-            raise UnsupportedError(f"layer {i} is a {layer.activation.name}, which FANN 2.2 has no function for")
         if not (np.isfinite(layer.weights).all() and np.isfinite(layer.biases).all()):
             raise InvalidNetworkError(f"a weight or bias of layer {i} is not finite: such a network is not stored")
         number, steepness = _WRITTEN[layer.activation.name]

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lattice_fann.activation import Activation
-from lattice_fann.errors import FannError, FormatError, InvalidNetworkError
+from lattice_fann.errors import FannError, FormatError, InvalidNetworkError, UnsupportedError
 from lattice_fann.layer import Float32Array, Layer
 
 if TYPE_CHECKING:
     from lattice_fann.network import Network
 
-__all__ = ["MAX_HEADER_BYTES", "from_safetensors", "to_safetensors"]
+__all__ = ["MAX_HEADER_BYTES", "check_header", "from_safetensors", "to_safetensors"]
 
 MAX_HEADER_BYTES = 1 << 20
 _OURS = "lattice_fann"
@@ -31,29 +31,52 @@ def to_safetensors(network: Network) -> bytes:
 
     Raises:
         InvalidNetworkError: a weight is not finite.
+        UnsupportedError: the metadata is too long.
     """
+    arrays = _arrays_of(network)
+    data = []
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise InvalidNetworkError(f"{name} holds a value that is not finite: such a network is not stored")
+        data.append(np.ascontiguousarray(array, dtype="<f4").tobytes())
+    encoded = _encoded_header(network, arrays)
+    return struct.pack("<Q", len(encoded)) + encoded + b"".join(data)
+
+
+def check_header(network: Network) -> None:
+    """Refuse a network whose header would be longer than what is read.
+
+    Raises:
+        UnsupportedError: it would.
+    """
+    _encoded_header(network, _arrays_of(network))
+
+
+def _arrays_of(network: Network) -> dict[str, Float32Array]:
     arrays: dict[str, Float32Array] = {}
     for i, layer in enumerate(network.layers):
         arrays[f"layers.{i}.weight"] = layer.weights
         arrays[f"layers.{i}.bias"] = layer.biases
     if network.input_scaling is not None:
         arrays["input.mean"], arrays["input.scale"] = network.input_scaling
+    return arrays
+
+
+def _encoded_header(network: Network, arrays: dict[str, Float32Array]) -> bytes:
     activations = [[layer.activation.name, layer.activation.alpha] for layer in network.layers]
     metadata = {_OURS: json.dumps(activations)}
     metadata |= {f"metadata.{key}": value for key, value in network.metadata.items()}
     header: dict[str, Any] = {"__metadata__": metadata}
-    data = []
     offset = 0
     for name, array in arrays.items():
-        if not np.isfinite(array).all():
-            raise InvalidNetworkError(f"{name} holds a value that is not finite: such a network is not stored")
-        content = np.ascontiguousarray(array, dtype="<f4").tobytes()
-        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [offset, offset + len(content)]}
-        data.append(content)
-        offset += len(content)
+        end = offset + 4 * array.size
+        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [offset, end]}
+        offset = end
     encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)  # data aligned to 8 bytes
-    return struct.pack("<Q", len(encoded)) + encoded + b"".join(data)
+    if len(encoded) > MAX_HEADER_BYTES:
+        raise UnsupportedError(f"layers and metadata take {len(encoded)} bytes, the most is {MAX_HEADER_BYTES}")
+    return encoded
 
 
 def from_safetensors(content: bytes) -> Network:
@@ -77,7 +100,12 @@ def from_safetensors(content: bytes) -> Network:
         metadata = header.pop("__metadata__")
         described = json.loads(metadata[_OURS])
         arrays = {name: _array(name, entry, data) for name, entry in header.items()}
-        if sum(array.nbytes for array in arrays.values()) != len(data):
+        end = 0
+        for begin, after in sorted(tuple(entry["data_offsets"]) for entry in header.values()):
+            if begin != end:
+                raise FormatError(f"a tensor begins at byte {begin}, the one before it ends at {end}")
+            end = after
+        if end != len(data):
             raise FormatError("the tensors do not fill the file")
         layers = [
             Layer(arrays.pop(f"layers.{i}.weight"), arrays.pop(f"layers.{i}.bias"), Activation.from_name(name, alpha))

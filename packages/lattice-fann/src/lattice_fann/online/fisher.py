@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from lattice_fann.arguments import real, whole
+from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidInputError, SizeMismatchError
-from lattice_fann.layer import Float32Array
+from lattice_fann.layer import MAX_ALLOWED_ELEMENTS, Float32Array
 
 __all__ = ["DiagonalFisher"]
 
@@ -28,11 +30,8 @@ class DiagonalFisher:
     """
 
     def __init__(self, size: int, decay: float = 0.99) -> None:
-        if not size >= 1:
-            raise InvalidInputError(f"size is {size}; it must be at least 1")
-        if not 0 < decay < 1:
-            raise InvalidInputError(f"decay is {decay}; it must be in (0, 1)")
-        self.decay = float(decay)
+        whole(size, "size", least=1, most=64 * MAX_ALLOWED_ELEMENTS)
+        self.decay = real(decay, "decay", "in (0, 1)", above=0, below=1)
         self.values: Float32Array = np.zeros(size, dtype=np.float32)
         self.anchor: Float32Array | None = None
 
@@ -55,19 +54,26 @@ class DiagonalFisher:
 
     def penalty(self, parameters: npt.ArrayLike, strength: float) -> float:
         """Return strength / 2 * sum of values * (parameters - anchor)^2; 0 before an anchor is set."""
-        vector = self._vector(parameters, "parameters")
+        vector, factor = self._vector(parameters, "parameters"), self._strength(strength)
         if self.anchor is None:
             return 0.0
         distance = vector.astype(np.float64) - self.anchor
-        return float(0.5 * self._strength(strength) * (self.values * distance * distance).sum())
+        with np.errstate(all="ignore"):
+            penalty = float(0.5 * factor * (self.values * distance * distance).sum())
+        if not np.isfinite(penalty):
+            raise InvalidInputError(f"the penalty at strength {factor} is not finite: make the strength smaller")
+        return penalty
 
     def penalty_gradient(self, parameters: npt.ArrayLike, strength: float) -> Float32Array:
         """Return the penalty's gradient, strength * values * (parameters - anchor); zeros before an anchor is set."""
-        vector = self._vector(parameters, "parameters")
+        vector, factor = self._vector(parameters, "parameters"), self._strength(strength)
         if self.anchor is None:
             return np.zeros_like(self.values)
-        pull = np.float32(self._strength(strength)) * self.values * (vector - self.anchor)
-        return np.asarray(pull, dtype=np.float32)
+        with np.errstate(all="ignore"):
+            pull = np.asarray(np.float32(factor) * self.values * (vector - self.anchor), dtype=np.float32)
+        if not np.isfinite(pull).all():
+            raise InvalidInputError(f"the penalty's gradient at strength {factor} is beyond float32")
+        return pull
 
     def project_delta(self, delta: npt.ArrayLike) -> Float32Array:
         """Return a step with each entry scaled by 1 - values / max(values): what matters most stays where it is.
@@ -83,7 +89,7 @@ class DiagonalFisher:
         return np.asarray(vector * freedom, dtype=np.float32)
 
     def _vector(self, values: npt.ArrayLike, name: str) -> Float32Array:
-        vector = np.asarray(values, dtype=np.float32)
+        vector = float32_of(number_array(values, name))
         if vector.shape != self.values.shape:
             raise SizeMismatchError(f"{name} has shape {vector.shape}, the Fisher information {self.values.shape}")
         if not np.isfinite(vector).all():
@@ -92,6 +98,4 @@ class DiagonalFisher:
 
     @staticmethod
     def _strength(strength: float) -> float:
-        if not 0 <= strength < np.inf:
-            raise InvalidInputError(f"strength is {strength}; it must be finite and at least 0")
-        return strength
+        return real(strength, "strength", "of at least 0", least=0)

@@ -9,10 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann._engine import StepEngine
+from lattice_fann.arguments import instance, real, shown, whole
+from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import GradientError, InvalidInputError, NumericInstability
 from lattice_fann.initialization import random_generator
 from lattice_fann.layer import MAX_ALLOWED_ELEMENTS
 from lattice_fann.network import Network
+from lattice_fann.one_thread import one_thread
 from lattice_fann.training.config import Optimizer
 from lattice_fann.training.gradients import Gradients
 
@@ -41,11 +44,9 @@ class RlooConfig:
     entropy_weight: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.learning_rate < math.inf:
-            raise InvalidInputError(f"learning_rate is {self.learning_rate}; it must be finite and above 0")
+        real(self.learning_rate, "learning_rate", "above 0", above=0)
         for name in ("aux_weight", "z_weight", "entropy_weight"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InvalidInputError(f"{name} is {getattr(self, name)}; it must be finite and at least 0")
+            real(getattr(self, name), name, "of at least 0", least=0)
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,14 @@ class RlooStep:
     probabilities: Float64Array
 
 
+_alone = one_thread("this gate", of=lambda trainer: trainer.gate)
+
+
 class RlooTrainer:
     """Trains ``gate``, whose linear outputs are the logits of the experts.
 
     Both steps add the load-balance, z and entropy terms of the configuration, so that neither lets the router collapse
-    onto one expert by itself. Used by one thread at a time.
+    onto one expert by itself. A step beside another thread's raises :class:`BusyError`.
 
     Args:
         gate: changed in place.
@@ -77,13 +81,13 @@ class RlooTrainer:
     """
 
     def __init__(self, gate: Network, config: RlooConfig | None = None, *, seed: int | None = None) -> None:
-        last = gate.layers[-1]
+        last = instance(gate, "gate", Network).layers[-1]
         if last.activation.name != "Linear":
             raise InvalidInputError(f"a gate gives logits: its output must be Linear, not {last.activation.name}")
         if last.num_outputs < 2:
             raise InvalidInputError("a gate with one expert has nothing to decide")
         self.gate = gate
-        self.config = RlooConfig() if config is None else config
+        self.config = RlooConfig() if config is None else instance(config, "config", RlooConfig)
         self._generator = random_generator(seed)
         self._engine = StepEngine(gate, 1, _GIVEN_GRADIENT, 1.0)
         self._order = np.zeros(1, dtype=np.int64)
@@ -93,6 +97,7 @@ class RlooTrainer:
         """Return the experts' probabilities for a context, (experts,)."""
         return _softmax(self.gate.forward(context).astype(np.float64))[0]
 
+    @_alone
     def step(self, context: npt.ArrayLike, action: int, reward: float) -> float:
         """Learn that ``action`` in ``context`` earned ``reward``; return -reward * log p(action) before the step.
 
@@ -100,10 +105,8 @@ class RlooTrainer:
             InvalidInputError: no such expert, or a reward that is not finite.
             NumericInstability, GradientError: a value is not finite; the gate is as it was.
         """
-        if not 0 <= action < self.gate.num_outputs:
-            raise InvalidInputError(f"there is no expert {action}; there are 0 to {self.gate.num_outputs - 1}")
-        if not math.isfinite(reward):
-            raise InvalidInputError(f"the reward is {reward}; it must be finite")
+        action = self._expert(action, "action")
+        reward = real(reward, "reward", "")
         logits = self.gate.forward(context).astype(np.float64)
         p, log_sum = _softmax(logits)
         gradient = reward * p
@@ -111,6 +114,7 @@ class RlooTrainer:
         self._descend(context, gradient + self._regularizers(p, log_sum))
         return -reward * math.log(max(float(p[action]), _SMALLEST_PROBABILITY))
 
+    @_alone
     def rloo_step(self, context: npt.ArrayLike, preferred: int, *, k: int = 1, samples: int = 8) -> RlooStep:
         """Learn that ``preferred`` is the right expert in ``context``, from sampled choices of ``k`` experts.
 
@@ -124,12 +128,9 @@ class RlooTrainer:
             NumericInstability, GradientError: a value is not finite; the gate is as it was.
         """
         experts = self.gate.num_outputs
-        if not 0 <= preferred < experts:
-            raise InvalidInputError(f"there is no expert {preferred}; there are 0 to {experts - 1}")
-        if not 1 <= k < experts:
-            raise InvalidInputError(f"k is {k}; it must be from 1 to {experts - 1}, or every choice holds every expert")
-        if not 2 <= samples <= MAX_ALLOWED_ELEMENTS // experts:
-            raise InvalidInputError(f"samples is {samples}; it must be from 2 to {MAX_ALLOWED_ELEMENTS // experts}")
+        preferred = self._expert(preferred, "preferred")
+        k = whole(k, "k", least=1, most=experts - 1)  # or every choice holds every expert
+        samples = whole(samples, "samples", least=2, most=MAX_ALLOWED_ELEMENTS // experts)
         logits = self.gate.forward(context).astype(np.float64)
         p, log_sum = _softmax(logits)
         noise = self._generator.gumbel(size=(samples, experts))
@@ -143,6 +144,12 @@ class RlooTrainer:
         self._descend(context, gradient + self._regularizers(p, log_sum))
         return RlooStep(float(rewards.mean()), p)
 
+    def _expert(self, expert: int, name: str) -> int:
+        last = self.gate.num_outputs - 1
+        if not isinstance(expert, (int, np.integer)) or isinstance(expert, bool) or not 0 <= expert <= last:
+            raise InvalidInputError(f"{name} is {shown(expert)}; there is no such expert, there are 0 to {last}")
+        return int(expert)
+
     def _regularizers(self, p: Float64Array, log_sum: float) -> Float64Array:
         experts = p.size
         c = float((p * p).sum()) - 1.0 / experts
@@ -155,8 +162,8 @@ class RlooTrainer:
         return gradient
 
     def _descend(self, context: npt.ArrayLike, gradient: Float64Array) -> None:
-        x = np.ascontiguousarray(context, dtype=np.float32).reshape(1, -1)
-        target = gradient.astype(np.float32).reshape(1, -1)
+        x = float32_of(number_array(context, "context")).reshape(1, -1)
+        target = float32_of(gradient).reshape(1, -1)
         status, _, _, fault = self._engine.gradient(x, target, self._order, self._one, False)
         if status == 0:
             assert fault is not None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum
 
+from lattice_fann.arguments import flag, real, shown, whole
 from lattice_fann.errors import InvalidInputError
+from lattice_fann.initialization import check_seed
 from lattice_fann.training.loss import Loss
 from lattice_fann.training.schedules import Schedule
 
@@ -96,39 +97,42 @@ class TrainingConfig:
     decay_biases: bool = False
 
     def __post_init__(self) -> None:
-        self._range("learning_rate", self.learning_rate > 0, "above 0")
-        self._range("momentum", 0 <= self.momentum < 1, "in [0, 1)")
-        self._range("weight_decay", self.weight_decay >= 0, "at least 0")
+        self._real("learning_rate", "above 0", above=0)
+        self._real("momentum", "in [0, 1)", least=0, below=1)
+        self._real("weight_decay", "of at least 0", least=0)
         self._whole("max_epochs", 0)
         self._whole("batch_size", 1)
         self._whole("patience", 1, optional=True)
-        self._range("target_error", self.target_error is None or self.target_error >= 0, "at least 0, or None")
-        self._range("beta1", 0 <= self.beta1 < 1, "in [0, 1)")
-        self._range("beta2", self.beta2 is None or 0 <= self.beta2 < 1, "in [0, 1), or None")
-        self._range("epsilon", self.epsilon > 0, "above 0")
+        self._real("target_error", "of at least 0, or None", optional=True, least=0)
+        self._real("beta1", "in [0, 1)", least=0, below=1)
+        self._real("beta2", "in [0, 1), or None", optional=True, least=0, below=1)
+        self._real("epsilon", "above 0", above=0)
         for name in ("max_gradient_norm", "max_gradient_value"):
-            value = getattr(self, name)
-            self._range(name, value is None or value > 0, "above 0, or None")
-        self._range("validation_fraction", 0 <= self.validation_fraction < 1, "in [0, 1)")
-        self._range("min_delta", self.min_delta >= 0, "at least 0")
-        self._range("huber_delta", self.huber_delta > 0, "above 0")
-        self._range("temperature", self.temperature > 0, "above 0")
+            self._real(name, "above 0, or None", optional=True, above=0)
+        self._real("validation_fraction", "in [0, 1)", least=0, below=1)
+        self._real("min_delta", "of at least 0", least=0)
+        self._real("huber_delta", "above 0", above=0)
+        self._real("temperature", "above 0", above=0)
+        for name in ("shuffle", "restore_best", "decay_biases"):
+            flag(getattr(self, name), name)
+        if self.seed is not None:
+            check_seed(self.seed)
+        if self.schedule is not None and not callable(self.schedule):
+            raise InvalidInputError(f"schedule is {shown(self.schedule)}; it must be a schedule, or None")
         for name, kind in (("loss", Loss), ("optimizer", Optimizer), ("gradient_guard", GradientGuardStrategy)):
             value = getattr(self, name)
             if not isinstance(value, kind) and not (name == "loss" and value is None):
-                raise InvalidInputError(f"{name} is {value!r}; it must be a member of {kind.__name__}")
+                raise InvalidInputError(f"{name} is {shown(value)}; it must be a member of {kind.__name__}")
 
-    def _range(self, name: str, holds: bool, wanted: str) -> None:
+    def _real(self, name: str, wanted: str, *, optional: bool = False, **limits: float) -> None:
         value = getattr(self, name)
-        if not holds or (isinstance(value, float) and not math.isfinite(value)):
-            raise InvalidInputError(f"{name} is {value}; it must be finite and {wanted}")
+        if value is not None or not optional:
+            real(value, name, wanted, **limits)  # type: ignore[arg-type]
 
     def _whole(self, name: str, least: int, *, optional: bool = False) -> None:
         value = getattr(self, name)
-        if optional and value is None:
-            return
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise InvalidInputError(f"{name} is {value!r}; it must be an integer of at least {least}")
+        if value is not None or not optional:
+            whole(value, name, least=least)
 
     @property
     def square_smoothing(self) -> float:

@@ -9,12 +9,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from lattice_fann.arguments import real, shown, whole
+from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.errors import InvalidInputError, SizeMismatchError
 from lattice_fann.layer import Float32Array
 from lattice_fann.network import Network
 from lattice_fann.training.loss import Loss
 
-__all__ = ["ClassWeight", "DataSet", "prepare", "split"]
+__all__ = ["ClassWeight", "DataSet", "prepare", "sample_weights", "split"]
 
 ClassWeight = Mapping[int, float] | Literal["balanced"]
 
@@ -83,15 +85,11 @@ def prepare(
 
 
 def _float32(values: npt.ArrayLike, name: str) -> Float32Array:
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf":
-        raise InvalidInputError(f"{name} must be numbers, not {array.dtype}")
-    with np.errstate(over="ignore"):
-        return np.ascontiguousarray(array, dtype=np.float32)
+    return float32_of(number_array(values, name))
 
 
 def _targets(network: Network, targets: npt.ArrayLike) -> Float32Array:
-    given = np.asarray(targets)
+    given = number_array(targets, "targets")
     outputs = network.num_outputs
     if given.ndim == 1 and given.dtype.kind in "biu" and network.layers[-1].activation.is_softmax:
         if given.size and not (given.min() >= 0 and given.max() < outputs):
@@ -109,18 +107,33 @@ def _targets(network: Network, targets: npt.ArrayLike) -> Float32Array:
     return y
 
 
+def sample_weights(sample_weight: npt.ArrayLike | None, samples: int) -> npt.NDArray[np.float64] | None:
+    """Return one weight a sample as float64, or None for none.
+
+    Raises:
+        SizeMismatchError: another number of weights than samples.
+        InvalidInputError: a weight that is not finite or is negative, or all are zero.
+    """
+    if sample_weight is None:
+        return None
+    weights = number_array(sample_weight, "sample_weight").astype(np.float64)
+    if weights.shape != (samples,):
+        raise SizeMismatchError(f"sample_weight must have shape {(samples,)}, not {weights.shape}")
+    with np.errstate(all="ignore"):
+        total = weights.sum()
+    if not ((weights >= 0).all() and 0 < total < np.inf):
+        raise InvalidInputError("sample weights must be finite, not negative, not all zero, and of a finite sum")
+    return weights
+
+
 def _weights(
     targets: Float32Array, sample_weight: npt.ArrayLike | None, class_weight: ClassWeight | None
 ) -> Float32Array | None:
     if sample_weight is None and class_weight is None:
         return None
     weights = np.ones(targets.shape[0], dtype=np.float64)
-    if sample_weight is not None:
-        given = np.asarray(sample_weight, dtype=np.float64)
-        if given.shape != weights.shape:
-            raise SizeMismatchError(f"sample_weight must have shape {weights.shape}, not {given.shape}")
-        if not (np.isfinite(given).all() and (given >= 0).all() and given.sum() > 0):
-            raise InvalidInputError("sample weights must be finite, not negative, and not all zero")
+    given = sample_weights(sample_weight, targets.shape[0])
+    if given is not None:
         weights *= given
     if class_weight is not None:
         if targets.shape[1] < 2:
@@ -133,15 +146,15 @@ def _weights(
             factors = np.where(counts > 0, classes.size / (np.maximum(counts, 1) * (counts > 0).sum()), 0.0)
         else:
             factors = np.ones(targets.shape[1])
+            if not isinstance(class_weight, Mapping):
+                raise InvalidInputError(f"class_weight is {shown(class_weight)}; it must be a mapping or 'balanced'")
             for label, factor in class_weight.items():
-                if not 0 <= label < targets.shape[1]:
-                    raise InvalidInputError(f"class_weight names class {label}; there are 0 to {targets.shape[1] - 1}")
-                if not 0 <= factor < np.inf:
-                    raise InvalidInputError(
-                        f"the weight of class {label} is {factor}; it must be finite and at least 0"
-                    )
-                factors[label] = factor
-        weights *= factors[classes]
+                known = whole(label, "a class of class_weight", most=targets.shape[1] - 1)
+                factors[known] = real(factor, f"the weight of class {known}", "of at least 0", least=0)
+        with np.errstate(over="ignore"):
+            weights *= factors[classes]
+        if not np.isfinite(weights).all():
+            raise InvalidInputError("a sample weight times its class weight is not finite: make them smaller")
     # the scale is of no consequence (means are weighted) but must not leave float32
     return (weights / weights.max()).astype(np.float32) if weights.max() > 0 else weights.astype(np.float32)
 

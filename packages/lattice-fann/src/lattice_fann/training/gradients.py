@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann._engine import StepEngine
-from lattice_fann.errors import GradientError, InvalidInputError, NumericInstability
+from lattice_fann.arguments import instance, real, whole
+from lattice_fann.errors import GradientError, NumericInstability
 from lattice_fann.layer import Float32Array
 from lattice_fann.network import Network
 from lattice_fann.training.data import prepare
@@ -91,6 +92,7 @@ def backpropagate(network: Network, inputs: npt.ArrayLike, output_gradients: npt
         SizeMismatchError: shapes that do not fit.
         NumericInstability, GradientError: as for :func:`gradients`.
     """
+    instance(network, "network", Network)
     data = prepare(network, inputs, output_gradients, Loss.MSE)
     return _run(network, data.inputs, data.targets, np.ones(len(data)), _GIVEN_GRADIENT, 1.0)
 
@@ -136,6 +138,8 @@ def check_gradients(
         seed: of that draw.
     """
     chosen, parameter = _loss(network, loss, huber_delta, temperature)
+    step = real(step, "step", "above 0", above=0)
+    samples, seed = whole(samples, "samples", least=1), whole(seed, "seed", most=2**32 - 1)
     data = prepare(network, inputs, targets, chosen, sample_weight=sample_weight)
     x, t = data.inputs.astype(np.float64), data.targets.astype(np.float64)
     shares = np.ones(len(data)) if data.weights is None else data.weights.astype(np.float64)
@@ -168,17 +172,16 @@ def check_gradients(
         temperature=temperature,
     )
     difference = np.concatenate([(m - e).ravel() for m, e in zip([*own.weights, *own.biases], exact, strict=True)])
-    whole = np.concatenate([e.ravel() for e in exact])
-    norm = float(np.linalg.norm(whole))
+    norm = float(np.linalg.norm(np.concatenate([e.ravel() for e in exact])))
     return GradientCheck(
         worst / largest if largest > 0 else worst, float(np.linalg.norm(difference)) / norm if norm > 0 else 0.0
     )
 
 
 def _loss(network: Network, loss: Loss | None, huber_delta: float, temperature: float) -> tuple[Loss, float]:
+    instance(network, "network", Network)
     chosen = default_loss(network) if loss is None else loss
     check_loss(network, chosen)
-    parameter = huber_delta if chosen is Loss.HUBER else temperature
-    if not 0 < parameter < np.inf:
-        raise InvalidInputError(f"huber_delta and temperature must be finite and above 0, not {parameter}")
-    return chosen, parameter
+    delta = real(huber_delta, "huber_delta", "above 0", above=0)
+    heat = real(temperature, "temperature", "above 0", above=0)
+    return chosen, delta if chosen is Loss.HUBER else heat

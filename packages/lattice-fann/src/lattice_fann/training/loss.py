@@ -7,6 +7,7 @@ from enum import Enum
 import numpy as np
 
 from lattice_fann._engine import activate, row_losses
+from lattice_fann.arguments import instance
 from lattice_fann.errors import InvalidInputError
 from lattice_fann.layer import Float32Array
 from lattice_fann.network import Network
@@ -50,6 +51,8 @@ def check_loss(network: Network, loss: Loss) -> None:
     Raises:
         InvalidInputError: it does.
     """
+    instance(network, "network", Network)
+    instance(loss, "loss", Loss)
     name = network.layers[-1].activation.name
     needed = "Softmax" if loss.wants_distributions else "Sigmoid" if loss is Loss.BINARY_CROSS_ENTROPY else name
     if name != needed:

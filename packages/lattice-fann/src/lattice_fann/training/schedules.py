@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+from lattice_fann.arguments import real, shown, whole
 from lattice_fann.errors import InvalidInputError
 
 __all__ = ["CosineDecay", "ExponentialDecay", "LinearDecay", "Schedule", "StepDecay", "Warmup"]
@@ -26,11 +27,12 @@ class StepDecay:
     factor: float = 0.1
 
     def __post_init__(self) -> None:
-        _check(self.every >= 1, f"every is {self.every}; it must be at least 1")
-        _check(0 < self.factor <= 1, f"factor is {self.factor}; it must be in (0, 1]")
+        whole(self.every, "every", least=1)
+        real(self.factor, "factor", "in (0, 1]", above=0, most=1)
 
     def __call__(self, epoch: float, max_epochs: int) -> float:
         """Return ``factor ** (epoch // every)``."""
+        epoch, _ = _point(epoch, max_epochs)
         return float(self.factor ** (int(epoch) // self.every))
 
 
@@ -41,10 +43,11 @@ class ExponentialDecay:
     factor: float = 0.95
 
     def __post_init__(self) -> None:
-        _check(0 < self.factor <= 1, f"factor is {self.factor}; it must be in (0, 1]")
+        real(self.factor, "factor", "in (0, 1]", above=0, most=1)
 
     def __call__(self, epoch: float, max_epochs: int) -> float:
         """Return ``factor ** epoch``."""
+        epoch, _ = _point(epoch, max_epochs)
         return float(self.factor**epoch)
 
 
@@ -55,11 +58,12 @@ class LinearDecay:
     end: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(0 <= self.end <= 1, f"end is {self.end}; it must be in [0, 1]")
+        real(self.end, "end", "in [0, 1]", least=0, most=1)
 
     def __call__(self, epoch: float, max_epochs: int) -> float:
         """Return the point of the line at ``epoch``."""
-        return 1.0 + (self.end - 1.0) * min(epoch / max_epochs, 1.0)
+        epoch, last = _point(epoch, max_epochs)
+        return 1.0 + (self.end - 1.0) * min(epoch / last, 1.0)
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,12 @@ class CosineDecay:
     end: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(0 <= self.end <= 1, f"end is {self.end}; it must be in [0, 1]")
+        real(self.end, "end", "in [0, 1]", least=0, most=1)
 
     def __call__(self, epoch: float, max_epochs: int) -> float:
         """Return the point of the curve at ``epoch``."""
-        return self.end + (1.0 - self.end) * 0.5 * (1.0 + math.cos(math.pi * min(epoch / max_epochs, 1.0)))
+        epoch, last = _point(epoch, max_epochs)
+        return self.end + (1.0 - self.end) * 0.5 * (1.0 + math.cos(math.pi * min(epoch / last, 1.0)))
 
 
 @dataclass(frozen=True)
@@ -85,11 +90,14 @@ class Warmup:
     start: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self.epochs > 0, f"epochs is {self.epochs}; it must be above 0")
-        _check(0 <= self.start <= 1, f"start is {self.start}; it must be in [0, 1]")
+        real(self.epochs, "epochs", "above 0", above=0)
+        real(self.start, "start", "in [0, 1]", least=0, most=1)
+        if self.then is not None and not callable(self.then):
+            raise InvalidInputError(f"then is {shown(self.then)}; it must be a schedule, or None")
 
     def __call__(self, epoch: float, max_epochs: int) -> float:
         """Return the rising factor, or that of ``then``."""
+        epoch, _ = _point(epoch, max_epochs)
         if epoch < self.epochs:
             return self.start + (1.0 - self.start) * epoch / self.epochs
         if self.then is None:
@@ -97,6 +105,9 @@ class Warmup:
         return self.then(epoch - self.epochs, max(1, math.ceil(max_epochs - self.epochs)))
 
 
-def _check(holds: bool, message: str) -> None:
-    if not holds:
-        raise InvalidInputError(message)
+def _point(epoch: float, max_epochs: int) -> tuple[float, float]:
+    """The arguments of a schedule as floats."""
+    return (
+        real(epoch, "epoch", "of at least 0", least=0),
+        real(max_epochs, "max_epochs", "of at least 1", least=1),
+    )

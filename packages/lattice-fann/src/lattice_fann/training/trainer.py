@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann._engine import StepEngine
+from lattice_fann.arguments import instance, listed, real, shown
 from lattice_fann.errors import (
     FannError,
     GradientError,
@@ -22,6 +23,7 @@ from lattice_fann.errors import (
 from lattice_fann.initialization import random_generator
 from lattice_fann.layer import Float32Array
 from lattice_fann.network import Network
+from lattice_fann.one_thread import one_thread
 from lattice_fann.training.config import GradientGuardStrategy, Optimizer, TrainingConfig
 from lattice_fann.training.data import ClassWeight, DataSet, prepare, split
 from lattice_fann.training.loss import check_loss, default_loss, evaluate_loss
@@ -57,11 +59,12 @@ class BackpropTrainer:
     """
 
     def __init__(self, network: Network, config: TrainingConfig | None = None) -> None:
-        self.network = network
-        self.config = TrainingConfig() if config is None else config
+        self.network = instance(network, "network", Network)
+        self.config = TrainingConfig() if config is None else instance(config, "config", TrainingConfig)
         self._loss = default_loss(network) if self.config.loss is None else self.config.loss
         check_loss(network, self._loss)
 
+    @one_thread("this network", of=lambda trainer: trainer.network)
     def train(
         self,
         inputs: npt.ArrayLike,
@@ -94,6 +97,11 @@ class BackpropTrainer:
             After these three the network holds the last good weights: the best epoch's, or those before the bad epoch.
         """
         config = self.config
+        for callback in listed(callbacks, "callbacks", "functions"):
+            if not callable(callback):
+                raise InvalidInputError(f"callbacks holds {shown(callback)}, which cannot be called")
+        if validation is not None and not (isinstance(validation, (tuple, list)) and len(validation) == 2):
+            raise InvalidInputError(f"validation is {shown(validation)}; it must be a pair (inputs, targets)")
         data = prepare(
             self.network, inputs, targets, self._loss, sample_weight=sample_weight, class_weight=class_weight
         )
@@ -125,7 +133,7 @@ class BackpropTrainer:
         network = self.network
         if resume_from is None:
             seed = self.config.seed
-            entropy = np.random.SeedSequence().entropy if seed is None else seed
+            entropy = np.random.SeedSequence().entropy if seed is None else int(seed)
             assert isinstance(entropy, int)
             zeros = np.zeros_like(network.parameters)
             return TrainingState(
@@ -141,6 +149,7 @@ class BackpropTrainer:
                 None,
                 0,
             )
+        instance(resume_from, "resume_from", TrainingState).check()
         if resume_from.architecture != network.architecture():
             raise InvalidInputError(
                 f"the state is of a network {resume_from.architecture}, this one is {network.architecture()}"
@@ -343,11 +352,8 @@ class _Run:
         schedule = self.config.schedule
         if schedule is None:
             return self.config.learning_rate
-        factor = float(schedule(epoch, self.config.max_epochs))
-        if not 0 <= factor < math.inf:
-            raise InvalidInputError(
-                f"the schedule gave the factor {factor} at epoch {epoch}; it must be finite, at least 0"
-            )
+        given = schedule(epoch, self.config.max_epochs)
+        factor = real(given, f"what the schedule gave at epoch {epoch}", "of at least 0", least=0)
         return self.config.learning_rate * factor
 
     def update(self, rate: float, norm: float) -> None:

@@ -17,8 +17,8 @@ __all__ = ["EXAMPLES", "add_arguments", "run"]
 
 EXAMPLES = """\
 examples:
-  lattice compare-logits --model ./model.q8_0.gguf --other ./model.q4_0.gguf wiki.test.raw
-  lattice compare-logits --model ./directory --other-precision bfloat16 --max-tokens 2048 --json wiki.test.raw
+  lattice compare-logits --model ./model.q8_0.gguf --other ./model.q4_0.gguf wiki.test.excerpt.raw
+  lattice compare-logits --model ./directory --other-precision bfloat16 --max-tokens 2048 --json wiki.test.excerpt.raw
 
 --model is taken for right, with --precision; --other (default: the same model) with --other-precision is compared with it
 at every position. --json prints

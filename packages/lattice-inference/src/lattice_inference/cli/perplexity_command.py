@@ -14,8 +14,8 @@ __all__ = ["EXAMPLES", "add_arguments", "add_windows", "read_evaluated_text", "r
 
 EXAMPLES = """\
 examples:
-  lattice perplexity --model ./model.gguf wiki.test.raw
-  lattice perplexity --model ./model.gguf --window 1024 --stride 512 --max-tokens 20000 --json wiki.test.raw
+  lattice perplexity --model ./model.gguf wiki.test.excerpt.raw
+  lattice perplexity --model ./model.gguf --window 1024 --stride 512 --max-tokens 20000 --json wiki.test.excerpt.raw
 
 The text is seen through windows; every token but the first counts once, in the first window that holds it. --json prints
   {"model", "perplexity", "nll", "tokens", "window", "stride"}
