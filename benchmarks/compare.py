@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from harness.main_paths import PATHS
-from harness.options import Record, add_record_options, finish, limits, positive_int
+from harness.options import Record, add_record_options, finish, limits, positive_int, thread_count
 from harness.progress import report
 from harness.record import describe_run
 from harness.tables import markdown_table, provenance
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("head", nargs="?", default="HEAD", help="commit that may be slower (default: HEAD)")
     parser.add_argument("--turns", type=positive_int, default=20, metavar="N", help="turns of each (default: 20)")
     parser.add_argument("--paths", nargs="+", choices=list(PATHS), default=list(PATHS), metavar="PATH")
-    parser.add_argument("--threads", type=positive_int, default=1, metavar="N", help="(default: 1)")
+    parser.add_argument("--threads", type=thread_count, default=1, metavar="N", help="(default: 1)")
     parser.add_argument("--time", action="store_true", help=argparse.SUPPRESS)
     add_record_options(parser, SCRIPT)
     parser.set_defaults(json=WORK / "compare.json")

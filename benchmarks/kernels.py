@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.options import Record, add_record_options, finish, positive_int
+from harness.options import Record, add_record_options, finish, positive_int, thread_count
 from harness.process import answer_of
 from harness.progress import report
 from harness.record import describe_run, usable_cpus
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--threads", type=positive_int, default=usable_cpus(), metavar="N", help="of the parallel columns"
+        "--threads", type=thread_count, default=usable_cpus(), metavar="N", help="of the parallel columns"
     )
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS), metavar="GROUP", help=str(GROUPS))
     parser.add_argument("--rounds", type=positive_int, default=7, metavar="N", help="turns of everything (default: 7)")

@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from decode import load_random_llama, weight_bytes
-from harness.options import Record, add_record_options, finish, limits, positive_int
+from harness.options import Record, add_record_options, finish, limits, positive_int, thread_count
 from harness.process import answer_of
 from harness.progress import report
 from harness.record import append_samples, describe_run, read_record
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--types", nargs="+", default=["Q8_0"], metavar="TYPE", help="types of them (default: Q8_0)")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where they are written (default: a temporary one)")
     parser.add_argument("--precision", default="stored", help="what weights are kept in (default: stored)")
-    parser.add_argument("--threads", type=positive_int, default=os.cpu_count() or 1, metavar="N", help="(default: all)")
+    parser.add_argument("--threads", type=thread_count, default=os.cpu_count() or 1, metavar="N", help="(default: all)")
     parser.add_argument("--repeats", type=positive_int, default=5, metavar="N", help="turns of each (default: 5)")
     parser.add_argument("--context", type=positive_int, default=512, metavar="N", help="tokens run (default: 512)")
     parser.add_argument("--layers", action="store_true", help="print what each layer takes by type, too")

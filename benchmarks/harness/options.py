@@ -21,6 +21,7 @@ __all__ = [
     "partial_path",
     "positive_int",
     "save_so_far",
+    "thread_count",
 ]
 
 LIMITS_FILE = Path(__file__).parent.parent / "limits.toml"
@@ -43,6 +44,14 @@ def positive_int(text: str) -> int:
     return number
 
 
+def thread_count(text: str) -> int:
+    """Read a number of threads, as ``set_num_threads`` takes it, for argparse."""
+    number = int(text)
+    if not 1 <= number <= 256:
+        raise argparse.ArgumentTypeError(f"{text} is not from 1 to 256")
+    return number
+
+
 def add_threads_option(parser: argparse.ArgumentParser, default: Iterable[int], meaning: str) -> None:
     """Add the option that says with how many threads everything is measured, one after the other.
 
@@ -52,7 +61,7 @@ def add_threads_option(parser: argparse.ArgumentParser, default: Iterable[int], 
         meaning: of the default, for ``--help``.
     """
     parser.add_argument(
-        "--threads", nargs="+", type=positive_int, default=list(default), metavar="N", help=f"(default: {meaning})"
+        "--threads", nargs="+", type=thread_count, default=list(default), metavar="N", help=f"(default: {meaning})"
     )
 
 

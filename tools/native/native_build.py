@@ -15,7 +15,7 @@ Environment variables:
 * ``LATTICE_EMULATE_AVX512=1`` compiles the AVX-512 kernels for AVX2 through SIMDe, so that their logic can be tested on a
   CPU without AVX-512 (never for speed);
 * ``LATTICE_TARGET_ARCH`` names the target when cross-compiling;
-* ``LATTICE_BUILD_JOBS`` sets the number of compilers run at once.
+* ``LATTICE_BUILD_JOBS`` sets the number of compilers run at once (by default one for each processor).
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class BuildNative(build_ext):
             ext.sources = [source for source in ext.sources if source not in sources]
             jobs: list[tuple[str, InstructionSet | None]] = [(source, None) for source in sources]
             jobs += [(k, isa) for k in ext.kernels for isa in instruction_sets()]
-            with ThreadPoolExecutor(int(os.environ.get("LATTICE_BUILD_JOBS", "2"))) as pool:
+            with ThreadPoolExecutor(int(os.environ.get("LATTICE_BUILD_JOBS", os.cpu_count() or 1))) as pool:
                 objects = list(pool.map(lambda job: self._compile_kernel(ext, *job), jobs))
             ext.extra_objects = [*(ext.extra_objects or []), *objects]
             ext.depends = [*ext.depends, *objects]

@@ -190,8 +190,7 @@ def test_model_comes_from_the_environment(loader: Any, capsys: Capture, monkeypa
         (["embed", "--model", "minilm", "--input", "in.txt", "a"], 2, "both given"),
         (["embed", "--model", "minilm", "--truncate", "error", "word " * 300], 2, "302 tokens"),
         (["embed", "--model", "minilm", "x" * 40_000], 2, "32,768"),
-        (["embed", "--model", "minilm", "--threads", "0", "a"], 2, "threads"),
-        (["embed", "--model", "minilm", "--output-dim", "64", "a"], 1, "not trained"),
+        (["embed", "--model", "minilm", "--output-dim", "64", "a"], 2, "not trained"),
         (["similarity", "--model", "minilm"], 2, "give two texts"),
         (["similarity", "--model", "minilm", "a"], 2, "add another"),
         (["similarity", "--model", "minilm", "--input", "in.txt", "a", "b"], 2, "both given"),
@@ -428,3 +427,28 @@ def test_progress_is_shown_at_a_terminal_only(loader: Any, capsys: Capture, monk
     capsys.readouterr()
     assert main(["models", "--json"]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["embed", "--model", "minilm", "a"],
+        ["similarity", "--model", "minilm", "a", "b"],
+        ["store", "query", "none.db", "a"],
+        ["check-drift", "none"],
+        ["backfill", "--from-store", "none.db"],
+    ],
+    ids=lambda command: command[0],
+)
+@pytest.mark.parametrize("text", ["0", "-1", "257", "1.5", "x", "9" * 5000])
+def test_a_wrong_number_of_threads_is_refused_before_any_work(
+    command: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    option = "--concurrent" if command[0] == "backfill" else "--threads"
+    with pytest.raises(SystemExit) as ended:
+        main([*command, f"{option}={text}"])
+    assert ended.value.code == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert option in message
+    assert message.endswith("it must be an integer from 1 to 256")
+    assert len(message) < 250

@@ -91,7 +91,15 @@ def test_bad_input_is_refused_by_name(scorer: CrossEncoder) -> None:
         (lambda: scorer.score_pairs(["ab"]), InvalidInputError, "pair 0 is a str"),  # type: ignore[list-item]
         (lambda: scorer.rank("q", ["d"], top_k=0), InvalidInputError, "top_k"),
         (lambda: CrossEncoder("a/b", truncate="right"), InvalidInputError, "'right'"),  # type: ignore[arg-type]
-        (lambda: CrossEncoder("a/b", threads=0), InvalidInputError, "threads"),
+        (
+            lambda: CrossEncoder("a/b", threads=0),
+            InvalidInputError,
+            "threads is 0; it must be an integer from 1 to 256",
+        ),
+        (lambda: CrossEncoder("a/b", threads=-1), InvalidInputError, "threads is -1; it"),
+        (lambda: CrossEncoder("a/b", threads=257), InvalidInputError, "threads is 257; it"),
+        (lambda: CrossEncoder("a/b", threads="x"), InvalidInputError, "threads is 'x'; it"),  # type: ignore[arg-type]
+        (lambda: CrossEncoder("a/b", threads=1.0), InvalidInputError, "threads is 1.0; it"),  # type: ignore[arg-type]
         (lambda: CrossEncoder("no-such-model"), UnknownModelError, "no-such-model"),
         (lambda: CrossEncoder("minilm"), InvalidInputError, "a model of embeddings"),
     ]

@@ -50,3 +50,20 @@ def test_a_file_that_is_no_model_fails_when_it_is_needed(tmp_path: Path) -> None
     service = NativeEmbeddingService(tmp_path / "x.gguf")
     with pytest.raises(CheckpointError, match="too few for a GGUF file"):
         service.embed(["a"])
+
+
+@pytest.mark.parametrize("name", ["sha256-0123456789abcdef", "MODEL.GGUF", "model"])
+def test_a_gguf_file_is_known_by_its_first_bytes(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    write_gguf(path, {"general.architecture": "bert"}, [])
+    assert resolve_model(str(path)).location == str(path.resolve())
+    link = tmp_path / "snapshot.gguf"
+    link.symlink_to(path)  # as in the Hugging Face cache
+    assert resolve_model(link).name in ("snapshot.gguf", name)
+
+
+def test_a_file_of_another_kind_says_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(b"PK\x03\x04" + bytes(60))
+    with pytest.raises(InvalidInputError, match=r"pytorch_model\.bin is a file, a zip archive"):
+        resolve_model(path)

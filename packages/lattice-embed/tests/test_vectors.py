@@ -381,3 +381,12 @@ def test_threads_may_work_on_the_same_arrays() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_what_is_no_number_of_threads_is_refused() -> None:
+    before = _vectors.get_num_threads()
+    wrong: list[object] = [0, -1, 257, 1.5, "x", True, np.True_, None, [1], 10**400, 10**5000]
+    for value in wrong:
+        with pytest.raises(InvalidInputError, match=r"^threads is .*; it must be an integer from 1 to 256$"):
+            _vectors.set_num_threads(value)  # type: ignore[arg-type]
+    assert _vectors.get_num_threads() == before

@@ -154,7 +154,6 @@ def test_a_plot_without_matplotlib_is_refused_before_training(
         ("a,b\n1,2\n2,3\n", ["--target", "b", "--epochs", "0"], "--epochs"),
         ("a,b\n1,2\n2,3\n", ["--target", "b", "--learning-rate", "-1"], "learning_rate"),
         ("a,b\n1,2\n2,3\n", ["--target", "b", "--output", "/no/such/folder/m"], "does not exist"),
-        ("a,b\n1,2\n2,3\n", ["--target", "b", "--threads", "0"], "threads"),
         ("a,b\n1,2\n2,3\n", ["--target", "b", "--plot", "x.doc"], "--plot"),
     ],
 )

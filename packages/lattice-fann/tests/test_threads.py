@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +15,16 @@ import pytest
 from lattice_fann import (
     Activation,
     BackpropTrainer,
+    BusyError,
     InvalidInputError,
     Network,
     NetworkBuilder,
+    RlooTrainer,
     TrainingConfig,
     get_num_threads,
     set_num_threads,
 )
+from lattice_fann.cli import main
 
 
 def train(network: Network) -> bytes:
@@ -36,10 +42,42 @@ def network() -> Network:
 def test_the_number_of_threads_is_set_and_checked() -> None:
     set_num_threads(3)
     assert get_num_threads() == 3
-    for wrong in (0, -1, 257):
-        with pytest.raises(InvalidInputError, match="from 1 to 256"):
-            set_num_threads(wrong)
+    wrong: list[Any] = [0, -1, 257, 1.5, "x", "2", True, np.True_, None, [1], np.array([2]), 10**400, 10**5000]
+    for value in wrong:
+        with pytest.raises(InvalidInputError, match=r"^threads is .*; it must be an integer from 1 to 256$"):
+            set_num_threads(value)
     assert get_num_threads() == 3
+    set_num_threads(np.int64(2))  # type: ignore[arg-type]
+    assert get_num_threads() == 2
+
+
+@pytest.mark.parametrize("command", [["bench"], ["train", "none.csv"], ["predict", "none.fann", "none.csv"]])
+@pytest.mark.parametrize("text", ["0", "-1", "257", "1.5", "x", "9" * 30, "9" * 5000])
+def test_the_command_line_refuses_it_before_any_work(
+    command: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, f"--threads={text}"])
+    assert ended.value.code == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "--threads" in message
+    assert message.endswith("it must be an integer from 1 to 256")
+    assert len(message) < 250
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["0", "257", "x", "1,2"])
+def test_the_environment_variable_is_refused_without_a_traceback(text: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "lattice_fann", "bench", "--seconds", "0.01"],
+        env=os.environ | {"LATTICE_NUM_THREADS": text},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"lattice-fann: error: LATTICE_NUM_THREADS must be an integer from 1 to 256, not '{text}'\n"
 
 
 def test_trainings_side_by_side_give_the_bits_of_one_alone() -> None:
@@ -82,3 +120,54 @@ def test_training_takes_subnormal_values_for_zero(threads: int) -> None:
     config = TrainingConfig(max_epochs=1, batch_size=64, learning_rate=1e-3, target_error=None)
     BackpropTrainer(tiny, config).train(np.ones((64, 700), np.float32), np.zeros((64, 700), np.float32))
     assert not np.any(tiny.layers[0].weights)
+
+
+def test_a_network_is_trained_by_one_thread_at_a_time() -> None:
+    wanted, tried = network(), network()
+    generator = np.random.RandomState(0)
+    x, labels = generator.standard_normal((60, 300)), generator.randint(0, 4, 60)
+    config = TrainingConfig(max_epochs=2, batch_size=20, seed=0, target_error=None)
+    BackpropTrainer(wanted, config).train(x, labels)
+    ends: list[object] = []
+
+    def beside(_: object) -> None:
+        def work() -> None:
+            try:
+                BackpropTrainer(tried, config).train(x, labels)
+            except BusyError as error:
+                ends.append(str(error))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    BackpropTrainer(tried, config).train(x, labels, callbacks=[beside])
+    assert ends == ["this network is at work in another thread: wait for it, or use one for each thread"] * 2
+    assert tried.to_bytes() == wanted.to_bytes()
+    BackpropTrainer(tried, config).train(x, labels)
+
+
+def test_a_gate_takes_a_step_of_one_thread_at_a_time() -> None:
+    gate = NetworkBuilder().input(3).output(4, Activation.LINEAR).build(seed=0)
+    trainer, ends = RlooTrainer(gate, seed=1), []
+
+    class Context:
+        """What NumPy asks for its numbers in the middle of a step."""
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            def work() -> None:
+                for step in (lambda: trainer.step(np.ones(3), 0, 1.0), lambda: trainer.rloo_step(np.ones(3), 1)):
+                    try:
+                        step()
+                    except BusyError as error:
+                        ends.append(error)
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+            return np.ones(3, np.float32)
+
+    trainer.step(Context(), 0, 1.0)
+    assert ends
+    assert len(ends) % 2 == 0
+    trainer.step(np.ones(3), 0, 1.0)

@@ -103,7 +103,6 @@ def test_barycenter_writes_points_or_weights(capsys, files, tmp_path):
         (["distance", "A", "LINE"], 2, "matrix"),
         (["distance", "A", "NAN"], 2, "coordinate"),
         (["distance", "A", "A", "--epsilon", "-1"], 2, "epsilon"),
-        (["distance", "A", "A", "--threads", "0"], 2, "--threads"),
         (["drift", "A", "A", "--false-alarm-rate", "0"], 2, "false_alarm_rate"),
         (["drift", "A", "A", "--plot", "x.gif"], 2, "--plot"),
         (["barycenter", "A", "A", "--points", "3", "--output", "no/x.npy"], 2, "--output"),
@@ -145,3 +144,15 @@ def test_an_interrupt_before_a_command_is_known_is_one_line(capsys, monkeypatch)
     monkeypatch.setattr("argparse.ArgumentParser.parse_args", Mock(side_effect=KeyboardInterrupt))
     assert cli.main([]) == 130
     assert capsys.readouterr().err == "lattice-transport: interrupted\n"
+
+
+@pytest.mark.parametrize("command", [["distance", "a", "b"], ["drift", "a", "b"], ["barycenter", "a", "--output", "b"]])
+@pytest.mark.parametrize("text", ["0", "-1", "257", "1.5", "x", "9" * 30, "9" * 5000])
+def test_a_wrong_number_of_threads_is_refused_before_any_work(capsys, command, text):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*command, f"--threads={text}"])
+    assert ended.value.code == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "--threads" in message
+    assert message.endswith("it must be an integer from 1 to 256")
+    assert len(message) < 250

@@ -171,3 +171,44 @@ def test_damaged_files_are_refused(tmp_path, detector):
 def test_bad_settings_are_refused(settings):
     with pytest.raises(InvalidInputError):
         OnlineDriftDetector(**settings)
+
+
+def test_a_detector_takes_one_thread_at_a_time(tmp_path):
+    import threading
+
+    from lattice_transport import BusyError
+
+    vectors = np.random.default_rng(0).normal(size=(60, 3))
+    alone, detector, ends = OnlineDriftDetector(window_size=16), OnlineDriftDetector(window_size=16), []
+
+    class Vector:
+        """What NumPy asks for its numbers while the detector looks at it."""
+
+        def __init__(self, numbers):
+            self.numbers = numbers
+
+        def __array__(self, dtype=None, copy=None):
+            def work():
+                for call in (
+                    lambda: detector.observe(np.ones(3)),
+                    detector.check,
+                    detector.reset_reference,
+                    detector.window,
+                    lambda: detector.save(tmp_path / "d"),
+                ):
+                    try:
+                        call()
+                    except BusyError as error:
+                        ends.append(error)
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+            return self.numbers
+
+    for vector in vectors:
+        expected = alone.observe(vector)
+        found = detector.observe(Vector(vector))
+        assert found == expected
+    assert ends
+    assert len(ends) % 5 == 0

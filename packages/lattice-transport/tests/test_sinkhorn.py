@@ -112,8 +112,9 @@ def test_result_describes_its_own_plan(n, m, seed, epsilon, dtype):
     assert result.converged
     rough = 3e-6 if dtype == np.float32 else 1e-12
     assert abs(np.abs(plan.sum(1) - a).sum() - result.row_residual) <= rough
-    assert abs(np.abs(plan.sum(0) - b).sum() - result.column_residual) <= rough
-    assert max(result.row_residual, result.column_residual) == result.last_error <= 1e-6
+    assert abs(np.abs(plan.sum(0) - b).sum() - result.col_residual) <= rough
+    assert max(result.row_residual, result.col_residual) == result.last_error <= 1e-6
+    assert result.column_residual == result.col_residual
     assert result.transport_cost == pytest.approx((plan * cost).sum(), abs=rough)
     assert result.transported_mass == pytest.approx(plan.sum(), abs=rough)
     logs = np.log(np.where(plan > 0, plan, 1.0))
@@ -226,8 +227,8 @@ def test_precision_follows_epsilon(epsilon, precision):
 
 def test_float32_plan_is_close_to_the_float64_plan():
     a, b, cost = problem(100, 80)
-    exact = solve(a, b, cost, convergence_threshold=1e-11, max_iterations=5000)
-    narrow = solve(a, b, cost.astype(np.float32), convergence_threshold=1e-6)
+    exact = solve(a, b, cost, epsilon=0.05, convergence_threshold=1e-11, max_iterations=5000)
+    narrow = solve(a, b, cost.astype(np.float32), epsilon=0.05, convergence_threshold=1e-6)
     assert narrow.precision == "float32"
     assert np.abs(narrow.plan() - exact.plan()).max() < 1e-6
 
@@ -295,7 +296,7 @@ def test_bad_input_has_an_error_of_its_own(a, b, cost, error, words):
         solve(a, b, cost)
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, None, "x"])
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, True, 10**400, "x"])
 def test_bad_epsilon_is_refused(bad):
     with pytest.raises(InvalidEpsilonError, match="epsilon"):
         solve(None, None, np.zeros((2, 2)), epsilon=bad)
@@ -363,7 +364,7 @@ def test_unconverged_is_said_and_can_be_an_error():
     assert result.iterations == 3
     assert result.last_error > 1e-12
     plan = result.plan()
-    assert np.abs(plan.sum(0) - b).sum() == pytest.approx(result.column_residual, rel=1e-9)
+    assert np.abs(plan.sum(0) - b).sum() == pytest.approx(result.col_residual, rel=1e-9)
     with pytest.raises(NotConvergedError, match="3 iterations"):
         solve(a, b, cost, epsilon=1e-4, convergence_threshold=1e-12, max_iterations=3, error_on_non_convergence=True)
 

@@ -8,15 +8,12 @@
 Names are imported when they are first used: ``import lattice_embed`` by itself costs next to nothing.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any
-
-from lattice_embed._version import __version__
-
+TYPE_CHECKING = False  # typing's, which type checkers know by its name: the package imports nothing ahead
 if TYPE_CHECKING:
+    from typing import Any
+
     from lattice_embed import migration, stores, utils, vectors
+    from lattice_embed._version import __version__
     from lattice_embed.cached_service import CachedEmbeddingService
     from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
     from lattice_embed.cross_encoder import CrossEncoder, RankedDocument
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
         DimensionMismatchError,
         EmptyInputError,
         InvalidInputError,
+        InvalidModelConfigError,
         InvalidTextError,
         InvalidTransitionError,
         LatticeEmbedError,
@@ -58,6 +56,7 @@ if TYPE_CHECKING:
         RemoteAuthenticationError,
         RemoteConnectionError,
         RemoteEmbeddingService,
+        RemoteOfflineError,
         RemoteRateLimitError,
         RemoteRequestError,
         RemoteResponseError,
@@ -104,6 +103,7 @@ __all__ = [
     "DriftError",
     "EmptyInputError",
     "InvalidInputError",
+    "InvalidModelConfigError",
     "InvalidTextError",
     "InvalidTransitionError",
     "LatticeEmbedError",
@@ -112,6 +112,7 @@ __all__ = [
     "ProvenanceMismatchError",
     "RemoteAuthenticationError",
     "RemoteConnectionError",
+    "RemoteOfflineError",
     "RemoteRateLimitError",
     "RemoteRequestError",
     "RemoteResponseError",
@@ -142,10 +143,12 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "embedding_cache": ("DEFAULT_CACHE_CAPACITY", "CacheStats", "EmbeddingCache", "ShardStats"),
     "embedding_key": ("DistanceMetric", "EmbeddingKey", "VectorDType", "VectorNorm"),
     "drift": ("DriftBaseline", "DriftBaselineError", "DriftError", "DriftReport", "DriftTolerance", "check_drift"),
+    "_version": ("__version__",),
     "errors": (
         "DimensionMismatchError",
         "EmptyInputError",
         "InvalidInputError",
+        "InvalidModelConfigError",
         "InvalidTextError",
         "InvalidTransitionError",
         "LatticeEmbedError",
@@ -170,6 +173,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "RemoteAuthenticationError",
         "RemoteConnectionError",
         "RemoteEmbeddingService",
+        "RemoteOfflineError",
         "RemoteRateLimitError",
         "RemoteRequestError",
         "RemoteResponseError",
@@ -185,7 +189,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    import importlib
+
     if name in {"migration", "stores", "utils", "vectors"}:
         return importlib.import_module(f"lattice_embed.{name}")
     if name not in _MODULE_OF:

@@ -1,7 +1,7 @@
 """Types of the cache's native module."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ class Shard:
 
 class Flight:
     def board(self) -> None: ...
-    def wait(self, key: bytes) -> CachedEmbedding | None: ...
+    def wait(self, key: bytes, is_cancelled: Callable[[], bool] | None = None) -> CachedEmbedding | None: ...
     def land(self, results: dict[bytes, CachedEmbedding]) -> None: ...
 
 class SingleFlight:

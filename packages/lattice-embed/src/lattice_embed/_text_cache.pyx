@@ -180,6 +180,9 @@ cdef class Shard:
         self.bytes_held = 0
 
 
+LOOK_SECONDS = 0.05  # between two looks at a cancellation, by who waits for another's work
+
+
 cdef class Flight:
     """The work of one thread, its leader, on some keys; others may wait for it.
 
@@ -197,10 +200,14 @@ cdef class Flight:
             if self._landed is None:  # another may have boarded meanwhile
                 self._landed = landed
 
-    def wait(self, key):
-        """Wait for the leader and return its result for ``key``, or None if it failed. After :meth:`board`."""
-        if not self._over:
-            self._landed.wait()
+    def wait(self, key, is_cancelled=None):
+        """Wait for the leader and return its result for ``key``, or None if it failed. After :meth:`board`.
+
+        ``is_cancelled`` is asked now and then; where it says so, this returns None before the leader has ended.
+        """
+        while not self._over and not self._landed.wait(None if is_cancelled is None else LOOK_SECONDS):
+            if is_cancelled():
+                return None
         return self._results.get(key)
 
     cpdef land(self, dict results):

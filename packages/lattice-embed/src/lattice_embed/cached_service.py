@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_embed._text_cache import TextKeys, find, find_or_claim
+from lattice_embed.argument_checks import check_flag
 from lattice_embed.catalogue import Role
 from lattice_embed.embedding_cache import CachedEmbedding, CachedOrigin, CacheStats, EmbeddingCache
 from lattice_embed.errors import (
@@ -25,8 +27,9 @@ from lattice_embed.model_config import ModelConfig
 from lattice_embed.provenance import VectorProvenance, length_prefixed
 from lattice_embed.result import EmbeddingResult, Float32Array
 from lattice_embed.service import EmbeddingService, ModelName
-from lattice_embed.single_flight import SingleFlight
+from lattice_embed.single_flight import Passengers, SingleFlight
 from lattice_embed.validation import check_role, check_text, check_texts, is_expressible
+from lattice_inference.cancellation import cancellation, check_cancelled, shared
 
 __all__ = ["CachedEmbeddingService"]
 
@@ -105,6 +108,7 @@ class CachedEmbeddingService(EmbeddingService):
         self._spaces: dict[tuple[str, str, bool], _Space] = {}
         self._last_space: _Space | None = None
         self._flights = SingleFlight()
+        self._passengers = Passengers()
 
     # What the service is
 
@@ -254,8 +258,8 @@ class CachedEmbeddingService(EmbeddingService):
         data = bytearray().join([entry.data for entry in found])
         return EmbeddingResult(
             np.frombuffer(data, np.float32).reshape(len(found), -1),
-            token_counts=[entry.token_count for entry in found],
-            truncated=[entry.truncated for entry in found],
+            token_counts=np.array([entry.token_count for entry in found], np.int32),
+            truncated=np.array([entry.truncated for entry in found], np.bool_),
             fingerprint=origin.fingerprint,
             provenance=origin.provenance,
             model=origin.model,
@@ -297,6 +301,9 @@ class CachedEmbeddingService(EmbeddingService):
     def _space_of(
         self, provenance: VectorProvenance | None, model: ModelName | None, role: Role, normalize: bool
     ) -> _Space:
+        given: object = normalize
+        if type(given) is not bool:
+            normalize = check_flag("normalize", given)
         if provenance is None:
             return _Space(self._inner.model_config(model), None, role, normalize, self._owner)
         last = self._last_space
@@ -342,20 +349,23 @@ class CachedEmbeddingService(EmbeddingService):
                     if entry is not None and self._is_ours(entry):
                         results[key] = entry
                 missing = [key for key in mine if key not in results] if results else mine
-                if len(missing) == len(keys):  # every text of the call, each once and in its place
-                    result = self._compute(range(len(keys)), keys, texts, space, model, results)
-                    return results, result
-                if missing:
-                    if places is None:
-                        places = {}
-                        for place, key in enumerate(keys):
-                            places.setdefault(key, place)
-                    self._compute([places[key] for key in missing], missing, texts, space, model, results)
+                with shared(partial(self._passengers.want, flight)):
+                    if len(missing) == len(keys):  # every text of the call, each once and in its place
+                        result = self._compute(range(len(keys)), keys, texts, space, model, results)
+                        return results, result
+                    if missing:
+                        if places is None:
+                            places = {}
+                            for place, key in enumerate(keys):
+                                places.setdefault(key, place)
+                        self._compute([places[key] for key in missing], missing, texts, space, model, results)
             finally:
                 self._flights.finish(flight, mine, results)
             entries |= results
             for key, other in theirs.items():
-                entry = other.wait(key)
+                with self._passengers.aboard(other):
+                    entry = other.wait(key, cancellation())
+                check_cancelled()
                 if entry is not None:
                     entries[key] = entry
             wanted = [key for key in wanted if key not in entries]  # their leaders failed: now it is our turn

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Literal, NoReturn, get_args
 
 __all__ = ["EmbeddingModel", "ModelDescription", "Pooling", "Role"]
 
@@ -70,9 +70,60 @@ class ModelDescription:
     tokenizer: str = ""
     weights_bytes: int | None = None
 
+    def __post_init__(self) -> None:
+        for name, kinds in _KINDS.items():
+            value = getattr(self, name)
+            if type(value) not in kinds and not (str in kinds and isinstance(value, str)):
+                self._refuse(
+                    name, f"must be {' or '.join('None' if kind is _NONE else kind.__name__ for kind in kinds)}"
+                )
+        for name in ("native_dimensions", "max_tokens", "weights_bytes"):
+            value = getattr(self, name)
+            if value is not None and not value >= 1:
+                self._refuse(name, "must be at least 1")
+        if self.pooling not in (None, *get_args(Pooling)):
+            self._refuse("pooling", f"must be one of {', '.join(map(repr, get_args(Pooling)))}, or None")
+
+    def _refuse(self, name: str, reason: str) -> NoReturn:
+        from lattice_embed.errors import InvalidInputError
+
+        value = getattr(self, name)
+        shown = f"an int of {value.bit_length():,} bits" if type(value) is int and value.bit_length() > 256 else value
+        raise InvalidInputError(f"{name} of a model's description is {shown!r:.80}; it {reason}")
+
     def prompt(self, role: Role) -> str:
-        """Return what is put before a text in ``role``: the query prompt, the passage prompt, or nothing."""
-        return {Role.QUERY: self.query_prompt, Role.PASSAGE: self.passage_prompt, Role.GENERIC: ""}[role]
+        """Return what is put before a text in ``role``: the query prompt, the passage prompt, or nothing.
+
+        Raises:
+            InvalidInputError: there is no such role.
+        """
+        prompts = {Role.QUERY: self.query_prompt, Role.PASSAGE: self.passage_prompt, Role.GENERIC: ""}
+        found = prompts.get(role) if isinstance(role, Role) else None
+        if found is None:
+            from lattice_embed.validation import check_role
+
+            return prompts[check_role(role)]
+        return found
+
+
+_NONE = type(None)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "slug": (str,),
+    "model_id": (str,),
+    "native_dimensions": (int,),
+    "max_tokens": (int,),
+    "pooling": (str, _NONE),
+    "query_prompt": (str,),
+    "passage_prompt": (str,),
+    "supports_output_dim": (bool,),
+    "is_remote": (bool,),
+    "key_version": (str,),
+    "license": (str,),
+    "architecture": (str,),
+    "tokenizer": (str,),
+    "weights_bytes": (int, _NONE),
+}
+"""The types of a description's fields."""
 
 
 _BGE_QUERY = "Represent this sentence for searching relevant passages: "
@@ -142,6 +193,11 @@ class EmbeddingModel(Enum):
         Raises:
             UnknownModelError: no model has that name; the message lists those that there are.
         """
+        given: object = name
+        if not isinstance(given, str):
+            from lattice_embed.errors import UnknownModelError
+
+            raise UnknownModelError(f"a model's name is a str, not a {type(given).__name__}")
         found = _BY_NAME.get(_fold_name(name))
         if found is None:
             from lattice_embed.errors import UnknownModelError

@@ -19,7 +19,14 @@ from lattice_embed.errors import (
 from lattice_embed.lazy_model import LazyModel
 from lattice_embed.model_source import resolve_model
 from lattice_embed.result import Float32Array
-from lattice_embed.validation import DEFAULT_MAX_TEXT_CHARS, check_choice, check_iterable, check_limit, check_text
+from lattice_embed.validation import (
+    DEFAULT_MAX_TEXT_CHARS,
+    check_choice,
+    check_iterable,
+    check_limit,
+    check_text,
+    check_threads,
+)
 from lattice_inference import errors as inference_errors
 from lattice_inference.precision import Precision
 
@@ -85,7 +92,7 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
                 "as cross-encoder/ms-marco-MiniLM-L6-v2"
             )
         self._precision: Precision = precision
-        self._threads = None if threads is None else check_limit("threads", threads)
+        self._threads = None if threads is None else check_threads(threads)
         self._truncate: PairTruncation = truncate
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)
         super().__init__()

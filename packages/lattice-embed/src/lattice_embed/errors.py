@@ -17,6 +17,7 @@ __all__ = [
     "DimensionMismatchError",
     "EmptyInputError",
     "InvalidInputError",
+    "InvalidModelConfigError",
     "InvalidTextError",
     "InvalidTransitionError",
     "ModelConfigError",
@@ -142,6 +143,10 @@ class ModelConfigError(LatticeEmbedError, inference_errors.ModelConfigError):
     """A model configuration is contradictory, such as an output dimension that the model was not trained for."""
 
 
+class InvalidModelConfigError(ModelConfigError, InvalidInputError):
+    """The caller asks for a configuration that the model does not allow, such as an output dimension."""
+
+
 class NonFiniteVectorError(LatticeEmbedError, inference_errors.NonFiniteError):
     """The model produced NaN or infinity.
 
@@ -175,9 +180,15 @@ class ProvenanceMismatchError(InvalidInputError):
     """
 
     def __init__(self, *, fields: dict[str, tuple[object, object]]) -> None:
-        described = ", ".join(f"{name} {first!r} and {second!r}" for name, (first, second) in fields.items())
-        super().__init__(f"these vectors are not comparable ({described}): embed both with one model and one setting")
         self.fields = fields
+        super().__init__(
+            f"these vectors are not comparable ({self.described}): embed both with one model and one setting"
+        )
+
+    @property
+    def described(self) -> str:
+        """The fields that differ and their values, in words."""
+        return ", ".join(f"{name} {first!r} and {second!r}" for name, (first, second) in self.fields.items())
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), {"fields": self.fields}))
@@ -196,23 +207,35 @@ class StoreCorruptError(StoreError, ValueError):
 
 
 class SpaceMismatchError(InvalidInputError):
-    """Vectors of one embedding space were offered to, or asked of, a store that holds another.
+    """Vectors of two embedding spaces were to be compared, or kept in one store.
 
     Attributes:
-        expected: the fingerprint that the store holds.
-        actual: the fingerprint that was offered.
+        expected: the fingerprint that the store holds, or that of the first operand.
+        actual: the fingerprint that was offered, or that of the other operand.
+        compared: whether two operands were to be compared, without a store.
+        differing: what differs, in words, where it is known.
     """
 
-    def __init__(self, *, expected: str, actual: str) -> None:
-        super().__init__(
-            f"the store holds vectors of the space {expected or '(none: texts only)'}, not of {actual or '(none)'}: use "
-            "the model that the store names, or migrate the store"
-        )
+    def __init__(self, *, expected: str, actual: str, compared: bool = False, differing: str = "") -> None:
+        if compared:
+            message = (
+                f"vectors of the spaces {expected or '(unknown)'} and {actual or '(unknown)'} are not comparable"
+                f"{f' ({differing})' if differing else ''}: embed both with one model and one setting"
+            )
+        else:
+            message = (
+                f"the store holds vectors of the space {expected or '(none: texts only)'}, not of {actual or '(none)'}: "
+                "use the model that the store names, or migrate the store"
+            )
+        super().__init__(message)
         self.expected = expected
         self.actual = actual
+        self.compared = compared
+        self.differing = differing
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), {"expected": self.expected, "actual": self.actual}))
+        names = ("expected", "actual", "compared", "differing")
+        return (_rebuild, (type(self), {name: getattr(self, name) for name in names}))
 
 
 class InvalidTransitionError(LatticeEmbedError, RuntimeError):
@@ -263,7 +286,7 @@ class TierMismatchError(InvalidInputError):
 
     def __init__(self, *, operation: str, expected: str, actual: str) -> None:
         super().__init__(
-            f"{operation} between {expected} and {actual} vectors: bring both to one tier with to_tier(), or pass the "
+            f"{operation} between {expected} and {actual} vectors: bring both to one tier with quantize(), or pass the "
             "query in float32"
         )
         self.operation = operation

@@ -8,7 +8,7 @@ from typing import Self
 
 from lattice_embed.catalogue import EmbeddingModel, ModelDescription
 from lattice_embed.embedding_key import DistanceMetric, EmbeddingKey, VectorDType, VectorNorm
-from lattice_embed.errors import ModelConfigError
+from lattice_embed.errors import InvalidModelConfigError
 
 __all__ = ["MIN_MRL_OUTPUT_DIM", "ModelConfig"]
 
@@ -27,7 +27,7 @@ class ModelConfig:
         output_dim: length of the vectors; ``None`` for the model's native length.
 
     Raises:
-        ModelConfigError: the model was not trained for shorter vectors, or ``output_dim`` is outside
+        InvalidModelConfigError: the model was not trained for shorter vectors, or ``output_dim`` is outside
             ``[MIN_MRL_OUTPUT_DIM, native dimensions]``.
     """
 
@@ -53,26 +53,26 @@ class ModelConfig:
             ModelConfigError: as the constructor.
         """
         if not isinstance(self.model, EmbeddingModel | ModelDescription):
-            raise ModelConfigError(
+            raise InvalidModelConfigError(
                 f"model is a {type(self.model).__name__}; pass an EmbeddingModel (EmbeddingModel.parse reads names)"
             )
         if self.output_dim is None:
             return
         slug = self.description.slug
         if isinstance(self.output_dim, bool):
-            raise ModelConfigError("output_dim is a bool; pass a number of dimensions or None")
+            raise InvalidModelConfigError("output_dim is a bool; pass a number of dimensions or None")
         try:
             dimension = operator.index(self.output_dim)
         except TypeError:
-            raise ModelConfigError(f"output_dim is {self.output_dim!r}; pass an integer or None") from None
+            raise InvalidModelConfigError(f"output_dim is {self.output_dim!r}; pass an integer or None") from None
         object.__setattr__(self, "output_dim", dimension)
         if not self.description.supports_output_dim:
-            raise ModelConfigError(
+            raise InvalidModelConfigError(
                 f"{slug} was not trained for shorter vectors (output_dim={dimension}): leave output_dim out "
                 f"for its {self.description.native_dimensions} dimensions"
             )
         if not MIN_MRL_OUTPUT_DIM <= dimension <= self.description.native_dimensions:
-            raise ModelConfigError(
+            raise InvalidModelConfigError(
                 f"output_dim={dimension} is outside [{MIN_MRL_OUTPUT_DIM}, {self.description.native_dimensions}], "
                 f"the range that {slug} allows"
             )

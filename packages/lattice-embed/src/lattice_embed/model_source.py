@@ -71,11 +71,24 @@ def resolve_model(model: EmbeddingModel | str | os.PathLike[str]) -> ModelSource
         )
     if not _exists(path):
         raise UnknownModelError(f"no directory {path} and no model of that name: check the spelling")
-    if not path.is_dir() and path.suffix != ".gguf":
-        raise InvalidInputError(f"{path} is a file: pass the directory that holds the model's files, or a GGUF file")
     # absolute, so that a later change of the working directory, or another process, finds the same files
-    path = path.resolve()
+    target = path.resolve()
+    if not path.is_dir():
+        _check_gguf(path)
+        if target.suffix != path.suffix:  # a link to a blob, whose name tells neither the model nor its other parts
+            target = Path(os.path.abspath(path))
+    path = target
     return ModelSource(path.name or str(path), str(path))
+
+
+def _check_gguf(path: Path) -> None:
+    from lattice_inference.checkpoint.formats import is_gguf
+    from lattice_inference.checkpoint.model_file import content_of
+
+    if not is_gguf(path):
+        raise InvalidInputError(
+            f"{path} is a file, {content_of(path)}: pass the directory that holds the model's files, or a GGUF file"
+        )
 
 
 def _as_path(name: str | os.PathLike[str]) -> Path:

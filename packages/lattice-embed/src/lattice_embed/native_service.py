@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_flag
 from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
 from lattice_embed.errors import (
     InvalidInputError,
+    InvalidModelConfigError,
     LatticeEmbedError,
     ModelConfigError,
     NonFiniteVectorError,
@@ -26,9 +28,10 @@ from lattice_embed.errors import (
 from lattice_embed.lazy_model import LazyModel
 from lattice_embed.model_config import ModelConfig
 from lattice_embed.model_source import default_model, resolve_model
+from lattice_embed.origin import DeferredProvenance
 from lattice_embed.provenance import VectorProvenance
 from lattice_embed.result import EmbeddingResult
-from lattice_embed.service import EmbeddingService, ModelName, in_thread
+from lattice_embed.service import EmbeddingService, ModelName
 from lattice_embed.validation import (
     DEFAULT_MAX_BATCH_SIZE,
     DEFAULT_MAX_TEXT_CHARS,
@@ -37,9 +40,11 @@ from lattice_embed.validation import (
     check_role,
     check_text,
     check_texts,
+    check_threads,
 )
 from lattice_embed.vectors import normalize as normalize_rows
 from lattice_inference import errors as inference_errors
+from lattice_inference.cancellation import in_thread
 from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
@@ -160,7 +165,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         self._source = resolve_model(default_model() if model is None else model)
         self._output_dim = self._check_output_dim(output_dim)
         self._precision: Precision = precision
-        self._threads = None if threads is None else check_limit("threads", threads)
+        self._threads = None if threads is None else check_threads(threads)
         self._truncate: Truncate = truncate
         self._max_batch_size = check_limit("max_batch_size", max_batch_size)
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)
@@ -172,7 +177,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         member = self._source.model
         if member is None:
             if output_dim is not None:
-                raise ModelConfigError(
+                raise InvalidModelConfigError(
                     f"output_dim={output_dim} for {self._source.name}: only catalogue models that were trained for "
                     "shorter vectors take an output_dim"
                 )
@@ -245,7 +250,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
     # Loading and closing
 
     async def aload(self) -> Self:
-        """Do :meth:`load` in a worker thread. Cancelling the waiter lets the load finish."""
+        """Do :meth:`load` in a worker thread. Cancelling the waiter lets the load finish: others may need it."""
         return await in_thread(self.load)
 
     def recipe(self) -> tuple[EmbeddingModel | str, Mapping[str, Any]]:
@@ -270,16 +275,15 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         member = self._source.model
         if member is not None and (reason := missing_feature(member.description)) is not None:
             raise UnsupportedModelError(f"{member.slug} cannot be run here: {reason}")
+        load = partial(
+            lattice_inference.load_encoder,
+            self._source.location,
+            precision=self._precision,
+            threads=self._threads,
+            cache=self._cache,
+        )
         try:
-            encoder = lattice_inference.load_encoder(
-                self._source.location,
-                precision=self._precision,
-                pooling=None if member is None else member.pooling,
-                normalize=None if member is None else True,
-                max_tokens=None if member is None else member.max_tokens,
-                threads=self._threads,
-                cache=self._cache,
-            )
+            encoder = load() if member is None else _load_member(load, member)
         except inference_errors.UnsupportedError as error:
             raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error
         if member is not None:
@@ -334,6 +338,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         """
         checked = check_texts(texts, max_texts=self._max_batch_size, max_chars=self._max_text_chars)
         role = check_role(role)
+        normalize = check_flag("normalize", normalize)
         self._check_model(model)
         loaded = self._load()
         prompt = loaded.prompts[role]
@@ -357,7 +362,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             vectors,
             token_counts=encoded.token_counts,
             truncated=encoded.truncated,
-            provenance=partial(loaded.provenance, prompt, normalize),
+            provenance=DeferredProvenance(loaded.provenance, prompt, normalize),
             model=self._source.name,
             role=role,
             prompt=prompt,
@@ -377,6 +382,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             return last[3]  # a cache asks at every call
         self._check_model(model)
         loaded = self._load()
+        normalize = check_flag("normalize", normalize)
         provenance = loaded.provenance(loaded.prompts[check_role(role)], normalize)
         if self._loaded is loaded:
             self._last_provenance = loaded, role, normalize, provenance
@@ -428,6 +434,21 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             raise WrongModelError(expected=self._source.name, actual=asked.name)
 
 
+def _load_member(load: Callable[..., Encoder], member: EmbeddingModel) -> Encoder:
+    """Load a model of the catalogue, whose facts count for files that do not say the same themselves.
+
+    Raises:
+        LatticeError: as ``lattice_inference.load_encoder``.
+    """
+    try:
+        return load(pooling=member.pooling, normalize=True, max_tokens=member.max_tokens)
+    except inference_errors.InvalidInputError as refused:
+        try:
+            return load()  # files with a modules.json say it all, and options beside them are refused
+        except inference_errors.InvalidInputError:
+            raise refused from None
+
+
 def check_cache(
     cache: VectorCache | str | os.PathLike[str] | bool | None,
 ) -> VectorCache | str | Literal[True] | None:
@@ -455,6 +476,6 @@ def _dimension_from_environment() -> int | None:
     try:
         return int(value)
     except ValueError:
-        raise ModelConfigError(
+        raise InvalidModelConfigError(
             f"{DIMENSION_VARIABLE} is {value!r}: set a number of dimensions, or leave it empty"
         ) from None

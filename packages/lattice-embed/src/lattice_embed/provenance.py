@@ -15,6 +15,9 @@ __all__ = ["VectorProvenance", "length_prefixed"]
 
 _FORMAT = 1
 _FINGERPRINT_BYTES = 16
+_KINDS: dict[str, type] = {"int": int, "bool": bool}
+"""Types by the words of the annotations; any other field is a str."""
+
 MAX_JSON_CHARS = 65_536
 """Longest JSON that is read back: a provenance has a few hundred characters and a prompt."""
 
@@ -56,6 +59,13 @@ class VectorProvenance:
     normalized: bool = True
     numerics_version: int = 0
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            kind = _KINDS.get(str(field.type), str)
+            if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+                raise InvalidInputError(f"{field.name} of a provenance is {value!r:.80}; it must be {kind.__name__}")
+
     @cached_property
     def space(self) -> str:
         """32 hex digits that are equal for vectors that may be compared: everything but the prompt.
@@ -89,7 +99,10 @@ class VectorProvenance:
 
         Raises:
             ProvenanceMismatchError: they do not; its ``fields`` say what differs.
+            InvalidInputError: ``other`` is no provenance.
         """
+        if not isinstance(other, VectorProvenance):
+            raise InvalidInputError(f"other is a {type(other).__name__}, not a VectorProvenance")
         if self.space == other.space:
             return
         compared = ["weights" if self.weights and other.weights else "model"]
@@ -114,6 +127,8 @@ class VectorProvenance:
         Raises:
             InvalidInputError: it is no such object, or its digests do not follow from its fields.
         """
+        if not isinstance(text, str):
+            raise InvalidInputError(f"text is a {type(text).__name__}; a provenance is read from a str")
         if len(text) > MAX_JSON_CHARS:
             raise InvalidInputError(f"a provenance of {len(text):,} characters; at most {MAX_JSON_CHARS:,} are read")
         try:
@@ -125,7 +140,7 @@ class VectorProvenance:
         values: dict[str, Any] = {}
         for field in fields(cls):
             value = stored.get(field.name)
-            kind = {"int": int, "bool": bool}.get(str(field.type), str)
+            kind = _KINDS.get(str(field.type), str)
             if type(value) is not kind:
                 raise InvalidInputError(f"a provenance's {field.name} is {value!r:.80}; it must be {kind.__name__}")
             values[field.name] = value

@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import float32_array, plain_array
 from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError
+from lattice_embed.origin import VectorOrigin
 from lattice_embed.provenance import VectorProvenance
+from lattice_embed.validation import check_role
 
 __all__ = ["EmbeddingResult", "Float32Array"]
 
 Float32Array = npt.NDArray[np.float32]
+
+MOST_TOKENS = int(np.iinfo(np.int32).max)
 
 
 class EmbeddingResult:
@@ -50,24 +55,36 @@ class EmbeddingResult:
         role: Role = Role.GENERIC,
         prompt: str = "",
     ) -> None:
-        self.vectors: Float32Array = np.ascontiguousarray(vectors, dtype=np.float32)
+        self.vectors: Float32Array = float32_array(vectors, "vectors")
         if self.vectors.ndim != 2:
             raise InvalidInputError(f"vectors have {self.vectors.ndim} dimensions; they must be (texts, dim)")
         shape = self.vectors.shape[:1]
         self.token_counts: npt.NDArray[np.int32] = (
-            np.full(shape, -1, np.int32) if token_counts is None else np.ascontiguousarray(token_counts, np.int32)
+            np.full(shape, -1, np.int32) if token_counts is None else _counts(token_counts)
         )
-        self.truncated: npt.NDArray[np.bool_] = (
-            np.zeros(shape, np.bool_) if truncated is None else np.ascontiguousarray(truncated, np.bool_)
-        )
+        self.truncated: npt.NDArray[np.bool_] = np.zeros(shape, np.bool_) if truncated is None else _flags(truncated)
         if self.token_counts.shape != shape or self.truncated.shape != shape:
             name = "truncated" if self.token_counts.shape == shape else "token_counts"
             wrong = getattr(self, name).shape
             raise InvalidInputError(f"{name} has shape {wrong}; with {shape[0]} vectors it must be {shape}")
+        if (
+            isinstance(provenance, VectorProvenance)
+            and isinstance(fingerprint, str)
+            and fingerprint not in ("", provenance.fingerprint)
+        ):
+            raise InvalidInputError(
+                f"fingerprint is {fingerprint}, and that of the provenance is {provenance.fingerprint}: pass one of them"
+            )
+        if not isinstance(fingerprint, str) and not callable(fingerprint):
+            raise InvalidInputError(f"fingerprint is a {type(fingerprint).__name__}; pass a str, or a function of none")
+        if not (provenance is None or isinstance(provenance, VectorProvenance) or callable(provenance)):
+            raise InvalidInputError(f"provenance is a {type(provenance).__name__}; pass a VectorProvenance or None")
+        if not isinstance(model, str) or not isinstance(prompt, str):
+            raise InvalidInputError(f"model is {model!r:.80} and prompt {prompt!r:.80}; both must be str")
         self._fingerprint = fingerprint
         self._provenance = provenance
         self.model = model
-        self.role = role
+        self.role = role if isinstance(role, Role) else check_role(role)
         self.prompt = prompt
 
     @property
@@ -93,6 +110,11 @@ class EmbeddingResult:
         if callable(self._provenance):
             self._provenance = self._provenance()
         return self._provenance
+
+    @property
+    def vector_origin(self) -> VectorOrigin:
+        """What comparisons check: vectors of two spaces are refused."""
+        return VectorOrigin(self._fingerprint, self._provenance, self.model, self.prompt)
 
     @property
     def dimensions(self) -> int:
@@ -132,6 +154,23 @@ class EmbeddingResult:
             f"EmbeddingResult({len(self)} x {self.dimensions} float32, model={self.model!r}, role={self.role.value!r}, "
             f"tokens={self.total_tokens}, truncated={cut})"
         )
+
+
+def _counts(token_counts: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    if type(token_counts) is np.ndarray and token_counts.dtype == np.int32:
+        return np.ascontiguousarray(token_counts)  # as services give them
+    counts = plain_array(token_counts, "token_counts", kinds="iu")
+    if counts.size and not (int(counts.min()) >= -1 and int(counts.max()) <= MOST_TOKENS):
+        raise InvalidInputError(
+            f"token_counts holds {counts.min()} to {counts.max()}; counts are -1 to {MOST_TOKENS:,}"
+        )
+    return np.ascontiguousarray(counts, np.int32)
+
+
+def _flags(truncated: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    if type(truncated) is np.ndarray and truncated.dtype == np.bool_:
+        return np.ascontiguousarray(truncated)
+    return np.ascontiguousarray(plain_array(truncated, "truncated", kinds="biu"), np.bool_)
 
 
 def _unpickle(vectors: Float32Array, fields: dict[str, Any]) -> EmbeddingResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import islice
-from typing import ClassVar, ParamSpec, TypeVar, overload
+from typing import ClassVar, overload
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from lattice_embed.model_config import ModelConfig
 from lattice_embed.provenance import VectorProvenance
 from lattice_embed.result import EmbeddingResult, Float32Array
 from lattice_embed.validation import DEFAULT_MAX_BATCH_SIZE, DEFAULT_MAX_TEXT_CHARS, check_iterable, check_limit
+from lattice_inference.cancellation import in_thread
 
-__all__ = ["EmbeddingService", "ModelName", "in_thread"]
+__all__ = ["EmbeddingService", "ModelName"]
 
 ModelName = EmbeddingModel | str
 """How a call names a model: a catalogue member, or a slug, alias or hub id."""
@@ -24,8 +25,6 @@ ModelName = EmbeddingModel | str
 TextList = list[str] | tuple[str, ...]
 """Several texts, told apart from one (a str is a sequence of str to a type checker)."""
 
-Arguments = ParamSpec("Arguments")
-Returned = TypeVar("Returned")
 
 DEFAULT_STREAM_BATCH = 256
 """Texts that ``embed_iter`` reads ahead: enough to fill the threads, little enough to answer soon."""
@@ -156,8 +155,13 @@ class EmbeddingService(ABC):
         ``texts``. No texts yield nothing.
 
         Args:
+            batch_size: texts of a batch; no batch holds more than :attr:`max_batch_size`.
             progress: called after each batch with the number of texts that are done.
         """
+        if progress is not None and not callable(progress):
+            raise InvalidInputError(
+                f"progress is a {type(progress).__name__}; pass a function of the texts done, or None"
+            )
         size = min(check_limit("batch_size", batch_size), self.max_batch_size)
         remaining = iter(check_iterable(texts))
         done = 0
@@ -212,9 +216,9 @@ class EmbeddingService(ABC):
             filled += len(result)
         return self._no_vectors(model) if vectors is None else vectors[:filled]
 
-    # The same for asyncio: the work is done in a worker thread, the event loop stays free. Cancelling a waiter leaves
-    # the work to finish in its thread, so that a model that is being loaded is loaded all the same. A service that waits
-    # instead of working overrides aembed alone.
+    # The same for asyncio: the work is done in a worker thread, the event loop stays free. Cancelling the waiter ends the
+    # work at the model's next step, where it has steps, unless others wait for the same; a model that is being loaded is
+    # loaded all the same. A service that waits instead of working overrides aembed alone.
 
     async def aembed(
         self,
@@ -224,7 +228,7 @@ class EmbeddingService(ABC):
         role: Role = Role.GENERIC,
         normalize: bool = True,
     ) -> EmbeddingResult:
-        """Do :meth:`embed` in a worker thread."""
+        """Do :meth:`embed` in a worker thread. Cancelling the waiter ends a model's work at its next step."""
         return await in_thread(self.embed, texts, model, role=role, normalize=normalize)
 
     async def aembed_one(
@@ -319,12 +323,3 @@ def _one_text(text: object) -> str:
     if not isinstance(text, str):
         raise InvalidInputError(f"text is a {type(text).__name__}, not a str; embed() takes a list of texts")
     return text
-
-
-async def in_thread(
-    function: Callable[Arguments, Returned], *args: Arguments.args, **kwargs: Arguments.kwargs
-) -> Returned:
-    """Run ``function`` in a worker thread and wait for it without blocking the event loop."""
-    import asyncio  # 30 ms that only callers from asyncio, who have paid it already, should meet
-
-    return await asyncio.to_thread(function, *args, **kwargs)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import weakref
+from collections.abc import Callable, Iterator
 
 from lattice_embed import _text_cache
+from lattice_inference.cancellation import cancellation
 
-__all__ = ["SingleFlight"]
+__all__ = ["Passengers", "SingleFlight"]
 
 # The leaders of a process are not in its forked child, where nobody may wait for them.
-_live: weakref.WeakSet[SingleFlight] = weakref.WeakSet()
+_live: weakref.WeakSet[SingleFlight | Passengers] = weakref.WeakSet()
 
 
 class SingleFlight(_text_cache.SingleFlight):
@@ -18,6 +22,43 @@ class SingleFlight(_text_cache.SingleFlight):
 
     def __init__(self) -> None:
         _live.add(self)
+
+
+class Passengers:
+    """Who waits for whose work: a leader whose own task is cancelled goes on while one of them wants the result."""
+
+    def __init__(self) -> None:
+        self.forget()
+        _live.add(self)
+
+    def forget(self) -> None:
+        """Forget all: those who wait are not in a forked child."""
+        self._lock = threading.Lock()
+        self._waiting: dict[int, list[Callable[[], bool]]] = {}
+
+    @contextlib.contextmanager
+    def aboard(self, flight: _text_cache.Flight) -> Iterator[None]:
+        """Count the caller among those who wait for ``flight``."""
+        cancelled = cancellation() or _never
+        with self._lock:
+            self._waiting.setdefault(id(flight), []).append(cancelled)
+        try:
+            yield
+        finally:
+            with self._lock:
+                waiting = self._waiting[id(flight)]
+                waiting.remove(cancelled)
+                if not waiting:
+                    del self._waiting[id(flight)]
+
+    def want(self, flight: _text_cache.Flight) -> bool:
+        """Whether somebody who is not cancelled waits for ``flight``."""
+        with self._lock:
+            return any(not cancelled() for cancelled in self._waiting.get(id(flight), ()))
+
+
+def _never() -> bool:
+    return False
 
 
 def _forget_leaders_after_fork() -> None:

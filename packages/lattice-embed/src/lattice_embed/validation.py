@@ -5,6 +5,7 @@ The limits hold for the caller's own text, before a prompt is added: nobody pays
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Set
 from itertools import islice
 
@@ -16,6 +17,8 @@ from lattice_embed.errors import (
     TextTooLongError,
     TooManyTextsError,
 )
+from lattice_inference import errors as inference_errors
+from lattice_inference.thread_count import check_thread_count
 
 __all__ = [
     "DEFAULT_MAX_BATCH_SIZE",
@@ -25,6 +28,7 @@ __all__ = [
     "check_role",
     "check_text",
     "check_texts",
+    "check_threads",
     "is_expressible",
 ]
 
@@ -37,8 +41,8 @@ DEFAULT_MAX_TEXT_CHARS = 32_768
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise InvalidInputError unless ``value`` is one of ``choices``."""
-    if value not in choices:
-        raise InvalidInputError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, choices))}")
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidInputError(f"{name} is {value!r:.80}; it must be one of {', '.join(map(repr, choices))}")
 
 
 def check_iterable(texts: object) -> Iterable[object]:
@@ -55,9 +59,11 @@ def check_iterable(texts: object) -> Iterable[object]:
         raise InvalidInputError("texts holds bytes: decode them and pass a list of str")
     if isinstance(texts, Set | Mapping):
         raise InvalidInputError(f"texts is a {type(texts).__name__}, whose order is not defined: pass a list of str")
-    if not isinstance(texts, Iterable):
-        raise InvalidInputError(f"texts is a {type(texts).__name__}: pass a list of str")
-    return texts
+    try:
+        iter(texts)  # type: ignore[call-overload]
+    except TypeError:  # a 0-d array has a method for it, and refuses
+        raise InvalidInputError(f"texts is a {type(texts).__name__}: pass a list of str") from None
+    return texts  # type: ignore[return-value]
 
 
 def check_text(text: object, index: int, *, max_chars: int) -> str:
@@ -69,6 +75,8 @@ def check_text(text: object, index: int, *, max_chars: int) -> str:
     """
     if not isinstance(text, str):
         raise InvalidTextError(index=index, reason=f"is a {type(text).__name__}, not a str")
+    if type(text) is not str:
+        text = str.__str__(text)  # the very characters of a subclass, such as NumPy's
     if len(text) > max_chars:
         raise TextTooLongError(index=index, length=len(text), limit=max_chars, unit="characters")
     if not text.isascii():
@@ -121,10 +129,12 @@ def check_role(role: object) -> Role:
     if isinstance(role, Role):
         return role
     try:
-        return Role(role)
+        if isinstance(role, str):
+            return Role(role)
+        raise ValueError
     except ValueError:
         known = ", ".join(f"Role.{member.name}" for member in Role)
-        raise InvalidInputError(f"role is {role!r}; pass one of {known}") from None
+        raise InvalidInputError(f"role is {role!r:.80}; pass one of {known}") from None
 
 
 def check_limit(name: str, value: object, *, lowest: int = 1) -> int:
@@ -133,6 +143,22 @@ def check_limit(name: str, value: object, *, lowest: int = 1) -> int:
     Raises:
         InvalidInputError: it is not.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or not value >= lowest:
-        raise InvalidInputError(f"{name} is {value!r}; it must be an int of at least {lowest}")
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= sys.maxsize:
+        if isinstance(value, int) and value > sys.maxsize:
+            raise InvalidInputError(
+                f"{name} is an int of {value.bit_length():,} bits; it may be {sys.maxsize:,} at most"
+            )
+        raise InvalidInputError(f"{name} is {value!r:.80}; it must be an int of at least {lowest}")
     return value
+
+
+def check_threads(threads: object, name: str = "threads") -> int:
+    """Return ``threads`` as an ``int`` if it is an integer from 1 to 256, of Python or NumPy.
+
+    Raises:
+        InvalidInputError: it is not.
+    """
+    try:
+        return check_thread_count(threads, name)
+    except inference_errors.InvalidInputError as error:
+        raise InvalidInputError(str(error)) from None

@@ -249,6 +249,8 @@ def test_target_may_answer_before_it_has_everything(make: Callable[..., Bench]) 
     [
         {"batch_size": 0},
         {"max_concurrent": 0},
+        {"max_concurrent": 257},
+        {"max_concurrent": 1.0},
         {"target_query_threshold": 0.0},
         {"target_query_threshold": float("nan")},
         {"target_query_threshold": 0.5, "dual_write": False},

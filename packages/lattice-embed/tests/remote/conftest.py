@@ -253,6 +253,8 @@ def connect(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         "http_proxy",
         "https_proxy",
         "all_proxy",
+        "LATTICE_OFFLINE",
+        "LATTICE_ALLOW_PLAIN_HTTP",
     ):
         monkeypatch.delenv(variable, raising=False)
     made: list[RemoteEmbeddingService] = []

@@ -9,18 +9,16 @@
 Names are imported when they are first used.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any
-
-from lattice_fann._version import __version__
-
+TYPE_CHECKING = False  # typing's, which type checkers know by its name: the package imports nothing ahead
 if TYPE_CHECKING:
+    from typing import Any
+
     from lattice_fann._engine import available_isas, get_num_threads, set_num_threads
+    from lattice_fann._version import __version__
     from lattice_fann.activation import DEFAULT_LEAKY_ALPHA, Activation
     from lattice_fann.builder import NetworkBuilder
     from lattice_fann.errors import (
+        BusyError,
         FannError,
         FormatError,
         GradientError,
@@ -88,6 +86,7 @@ __all__ = [
     "FannError",
     "FormatError",
     "GradientError",
+    "BusyError",
     "InvalidInputError",
     "InvalidNetworkError",
     "NumericInstability",
@@ -102,10 +101,12 @@ _HOMES = {
     "_engine": ("available_isas", "get_num_threads", "set_num_threads"),
     "activation": ("DEFAULT_LEAKY_ALPHA", "Activation"),
     "builder": ("NetworkBuilder",),
+    "_version": ("__version__",),
     "errors": (
         "FannError",
         "FormatError",
         "GradientError",
+        "BusyError",
         "InvalidInputError",
         "InvalidNetworkError",
         "NumericInstability",
@@ -132,7 +133,9 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    import importlib
+
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ from lattice_fann.errors import InvalidInputError, NumericInstability, SizeMisma
 
 cnp.import_array()
 
+REFUSED = InvalidInputError
 include "lattice/door.pxi"
 
 cdef extern from "network.h" nogil:
@@ -89,8 +90,6 @@ cdef extern from "run.h" nogil:
                       double *squares, fann_fault *fault)
     void fann_update(const fann_step *step, const fann_kernel_table *table, lattice_pool *, int threads)
 
-
-REFUSED = InvalidInputError
 
 cdef int64_t LONG_CALL = 1 << 20  # multiply-adds from which one row is worth releasing the GIL
 cdef int64_t BLOCK_FLOATS = 1 << 14  # of a layer's weights in one task of training

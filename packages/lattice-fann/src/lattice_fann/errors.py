@@ -6,6 +6,7 @@ One tree under :class:`FannError`; each class also derives from the builtin that
 from __future__ import annotations
 
 __all__ = [
+    "BusyError",
     "FannError",
     "FormatError",
     "GradientError",
@@ -25,6 +26,10 @@ class FannError(Exception):
 
 class InvalidInputError(FannError, ValueError):
     """An argument has a value, type or shape that the call cannot take."""
+
+
+class BusyError(FannError, RuntimeError):
+    """Another thread trains the same network."""
 
 
 class SizeMismatchError(InvalidInputError):

@@ -9,32 +9,31 @@
 Names are imported on first use, so importing the package costs next to nothing.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any
-
-from lattice_inference._version import __version__
-from lattice_inference.errors import (
-    CacheFullError,
-    CheckpointError,
-    ChecksumError,
-    DownloadError,
-    InvalidInputError,
-    LatticeError,
-    ModelConfigError,
-    ModelNotFoundError,
-    NonFiniteError,
-    TextTooLongError,
-    TokenizerError,
-    UnsupportedError,
-    VectorCacheError,
-)
-
+TYPE_CHECKING = False  # typing's, which type checkers know by its name: the package imports nothing ahead
 if TYPE_CHECKING:
+    from typing import Any
+
+    from lattice_inference._version import __version__
     from lattice_inference.causal_language_model import CausalLanguageModel, Extension, load_model
     from lattice_inference.cross_encoder import CrossEncoder, load_cross_encoder
     from lattice_inference.encoder import EncodedTexts, Encoder, load_encoder
+    from lattice_inference.errors import (
+        BusyError,
+        CacheFullError,
+        CheckpointError,
+        ChecksumError,
+        DownloadError,
+        InvalidInputError,
+        LatticeError,
+        ModelConfigError,
+        ModelNotFoundError,
+        NonFiniteError,
+        TextTooLongError,
+        TokenizerError,
+        UnsupportedError,
+        VectorCacheError,
+        WriteError,
+    )
     from lattice_inference.generate.chat import Chat
     from lattice_inference.generate.compare_logits import LogitComparison, compare_logits
     from lattice_inference.generate.config import GenerateConfig
@@ -91,6 +90,7 @@ __all__ = [
     "NUMERICS_VERSION",
     "VectorCache",
     "LatticeError",
+    "BusyError",
     "CacheFullError",
     "CheckpointError",
     "ChecksumError",
@@ -103,6 +103,7 @@ __all__ = [
     "TokenizerError",
     "UnsupportedError",
     "VectorCacheError",
+    "WriteError",
     "__version__",
 ]
 
@@ -144,10 +145,30 @@ _HOMES = {
     "cpu_info": "runtime",
     "NUMERICS_VERSION": "runtime",
     "VectorCache": "vector_cache",
+    "BusyError": "errors",
+    "CacheFullError": "errors",
+    "CheckpointError": "errors",
+    "ChecksumError": "errors",
+    "DownloadError": "errors",
+    "InvalidInputError": "errors",
+    "LatticeError": "errors",
+    "ModelConfigError": "errors",
+    "ModelNotFoundError": "errors",
+    "NonFiniteError": "errors",
+    "TextTooLongError": "errors",
+    "TokenizerError": "errors",
+    "UnsupportedError": "errors",
+    "VectorCacheError": "errors",
+    "WriteError": "errors",
+    "__version__": "_version",
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    import importlib
+
+    if name == "errors":
+        return importlib.import_module(f"{__name__}.errors")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -63,7 +63,9 @@ class Calibration:
 
 
 def check_calibration(calibration: Calibration | None, precision: str, activations: str = "int8") -> None:
-    """Raise UnsupportedError if nothing would use ``calibration``."""
+    """Raise UnsupportedError if nothing would use ``calibration``, InvalidInputError if it is none."""
+    if calibration is not None and not isinstance(calibration, Calibration):
+        raise InvalidInputError(f"calibration is a {type(calibration).__name__}; pass a Calibration, or None")
     if calibration is not None and (precision != "int8" or activations != "int8"):
         raise UnsupportedError(
             "a calibration fixes how rows are rounded to int8, so it needs precision='int8' and int8 activations, not "

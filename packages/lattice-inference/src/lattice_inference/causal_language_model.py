@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_choice, check_count
 from lattice_inference.backends.cpu.weight_forms import Activations
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.computed_tensors import ComputedTensors
@@ -30,6 +31,10 @@ from lattice_inference.models.llama_config import LlamaConfig, token_ids_of
 from lattice_inference.models.llama_gguf import read_llama_gguf
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.state import CachedSequence, KvCache
+from lattice_inference.thread_count import check_thread_count
+from lattice_inference.token_ids import checked_token_ids
+from lattice_inference.value_text import value_text
+from lattice_inference.weight_check import check_decoder, refuse_adapters
 
 if TYPE_CHECKING:
     from lattice_inference.backends.weight_sizes import WeightSize
@@ -117,17 +122,14 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
     @cached_property
     def has_tokenizer(self) -> bool:
         """Whether the model's files hold a tokenizer. Without one, token ids go in and come out."""
-        if not is_gguf(self.directory):
-            return True  # a directory without one is not complete
-        with open_gguf(self.directory) as checkpoint:
-            return checkpoint.metadata.get("tokenizer.ggml.model", "no_vocab") != "no_vocab"
+        return _has_tokenizer(self.directory)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer, read from its files on first use.
+        """The model's tokenizer.
 
         Raises:
-            TokenizerError, UnsupportedError: the files are malformed or of a kind that is not built.
+            TokenizerError: the model's files have none.
         """
         from lattice_inference.tokenizer import load_tokenizer
 
@@ -158,11 +160,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
 
     @cached_property
     def special_tokens(self) -> dict[str, str]:
-        """The texts of special tokens by their roles, ``"bos_token"``, ``"eos_token"``, ..., as the model's files name them.
-
-        Raises:
-            TokenizerError: a file is malformed.
-        """
+        """The texts of special tokens by their roles, ``"bos_token"``, ``"eos_token"``, ..., as the files name them."""
         from lattice_inference.tokenizer.chat_template_file import read_special_tokens
 
         return read_special_tokens(self.directory)
@@ -199,15 +197,10 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         Raises:
             InvalidInputError: an argument is out of range.
         """
-        if dtype not in get_args(CacheType):
-            raise InvalidInputError(f"dtype must be one of {', '.join(get_args(CacheType))}, not {dtype!r}")
-        if page_tokens not in (16, 32, 64):
-            raise InvalidInputError(f"page_tokens must be 16, 32 or 64, not {page_tokens!r}")
-        wanted = self.context_length if tokens is None else tokens
-        if not 1 <= wanted <= 2**40:
-            raise InvalidInputError(f"tokens must be from 1 to 2^40, not {wanted}")
-        if not prefix_bytes >= 0:
-            raise InvalidInputError(f"prefix_bytes must not be negative, got {prefix_bytes}")
+        check_choice("dtype", dtype, get_args(CacheType))
+        check_choice("page_tokens", page_tokens, (16, 32, 64))
+        wanted = self.context_length if tokens is None else check_count("tokens", tokens, least=1, most=2**40)
+        prefix_bytes = check_count("prefix_bytes", prefix_bytes, least=0, most=2**62)
         storage = self._program.open_state(dtype=dtype, page_tokens=page_tokens, pages=-(-wanted // page_tokens))
         return KvCache(storage, prefix_bytes=prefix_bytes, identity=lambda: self.fingerprint)
 
@@ -227,6 +220,8 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             CacheFullError: the cache has no room.
             NonFiniteError: logits hold NaN or infinity; its ``rows`` are rows of the result.
         """
+        if not isinstance(extensions, Sequence):
+            raise InvalidInputError(f"extensions is {value_text(extensions)}; expected a list of Extension")
         return self._program.run([self._checked(extension) for extension in extensions])
 
     def __repr__(self) -> str:
@@ -236,16 +231,20 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         )
 
     def _checked(self, extension: Extension) -> tuple[CachedSequence, npt.NDArray[np.int32], Logits]:
-        ids = np.asarray(extension.token_ids)
-        if ids.ndim != 1 or not ids.size or ids.dtype.kind not in "iu":
+        if not isinstance(extension, Extension) or not isinstance(extension.sequence, CachedSequence):
+            raise InvalidInputError(f"{value_text(extension)} is no Extension of a sequence of a cache, open_cache()'s")
+        given = extension.token_ids
+        if not (type(given) is np.ndarray and given.ndim == 1 and given.dtype.kind in "iu"):
+            given = checked_token_ids(given, "token_ids")
+        ids = np.asarray(given)
+        if not ids.size:
             raise InvalidInputError("token_ids must be a sequence of at least one integer")
         low, high = int(ids.min()), int(ids.max())
         if not (low >= 0 and high < self.vocab_size):
             raise InvalidInputError(
                 f"token id {low if low < 0 else high} is outside of the vocabulary of {self.vocab_size} tokens"
             )
-        if extension.logits not in get_args(Logits):
-            raise InvalidInputError(f"logits must be 'last', 'all' or 'none', not {extension.logits!r}")
+        check_choice("logits", extension.logits, get_args(Logits))
         extension.sequence.check_open()
         total = extension.sequence.length + ids.size
         if total > self.context_length:
@@ -279,12 +278,14 @@ def load_model(
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
-        ChecksumError, CheckpointError, ModelConfigError: a file is damaged or malformed.
-        UnsupportedError: the architecture or an option does not exist here.
+        ChecksumError, CheckpointError, ModelConfigError, TokenizerError: a file is damaged or malformed.
+        UnsupportedError: the architecture, the tokenizer or an option does not exist here.
     """
+    threads = None if threads is None else check_thread_count(threads)
     check_precision(precision)
     check_calibration(calibration, precision, activations)
     files = find_model(path_or_name, offline=offline)
+    refuse_adapters(files.directory)
     snapshot = ModelSnapshot.take(files.directory)
     with contextlib.ExitStack() as stack:
         if is_gguf(files.directory):
@@ -294,7 +295,12 @@ def load_model(
         else:
             config = LlamaConfig.from_directory(files.directory)
             checkpoint = stack.enter_context(open_checkpoint(files.directory))
-            names, frequencies = find_decoder_names(checkpoint.names()), config.rope.frequencies(config.rotary_dim)
+            names, frequencies = (
+                find_decoder_names(checkpoint, tied=config.tied),
+                config.rope.frequencies(config.rotary_dim),
+            )
+        check_decoder(checkpoint, config, names)
+        texts = _texts_of(files.directory)
         source = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: frequencies})
         program = DecoderProgram(
             build_llama(config, names),
@@ -304,7 +310,7 @@ def load_model(
             input_ranges=None if calibration is None else calibration.ranges,
             threads=threads,
         )
-    return CausalLanguageModel(
+    model = CausalLanguageModel(
         files=files,
         config=config,
         program=program,
@@ -315,7 +321,7 @@ def load_model(
         calibration=calibration,
         reload=partial(
             load_model,
-            os.fspath(path_or_name),
+            files.reload_name(path_or_name),
             precision=precision,
             activations=activations,
             calibration=calibration,
@@ -323,6 +329,29 @@ def load_model(
             threads=threads,
         ),
     )
+    model.__dict__.update(texts)  # what the properties of these names would read later
+    return model
+
+
+def _texts_of(directory: Path) -> dict[str, object]:
+    """Return what turns ids into texts, read at load so that no bad file waits for the first session."""
+    from lattice_inference.tokenizer import load_tokenizer
+    from lattice_inference.tokenizer.chat_template_file import read_special_tokens
+
+    if not _has_tokenizer(directory):
+        return {"has_tokenizer": False}
+    return {
+        "has_tokenizer": True,
+        "tokenizer": load_tokenizer(directory),
+        "special_tokens": read_special_tokens(directory),
+    }
+
+
+def _has_tokenizer(directory: Path) -> bool:
+    if not is_gguf(directory):
+        return True  # a directory without one is not complete
+    with open_gguf(directory) as checkpoint:
+        return checkpoint.metadata.get("tokenizer.ggml.model", "no_vocab") != "no_vocab"
 
 
 def _generation_config(directory: Path) -> Mapping[str, object]:

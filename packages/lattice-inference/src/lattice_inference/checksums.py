@@ -12,6 +12,7 @@ import json
 import os
 from pathlib import Path
 
+from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.model_file import SNIFF_BYTES, foreign_content, open_model_file
 from lattice_inference.errors import ChecksumError, LatticeError
@@ -129,22 +130,11 @@ def _read_stamp(path: Path) -> dict[str, object] | None:
 
 
 def _write_stamp(path: Path, stamp: dict[str, object]) -> None:
-    import tempfile  # costs as much to import as the rest of this module, and is needed once a file
-
     # Best effort: a read-only or full disk costs a hash at the next load, nothing else.
     with contextlib.suppress(OSError, UnicodeError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(stamp, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        with atomic_file(path, mode=0o600) as file:
+            file.write(json.dumps(stamp).encode())
 
 
 def _content_hint(path: Path) -> str:

@@ -10,24 +10,28 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_choice, check_limit
 from lattice_inference.backends.cpu import CpuBackend, sigmoid
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.safetensors import open_checkpoint
-from lattice_inference.errors import InvalidInputError, TextTooLongError, UnsupportedError
+from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError, UnsupportedError
 from lattice_inference.hub import ModelFiles, find_model
 from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.models.bert import build_bert_classifier, find_names
-from lattice_inference.models.bert_config import BertConfig
+from lattice_inference.models.bert_config import MAX_POSITIONS, BertConfig
 from lattice_inference.models.cross_encoder_config import (
     CrossEncoderConfig,
     ScoreActivation,
     read_cross_encoder_config,
 )
 from lattice_inference.precision import Precision, check_precision
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
+from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
+from lattice_inference.weight_check import check_classifier, refuse_adapters
 
 __all__ = ["CrossEncoder", "load_cross_encoder"]
 
@@ -36,7 +40,7 @@ class CrossEncoder(TextModel):
     """A model that scores pairs of texts. Made by :func:`load_cross_encoder`.
 
     Thread-safe: calls from several threads take turns on the thread pool. A context manager; :meth:`close` gives the
-    weights back. Pickling stores where the model came from, not its weights.
+    weights back. Pickling stores where the model came from, as an absolute path or a name, not its weights.
 
     Attributes:
         label_count: scores of a pair; 1 for a model that ranks.
@@ -118,10 +122,8 @@ class CrossEncoder(TextModel):
         """
         self._program.check_open()
         activation = self.activation if activation is None else activation
-        if activation not in ("sigmoid", "identity"):
-            raise InvalidInputError(f"activation must be 'sigmoid' or 'identity', not {activation!r}")
-        if truncate not in ("longest_first", "error"):
-            raise InvalidInputError(f"truncate must be 'longest_first' or 'error', not {truncate!r}")
+        check_choice("activation", activation, ("sigmoid", "identity"))
+        check_choice("truncate", truncate, ("longest_first", "error"))
         packed = self.tokenizer.encode_packed(
             _checked(pairs), max_tokens=self.max_tokens, threads=self._program.threads
         )
@@ -178,7 +180,7 @@ def load_cross_encoder(
         precision: what weights are kept in: ``"float32"``, or ``"bfloat16"`` or ``"float16"``, which take half the memory
             and move results a little (float16 less than bfloat16), or ``"int8"``, which multiplies integers: the fastest and
             smallest (cosine to float32 about 0.998). ``"stored"`` keeps what the file has, quantized weights included.
-        max_tokens: a lower limit on the tokens of a pair than the model's own.
+        max_tokens: a lower limit on the tokens of a pair than the model's own; a higher one is refused.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
         threads: the most threads a call may use; by default all of the process's pool.
         calibration: fixed ranges for the inputs of int8 linears, instead of each row's own or those that the files have; see
@@ -188,11 +190,15 @@ def load_cross_encoder(
         ModelNotFoundError: no place holds the model, or a file is missing.
         ChecksumError, CheckpointError, ModelConfigError, TokenizerError: a file is damaged or malformed.
         UnsupportedError: the architecture, the activation, a module or an option does not exist here.
-        InvalidInputError: ``max_tokens`` leaves no room for a pair.
+        InvalidInputError: ``max_tokens`` leaves no room for a pair, or is above the model's own limit.
     """
+    threads = None if threads is None else check_thread_count(threads)
     check_precision(precision)
     check_calibration(calibration, precision)
+    if max_tokens is not None:
+        check_limit(max_tokens, least=1, most=MAX_POSITIONS)
     files = find_model(path_or_name, offline=offline)
+    refuse_adapters(files.directory)
     if is_gguf(files.directory):
         raise UnsupportedError(
             f"{files.directory}: cross-encoders in GGUF files are not built: load the model's directory"
@@ -202,17 +208,20 @@ def load_cross_encoder(
     config = read_cross_encoder_config(files.directory, bert)
     tokenizer = load_tokenizer(files.directory)
     least = tokenizer.special_token_count(pair=True) + 1
-    if max_tokens is not None:
-        config = CrossEncoderConfig(config.activation, min(max_tokens, config.max_tokens))
     if not config.max_tokens >= least:
-        raise InvalidInputError(
-            f"max_tokens is {config.max_tokens}; the special tokens of a pair alone are {least - 1}, so it must be at "
-            f"least {least}"
+        raise ModelConfigError(
+            f"{files.directory}: the files allow {config.max_tokens} tokens, and a pair needs {least}: its special tokens "
+            "and one"
         )
+    if max_tokens is not None:
+        limit = check_limit(max_tokens, least=least, most=config.max_tokens)
+        config = CrossEncoderConfig(config.activation, limit)
     ranges = None if calibration is None else calibration.ranges
     backend = CpuBackend(threads=threads, precision=precision, input_ranges=ranges)
     with open_checkpoint(files.directory) as checkpoint:
-        program = backend.compile(build_bert_classifier(bert, names=find_names(checkpoint.names())), checkpoint)
+        names = find_names(checkpoint)
+        check_classifier(checkpoint, bert, names)
+        program = backend.compile(build_bert_classifier(bert, names=names), checkpoint)
     return CrossEncoder(
         files=files,
         snapshot=snapshot,
@@ -225,7 +234,7 @@ def load_cross_encoder(
         calibration=calibration,
         reload=partial(
             load_cross_encoder,
-            os.fspath(path_or_name),
+            files.reload_name(path_or_name),
             precision=precision,
             max_tokens=max_tokens,
             offline=offline,
@@ -238,7 +247,7 @@ def load_cross_encoder(
 def _checked(pairs: Iterable[object]) -> list[tuple[str, str]]:
     """Return the pairs as tuples of two strings."""
     checked: list[tuple[str, str]] = []
-    for index, pair in enumerate(pairs):
+    for index, pair in enumerate(check_text_list(pairs, "pairs", "pairs of texts")):
         if isinstance(pair, (str, bytes)) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise InvalidInputError(f"pair {index} is {type(pair).__name__}: pass two strings")
         for text in pair:

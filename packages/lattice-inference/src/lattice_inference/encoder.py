@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_choice, check_limit, checked_flag
 from lattice_inference.backends.cpu import CpuBackend
 from lattice_inference.backends.cpu.tensor_source import TensorSource
 from lattice_inference.calibration import Calibration, check_calibration
@@ -24,22 +25,31 @@ from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTo
 from lattice_inference.hub import ModelFiles, find_model
 from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.models.bert import TensorNames, build_bert_encoder, find_names
-from lattice_inference.models.bert_config import BertConfig
+from lattice_inference.models.bert_config import MAX_POSITIONS, BertConfig
 from lattice_inference.models.bert_gguf import gguf_names, read_bert_gguf
-from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer
+from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer, weight_folders
 from lattice_inference.models.sentence_modules import Pooling, SentenceModules, read_sentence_modules
 from lattice_inference.precision import Precision, check_precision
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.text_model import TextModel
 from lattice_inference.text_program import TextProgram
+from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
+from lattice_inference.value_text import value_text
+from lattice_inference.weight_check import check_bert_gguf, check_encoder, refuse_adapters
 
 if TYPE_CHECKING:
     from lattice_inference.vector_cache import VectorCache
     from lattice_inference.vector_cache.encoder_cache import EncoderCache
 
+    CacheName = VectorCache | str | os.PathLike[str] | bool | None
+
 __all__ = ["EncodedTexts", "Encoder", "load_encoder"]
 
 Truncate = Literal["right", "error"]
+
+_POOLINGS = tuple(pooling.value for pooling in Pooling)
+_LEAST_TOKENS = 3  # the two special ones and one between them
 
 
 @dataclass(frozen=True)
@@ -70,16 +80,21 @@ class _Recipe:
     dimension: int
 
     @property
+    def options(self) -> dict[str, object]:
+        """What the options of :func:`load_encoder` are called, and what they are here."""
+        return {"pooling": self.pooling.value, "normalize": self.normalize, "max_tokens": self.max_tokens}
+
+    @property
     def folders(self) -> tuple[str, ...]:
         """The folders of modules with weights of their own."""
-        return tuple(layer.folder for layer in self.layers if isinstance(layer, (DenseLayer, NormLayer)))
+        return weight_folders(self.layers)
 
 
 class Encoder(TextModel):
     """A text encoder. Made by :func:`load_encoder`.
 
     Thread-safe: calls from several threads take turns on the thread pool. A context manager; :meth:`close` gives the
-    weights back. Pickling stores where the model came from, not its weights.
+    weights back. Pickling stores where the model came from, as an absolute path or a name, not its weights.
 
     Attributes:
         dimension: length of a vector.
@@ -156,8 +171,8 @@ class Encoder(TextModel):
             NonFiniteError: a vector would hold NaN or infinity; its ``rows`` are indices into ``texts``.
         """
         self._program.check_open()
-        if truncate not in ("right", "error"):
-            raise InvalidInputError(f"truncate must be 'right' or 'error', not {truncate!r}")
+        check_choice("truncate", truncate, ("right", "error"))
+        wants_unit = self.normalize if normalize is None else checked_flag("normalize", normalize)
         packed = self.tokenizer.encode_packed(
             self._prepare(texts, prompt), max_tokens=self.max_tokens, threads=self._program.threads
         )
@@ -168,7 +183,7 @@ class Encoder(TextModel):
                 "shorten it, or pass truncate='right'"
             )
         lengths = packed.cu_seqlens[1:] - packed.cu_seqlens[:-1]
-        output = "normalized" if (self.normalize if normalize is None else normalize) else "pooled"
+        output = "normalized" if wants_unit else "pooled"
         vectors = (
             self._program.run(packed, output)
             if self._cache is None
@@ -196,8 +211,11 @@ class Encoder(TextModel):
 
     def _prepare(self, texts: Sequence[str], prompt: str) -> Sequence[str]:
         """Return the texts as the tokenizer gets them."""
-        if isinstance(texts, (str, bytes)):
+        if not isinstance(prompt, str):
+            raise InvalidInputError(f"prompt is {value_text(prompt)}; pass a str")
+        if isinstance(texts, (str, bytes, bytearray, memoryview)):
             raise InvalidInputError("texts must be a sequence of strings, not one string: pass [text]")
+        texts = list(check_text_list(texts))
         lower_case = self._recipe.lower_case
         if not prompt and not lower_case:
             return texts
@@ -255,8 +273,9 @@ def load_encoder(
         precision: what weights are kept in: ``"float32"``, or ``"bfloat16"`` or ``"float16"``, which take half the memory
             and move results a little (float16 less than bfloat16), or ``"int8"``, which multiplies integers: the fastest and
             smallest (cosine to float32 about 0.998). ``"stored"`` keeps what the file has, quantized weights included.
-        pooling, normalize, max_tokens: used only where the directory has no ``modules.json``; pooling must then be given.
-            For a GGUF file, ``pooling`` counts where the file names none, and ``normalize`` is true by default.
+        pooling, normalize, max_tokens: for a directory without ``modules.json``, where pooling must be given. Where there is
+            one its files decide, and any other value is refused. ``max_tokens`` is at most what the model has positions for.
+            A GGUF file takes ``pooling`` if it names none, and the others always; ``normalize`` is true by default.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
         threads: the most threads a call may use; by default all of the process's pool.
         cache: keep vectors on disk, and look them up before they are computed: a
@@ -268,16 +287,23 @@ def load_encoder(
         ModelNotFoundError: no place holds the model, or a file is missing.
         ChecksumError, CheckpointError, ModelConfigError, TokenizerError: a file is damaged or malformed.
         UnsupportedError: the architecture, a module or an option does not exist here.
+        InvalidInputError: an option has a value that is none, or would not count.
     """
+    threads = None if threads is None else check_thread_count(threads)
     check_precision(precision)
     check_calibration(calibration, precision)
+    _check_options(pooling, normalize, max_tokens, cache)
     files = find_model(path_or_name, offline=offline)
+    refuse_adapters(files.directory)
     snapshot = ModelSnapshot.take(files.directory)
     with contextlib.ExitStack() as stack:
         tensors: TensorSource
         if is_gguf(files.directory):
             checkpoint = stack.enter_context(open_gguf(files.directory))
             config, stored = read_bert_gguf(checkpoint)
+            check_bert_gguf(checkpoint, config)
+            if stored is not None:
+                _refuse_unread(files.directory, {"pooling": pooling}, {"pooling": stored.value})
             kind = pooling if stored is None else stored.value
             recipe = _recipe(files.directory, config, None, kind, normalize, max_tokens)
             tensors, names = RenamedTensors(checkpoint, gguf_names(config.num_hidden_layers)), TensorNames()
@@ -285,8 +311,12 @@ def load_encoder(
             config = BertConfig.from_directory(files.directory)
             modules = read_sentence_modules(files.directory)
             recipe = _recipe(files.directory, config, modules, pooling, normalize, max_tokens)
+            if modules is not None:
+                given = {"pooling": pooling, "normalize": normalize, "max_tokens": max_tokens}
+                _refuse_unread(files.directory / "modules.json", given, recipe.options)
             tensors = stack.enter_context(open_checkpoint_group(files.directory, recipe.folders))
-            names = find_names(tensors.main.names())
+            names = find_names(tensors.main)
+            check_encoder(tensors, config, names, recipe.layers)
         tokenizer = load_tokenizer(files.directory)
         ranges = None if calibration is None else calibration.ranges
         program = CpuBackend(threads=threads, precision=precision, input_ranges=ranges).compile(
@@ -294,14 +324,14 @@ def load_encoder(
         )
     reload = partial(
         load_encoder,
-        os.fspath(path_or_name),
+        files.reload_name(path_or_name),
         precision=precision,
         pooling=pooling,
         normalize=normalize,
         max_tokens=max_tokens,
         offline=offline,
         threads=threads,
-        cache=cache,
+        cache=_absolute_cache(cache),
         calibration=calibration,
     )
     encoder = Encoder(
@@ -317,6 +347,36 @@ def load_encoder(
     if cache is not None and cache is not False:
         encoder._keep_vectors(cache)
     return encoder
+
+
+def _check_options(pooling: object, normalize: object, max_tokens: object, cache: object) -> None:
+    """Refuse values that are none before any file is looked for."""
+    if pooling is not None and pooling not in _POOLINGS:
+        raise InvalidInputError(f"pooling must be {', '.join(map(repr, _POOLINGS))} or None, not {pooling!r:.60}")
+    if normalize is not None:
+        checked_flag("normalize", normalize)
+    if max_tokens is not None:
+        check_limit(max_tokens, least=_LEAST_TOKENS, most=MAX_POSITIONS)
+    if cache is not None and cache is not False:
+        from lattice_inference.vector_cache.encoder_cache import check_cache
+
+        check_cache(cache)
+
+
+def _refuse_unread(path: Path, given: Mapping[str, object], decided: Mapping[str, object]) -> None:
+    """Refuse options that the model's files decide otherwise; one that says the same changes nothing."""
+    other = [name for name, value in given.items() if value is not None and value != decided[name]]
+    if other:
+        raise InvalidInputError(
+            f"{path} decides that {', '.join(f'{name} is {decided[name]!r}' for name in other)}, so "
+            f"{', '.join(f'{name}={given[name]!r}' for name in other)} would not count: leave "
+            f"{'it' if len(other) == 1 else 'them'} out"
+        )
+
+
+def _absolute_cache(cache: CacheName) -> CacheName:
+    """Return an argument ``cache`` that means the same folder after a change of the working directory."""
+    return os.path.abspath(os.path.expanduser(cache)) if isinstance(cache, (str, os.PathLike)) else cache
 
 
 def _recipe(
@@ -335,10 +395,9 @@ def _recipe(
             "by load_cross_encoder)"
         )
     if modules is None:
-        limit = config.longest_input if max_tokens is None else max_tokens
-        kind, unit = Pooling(pooling), normalize is not False
-        return _Recipe(kind, (), unit, _within(limit, config), False, {}, config.hidden_size)
-    limit = config.longest_input if modules.max_seq_length is None else modules.max_seq_length
+        most = _limit_of_files(directory, config, None)
+        limit = most if max_tokens is None else check_limit(max_tokens, least=_LEAST_TOKENS, most=most)
+        return _Recipe(Pooling(pooling), (), normalize is None or bool(normalize), limit, False, {}, config.hidden_size)
     if modules.embedding_dimension not in (None, config.hidden_size):
         raise ModelConfigError(
             f"{directory}: the pooling takes vectors of {modules.embedding_dimension} dimensions, and the model's "
@@ -348,7 +407,7 @@ def _recipe(
         modules.pooling,
         modules.layers,
         modules.normalize,
-        _within(limit, config),
+        _limit_of_files(directory, config, modules.max_seq_length),
         modules.do_lower_case,
         modules.prompts,
         _final_width(directory, config.hidden_size, modules.layers),
@@ -368,7 +427,11 @@ def _final_width(directory: Path, width: int, layers: Sequence[SentenceLayer]) -
     return width
 
 
-def _within(limit: int, config: BertConfig) -> int:
-    if not limit >= 3:
-        raise InvalidInputError(f"max_tokens must leave room for a token between the two special ones, not be {limit}")
-    return min(limit, config.longest_input)
+def _limit_of_files(directory: Path, config: BertConfig, stated: int | None) -> int:
+    """Return the model's own limit of tokens: what its files state, within the positions that it has."""
+    limit = config.longest_input if stated is None else min(stated, config.longest_input)
+    if not limit >= _LEAST_TOKENS:
+        raise ModelConfigError(
+            f"{directory}: the files allow {limit} tokens, and a text needs {_LEAST_TOKENS}, of which two are special"
+        )
+    return limit

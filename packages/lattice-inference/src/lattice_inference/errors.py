@@ -7,6 +7,7 @@ from __future__ import annotations
 
 __all__ = [
     "LatticeError",
+    "BusyError",
     "CacheFullError",
     "CheckpointError",
     "ChecksumError",
@@ -19,6 +20,7 @@ __all__ = [
     "TokenizerError",
     "UnsupportedError",
     "VectorCacheError",
+    "WriteError",
 ]
 
 
@@ -28,6 +30,10 @@ class LatticeError(Exception):
 
 class InvalidInputError(LatticeError, ValueError):
     """An argument has a value, type or shape that the call cannot take."""
+
+
+class BusyError(LatticeError, RuntimeError):
+    """A session, conversation, stream or calibrator is at work for another call; the error says what to do instead."""
 
 
 class TextTooLongError(InvalidInputError):
@@ -68,6 +74,17 @@ class CacheFullError(LatticeError, MemoryError):
 
 class VectorCacheError(LatticeError, ValueError):
     """A file of cached vectors is damaged, malformed or not one of ours."""
+
+
+class WriteError(LatticeError, OSError):
+    """A file or folder cannot be written; what was there before is there still."""
+
+    @classmethod
+    def of(cls, path: object, cause: Exception) -> WriteError:
+        """Return the error of writing ``path``, with the number and the words of what the system said."""
+        error = cls(f"{path}: cannot be written: {getattr(cause, 'strerror', None) or cause}")
+        error.errno = getattr(cause, "errno", None)
+        return error
 
 
 class NonFiniteError(LatticeError, ArithmeticError):

@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lattice_inference.checkpoint.formats import is_gguf, only_gguf
+from lattice_inference.argument_checks import checked_flag
+from lattice_inference.checkpoint.formats import gguf_files, is_gguf, only_gguf
 from lattice_inference.checkpoint.json_file import load_json_object
+from lattice_inference.checkpoint.model_file import content_of
 from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, read_shard_index
 from lattice_inference.checksums import check_digest
 from lattice_inference.errors import DownloadError, InvalidInputError, LatticeError, ModelNotFoundError
@@ -64,6 +66,10 @@ class ModelFiles:
     source: SourceName
     repo_id: str | None
     revision: str | None
+
+    def reload_name(self, name: str | os.PathLike[str]) -> str:
+        """Return what finds the model again from any working directory: an absolute path, or ``name``, a model's name."""
+        return str(self.directory) if self.source == "directory" else os.fspath(name)
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,7 @@ def find_model(
     Args:
         name: a directory, of Hugging Face's form or with one GGUF file in it; a GGUF file; or a model's short name
             (``"all-minilm-l6-v2"``), alias (``"minilm"``) or hub repository (``"BAAI/bge-small-en-v1.5"``). A name that is
-            also a directory here means the directory, if it is complete.
+            also a directory or a GGUF file here means that, if it is complete.
         revision: a branch, tag or commit. Only the Hugging Face cache and the hub know revisions, so only they are
             searched then, and digests on record are not compared. By default a known model's commit on record, else the
             main branch.
@@ -136,11 +142,14 @@ def find_model(
         progress: show progress bars of a download on standard error; by default where that is a terminal.
 
     Raises:
-        InvalidInputError: ``name``, ``revision`` or ``files`` cannot be a name.
+        InvalidInputError: ``name``, ``revision`` or ``files`` cannot be a name, or an option is no flag.
         ModelNotFoundError: no place has the model; the message lists every place, what it lacks, and what to do.
         ChecksumError: a file is not the one on record.
         DownloadError: the hub could not be reached or failed.
     """
+    for option, value in (("offline", offline), ("verify", verify), ("progress", progress)):
+        if value is not None:
+            checked_flag(option, value)
     request = _understand(name, revision, files)
     searched: list[SourceReport] = []
     for place in _local_places(request):
@@ -160,7 +169,9 @@ def find_model(
     hub = _hub_report(request, is_offline() if offline is None else offline)
     if not hub.found:
         raise ModelNotFoundError(_not_found_message(request, [*searched, hub]))
-    found = _download(request, token, searched, sys.stderr.isatty() if progress is None else progress)
+    # a process without a console has None for its standard error, where a bar would fail
+    shown = sys.stderr is not None and (sys.stderr.isatty() if progress is None else progress)
+    found = _download(request, token, searched, shown)
     if verify:
         _verify(found, request)
     return found
@@ -236,7 +247,7 @@ def _understand(name: str | os.PathLike[str], revision: str | None, files: Seque
     parts = text.split("/")
     names_a_model = (
         isinstance(name, str)
-        and not text.endswith(".gguf")
+        and not text.lower().endswith(".gguf")
         and len(parts) <= 2
         and all(_NAME_PART.fullmatch(part) and ".." not in part for part in parts)
     )
@@ -261,7 +272,7 @@ def _as_tuple(files: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _local_places(request: _Request) -> Iterator[_Place]:
-    if request.path is not None and (request.only_path or os.path.isdir(request.path)):
+    if request.path is not None and (request.only_path or os.path.isdir(request.path) or os.path.isfile(request.path)):
         # Any model may lie in a directory that is named explicitly, so nothing is demanded of a known one.
         yield _inspect("directory", request.path, request, known=None)
     if request.only_path or request.repo_id is None:
@@ -286,8 +297,11 @@ def _inspect(
     listed: Sequence[str] = (),
 ) -> _Place:
     """Judge one directory. ``listed`` are files that it is known to be still waiting for."""
-    if request.only_path and request.files is None and is_gguf(directory) and os.path.isfile(directory):
-        return _Place(SourceReport(source, str(directory), True, ()), directory, revision)
+    if os.path.isfile(directory):
+        if request.files is None and is_gguf(directory):
+            return _Place(SourceReport(source, str(directory), True, ()), directory, revision)
+        note = f"a directory or a GGUF file is needed, and this is {content_of(directory)}"
+        return _Place(SourceReport(source, str(directory), False, (), note), None)
     if not os.path.isdir(directory):
         return _Place(SourceReport(source, str(directory), False, (), "no such directory"), None)
     missing = missing_files(directory, known=known, files=request.files) + tuple(listed)
@@ -295,6 +309,10 @@ def _inspect(
         file = only_gguf(directory)
         if file is not None:
             return _Place(SourceReport(source, str(file), True, ()), file, revision)
+        several = gguf_files(directory)
+        if several and not os.path.lexists(directory / "config.json"):
+            names = ", ".join(path.name for path in several[:5])
+            missing += (f"(it has {len(several)} GGUF files, which are no parts of one model: name one of {names})",)
     return _Place(SourceReport(source, str(directory), not missing, tuple(dict.fromkeys(missing))), directory, revision)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lattice_inference.argument_checks import check_integer, check_provides
 from lattice_inference.resident_memory import peak_resident_bytes, resident_bytes
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class MemoryReport:
     Attributes:
         weights: each weight.
         cache_bytes: keys and values.
-        cache_token_bytes: keys and values of one token, 0 if none are held.
+        cache_token_bytes: keys and values of one token; ``None`` where that was not told.
         arena_bytes: kept for the activations of steps.
         resident_bytes: what the process has in RAM now, mapped files included; ``None`` where the system does not tell.
         peak_resident_bytes: the most that it ever had.
@@ -35,7 +36,7 @@ class MemoryReport:
 
     weights: Sequence[WeightSize]
     cache_bytes: int
-    cache_token_bytes: int
+    cache_token_bytes: int | None
     arena_bytes: int
     resident_bytes: int | None
     peak_resident_bytes: int | None
@@ -74,11 +75,12 @@ class MemoryReport:
 
     def as_text(self, *, layers: bool = False) -> str:
         """Return it as lines, with ``layers`` a table by layer and type too."""
+        a_token = f"  ({self.cache_token_bytes:,} bytes a token)" if self.cache_token_bytes else ""
         kinds = ", ".join(f"{dtype} {_mib(size).strip()}" for dtype, size in self.by_dtype().items())
         lines = [
             f"weights mapped  {_mib(self.mapped_bytes)}",
             f"weights packed  {_mib(self.packed_bytes)}  ({kinds})",
-            f"keys, values    {_mib(self.cache_bytes)}  ({self.cache_token_bytes:,} bytes a token)",
+            f"keys, values    {_mib(self.cache_bytes)}{a_token}",
             f"arena           {_mib(self.arena_bytes)}",
             f"resident        {_mib(self.resident_bytes)}  (at most {_mib(self.peak_resident_bytes).strip()})",
         ]
@@ -91,17 +93,23 @@ class MemoryReport:
         return "\n".join(lines)
 
 
-def memory_report(model: CausalLanguageModel, *, cache_bytes: int = 0, cache_token_bytes: int = 0) -> MemoryReport:
+def memory_report(
+    model: CausalLanguageModel, *, cache_bytes: int = 0, cache_token_bytes: int | None = None
+) -> MemoryReport:
     """Return what ``model`` takes, and the process with it.
 
     Args:
         model: the model.
         cache_bytes: keys and values that its caches hold, such as :attr:`Session.cache_bytes`.
-        cache_token_bytes: keys and values of one token, such as :attr:`Session.cache_token_bytes`.
+        cache_token_bytes: keys and values of one token, such as :attr:`Session.cache_token_bytes`; by default the report
+            says nothing of it.
     """
+    check_provides("model", model, "weight_sizes", "a language model, as load_model() gives it")
+    for name, nbytes in (("cache_bytes", cache_bytes), ("cache_token_bytes", cache_token_bytes)):
+        check_integer(name, nbytes, 0, 2**63)
     return MemoryReport(
         weights=model.weight_sizes,
-        cache_bytes=cache_bytes,
+        cache_bytes=cache_bytes or 0,
         cache_token_bytes=cache_token_bytes,
         arena_bytes=model.arena_bytes,
         resident_bytes=resident_bytes(),

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.gguf import gguf_parts
@@ -95,9 +95,9 @@ def _names(directory: Path) -> Iterator[str]:
 
 def _weight_files(directory: Path) -> Iterator[str]:
     """Yield the files that weights are read from: the single one, else the index and its shards."""
-    if (directory / SINGLE_FILE).exists():
+    if os.path.exists(directory / SINGLE_FILE):
         yield SINGLE_FILE
-    elif (directory / INDEX_FILE).exists():
+    elif os.path.exists(directory / INDEX_FILE):
         yield INDEX_FILE
         try:
             yield from sorted(set(read_shard_index(directory / INDEX_FILE).values()))
@@ -112,5 +112,5 @@ def _module_folders(directory: Path) -> Iterator[str]:
         return
     for module in modules if isinstance(modules, list) else ():
         folder = module.get("path") if isinstance(module, dict) else None
-        if isinstance(folder, str) and folder and "\0" not in folder:
+        if isinstance(folder, str) and "\0" not in folder and PurePosixPath(folder) != PurePosixPath("."):
             yield folder

@@ -25,6 +25,7 @@ TOKENIZER_FILES = (
 #: What is fetched from the hub besides weights: everything that some reader of ours looks at, and nothing else.
 DOWNLOAD_PATTERNS = (
     "config.json",
+    "adapter_config.json",  # refused by the loaders, so it must not stay behind
     "generation_config.json",
     *(name for names in TOKENIZER_FILES for name in names),
     "tokenizer_config.json",
@@ -79,7 +80,7 @@ def _missing_weights(directory: Path, known: KnownModel | None) -> list[str]:
     if known is not None and any(name == SINGLE_FILE for name, _ in known.digests):
         return [SINGLE_FILE]
     if not _is_there(directory / INDEX_FILE):
-        return [f"{SINGLE_FILE} or {INDEX_FILE}{_pickle_hint(directory, SINGLE_FILE)}"]
+        return [f"{SINGLE_FILE} or {INDEX_FILE}{_other_weights(directory)}"]
     try:
         shards = dict.fromkeys(read_shard_index(directory / INDEX_FILE).values())
     except LatticeError as error:
@@ -107,6 +108,15 @@ def _missing_modules(directory: Path, known: KnownModel | None) -> list[str]:
                 if not _is_there(directory / path / name)
             ]
     return missing
+
+
+def _other_weights(directory: Path) -> str:
+    if _is_there(directory / "adapter_config.json"):
+        return (
+            " (there is an adapter_config.json, and an adapter is no model: merge it into its model, with peft by "
+            "merge_and_unload(), then save_pretrained)"
+        )
+    return _pickle_hint(directory, SINGLE_FILE)
 
 
 def _pickle_hint(folder: Path, name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TypedDict
 
 from lattice_inference.backends.cpu import _cpu
-from lattice_inference.errors import InvalidInputError
 
 __all__ = ["NUMERICS_VERSION", "CpuInfo", "cpu_info", "get_num_threads", "set_num_threads"]
 
@@ -50,6 +49,4 @@ def set_num_threads(threads: int) -> None:
     Raises:
         InvalidInputError: not an integer from 1 to 256.
     """
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 256:
-        raise InvalidInputError(f"the number of threads must be an integer from 1 to 256, not {threads!r}")
     _cpu.set_num_threads(threads)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import CpuProgram
+from lattice_inference.cancellation import check_cancelled
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.graph.batch import Batch
@@ -72,8 +73,10 @@ class TextProgram:
         Raises:
             InvalidInputError: the program is closed.
             NonFiniteError: a row would hold NaN or infinity; its ``rows`` are indices of texts.
+            StepsCancelled: nobody waits for the result any more; it is asked before every step.
         """
         program = self._open()
+        check_cancelled()
         if len(packed.cu_seqlens) == 2:  # nothing to cut or to sort: a short text takes little longer than this would
             return self._run_step(program, packed, _FIRST_ROW, output)
         steps = list(steps_of_texts(packed.cu_seqlens, program.step_tokens))
@@ -81,6 +84,7 @@ class TextProgram:
             return self._run_step(program, packed, steps[0], output)
         results = np.empty((len(packed.cu_seqlens) - 1, program.program.outputs[output].width), np.float32)
         for rows in steps:
+            check_cancelled()
             results[rows] = self._run_step(program, packed, rows, output)
         return results
 

@@ -16,7 +16,13 @@ from lattice_inference import load_cross_encoder, load_encoder
 from lattice_inference.backends import reference
 from lattice_inference.backends.cpu import CpuBackend
 from lattice_inference.checkpoint.checkpoint_group import open_checkpoint_group
-from lattice_inference.errors import CheckpointError, ModelConfigError, ModelNotFoundError, UnsupportedError
+from lattice_inference.errors import (
+    CheckpointError,
+    InvalidInputError,
+    ModelConfigError,
+    ModelNotFoundError,
+    UnsupportedError,
+)
 from lattice_inference.graph.batch import Batch
 from lattice_inference.models.bert import build_bert_classifier, build_bert_encoder, find_names, position_ids
 from lattice_inference.models.bert_config import BertConfig
@@ -208,13 +214,19 @@ def test_positions_count_what_is_not_padding(sequences, padding):
 @pytest.mark.parametrize(
     ("name", "positions"), [("bge-small-en-v1.5", 512), ("roberta", 512), ("xlm-roberta-padding-7", 32)]
 )
-@pytest.mark.parametrize("wanted", [None, 10**6])
-def test_no_setting_lets_a_text_beyond_the_table_of_positions(drawn, tmp_path, name, positions, wanted):
-    """Case H10: the last position is used, and the one behind it is not, whatever a file or the caller asks for."""
+@pytest.mark.parametrize("by_file", [True, False])
+def test_no_setting_lets_a_text_beyond_the_table_of_positions(drawn, tmp_path, name, positions, by_file):
+    """Case H10: the last position is used, and the one after it is not, whatever a file or the caller asks for."""
     directory = tmp_path / "model"
     shutil.copytree(drawn(name), directory)
     (directory / "sentence_bert_config.json").write_text('{"max_seq_length": 1000000, "do_lower_case": false}')
-    with load_encoder(directory, max_tokens=wanted) as encoder:
+    options = {}
+    if not by_file:
+        (directory / "modules.json").unlink()
+        options = {"pooling": "mean", "max_tokens": positions}
+        with pytest.raises(InvalidInputError, match=f"the model takes {positions} tokens"):
+            load_encoder(directory, pooling="mean", max_tokens=10**6)
+    with load_encoder(directory, **options) as encoder:
         length = positions - encoder.tokenizer.special_token_count()
         encoded = encoder.encode([" ".join(["cat"] * (length + more)) for more in (0, 1, 2000)])
     assert encoded.token_counts.tolist() == [positions] * 3

@@ -15,7 +15,7 @@ from lattice_inference.backends import reference
 from lattice_inference.backends.reference_state import ReferenceState
 from lattice_inference.calibration import Calibration
 from lattice_inference.cli import main
-from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
+from lattice_inference.errors import BusyError, CheckpointError, InvalidInputError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.input_range import InputRange
 from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama
@@ -321,3 +321,21 @@ def test_the_command_calibrates(llama, tmp_path, capsys):
     ):
         assert main(["quantize", str(llama), str(tmp_path / "other"), *wrong]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_call_beside_an_observation_is_refused(bert):
+    """Its numbers would be those of both, in an order that chance decides."""
+    expected, ends = calibrated(bert), []
+
+    def beside(_):
+        for call in (lambda: calibrator.observe(TEXTS), calibrator.calibration):
+            try:
+                call()
+            except BusyError as error:
+                ends.append(error)
+
+    with Calibrator(bert) as calibrator:
+        calibrator.observe(TEXTS, on_step=beside)
+        assert calibrator.calibration() == expected
+    assert len(ends) == 2
+    assert "this calibrator is at work for another call" in str(ends[0])

@@ -2,20 +2,17 @@
 
     from lattice_transport import PointClouds, solve
 
-    result = solve(None, None, PointClouds(x, y), epsilon=0.05)
+    result = solve(None, None, PointClouds(x, y))
     result.transport_cost, result.converged, result.plan()
 
 Names are imported when they are first used: ``import lattice_transport`` by itself costs next to nothing.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import TYPE_CHECKING, Any
-
-from lattice_transport._version import __version__
-
+TYPE_CHECKING = False  # typing's, which type checkers know by its name: the package imports nothing ahead
 if TYPE_CHECKING:
+    from typing import Any
+
+    from lattice_transport._version import __version__
     from lattice_transport.barycenters import (
         BarycenterResult,
         FreeSupportResult,
@@ -38,7 +35,9 @@ if TYPE_CHECKING:
         detect_drift,
     )
     from lattice_transport.errors import (
+        BusyError,
         CancelledError,
+        CostOverflowError,
         DimensionMismatchError,
         EmptyProblemError,
         InvalidEpsilonError,
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
         NonFinitePointError,
         NotConvergedError,
         NumericalError,
+        PivotLimitError,
         TooFewSamplesError,
         TransportError,
         WorkspaceError,
@@ -112,8 +112,11 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "config": ("EpsilonSchedule", "SinkhornConfig", "SinkhornProgress"),
     "costs": ("PointClouds", "cost_matrix"),
     "divergence": ("DivergenceResult", "SelfTerm", "self_term", "sinkhorn_divergence"),
+    "_version": ("__version__",),
     "errors": (
+        "BusyError",
         "CancelledError",
+        "CostOverflowError",
         "DimensionMismatchError",
         "EmptyProblemError",
         "InvalidEpsilonError",
@@ -127,6 +130,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "NonFinitePointError",
         "NotConvergedError",
         "NumericalError",
+        "PivotLimitError",
         "TooFewSamplesError",
         "TransportError",
         "WorkspaceError",
@@ -141,7 +145,9 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 __all__ = [
     "BarycenterResult",
+    "BusyError",
     "CancelledError",
+    "CostOverflowError",
     "DimensionMismatchError",
     "DivergenceGradient",
     "DivergenceResult",
@@ -167,6 +173,7 @@ __all__ = [
     "NotConvergedError",
     "NumericalError",
     "OnlineDriftDetector",
+    "PivotLimitError",
     "PointClouds",
     "SelfTerm",
     "SinkhornConfig",
@@ -206,7 +213,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
+    import importlib
+
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'lattice_transport' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"lattice_transport.{_MODULE_OF[name]}"), name)

@@ -7,9 +7,12 @@ cimport numpy as cnp
 
 import numpy as np
 
+from lattice_transport.errors import InvalidInputError
+
 cnp.import_array()
 
 
+REFUSED = InvalidInputError
 include "lattice/door.pxi"
 
 cdef extern from "run_sinkhorn.h" nogil:
@@ -68,16 +71,16 @@ cdef extern from "run_sinkhorn.h" nogil:
 cdef extern from "network_simplex.h" nogil:
     ctypedef struct lattice_simplex_result:
         int status
+        int exact
         int64_t pivots
         int64_t entries
+        double shortfall
     int64_t lattice_simplex_bytes(int64_t rows, int64_t columns)
     void lattice_network_simplex(int64_t rows, int64_t columns, const double *cost, const int64_t *supply,
                                  const int64_t *demand, int64_t most_pivots, char *memory, int64_t *flow_row,
                                  int64_t *flow_column, int64_t *flow_mass, double *row_potential,
                                  double *column_potential, lattice_simplex_result *result)
 
-
-REFUSED = ValueError
 
 cdef const lattice_sinkhorn_kernels *active_kernels = NULL
 cdef int active_isa = -1
@@ -353,9 +356,12 @@ cdef class Solver:
 
 
 def network_simplex(cost, supply, demand, int64_t most_pivots):
-    """Solve a transportation problem with integer masses exactly. Returns (rows, columns, masses, u, v, pivots, status).
+    """Solve a transportation problem with integer masses exactly.
 
-    ``cost`` is float64 (n, m); ``supply`` and ``demand`` are int64 with equal sums. status: 0 optimal, 1 out of pivots.
+    Returns (rows, columns, masses, u, v, pivots, status, exact, shortfall), where status is 0 for an optimal plan and 1 for
+    one that ran out of pivots, ``exact`` says that potentials are exact but for their last bit, and ``shortfall`` is what
+    the cost may be above the optimum, for masses as they are. ``cost`` is float64 (n, m); ``supply`` and ``demand`` are
+    int64 with equal sums.
     """
     cdef int64_t n = cost.shape[0], m = cost.shape[1]
     cdef const double *costs = <const double *>data_of(cost, np.float64, n * m, "cost")
@@ -375,4 +381,5 @@ def network_simplex(cost, supply, demand, int64_t most_pivots):
         lattice_network_simplex(n, m, costs, supplies, demands, most_pivots, room, rows, columns, masses, row_potential,
                                 column_potential, &result)
     used = result.entries
-    return row[:used], column[:used], mass[:used], u, v, result.pivots, result.status
+    return (row[:used], column[:used], mass[:used], u, v, result.pivots, result.status, bool(result.exact),
+            result.shortfall)

@@ -8,6 +8,7 @@ an iteration, in the log domain and float64.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
-from lattice_transport.config import SinkhornConfig, check_count, check_positive
-from lattice_transport.costs import Cost, Metric, PointClouds, as_cost, as_points
+from lattice_transport.checks import check_callable, check_choice, check_count, check_kind, check_list, check_positive
+from lattice_transport.config import SinkhornConfig
+from lattice_transport.costs import METRICS, Cost, Metric, PointClouds, as_cost, as_points, points_that_fit
+from lattice_transport.epsilon import default_epsilon
 from lattice_transport.errors import (
     CancelledError,
     DimensionMismatchError,
@@ -28,7 +31,7 @@ from lattice_transport.errors import (
 )
 from lattice_transport.measures import check_weights, normalize_weights, uniform_weights
 from lattice_transport.plans import barycentric_projection
-from lattice_transport.sinkhorn import solve
+from lattice_transport.sinkhorn import epsilon_of, solve
 
 __all__ = ["BarycenterResult", "FreeSupportResult", "barycenter", "free_support_barycenter"]
 
@@ -47,6 +50,7 @@ class BarycenterResult:
             that of the plan of the barycentre with itself.
         iterations: how many were done.
         objective: sum of lambda times the regularized cost.
+        epsilon: strength of the entropic term, in units of the costs.
     """
 
     weights: _Float64
@@ -54,6 +58,7 @@ class BarycenterResult:
     last_error: float
     iterations: int
     objective: float
+    epsilon: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +72,7 @@ class FreeSupportResult:
         last_move: the largest distance that a point moved in the last update.
         updates: how many were done.
         objective: sum of lambda times the transport cost at the last update.
+        epsilon: strength of the entropic term, in units of the costs.
     """
 
     points: _Float64
@@ -75,6 +81,7 @@ class FreeSupportResult:
     last_move: float
     updates: int
     objective: float
+    epsilon: float
 
 
 def _check_lambdas(lambdas: npt.ArrayLike | None, count: int) -> _Float64:
@@ -89,6 +96,7 @@ class _Measure:
     def __init__(self, cost: Cost, weights: _Float64) -> None:
         kept = np.flatnonzero(weights > 0.0)
         part = cost if len(kept) == len(weights) else cost.restricted(kept, None)
+        self.cost = part
         self.weights = weights[kept] / weights.sum()
         self.solver = _transport.Solver(part.rows, part.columns, double_precision=True, clouds=part.tiled)
         part.bind(self.solver)
@@ -106,7 +114,7 @@ def barycenter(
     weights: Sequence[npt.ArrayLike | None] | None = None,
     *,
     lambdas: npt.ArrayLike | None = None,
-    epsilon: float = 0.05,
+    epsilon: float | None = None,
     debiased: bool = False,
     support_cost: npt.ArrayLike | PointClouds | None = None,
     max_iterations: int = 2000,
@@ -121,7 +129,8 @@ def barycenter(
             support.
         weights: for each measure its n_k weights; None for uniform. Each is scaled to mass 1; zeros are left out.
         lambdas: importance of the measures, scaled to sum 1; None for equal.
-        epsilon: strength of the entropic term, in units of the costs. It blurs the barycentre...
+        epsilon: strength of the entropic term, in units of the costs; None takes 0.05 of the median of all of them. It
+            blurs the barycentre...
         debiased: ... unless this takes the blur off again; ``support_cost`` is then needed.
         support_cost: the costs (s, s) within the support, symmetric.
         observer: called with (iteration, error) every 10 iterations; returning False cancels.
@@ -130,23 +139,54 @@ def barycenter(
         InvalidInputError: and its kinds, for what has no barycentre.
         NotConvergedError: not converged, and ``error_on_non_convergence`` is set.
     """
-    check_positive("epsilon", epsilon)
+    if epsilon is not None:
+        check_positive("epsilon", epsilon)
     check_positive("convergence_threshold", convergence_threshold)
     check_count("max_iterations", max_iterations)
-    checked = [as_cost(cost) for cost in costs]
+    check_callable("observer", observer)
+    checked = [as_cost(cost) for cost in check_list("costs", costs)]
     if not checked:
         raise EmptyProblemError("a barycentre needs at least one measure")
     size = checked[0].columns
     for cost in checked:
         if cost.columns != size:
             raise DimensionMismatchError("points of the support", expected=size, actual=cost.columns)
-    given = [None] * len(checked) if weights is None else list(weights)
+    given = [None] * len(checked) if weights is None else check_list("weights", weights)
     if len(given) != len(checked):
         raise DimensionMismatchError("measures with weights", expected=len(checked), actual=len(given))
     importance = _check_lambdas(lambdas, len(checked))
     measures = [
         _Measure(cost, check_weights(masses, cost.rows, 0)) for cost, masses in zip(checked, given, strict=True)
     ]
+    if epsilon is None:
+        epsilon = default_epsilon(*(measure.cost for measure in measures))
+    with np.errstate(all="ignore"):  # what leaves the range of its numbers is found by its value
+        return _projections(
+            measures,
+            importance,
+            float(epsilon),
+            support_cost=support_cost if debiased else None,
+            debiased=debiased,
+            max_iterations=max_iterations,
+            convergence_threshold=convergence_threshold,
+            error_on_non_convergence=error_on_non_convergence,
+            observer=observer,
+        )
+
+
+def _projections(
+    measures: list[_Measure],
+    importance: _Float64,
+    epsilon: float,
+    *,
+    support_cost: npt.ArrayLike | PointClouds | None,
+    debiased: bool,
+    max_iterations: int,
+    convergence_threshold: float,
+    error_on_non_convergence: bool,
+    observer: Callable[[int, float], bool | None] | None,
+) -> BarycenterResult:
+    size = measures[0].columns
     for measure in measures:
         measure.solver.configure(epsilon)
     inner = _support_solver(support_cost, size, epsilon) if debiased else None
@@ -182,7 +222,7 @@ def barycenter(
     p = np.exp2(log_p - log_p.max())
     p /= p.sum()
     objective = sum(float(importance[k]) * epsilon * _dual_value(measure, p) for k, measure in enumerate(measures))
-    return BarycenterResult(p, converged, error, iterations, objective)
+    return BarycenterResult(p, converged, error, iterations, objective, epsilon)
 
 
 def _dual_value(measure: _Measure, p: _Float64) -> float:
@@ -213,7 +253,7 @@ def free_support_barycenter(
     masses: npt.ArrayLike | None = None,
     lambdas: npt.ArrayLike | None = None,
     metric: Metric = "sqeuclidean",
-    epsilon: float = 0.05,
+    epsilon: float | None = None,
     max_updates: int = 100,
     tolerance: float = 1e-4,
     config: SinkhornConfig | None = None,
@@ -231,23 +271,29 @@ def free_support_barycenter(
         weights: for each measure its weights; None for uniform.
         masses: weights of the points; None for uniform.
         lambdas: importance of the measures; None for equal.
+        epsilon: strength of the entropic term, in units of the costs; None takes 0.05 of the median cost between the
+            points at the start and the measures.
         tolerance: the move of a point, as a fraction of the spread of the measures, below which the points rest.
 
     Raises:
         InvalidInputError: and its kinds, for what has no barycentre.
     """
+    check_choice("metric", metric, METRICS)
     if metric != "sqeuclidean":
         raise InvalidInputError(f"means of points minimise squared Euclidean costs only, not {metric!r}")
     check_positive("tolerance", tolerance)
     check_count("max_updates", max_updates)
-    clouds = [as_points(points, f"measure {k}").astype(np.float64) for k, points in enumerate(measures)]
+    clouds = [
+        as_points(points, f"measure {k}").astype(np.float64)
+        for k, points in enumerate(check_list("measures", measures))
+    ]
     if not clouds:
         raise EmptyProblemError("a barycentre needs at least one measure")
     points = as_points(initial, "initial").astype(np.float64)
     for cloud in clouds:
         if cloud.shape[1] != points.shape[1]:
             raise DimensionMismatchError("dimension of the measures", expected=points.shape[1], actual=cloud.shape[1])
-    given = [None] * len(clouds) if weights is None else list(weights)
+    given = [None] * len(clouds) if weights is None else check_list("weights", weights)
     if len(given) != len(clouds):
         raise DimensionMismatchError("measures with weights", expected=len(clouds), actual=len(given))
     importance = _check_lambdas(lambdas, len(clouds))
@@ -255,7 +301,13 @@ def free_support_barycenter(
     if not (own > 0.0).all():
         raise InvalidInputError("every point of a free support needs mass")
     scaled = [normalize_weights(check_weights(part, len(cloud), 0)) for part, cloud in zip(given, clouds, strict=True)]
-    config = config or SinkhornConfig(epsilon=epsilon, max_iterations=5000)
+    if config is None:
+        config = SinkhornConfig(epsilon=epsilon, max_iterations=5000)
+    check_kind("config", config, SinkhornConfig)
+    used = epsilon_of(config, *(as_cost(PointClouds(points, cloud)) for cloud in clouds))
+    config = dataclasses.replace(config, epsilon=used)  # the same while the points move
+    for cloud in (*clouds, points):
+        points_that_fit(cloud, "the points", metric)
     spread = math.sqrt(max(float(cloud.var(axis=0).sum()) for cloud in clouds)) or 1.0
     warm: list[tuple[_Float64, _Float64] | None] = [None] * len(clouds)
     move, updates, settled, objective = math.inf, 0, False, math.inf
@@ -271,4 +323,4 @@ def free_support_barycenter(
         move = float(np.sqrt(((target - points) ** 2).sum(axis=1)).max())
         points = target
         updates += 1
-    return FreeSupportResult(points, own, settled and move <= tolerance * spread, move, updates, objective)
+    return FreeSupportResult(points, own, settled and move <= tolerance * spread, move, updates, objective, used)

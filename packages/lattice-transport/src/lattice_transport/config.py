@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from lattice_transport.errors import InvalidEpsilonError, InvalidInputError, InvalidScheduleError
+from lattice_transport.checks import check_choice, check_count, check_number, check_positive
+from lattice_transport.errors import InvalidInputError, InvalidScheduleError, shown
 
 __all__ = ["EpsilonSchedule", "Observer", "Precision", "SinkhornConfig", "SinkhornProgress"]
 
@@ -16,22 +17,11 @@ Precision = Literal["auto", "float32", "float64"]
 _MOST_STAGES = 10_000
 
 
-def check_positive(name: str, value: float) -> float:
-    """Return ``value`` as a float, or raise InvalidEpsilonError unless it is positive and finite."""
+def _checked_field(check: Callable[[str, Any], float], field: str, value: object, why: str) -> float:
     try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise InvalidEpsilonError(name, value) from None
-    if not 0.0 < number < math.inf:
-        raise InvalidEpsilonError(name, value)
-    return number
-
-
-def check_count(name: str, value: int) -> int:
-    """Return ``value``, or raise InvalidInputError unless it is an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidInputError(f"{name} must be an integer of at least 1, not {value!r}")
-    return value
+        return check(field, value)
+    except InvalidInputError:
+        raise InvalidScheduleError(field, value, why) from None
 
 
 @dataclass(frozen=True)
@@ -52,13 +42,11 @@ class EpsilonSchedule:
 
     def __post_init__(self) -> None:
         for field in ("start", "stage_threshold"):
-            value = getattr(self, field)
-            if not 0.0 < value < math.inf:
-                raise InvalidScheduleError(field, value, "it must be positive and finite")
-        if not 0.0 < self.factor < 1.0:
+            _checked_field(check_positive, field, getattr(self, field), "it must be positive and finite")
+        factor = _checked_field(check_positive, "factor", self.factor, "it must be a number")
+        if not factor < 1.0:
             raise InvalidScheduleError("factor", self.factor, "it must be between 0 and 1, both excluded")
-        if isinstance(self.iterations_per_stage, bool) or self.iterations_per_stage < 1:
-            raise InvalidScheduleError("iterations_per_stage", self.iterations_per_stage, "it must be at least 1")
+        _checked_field(check_count, "iterations_per_stage", self.iterations_per_stage, "it must be at least 1")
 
     def stages(self, target: float) -> list[float]:
         """Return the epsilons before ``target``, largest first.
@@ -85,7 +73,8 @@ class SinkhornConfig:
     """How :func:`~lattice_transport.solve` works.
 
     Attributes:
-        epsilon: strength of the entropic term, in units of the cost.
+        epsilon: strength of the entropic term, in units of the cost. None takes 0.05 of the median cost; the result
+            tells the value.
         max_iterations: the most iterations at ``epsilon`` itself (stages of a schedule count apart).
         convergence_threshold: balanced: the largest L1 distance of a marginal of the plan to what it should be, for
             each of the two; unbalanced: the duality gap as a fraction of the objective and the mass.
@@ -99,10 +88,10 @@ class SinkhornConfig:
         relaxation: "auto" adapts over-relaxation to the observed rate of convergence; 1.0 is plain Sinkhorn; a number
             in [1, 2) is kept.
         epsilon_schedule: "auto" passes through larger epsilons first when epsilon is below a hundredth of the range of
-            the costs; None never does.
+            the costs, but not through more than 2^24 times epsilon; None never does.
     """
 
-    epsilon: float = 0.05
+    epsilon: float | None = None
     max_iterations: int = 500
     convergence_threshold: float = 1e-5
     check_convergence_every: int = 10
@@ -113,20 +102,23 @@ class SinkhornConfig:
     epsilon_schedule: EpsilonSchedule | Literal["auto"] | None = "auto"
 
     def __post_init__(self) -> None:
-        check_positive("epsilon", self.epsilon)
+        if self.epsilon is not None:
+            check_positive("epsilon", self.epsilon)
         check_positive("convergence_threshold", self.convergence_threshold)
         check_positive("min_marginal", self.min_marginal)
         check_count("max_iterations", self.max_iterations)
         check_count("check_convergence_every", self.check_convergence_every)
-        if self.precision not in ("auto", "float32", "float64"):
-            raise InvalidInputError(f"precision must be auto, float32 or float64, not {self.precision!r}")
-        if self.relaxation != "auto" and not (
-            isinstance(self.relaxation, (int, float)) and 1.0 <= self.relaxation < 2.0
-        ):
-            raise InvalidInputError(f"relaxation must be 'auto' or a number in [1, 2), not {self.relaxation!r}")
-        if not (self.epsilon_schedule in ("auto", None) or isinstance(self.epsilon_schedule, EpsilonSchedule)):
+        check_choice("precision", self.precision, ("auto", "float32", "float64"))
+        relaxation = self.relaxation
+        if isinstance(relaxation, str):
+            check_choice("relaxation", relaxation, ("auto",))
+        elif not 1.0 <= check_number("relaxation", relaxation) < 2.0:
+            raise InvalidInputError(f"relaxation must be 'auto' or a number in [1, 2), not {shown(relaxation)}")
+        schedule = self.epsilon_schedule
+        automatic = isinstance(schedule, str) and schedule == "auto"
+        if not (automatic or schedule is None or isinstance(schedule, EpsilonSchedule)):
             raise InvalidInputError(
-                f"epsilon_schedule must be 'auto', None or an EpsilonSchedule, not {self.epsilon_schedule!r}"
+                f"epsilon_schedule must be 'auto', None or an EpsilonSchedule, not {shown(schedule)}"
             )
 
 

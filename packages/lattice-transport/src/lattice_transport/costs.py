@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
+from lattice_transport.arrays import as_real
+from lattice_transport.checks import check_choice
 from lattice_transport.errors import (
     DimensionMismatchError,
     EmptyProblemError,
@@ -17,7 +20,7 @@ from lattice_transport.errors import (
     NonFinitePointError,
 )
 
-__all__ = ["Cost", "Metric", "PointClouds", "as_cost", "as_points", "cost_matrix"]
+__all__ = ["METRICS", "Cost", "Metric", "PointClouds", "as_cost", "as_points", "cost_matrix", "points_that_fit"]
 
 Metric = Literal["sqeuclidean", "euclidean", "cosine"]
 _METRICS: dict[str, int] = {
@@ -25,29 +28,13 @@ _METRICS: dict[str, int] = {
     "euclidean": _transport.EUCLIDEAN,
     "cosine": _transport.COSINE,
 }
+METRICS = tuple(_METRICS)
 _NORM_FLOOR = 1e-12
+_ROOM = 2.0**40  # how far costs stay below the largest number, so that sums of them do not overflow
 _MATRIX_BYTES = 32 << 20  # clouds whose matrix fits in this are solved over the matrix: it is then computed once only
 
 _Array = npt.NDArray[Any]
 _Float64 = npt.NDArray[np.float64]
-
-
-def as_real(values: npt.ArrayLike, name: str, dimensions: int) -> _Array:
-    """Return ``values`` as a C-contiguous float32 or float64 array; float32 stays, all else becomes float64.
-
-    Raises:
-        InvalidInputError: not real numbers, or another number of dimensions.
-    """
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise InvalidInputError(f"{name} cannot be read as an array: {error}") from None
-    if array.dtype.kind not in "fiub":
-        raise InvalidInputError(f"{name} holds {array.dtype}; it must hold real numbers")
-    if array.ndim != dimensions:
-        raise InvalidInputError(f"{name} has shape {array.shape}; it must have {dimensions} dimension(s)")
-    dtype = np.float32 if array.dtype in (np.float32, np.float16) else np.float64
-    return np.ascontiguousarray(array, dtype)
 
 
 def as_points(values: npt.ArrayLike, name: str) -> _Array:
@@ -66,6 +53,19 @@ def as_points(values: npt.ArrayLike, name: str) -> _Array:
         point, dimension = divmod(bad, points.shape[1])
         raise NonFinitePointError(name, point, dimension, float(points[point, dimension]))
     return points
+
+
+def points_that_fit(points: _Array, name: str, metric: str) -> None:
+    """Raise InvalidInputError for coordinates whose distances would leave the range of their numbers."""
+    low, high, _ = _transport.extremes(points)
+    most = max(-low, high)
+    narrow = points.dtype == np.float32 and metric == "sqeuclidean"
+    limit = math.sqrt(float(np.finfo(np.float32 if narrow else np.float64).max) / (4.0 * _ROOM * points.shape[-1]))
+    if not most <= limit:
+        raise InvalidInputError(
+            f"{name} has a coordinate of {most:.6g}; distances between such points would overflow. Scale the points, so "
+            f"that none is above {limit:.3g}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +89,16 @@ class PointClouds:
     metric: Metric = "sqeuclidean"
 
     def __post_init__(self) -> None:
-        if self.metric not in _METRICS:
-            raise InvalidInputError(f"there is no metric {self.metric!r}; there are {', '.join(_METRICS)}")
+        check_choice("metric", self.metric, METRICS)
         same = self.y is self.x
         x = as_points(self.x, "x")
         y = x if same else as_points(self.y, "y")
         if x.shape[1] != y.shape[1]:
             raise DimensionMismatchError("dimension of the points", expected=x.shape[1], actual=y.shape[1])
         dtype = np.result_type(x, y)
+        points_that_fit(x, "x", self.metric)
+        if not same:
+            points_that_fit(y, "y", self.metric)
         object.__setattr__(self, "x", np.ascontiguousarray(x, dtype))
         object.__setattr__(self, "y", self.x if same else np.ascontiguousarray(y, dtype))
 

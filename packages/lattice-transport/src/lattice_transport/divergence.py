@@ -9,6 +9,7 @@ Unbalanced problems measure entropy against the product of the weights and add e
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lattice_transport.config import Observer, SinkhornConfig, check_positive
+from lattice_transport.checks import check_kind
+from lattice_transport.config import Observer, SinkhornConfig
 from lattice_transport.costs import Cost, Metric, PointClouds, as_cost
-from lattice_transport.errors import DimensionMismatchError, MarginalMassMismatchError
+from lattice_transport.errors import DimensionMismatchError, InvalidInputError, MarginalMassMismatchError, shown
 from lattice_transport.measures import Marginals, balanced_marginals, free_marginals
 from lattice_transport.result import SinkhornResult
-from lattice_transport.sinkhorn import SCHEDULE_BELOW, run
+from lattice_transport.sinkhorn import SCHEDULE_BELOW, epsilon_of, run
+from lattice_transport.unbalanced import check_tau
 
 __all__ = ["DivergenceResult", "SelfTerm", "self_term", "sinkhorn_divergence"]
 
@@ -62,6 +65,11 @@ class DivergenceResult:
     source: SinkhornResult
     target: SinkhornResult
 
+    @property
+    def epsilon(self) -> float:
+        """Strength of the entropic term, the same in all three problems."""
+        return self.cross.epsilon
+
     def __float__(self) -> float:
         return self.value
 
@@ -80,9 +88,12 @@ def self_term(
         points: (n, dimension).
         weights: n weights; None for uniform.
         tau: penalty of the marginals; infinity holds them.
+
+    Without an epsilon in ``config``, it is 0.05 of the median cost within the set.
     """
+    config = SinkhornConfig() if config is None else check_kind("config", config, SinkhornConfig)
     clouds = PointClouds(points, points, metric)
-    return _self_term(as_cost(clouds), np.asarray(clouds.x), weights, metric, config or SinkhornConfig(), tau)
+    return _self_term(as_cost(clouds), np.asarray(clouds.x), weights, metric, config, check_tau("tau", tau))
 
 
 def _self_term(
@@ -115,7 +126,7 @@ def sinkhorn_divergence(
     b: npt.ArrayLike | None,
     cost: PointClouds | tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike],
     *,
-    epsilon: float = 0.05,
+    epsilon: float | None = None,
     config: SinkhornConfig | None = None,
     tau: float = math.inf,
     source_term: SelfTerm | None = None,
@@ -127,7 +138,8 @@ def sinkhorn_divergence(
     Args:
         a, b: weights; None for uniform.
         cost: point clouds, or the three matrices (between the sets, within the first, within the second).
-        epsilon: strength of the entropic term; ``config``, if given, replaces it.
+        epsilon: strength of the entropic term; ``config``, if given, replaces it. None takes that of a given self
+            term, else 0.05 of the median cost between the sets, for all three problems.
         tau: penalty of the marginals for an unbalanced divergence (Sejourne et al. 2019); infinity: balanced.
         source_term, target_term: self terms computed before by :func:`self_term` with the same settings.
         observer: as for :func:`~lattice_transport.solve`; the problems are 0 (a, a), 1 (b, b) and 2 (a, b) of 3.
@@ -135,9 +147,11 @@ def sinkhorn_divergence(
     Raises:
         What :func:`~lattice_transport.solve` raises.
     """
-    config = config or SinkhornConfig(epsilon=epsilon)
-    if tau != math.inf:
-        check_positive("tau", tau)
+    config = SinkhornConfig(epsilon=epsilon) if config is None else check_kind("config", config, SinkhornConfig)
+    tau = check_tau("tau", tau)
+    for name, kept in (("source_term", source_term), ("target_term", target_term)):
+        if kept is not None:
+            check_kind(name, kept, SelfTerm)
     metric = "matrix"
     x = y = None
     if isinstance(cost, PointClouds):
@@ -147,6 +161,8 @@ def sinkhorn_divergence(
         source_cost = None if source_term else as_cost(PointClouds(x, x, cost.metric))
         target_cost = None if target_term else as_cost(PointClouds(y, y, cost.metric))
     else:
+        if not isinstance(cost, (tuple, list)) or len(cost) != 3:
+            raise InvalidInputError(f"the cost must be PointClouds or three matrices, not {shown(cost)}")
         cross_cost, source_cost, target_cost = (as_cost(part) for part in cost)
         for name, within, size in (
             ("source", source_cost, cross_cost.rows),
@@ -161,6 +177,11 @@ def sinkhorn_divergence(
         marginals = balanced_marginals(a, b, cross_cost.rows, cross_cost.columns, config.min_marginal)
     else:
         marginals = free_marginals(a, b, cross_cost.rows, cross_cost.columns)
+    given = next((term for term in (source_term, target_term) if term is not None), None)
+    if config.epsilon is None and given is not None:
+        config = dataclasses.replace(config, epsilon=given.result.epsilon)
+    between = epsilon_of(config, cross_cost.restricted(marginals.rows, marginals.columns))
+    config = dataclasses.replace(config, epsilon=between)
     terms = []
     for index, (term, part, points, weights) in enumerate(
         ((source_term, source_cost, x, a), (target_term, target_cost, y, b)), start=1
@@ -170,15 +191,15 @@ def sinkhorn_divergence(
             # both marginals must weigh what the cross problem's do
             scaled = weights if weights is None or tau != math.inf else _scaled(weights, marginals, index)
             term = _self_term(part, points, scaled, metric, config, tau, observer, (index - 1, 3))
-        elif term.result.epsilon != config.epsilon:
-            raise DimensionMismatchError("epsilon of a self term", expected=config.epsilon, actual=term.result.epsilon)
+        elif term.result.epsilon != between:
+            raise DimensionMismatchError("epsilon of a self term", expected=between, actual=term.result.epsilon)
         size = cross_cost.rows if index == 1 else cross_cost.columns
         if term.result.shape != (size, size):
             raise DimensionMismatchError("points of a self term", expected=size, actual=term.result.shape[0])
         terms.append(term)
     source, target = terms
     # the sets' own potentials solve the cross problem of a set with itself: a start that near sets profit from
-    near = config.epsilon_schedule is None or config.epsilon >= SCHEDULE_BELOW * cross_cost.range
+    near = config.epsilon_schedule is None or between >= SCHEDULE_BELOW * cross_cost.range
     cross = run(
         cross_cost,
         marginals,
@@ -191,7 +212,7 @@ def sinkhorn_divergence(
     )
     raw = cross.dual_objective - 0.5 * (source.value + target.value)
     if tau != math.inf:
-        raw += 0.5 * config.epsilon * (float(marginals.a.sum()) - float(marginals.b.sum())) ** 2
+        raw += 0.5 * between * (float(marginals.a.sum()) - float(marginals.b.sum())) ** 2
     return DivergenceResult(
         value=max(raw, 0.0),
         raw_value=raw,

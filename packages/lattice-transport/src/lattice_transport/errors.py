@@ -6,7 +6,9 @@ Errors about arguments also derive from ``ValueError``; those carry what was wro
 from __future__ import annotations
 
 __all__ = [
+    "BusyError",
     "CancelledError",
+    "CostOverflowError",
     "DimensionMismatchError",
     "EmptyProblemError",
     "InvalidEpsilonError",
@@ -20,10 +22,20 @@ __all__ = [
     "NonFinitePointError",
     "NotConvergedError",
     "NumericalError",
+    "PivotLimitError",
     "TooFewSamplesError",
     "TransportError",
     "WorkspaceError",
 ]
+
+
+def shown(value: object) -> str:
+    """Return what an error shows of a value: its repr, unless that is long or fails."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # such as an integer of too many digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:60]}... ({type(value).__name__})"
 
 
 class TransportError(Exception):
@@ -32,6 +44,10 @@ class TransportError(Exception):
 
 class InvalidInputError(TransportError, ValueError):
     """An argument has a value, type or shape that the call cannot take."""
+
+
+class BusyError(TransportError, RuntimeError):
+    """Another thread works on the same detector."""
 
 
 class EmptyProblemError(InvalidInputError):
@@ -44,7 +60,7 @@ class InvalidEpsilonError(InvalidInputError):
     def __init__(self, name: str, value: object) -> None:
         self.name = name
         self.value = value
-        super().__init__(f"{name} must be a positive finite number, not {value!r}")
+        super().__init__(f"{name} must be a positive finite number, not {shown(value)}")
 
 
 class DimensionMismatchError(InvalidInputError):
@@ -108,7 +124,7 @@ class InvalidScheduleError(InvalidInputError):
     def __init__(self, field: str, value: object, why: str) -> None:
         self.field = field
         self.value = value
-        super().__init__(f"{field} of the epsilon schedule is {value!r}: {why}")
+        super().__init__(f"{field} of the epsilon schedule is {shown(value)}: {why}")
 
 
 class WorkspaceError(InvalidInputError):
@@ -150,8 +166,37 @@ class NotConvergedError(TransportError):
         )
 
 
-class NumericalError(TransportError):
+class PivotLimitError(NotConvergedError):
+    """The exact solver took as many pivots as it may before its plan was optimal.
+
+    ``gap`` is what the plan's cost may be above the optimum; infinite when the plan does not carry all of the mass.
+    """
+
+    def __init__(self, pivots: int, gap: float) -> None:
+        self.pivots = pivots
+        self.gap = gap
+        self.iterations, self.last_error, self.threshold = pivots, gap, 0.0
+        state = f"its cost may be {gap:.3g} above the optimum" if gap < float("inf") else "it lacks some of the mass"
+        TransportError.__init__(
+            self,
+            f"the plan is not optimal after {pivots} pivots and {state}; raise max_pivots, or leave it out for its default",
+        )
+
+
+class NumericalError(TransportError, ArithmeticError):
     """The arithmetic left the range of its numbers. Rescale the costs."""
+
+
+class CostOverflowError(InvalidInputError, NumericalError):
+    """Costs are so large that their sums would overflow."""
+
+    def __init__(self, value: float, limit: float) -> None:
+        self.value = value
+        self.limit = limit
+        super().__init__(
+            f"a cost of {value:.6g} is too large: sums of costs would overflow. For this problem the limit is {limit:.3g}; "
+            "divide all costs by one number, or give forbidden pairs a smaller cost"
+        )
 
 
 class CancelledError(TransportError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,21 +12,28 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
-from lattice_transport.costs import PointClouds, as_cost, as_points, as_real
+from lattice_transport.arrays import as_real
+from lattice_transport.checks import check_count, check_number, check_seed
+from lattice_transport.costs import PointClouds, as_cost, as_points
 from lattice_transport.errors import (
+    CostOverflowError,
     DimensionMismatchError,
     EmptyProblemError,
     InvalidInputError,
     NonFinitePointError,
-    NotConvergedError,
+    NumericalError,
+    PivotLimitError,
+    shown,
 )
 from lattice_transport.measures import balanced_marginals
+from lattice_transport.units import Units, common_units, rounded_units
 
 __all__ = ["EmdResult", "emd", "sliced_wasserstein", "wasserstein_1d"]
 
 _Array = npt.NDArray[Any]
 _Float64 = npt.NDArray[np.float64]
-_MOST_UNITS = 1 << 52  # masses are integers: parts of the total mass, about this many
+_MOST_FLOAT = sys.float_info.max
+_COUNTS = 1e-11  # of the cost of a plan: what rounding of the masses may add to it
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +46,8 @@ class EmdResult:
         u, v: dual potentials: u[i] + v[j] <= C[i, j], with equality where mass flows. NaN for points without mass.
         converged: whether the plan is optimal; False only when the pivots ran out.
         pivots: steps of the simplex.
-        gap: cost less the dual objective; rounding keeps it from being 0.
+        gap: what the cost may be above the optimum, by the dual objective; rounding may keep it from being 0. Infinite
+            for a plan that does not carry all of the mass, which is never converged.
     """
 
     cost: float
@@ -60,13 +70,6 @@ class EmdResult:
         return self.cost
 
 
-def _integers(weights: _Float64, total: int) -> npt.NDArray[np.int64]:
-    """Weights as integers that sum to ``total``, none of them 0: the largest takes the rounding."""
-    units: npt.NDArray[np.int64] = np.maximum(np.rint(weights * (total / weights.sum())), 1.0).astype(np.int64)
-    units[np.argmax(units)] += total - int(units.sum())
-    return units
-
-
 def emd(
     a: npt.ArrayLike | None,
     b: npt.ArrayLike | None,
@@ -80,55 +83,129 @@ def emd(
     Meant for up to a few thousand points a side: memory is the cost matrix in float64, time grows faster than n m.
 
     Args:
-        a, b: weights of equal mass; None for uniform. They are rounded to about 2^-52 of the mass.
-        cost: (n, m) matrix or point clouds.
+        a, b: weights of equal mass; None for uniform. They are rounded to about 2^-52 of the mass, unless they are
+            multiples of one unit. Mass of that size is left out where its cost would outweigh that of the rest.
+        cost: (n, m) matrix or point clouds. Costs may differ by any factor: large ones for forbidden pairs do not make
+            the plan over the others less exact.
         max_pivots: the most steps; None allows 50 (n + m) plus 100,000.
-        error_on_non_convergence: raise NotConvergedError when the pivots run out; else the result says so.
+        error_on_non_convergence: raise PivotLimitError when the pivots run out; else the result says so.
 
     Raises:
+        CostOverflowError: sums of the costs would leave the range of float64.
         InvalidInputError: and its kinds, for what cannot be solved.
-        NotConvergedError: the pivots ran out.
+        PivotLimitError: the pivots ran out; a NotConvergedError.
     """
+    if max_pivots is not None:
+        check_count("max_pivots", max_pivots)
     checked = as_cost(cost.matrix() if isinstance(cost, PointClouds) else cost)
     assert checked.matrix is not None
     marginals = balanced_marginals(a, b, checked.rows, checked.columns)
     part = checked.restricted(marginals.rows, marginals.columns)
     assert part.matrix is not None
     matrix = np.ascontiguousarray(part.matrix, np.float64)
-    limit = max_pivots if max_pivots is not None else 50 * sum(matrix.shape) + 100_000
-    total = float(marginals.a.sum())
-    pairs = matrix.shape[0] * matrix.shape[1]
-    total_units = _MOST_UNITS // pairs * pairs  # equal weights are whole numbers of units on both sides
-    rows, columns, units, u, v, pivots, status = _transport.network_simplex(
-        matrix, _integers(marginals.a, total_units), _integers(marginals.b, total_units), limit
-    )
-    if status != 0 and error_on_non_convergence:
-        raise NotConvergedError(pivots, math.nan, 0.0)
-    order = np.lexsort((columns, rows))
-    rows, columns = rows[order], columns[order]
-    masses = units[order] * (total / total_units)
-    value = float(masses @ matrix[rows, columns])
-    dual = float(marginals.a @ u + marginals.b @ v)
-    full_u, full_v = np.full(checked.rows, np.nan), np.full(checked.columns, np.nan)
-    full_u[slice(None) if marginals.rows is None else marginals.rows] = u
-    full_v[slice(None) if marginals.columns is None else marginals.columns] = v
+    points = matrix.shape[0] + matrix.shape[1]
+    limit = 50 * points + 100_000 if max_pivots is None else min(max_pivots, 2**62)
+    largest = max(abs(part.least), abs(part.most))
+    mass = float(marginals.a.sum())
+    most = _MOST_FLOAT / (8.0 * points * max(mass, 1.0))
+    if not largest <= most:
+        raise CostOverflowError(largest, most)
+    flow = _flow(matrix, rounded_units(marginals.a, marginals.b), limit)
+    if flow.converged and flow.exact and _rounding_counts(flow, largest):
+        units = common_units(marginals.a, marginals.b, single=_any_single(a, b))
+        flow = _without_dust(flow) if units is None else _flow(matrix, units, limit)
+    scale = mass / flow.units[2]
+    gap = flow.shortfall * scale
+    if not flow.converged and error_on_non_convergence:
+        raise PivotLimitError(flow.pivots, gap)
+    masses = np.multiply(flow.masses, scale, dtype=np.float64)
+    value = math.fsum(masses * flow.costs) if flow.exact else float(masses @ flow.costs)
     return EmdResult(
         cost=value,
-        sources=rows if marginals.rows is None else marginals.rows[rows],
-        targets=columns if marginals.columns is None else marginals.columns[columns],
+        sources=_positions(flow.rows, marginals.rows),
+        targets=_positions(flow.columns, marginals.columns),
         masses=masses,
-        u=full_u,
-        v=full_v,
-        converged=status == 0,
-        pivots=pivots,
-        gap=value - dual,
+        u=_spread(flow.u, marginals.rows, checked.rows),
+        v=_spread(flow.v, marginals.columns, checked.columns),
+        converged=flow.converged,
+        pivots=flow.pivots,
+        gap=gap,
     )
+
+
+@dataclass(slots=True, eq=False)
+class _Flow:
+    """What the simplex found: entries by row, masses in units, potentials."""
+
+    rows: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int64]
+    masses: npt.NDArray[np.int64]
+    costs: _Float64
+    u: _Float64
+    v: _Float64
+    pivots: int
+    converged: bool
+    exact: bool  # the potentials
+    shortfall: float
+    units: Units
+
+
+def _flow(matrix: _Float64, units: Units, limit: int) -> _Flow:
+    rows, columns, masses, u, v, pivots, status, exact, shortfall = _transport.network_simplex(
+        matrix, units[0], units[1], limit
+    )
+    order = np.lexsort((columns, rows))
+    rows, columns, masses = rows[order], columns[order], masses[order]
+    return _Flow(rows, columns, masses, matrix[rows, columns], u, v, pivots, status == 0, exact, shortfall, units)
+
+
+def _rounding_counts(flow: _Flow, largest: float) -> bool:
+    """Whether a rounding error of the masses could cost something, if it goes over the dearest pair."""
+    return not largest * len(flow.masses) <= _COUNTS * float(flow.masses @ np.abs(flow.costs))
+
+
+def _without_dust(flow: _Flow) -> _Flow:
+    """Leave out entries that may owe their mass to rounding and whose cost outweighs that of the rest."""
+    supply, demand, _ = flow.units
+    most = len(supply) + len(demand)
+    small = (flow.masses <= most) & (np.minimum(supply[flow.rows], demand[flow.columns]) > 4096 * most)
+    spent = flow.masses * np.abs(flow.costs)
+    dust = small & (spent > _COUNTS * float(spent[~small].sum()))
+    if not dust.any():
+        return flow
+    kept = ~dust
+    return dataclasses.replace(
+        flow, rows=flow.rows[kept], columns=flow.columns[kept], masses=flow.masses[kept], costs=flow.costs[kept]
+    )
+
+
+def _any_single(*weights: npt.ArrayLike | None) -> bool:
+    return any(getattr(part, "dtype", None) in (np.float32, np.float16) for part in weights)
+
+
+def _positions(found: npt.NDArray[np.int64], kept: _Array | None) -> npt.NDArray[np.int64]:
+    return found if kept is None else kept[found]
+
+
+def _spread(values: _Float64, kept: _Array | None, size: int) -> _Float64:
+    if kept is None:
+        return values
+    result = np.full(size, np.nan)
+    result[kept] = values
+    return result
 
 
 def _check_order(p: float) -> float:
-    if not 1.0 <= p < math.inf:
-        raise InvalidInputError(f"the order p must be at least 1 and finite, not {p!r}")
-    return float(p)
+    order = check_number("the order p", p)
+    if not order >= 1.0:
+        raise InvalidInputError(f"the order p must be at least 1 and finite, not {shown(p)}")
+    return order
+
+
+def _finite(value: float, what: str) -> float:
+    if not value < math.inf:
+        raise NumericalError(f"{what} left the range of float64; scale the points, or take a smaller order p")
+    return value
 
 
 def _on_line(values: npt.ArrayLike, name: str) -> _Float64:
@@ -166,7 +243,9 @@ def wasserstein_1d(
     if marginals.columns is not None:
         target = target[marginals.columns]
     total = marginals.a.sum()
-    return float(_line_power(source, target, marginals.a / total, marginals.b / total, order) ** (1.0 / order))
+    with np.errstate(over="ignore", invalid="ignore"):
+        power = _line_power(source, target, marginals.a / total, marginals.b / total, order)
+    return float(_finite(power, "the distance") ** (1.0 / order))
 
 
 def _line_power(x: _Float64, y: _Float64, a: _Float64, b: _Float64, p: float) -> float:
@@ -206,8 +285,7 @@ def sliced_wasserstein(
         InvalidInputError: and its kinds, for what has no distance.
     """
     order = _check_order(p)
-    if isinstance(projections, bool) or projections < 1:
-        raise InvalidInputError(f"projections must be at least 1, not {projections!r}")
+    projections, seed = check_count("projections", projections), check_seed(seed)
     source, target = as_points(x, "x"), as_points(y, "y")
     if source.shape[1] != target.shape[1]:
         raise DimensionMismatchError("dimension of the points", expected=source.shape[1], actual=target.shape[1])
@@ -221,11 +299,12 @@ def sliced_wasserstein(
     directions = np.random.default_rng(seed).standard_normal((projections, source.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     powers = 0.0
-    for first in range(0, projections, 64):
-        block = directions[first : first + 64].T
-        along_x, along_y = source @ block, target @ block
-        for k in range(block.shape[1]):
-            powers += _line_power(
-                along_x[:, k].astype(np.float64), along_y[:, k].astype(np.float64), weights_a, weights_b, order
-            )
-    return float((powers / projections) ** (1.0 / order))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for first in range(0, projections, 64):
+            block = directions[first : first + 64].T
+            along_x, along_y = source @ block, target @ block
+            for k in range(block.shape[1]):
+                powers += _line_power(
+                    along_x[:, k].astype(np.float64), along_y[:, k].astype(np.float64), weights_a, weights_b, order
+                )
+    return float(_finite(powers / projections, "the distance") ** (1.0 / order))

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lattice_transport.costs import as_points
+from lattice_transport.arrays import as_numbers
+from lattice_transport.checks import check_kind
+from lattice_transport.costs import as_points, points_that_fit
 from lattice_transport.errors import DimensionMismatchError, InvalidInputError, TooFewSamplesError
 from lattice_transport.measures import check_weights
 
 __all__ = ["Gaussian", "fit_gaussian", "gaussian_wasserstein"]
+
+_MOST_SCALE = 1e150  # of a variance: products of two stay finite
 
 _Float64 = npt.NDArray[np.float64]
 
@@ -29,12 +33,16 @@ class Gaussian:
     covariance: _Float64
 
     def __post_init__(self) -> None:
-        mean = np.atleast_1d(np.asarray(self.mean, np.float64))
-        covariance = np.atleast_2d(np.asarray(self.covariance, np.float64))
+        mean = np.atleast_1d(as_numbers(self.mean, "the mean")).astype(np.float64)
+        covariance = np.atleast_2d(as_numbers(self.covariance, "the covariance")).astype(np.float64)
         if mean.ndim != 1 or covariance.shape != (len(mean), len(mean)):
             raise DimensionMismatchError("covariance", expected=(len(mean), len(mean)), actual=covariance.shape)
         if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
             raise InvalidInputError("the mean and the covariance must be finite")
+        if mean.size == 0:
+            raise InvalidInputError("a Gaussian needs at least one dimension")
+        if not (float(np.abs(covariance).max()) < _MOST_SCALE and float(np.abs(mean).max()) < _MOST_SCALE):
+            raise InvalidInputError(f"the mean and the covariance must be below {_MOST_SCALE:g}; scale the points")
         scale = float(np.abs(covariance).max())
         if not float(np.abs(covariance - covariance.T).max()) <= 1e-8 * scale:
             raise InvalidInputError("the covariance is not symmetric")
@@ -56,11 +64,13 @@ def fit_gaussian(points: npt.ArrayLike, weights: npt.ArrayLike | None = None) ->
     if len(array) < 2:
         raise TooFewSamplesError("the points", len(array), 2)
     masses = check_weights(weights, len(array), 0)
+    points_that_fit(array, "the points", "sqeuclidean")
     masses = masses / masses.sum()
     mean = masses @ array
     centred = array - mean
     unbiased = 1.0 - float(masses @ masses)
-    covariance = (centred * masses[:, None]).T @ centred / max(unbiased, np.finfo(float).tiny)
+    with np.errstate(over="ignore"):  # what is not finite is refused
+        covariance = (centred * masses[:, None]).T @ centred / max(unbiased, float(np.finfo(float).tiny))
     return Gaussian(mean, covariance)
 
 
@@ -75,6 +85,8 @@ def gaussian_wasserstein(first: Gaussian, second: Gaussian) -> float:
 
     W^2 = |m1 - m2|^2 + trace(S1 + S2 - 2 (S1^1/2 S2 S1^1/2)^1/2). Covariances may be singular.
     """
+    check_kind("first", first, Gaussian)
+    check_kind("second", second, Gaussian)
     if len(first.mean) != len(second.mean):
         raise DimensionMismatchError("dimension of the Gaussians", expected=len(first.mean), actual=len(second.mean))
     root = _root(first.covariance)

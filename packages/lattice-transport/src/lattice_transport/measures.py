@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lattice_transport.arrays import as_numbers
+from lattice_transport.checks import check_count
 from lattice_transport.errors import (
     DimensionMismatchError,
     EmptyProblemError,
+    InvalidInputError,
     InvalidMarginalError,
     MarginalMassMismatchError,
 )
@@ -19,11 +22,12 @@ __all__ = ["Marginals", "balanced_marginals", "check_weights", "free_marginals",
 
 _Float64 = npt.NDArray[np.float64]
 _LEAST_TOLERANCE = 1e-4
+_LEAST_MASS, _MOST_MASS = 1e-250, 1e250  # products with costs and counts stay finite
 
 
 def uniform_weights(count: int) -> _Float64:
     """Return ``count`` equal weights that sum to 1."""
-    if count < 1:
+    if check_count("the number of weights", count, least=0) == 0:
         raise EmptyProblemError("there must be at least one weight")
     return np.full(count, 1.0 / count)
 
@@ -35,7 +39,9 @@ def normalize_weights(weights: npt.ArrayLike) -> _Float64:
         InvalidMarginalError: a weight is negative, infinite or NaN.
         EmptyProblemError: none is above zero.
     """
-    array = np.asarray(weights, np.float64)
+    array = as_numbers(weights, "the weights")
+    if array.ndim != 1:
+        raise DimensionMismatchError("dimensions of the weights", expected=1, actual=array.ndim)
     array = check_weights(array, array.size, 0)
     result: _Float64 = array / array.sum()
     return result
@@ -51,17 +57,25 @@ def check_weights(weights: npt.ArrayLike | None, count: int, axis: int) -> _Floa
     """
     if weights is None:
         return uniform_weights(count)
-    array = np.asarray(weights)
     side = "source" if axis == 0 else "target"
+    array = as_numbers(weights, f"the weights of the {side}")
     if array.ndim != 1 or array.shape[0] != count:
         raise DimensionMismatchError(f"weights of the {side}", expected=(count,), actual=array.shape)
-    array = array.astype(np.float64)
+    with np.errstate(over="ignore"):  # of longer floats: infinity is refused below
+        array = array.astype(np.float64)
     valid = (array >= 0.0) & (array < np.inf)
     if not valid.all():
         index = int(np.argmin(valid))
         raise InvalidMarginalError(axis, index, float(array[index]))
     if not array.any():
         raise EmptyProblemError(f"the weights of the {side} are all zero")
+    with np.errstate(over="ignore"):
+        total = float(array.sum())
+    if not _LEAST_MASS <= total <= _MOST_MASS:
+        raise InvalidInputError(
+            f"the weights of the {side} sum to {total:.3g}; rescale them, so that they are from {_LEAST_MASS:g} to "
+            f"{_MOST_MASS:g}"
+        )
     return array
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lattice_transport.checks import check_kind, check_number
 from lattice_transport.costs import PointClouds, as_points
 from lattice_transport.divergence import DivergenceResult
 from lattice_transport.errors import DimensionMismatchError, InvalidInputError
@@ -53,7 +54,8 @@ def extract_sparse_plan(result: SinkhornResult, threshold: float = 1e-6) -> Spar
     Raises:
         InvalidInputError: a threshold that is negative or no number.
     """
-    if not 0.0 <= threshold < np.inf:
+    check_kind("result", result, SinkhornResult)
+    if not check_number("the threshold", threshold) >= 0.0:
         raise InvalidInputError(f"the threshold must be a mass, at least 0, not {threshold!r}")
     sources, targets, masses = [], [], []
     total = 0.0
@@ -93,6 +95,7 @@ def barycentric_projection(result: SinkhornResult, y: npt.ArrayLike) -> _Float64
 
     Points without mass go nowhere: NaN.
     """
+    check_kind("result", result, SinkhornResult)
     points = as_points(y, "y").astype(np.float64)
     _check_clouds(result, None, points)
     sums = result.row_sums[:, None]
@@ -107,6 +110,8 @@ def transport_gradient(result: SinkhornResult, clouds: PointClouds) -> _Float64:
     By the envelope theorem it is the sum over j of P[i, j] dC(x[i], y[j])/dx[i]; it is as exact as the solve is.
     ``euclidean`` counts coinciding points as having no gradient.
     """
+    check_kind("result", result, SinkhornResult)
+    check_kind("clouds", clouds, PointClouds)
     x, y = np.asarray(clouds.x, np.float64), np.asarray(clouds.y, np.float64)
     _check_clouds(result, x, y)
     if clouds.metric == "sqeuclidean":
@@ -133,6 +138,7 @@ def weight_gradients(result: SinkhornResult) -> tuple[_Float64, _Float64]:
     They are the potentials, given up to a constant: only changes that keep the mass count. Here their weighted mean is
     0. Points without mass have NaN.
     """
+    check_kind("result", result, SinkhornResult)
     gradients = []
     for potential, sums in ((result.f, result.row_sums), (result.g, result.column_sums)):
         finite = np.where(np.isfinite(potential), potential, np.nan)
@@ -152,6 +158,8 @@ class DivergenceGradient:
 
 def divergence_gradient(divergence: DivergenceResult, clouds: PointClouds) -> DivergenceGradient:
     """Return the gradient of a balanced Sinkhorn divergence with respect to the source points and weights."""
+    check_kind("divergence", divergence, DivergenceResult)
+    check_kind("clouds", clouds, PointClouds)
     x = np.asarray(clouds.x)
     within = PointClouds(x, x, clouds.metric)
     # OT(a, a) changes through both of its arguments, which are one: half of twice the gradient of one

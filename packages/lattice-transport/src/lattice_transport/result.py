@@ -41,7 +41,7 @@ class SinkhornResult:
         converged: whether ``last_error`` is at most the threshold. All other values are those of the plan as it is.
         last_error: balanced: the larger of the two residuals; unbalanced: the duality gap as a fraction of the
             objective and the mass, and the residual of a marginal that is held.
-        row_residual, column_residual: L1 distance of the plan's marginals to the weights.
+        row_residual, col_residual: L1 distance of the plan's marginals to the weights.
         transport_cost: sum of P C.
         entropy: -sum of P (log P - 1).
         regularized_cost: transport_cost - epsilon entropy, plus the penalties of an unbalanced problem.
@@ -62,7 +62,7 @@ class SinkhornResult:
     converged: bool
     last_error: float
     row_residual: float
-    column_residual: float
+    col_residual: float
     transport_cost: float
     entropy: float
     regularized_cost: float
@@ -79,6 +79,11 @@ class SinkhornResult:
     precision: str
     _cost: Cost = field(repr=False)
     _marginals: Marginals = field(repr=False)
+
+    @property
+    def column_residual(self) -> float:
+        """The same as ``col_residual``."""
+        return self.col_residual
 
     @property
     def gap(self) -> float:

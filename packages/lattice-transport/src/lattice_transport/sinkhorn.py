@@ -8,7 +8,6 @@ in Chizat et al. 2018.)
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -17,8 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
+from lattice_transport.arrays import as_numbers
+from lattice_transport.checks import check_callable, check_choice, check_count, check_kind, check_list
 from lattice_transport.config import EpsilonSchedule, Observer, Precision, SinkhornConfig, SinkhornProgress
 from lattice_transport.costs import Cost, PointClouds, as_cost
+from lattice_transport.epsilon import default_epsilon
 from lattice_transport.errors import (
     CancelledError,
     DimensionMismatchError,
@@ -26,6 +28,7 @@ from lattice_transport.errors import (
     NotConvergedError,
     NumericalError,
     WorkspaceError,
+    shown,
 )
 from lattice_transport.measures import Marginals, balanced_marginals
 from lattice_transport.result import SinkhornResult, SinkhornStage
@@ -38,6 +41,9 @@ _FLOAT32_LEAST_EPSILON = 0.02  # of the range of the costs: below, float32 canno
 _FLOAT32_LEAST_THRESHOLD = 2e-7
 SCHEDULE_BELOW = 0.01
 _SCHEDULE_START = 0.1
+# times epsilon: from further up, potentials would come down with rounding errors that count at epsilon
+_MOST_DESCENT = 2.0**24
+_MOST_LOGARITHM = 2.0**36  # of a scaling, to base 2: its last bit is then a hundred-thousandth
 
 WarmStart = SinkhornResult | tuple[npt.ArrayLike, npt.ArrayLike]
 """An earlier result, or natural logarithms of the scalings (log_u, log_v)."""
@@ -58,13 +64,17 @@ class SinkhornWorkspace:
     def __init__(
         self, rows: int, columns: int, *, precision: Literal["float32", "float64"] = "float64", clouds: bool = False
     ) -> None:
-        if rows < 1 or columns < 1:
-            raise InvalidInputError(f"a workspace needs at least a row and a column, not {rows} x {columns}")
+        rows = check_count("the rows of a workspace", rows)
+        columns = check_count("the columns of a workspace", columns)
+        check_choice("precision", precision, ("float32", "float64"))
         self.rows = rows
         self.columns = columns
         self.precision = precision
         self.clouds = clouds
-        self._solver = _transport.Solver(rows, columns, double_precision=precision == "float64", clouds=clouds)
+        try:
+            self._solver = _transport.Solver(rows, columns, double_precision=precision == "float64", clouds=clouds)
+        except (MemoryError, ValueError, OverflowError):
+            raise WorkspaceError(f"there is no memory for a workspace of {rows} x {columns}") from None
 
     @property
     def nbytes(self) -> int:
@@ -87,7 +97,7 @@ def solve(
     b: npt.ArrayLike | None,
     cost: npt.ArrayLike | PointClouds | Cost,
     *,
-    epsilon: float = 0.05,
+    epsilon: float | None = None,
     convergence_threshold: float = 1e-5,
     max_iterations: int = 500,
     check_convergence_every: int = 10,
@@ -107,6 +117,8 @@ def solve(
         a: weights of the n source points, >= 0; None for uniform. Points without mass are left out.
         b: weights of the m target points; their sum must be that of ``a`` up to a ten-thousandth, and is made so.
         cost: (n, m) matrix, or :class:`PointClouds`.
+        epsilon: strength of the entropic term, in units of the cost; None takes 0.05 of the median cost (of a fixed
+            sample above a million costs), and ``result.epsilon`` tells it.
         config: all of the named settings at once; they are then ignored.
         warm_start: where to start from: a result of a like problem (its potentials are rescaled to this epsilon).
         workspace: memory to work in.
@@ -132,6 +144,7 @@ def solve(
             relaxation=relaxation,
             epsilon_schedule=epsilon_schedule,
         )
+    check_kind("config", config, SinkhornConfig)
     checked = as_cost(cost)
     marginals = balanced_marginals(a, b, checked.rows, checked.columns, config.min_marginal)
     return run(checked, marginals, config, warm_start=warm_start, workspace=workspace, observer=observer)
@@ -148,18 +161,25 @@ def solve_batch(
 
     Everything is checked before the first is solved. Raises what :func:`solve` raises.
     """
-    config = config or SinkhornConfig()
+    config = SinkhornConfig() if config is None else check_kind("config", config, SinkhornConfig)
     checked: list[tuple[Cost, Marginals]] = []
-    for a, b, cost in problems:
+    for problem in check_list("problems", problems):
+        if not isinstance(problem, (tuple, list)) or len(problem) != 3:
+            raise InvalidInputError(f"each problem must be a tuple (a, b, cost), not {shown(problem)}")
+        a, b, cost = problem
         of_problem = as_cost(cost)
         checked.append((of_problem, balanced_marginals(a, b, of_problem.rows, of_problem.columns, config.min_marginal)))
     if not checked:
         return []
-    if workspace is None and len({_precision(cost, config) for cost, _ in checked}) == 1:
+    precisions = {
+        _precision(part, config, epsilon_of(config, part))
+        for part in (cost.restricted(marginals.rows, marginals.columns) for cost, marginals in checked)
+    }
+    if workspace is None and len(precisions) == 1:
         workspace = SinkhornWorkspace(
             max(cost.rows for cost, _ in checked),
             max(cost.columns for cost, _ in checked),
-            precision=_precision(checked[0][0], config),
+            precision=precisions.pop(),
             clouds=any(cost.tiled for cost, _ in checked),
         )
     return [
@@ -168,27 +188,31 @@ def solve_batch(
     ]
 
 
-def _precision(cost: Cost, config: SinkhornConfig) -> Literal["float32", "float64"]:
+def epsilon_of(config: SinkhornConfig, *costs: Cost) -> float:
+    """Return the epsilon of ``config``, or the default one for these costs."""
+    return default_epsilon(*costs) if config.epsilon is None else float(config.epsilon)
+
+
+def _precision(cost: Cost, config: SinkhornConfig, epsilon: float) -> Literal["float32", "float64"]:
     if config.precision != "auto":
         return config.precision
     if cost.dtype == np.float64:
         return "float64"
-    narrow = (
-        config.epsilon >= _FLOAT32_LEAST_EPSILON * cost.range
-        and config.convergence_threshold >= _FLOAT32_LEAST_THRESHOLD
-    )
+    narrow = epsilon >= _FLOAT32_LEAST_EPSILON * cost.range and config.convergence_threshold >= _FLOAT32_LEAST_THRESHOLD
     return "float32" if narrow else "float64"
 
 
-def _stages(cost: Cost, config: SinkhornConfig, warm: bool) -> tuple[list[float], EpsilonSchedule | None]:
+def _stages(
+    cost: Cost, config: SinkhornConfig, target: float, warm: bool
+) -> tuple[list[float], EpsilonSchedule | None]:
     schedule = config.epsilon_schedule
     if schedule is None or warm:
         return [], None
     if schedule == "auto":
-        if not config.epsilon < SCHEDULE_BELOW * cost.range:
+        if not target < SCHEDULE_BELOW * cost.range:
             return [], None
-        schedule = EpsilonSchedule(start=_SCHEDULE_START * cost.range)
-    return schedule.stages(config.epsilon), schedule
+        schedule = EpsilonSchedule(start=min(_SCHEDULE_START * cost.range, _MOST_DESCENT * target))
+    return schedule.stages(target), schedule
 
 
 def _warm_potentials(warm: WarmStart, epsilon: float, shape: tuple[int, int]) -> tuple[_Float64, _Float64]:
@@ -197,11 +221,16 @@ def _warm_potentials(warm: WarmStart, epsilon: float, shape: tuple[int, int]) ->
         factor = warm.epsilon / epsilon
         log_u, log_v = warm.log_u * factor, warm.log_v * factor
     else:
-        log_u, log_v = (np.asarray(part, np.float64) for part in warm)
+        if not isinstance(warm, (tuple, list)) or len(warm) != 2:
+            raise InvalidInputError(f"warm_start must be a result or a tuple (log_u, log_v), not {shown(warm)}")
+        log_u, log_v = (as_numbers(part, "the warm start").astype(np.float64) for part in warm)
     if log_u.shape != shape[:1] or log_v.shape != shape[1:]:
         raise DimensionMismatchError(
             "potentials of the warm start", expected=shape, actual=(*log_u.shape, *log_v.shape)
         )
+    for potential in (log_u, log_v):
+        if not (potential < math.inf).all():
+            raise InvalidInputError("potentials of the warm start must be finite, or -inf for points without mass")
     return log_u / _LN_2, log_v / _LN_2
 
 
@@ -223,14 +252,40 @@ def run(
     ``symmetric``: the cost is symmetric and both marginals are one. ``product``: entropy is relative to the product of
     the weights, KL(P | a b'), which matters to unbalanced problems only.
     """
+    if workspace is not None:
+        check_kind("workspace", workspace, SinkhornWorkspace)
+    check_callable("observer", observer)
+    with np.errstate(all="ignore"):  # what leaves the range of its numbers is found by its value
+        result = _run(cost, marginals, config, taus, product, symmetric, warm_start, workspace, observer, place)
+    if not abs(result.transport_cost) < math.inf:
+        raise NumericalError(
+            f"the transport cost left the range of float64; costs are up to {max(abs(cost.least), abs(cost.most)):.3g}: "
+            "rescale them"
+        )
+    return result
+
+
+def _run(
+    cost: Cost,
+    marginals: Marginals,
+    config: SinkhornConfig,
+    taus: tuple[float, float],
+    product: bool,
+    symmetric: bool,
+    warm_start: WarmStart | None,
+    workspace: SinkhornWorkspace | None,
+    observer: Observer | None,
+    place: tuple[int, int],
+) -> SinkhornResult:
     setting: dict[str, Any] = {"row_tau": taus[0], "column_tau": taus[1], "symmetric": symmetric, "product": product}
     full = cost
     rows, columns = marginals.rows, marginals.columns
     part = cost.restricted(rows, columns)
+    epsilon = epsilon_of(config, part)
     if workspace is not None:
         solver = workspace._take(part)
     else:
-        double = _precision(part, config) == "float64"
+        double = _precision(part, config, epsilon) == "float64"
         solver = _transport.Solver(part.rows, part.columns, double_precision=double, clouds=part.tiled)
     part.bind(solver)
     solver.set_weights(marginals.a, marginals.b)
@@ -239,7 +294,7 @@ def run(
         solver.u[:n] = 0.0
         solver.v[:m] = 0.0
     else:
-        u, v = _warm_potentials(warm_start, config.epsilon, (full.rows, full.columns))
+        u, v = _warm_potentials(warm_start, epsilon, (full.rows, full.columns))
         # a point that had no mass then has no potential to start from
         solver.u[:n] = np.nan_to_num(u if rows is None else u[rows], neginf=0.0)
         solver.v[:m] = np.nan_to_num(v if columns is None else v[columns], neginf=0.0)
@@ -249,28 +304,28 @@ def run(
     mass = float(marginals.a.sum())
 
     done_stages: list[SinkhornStage] = []
-    epsilons, schedule = _stages(part, config, warm_start is not None)
+    epsilons, schedule = _stages(part, config, epsilon, warm_start is not None)
     previous = None
-    for epsilon in epsilons:
+    for stage in epsilons:
         assert schedule is not None
         if previous is not None:
-            solver.u[:n] *= previous / epsilon
-            solver.v[:m] *= previous / epsilon
-        previous = epsilon
-        solver.configure(epsilon, relaxation=relaxation, **setting)
+            solver.u[:n] *= previous / stage
+            solver.v[:m] *= previous / stage
+        previous = stage
+        solver.configure(stage, relaxation=relaxation, **setting)
         solver.run(
             schedule.iterations_per_stage,
             schedule.stage_threshold * (mass if math.isinf(taus[0]) and math.isinf(taus[1]) else 1.0),
             adapt=adapt,
         )
         error = _last_error(solver, taus, n)
-        done_stages.append(SinkhornStage(epsilon, solver.iterations, error))
-        _observe(observer, solver.iterations, error, False, epsilon, place)
+        done_stages.append(SinkhornStage(stage, solver.iterations, error))
+        _observe(observer, solver.iterations, error, False, stage, place)
     if previous is not None:
-        solver.u[:n] *= previous / config.epsilon
-        solver.v[:m] *= previous / config.epsilon
+        solver.u[:n] *= previous / epsilon
+        solver.v[:m] *= previous / epsilon
 
-    solver.configure(config.epsilon, relaxation=relaxation, **setting)
+    solver.configure(epsilon, relaxation=relaxation, **setting)
     converged = False
     error_before = math.inf
     earlier = 0
@@ -283,7 +338,7 @@ def run(
                 f"the plan left the range of {'float64' if solver.double_precision else 'float32'} numbers after "
                 f"{earlier + solver.iterations} iterations; costs range over {part.range:.3g}: rescale them"
             )
-        _observe(observer, earlier + solver.iterations, error, converged, config.epsilon, place)
+        _observe(observer, earlier + solver.iterations, error, converged, epsilon, place)
         if not converged and _is_float32_floor(solver, config, error, error_before) and workspace is None:
             # rounding of the potentials keeps the residual up: go on from here in double
             wide = _transport.Solver(n, m, double_precision=True, clouds=part.tiled)
@@ -291,15 +346,18 @@ def run(
             wide.set_weights(marginals.a, marginals.b)
             wide.u[:n] = solver.u[:n]
             wide.v[:m] = solver.v[:m]
-            wide.configure(config.epsilon, relaxation=relaxation, **setting)
+            wide.configure(epsilon, relaxation=relaxation, **setting)
             earlier += solver.iterations
             solver = wide
         error_before = error
     error = _last_error(solver, taus, n)
     iterations = earlier + solver.iterations
+    # with larger logarithms, entries of the plan are rounded by more than the marginals show
+    largest = max(float(np.abs(solver.u[:n]).max()), float(np.abs(solver.v[:m]).max()))
+    converged = converged and largest <= _MOST_LOGARITHM
     if not converged and config.error_on_non_convergence:
         raise NotConvergedError(iterations, error, config.convergence_threshold)
-    return _result(full, marginals, config, solver, symmetric, taus, converged, error, iterations, tuple(done_stages))
+    return _result(full, marginals, epsilon, solver, symmetric, taus, converged, error, iterations, tuple(done_stages))
 
 
 def _is_float32_floor(solver: _transport.Solver, config: SinkhornConfig, error: float, before: float) -> bool:
@@ -310,7 +368,8 @@ def _last_error(solver: _transport.Solver, taus: Sequence[float], rows: int) -> 
     if math.isinf(taus[0]) and math.isinf(taus[1]):
         return max(solver.row_residual, solver.column_residual)
     mass = float(solver.row_sums[:rows].sum())
-    gap = abs(solver.primal - solver.dual) / (abs(solver.primal) + mass)
+    scale = abs(solver.primal) + mass
+    gap = abs(solver.primal - solver.dual) / scale if scale != 0.0 else math.inf
     held = [solver.row_residual] if math.isinf(taus[0]) else [solver.column_residual] if math.isinf(taus[1]) else []
     return max(gap, *held) if held else gap
 
@@ -343,7 +402,7 @@ def _kl(sums: _Float64, weights: _Float64) -> float:
 def _result(
     cost: Cost,
     marginals: Marginals,
-    config: SinkhornConfig,
+    epsilon: float,
     solver: _transport.Solver,
     symmetric: bool,
     taus: tuple[float, float],
@@ -353,7 +412,6 @@ def _result(
     stages: tuple[SinkhornStage, ...],
 ) -> SinkhornResult:
     n, m = len(marginals.a), len(marginals.b)
-    epsilon = config.epsilon
     row_costs = np.empty(n)
     solver.row_costs(row_costs)
     transport_cost = float(row_costs.sum())
@@ -369,7 +427,7 @@ def _result(
         converged=converged,
         last_error=error,
         row_residual=solver.row_residual,
-        column_residual=solver.column_residual,
+        col_residual=solver.column_residual,
         transport_cost=transport_cost,
         entropy=(transport_cost + penalties - regularized) / epsilon,
         regularized_cost=regularized,
@@ -387,8 +445,3 @@ def _result(
         _cost=cost,
         _marginals=marginals,
     )
-
-
-def with_epsilon(config: SinkhornConfig | None, epsilon: float) -> SinkhornConfig:
-    """Return ``config`` (None: the defaults) with another epsilon."""
-    return dataclasses.replace(config or SinkhornConfig(), epsilon=epsilon)

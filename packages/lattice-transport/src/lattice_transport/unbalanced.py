@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy.typing as npt
 
-from lattice_transport.config import EpsilonSchedule, Observer, Precision, SinkhornConfig, check_positive
+from lattice_transport.checks import check_kind, check_positive
+from lattice_transport.config import EpsilonSchedule, Observer, Precision, SinkhornConfig
 from lattice_transport.costs import Cost, PointClouds, as_cost
-from lattice_transport.errors import InvalidEpsilonError
 from lattice_transport.measures import balanced_marginals, free_marginals
 from lattice_transport.result import SinkhornResult
 from lattice_transport.sinkhorn import SinkhornWorkspace, WarmStart, run
@@ -24,7 +24,7 @@ __all__ = ["solve_unbalanced"]
 
 def check_tau(name: str, value: float) -> float:
     """Return ``value`` if it is positive, infinity included."""
-    if value == math.inf:
+    if isinstance(value, float) and value == math.inf:
         return value
     return check_positive(name, value)
 
@@ -36,7 +36,7 @@ def solve_unbalanced(
     *,
     tau_source: float = 1.0,
     tau_target: float = 1.0,
-    epsilon: float = 0.05,
+    epsilon: float | None = None,
     convergence_threshold: float = 1e-5,
     max_iterations: int = 500,
     check_convergence_every: int = 10,
@@ -58,9 +58,6 @@ def solve_unbalanced(
 
     Other arguments and errors as for :func:`~lattice_transport.solve`. With both taus infinite this is that function.
     """
-    for name, tau in (("tau_source", tau_source), ("tau_target", tau_target)):
-        if isinstance(tau, float) and math.isnan(tau):
-            raise InvalidEpsilonError(name, tau)
     taus = check_tau("tau_source", tau_source), check_tau("tau_target", tau_target)
     if config is None:
         config = SinkhornConfig(
@@ -73,6 +70,7 @@ def solve_unbalanced(
             relaxation=relaxation,
             epsilon_schedule=epsilon_schedule,
         )
+    check_kind("config", config, SinkhornConfig)
     checked = as_cost(cost)
     held = math.isinf(taus[0]) and math.isinf(taus[1])
     marginals = (balanced_marginals if held else free_marginals)(a, b, checked.rows, checked.columns)

@@ -1,10 +1,11 @@
 # What every door into C kernels begins with: instruction sets by name, and the threads of the process's pool.
 #
-# Included as text by the doors. A door defines two names for it:
+# Included as text by the doors. A door defines two names for it, the second one before the include:
 #
 #     cdef bint has_kernels(int isa)    whether its build has kernels for a level
 #     REFUSED                           the exception for a level or a number of threads that cannot be
 
+import operator
 import os
 
 cdef extern from "lattice/cpu.h":
@@ -20,13 +21,21 @@ cdef extern from "lattice/pool_capsule.h":
     int LATTICE_MAX_THREADS
     lattice_pool *lattice_pool_shared() except NULL
 
-cdef lattice_pool *pool = lattice_pool_shared()
+cdef lattice_pool *shared_pool() except NULL:
+    """The process's pool; what LATTICE_NUM_THREADS says wrongly is refused as the package refuses arguments."""
+    try:
+        return lattice_pool_shared()
+    except ValueError as error:
+        raise REFUSED(str(error)) from None
+
+
+cdef lattice_pool *pool = shared_pool()
 
 
 cdef int level_of(requested) except -1:
     """The number of the instruction set to use: ``requested``, else ``LATTICE_ISA``, else the best one."""
     name = os.environ.get("LATTICE_ISA", "") if requested is None else requested
-    cdef int isa = lattice_isa_select(name.encode())
+    cdef int isa = lattice_isa_select(name.encode(errors="replace")) if isinstance(name, str) else -1
     if isa == -1:
         known = ", ".join(lattice_isa_name(i).decode() for i in range(LATTICE_ISA_COUNT))
         raise REFUSED(f"there is no instruction set named {name!r}; LATTICE_ISA and isa take one of: {known}")
@@ -49,8 +58,24 @@ def get_num_threads():
     return pool.get_threads(pool)
 
 
-def set_num_threads(int threads):
+def set_num_threads(threads):
     """Set how many threads the process's pool may use, from 1 to 256."""
-    if not 1 <= threads <= LATTICE_MAX_THREADS:
-        raise REFUSED(f"the number of threads must be from 1 to {LATTICE_MAX_THREADS}, not {threads}")
-    pool.set_threads(pool, threads)
+    pool.set_threads(pool, thread_count(threads))
+
+
+cdef int thread_count(threads) except -1:
+    """The number of threads that a caller gave as an integer of Python or NumPy; anything else is refused."""
+    count = 0
+    if not isinstance(threads, bool):
+        try:
+            count = operator.index(threads)
+        except TypeError:
+            pass
+    if not 1 <= count <= LATTICE_MAX_THREADS:
+        try:
+            given = repr(threads)
+        except ValueError:  # an integer of more digits than Python writes out
+            given = "a huge integer"
+        given = given if len(given) <= 80 else f"{given[:77]}..."
+        raise REFUSED(f"threads is {given}; it must be an integer from 1 to {LATTICE_MAX_THREADS}")
+    return count

@@ -11,15 +11,16 @@
 
 #define LATTICE_POOL_CAPSULE "_lattice_pool_v1"
 
-/* Reads a thread count from the environment variable `name`; 0 when it is unset, -1 when it is not a usable count. */
-static inline int lattice_threads_from_environment(const char *name)
+/* Reads a thread count from the environment variable `name`; 0 when it is unset, -1 when it is not a usable count. OpenMP's
+ * variable is a `list`, whose first number counts. */
+static inline int lattice_threads_from_environment(const char *name, int list)
 {
     const char *text = getenv(name);
     if (text == NULL || text[0] == '\0')
         return 0;
     char *end;
     const long value = strtol(text, &end, 10);
-    if (end == text || (*end != '\0' && *end != ',') || value < 1 || value > LATTICE_MAX_THREADS)
+    if (end == text || (*end != '\0' && !(list && *end == ',')) || value < 1 || value > LATTICE_MAX_THREADS)
         return -1;
     return (int)value;
 }
@@ -36,14 +37,14 @@ static inline lattice_pool *lattice_pool_shared(void)
         }
         return pool;
     }
-    int threads = lattice_threads_from_environment("LATTICE_NUM_THREADS");
+    int threads = lattice_threads_from_environment("LATTICE_NUM_THREADS", 0);
     if (threads < 0) {
         PyErr_Format(PyExc_ValueError, "LATTICE_NUM_THREADS must be an integer from 1 to %d, not '%s'", LATTICE_MAX_THREADS,
                      getenv("LATTICE_NUM_THREADS"));
         return NULL;
     }
     if (threads == 0)
-        threads = lattice_threads_from_environment("OMP_NUM_THREADS");
+        threads = lattice_threads_from_environment("OMP_NUM_THREADS", 1);
     if (threads <= 0)
         threads = lattice_usable_processors();
     lattice_pool *pool = lattice_pool_create(threads);

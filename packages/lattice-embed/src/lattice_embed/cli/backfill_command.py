@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lattice_embed.cli.backfill_request import (
+    check_action_options,
+    check_begun,
+    check_plan,
+    new_chunking,
+    new_config,
+)
 from lattice_embed.cli.progress import progress_bar
 from lattice_embed.cli.store_command import open_service
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.migration import (
-    BackfillConfig,
     BackfillCoordinator,
     BackfillProgress,
     DriftVerdict,
     MigrationController,
     read_verdict,
 )
+from lattice_embed.migration.journal import LATEST
 from lattice_embed.migration.states import MigrationState
 from lattice_embed.model_source import default_model, resolve_model
 from lattice_embed.native_service import NativeEmbeddingService
-from lattice_embed.stores import Chunking, DocumentEmbedder, VectorSpace, VectorStore, create_store, open_store
+from lattice_embed.output_files import check_store_place
+from lattice_embed.stores import DocumentEmbedder, VectorSpace, VectorStore, create_store, open_store
 from lattice_embed.stores.opening import SQLITE_SUFFIXES
 
 __all__ = ["run"]
@@ -36,12 +45,7 @@ SAMPLE = 64
 
 def run(options: argparse.Namespace) -> int:
     """Do what the action says."""
-    if options.reason and options.action != "pause":
-        raise InvalidInputError("--reason goes with pause only")
-    if options.dry_run and options.action != "run":
-        raise InvalidInputError("--dry-run goes with run only")
-    if options.if_drift is not None and options.action != "run":
-        raise InvalidInputError("--if-drift goes with run only")
+    check_action_options(options)
     verdict = None if options.if_drift is None else read_verdict(options.if_drift)
     journal = _journal_path(options)
     if verdict is not None:
@@ -51,19 +55,16 @@ def run(options: argparse.Namespace) -> int:
     if options.action in ("run", "resume"):
         return _run(options, journal)
     with MigrationController(journal) as controller:
+        check_plan(options, journal, controller.plan)
         if options.action == "pause":
-            controller.pause(options.reason)
+            controller.pause(options.reason or "")
         elif options.action == "cancel":
             controller.cancel()
         elif options.action == "rollback":
             controller.rollback()
         elif options.action == "close-window":
             controller.close_rollback_window()
-        skipped = list(controller.skipped()) if options.skipped else None
         _print(controller.progress(), controller, journal, options)
-    if skipped is not None and not options.json:
-        for document_id, reason in skipped:
-            print(f"skipped {document_id}: {reason}")
     return 0
 
 
@@ -118,15 +119,14 @@ def _create(options: argparse.Namespace, journal: Path, stack: ExitStack) -> Bac
     if options.action == "resume":
         raise InvalidInputError(f"there is no migration to resume: no {journal}")
     source = _open_source(options, stack)
-    service = stack.enter_context(open_service(options, None, _truncate(options)))
-    space = VectorSpace.of(service, chunking=_chunking(options))
-    config = BackfillConfig(
-        batch_size=options.batch_size,
-        max_concurrent=options.concurrent,
-        rollback_window_secs=options.rollback_window,
-    )
+    config, chunking = new_config(options), new_chunking(options)
     path = _target_path(options)
-    target = stack.enter_context(open_store(path) if path.exists() else create_store(path, space))
+    for place in (path, journal):
+        check_store_place(place)
+    existing = stack.enter_context(open_store(path)) if path.exists() else None
+    service = stack.enter_context(open_service(options, None, _truncate(options)))
+    space = VectorSpace.of(service, chunking=chunking)
+    target = stack.enter_context(create_store(path, space)) if existing is None else existing
     if target.space != space:
         raise InvalidInputError(
             f"{path} holds vectors of {target.space.model or 'no model'} made in another way than asked for: name "
@@ -141,14 +141,10 @@ def _open(options: argparse.Namespace, journal: Path, stack: ExitStack) -> Backf
     """Open a migration that was begun; its stores are those of its plan."""
     with MigrationController(journal) as controller:
         plan = controller.plan
-    if options.from_store and Path(options.from_store).absolute() != Path(plan.source_path):
-        raise InvalidInputError(
-            f"{journal} migrates {plan.source_path}, not {options.from_store}: name another --journal"
-        )
-    if options.model and resolve_model(options.model).location != plan.target.location:
-        raise InvalidInputError(
-            f"{journal} migrates to {plan.target_model}, not to {options.model}: name another --to-store"
-        )
+        check_plan(options, journal, plan)
+        check_begun(options, journal, plan, controller.config)
+    for place in (Path(plan.target_path), journal):
+        check_store_place(place)
     return stack.enter_context(
         BackfillCoordinator(
             journal,
@@ -162,8 +158,9 @@ def _open(options: argparse.Namespace, journal: Path, stack: ExitStack) -> Backf
 def _dry_run(options: argparse.Namespace, journal: Path) -> int:
     with ExitStack() as stack:
         source = _open_source(options, stack)
+        new_config(options)  # a number that the migration would refuse is refused now
         service = stack.enter_context(open_service(options, None, _truncate(options)))
-        space = VectorSpace.of(service, chunking=_chunking(options))
+        space = VectorSpace.of(service, chunking=new_chunking(options))
         report = {
             "source": options.from_store,
             "target": str(_target_path(options)),
@@ -225,27 +222,21 @@ def _print(
     if progress.eta_seconds is not None and progress.throughput is not None:
         print(f"{progress.throughput:.1f} documents/s, {progress.eta_seconds:.0f} s to go")
     if progress.rollback_until is not None:
-        print(
-            f"rollback is possible until {datetime.fromtimestamp(progress.rollback_until, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        )
+        until = datetime.fromtimestamp(min(progress.rollback_until, LATEST), UTC)
+        print(f"rollback is possible until {until:%Y-%m-%d %H:%M:%S} UTC")
     if progress.reason:
         print(f"reason: {progress.reason}")
     if progress.errors:
         print(f"{progress.errors} errors, the last: {progress.last_error}")
+    if options.skipped:
+        for document_id, reason in controller.skipped():
+            print(f"skipped {document_id}: {reason}")
 
 
 def _open_source(options: argparse.Namespace, stack: ExitStack) -> VectorStore:
     if options.from_store is None:
         raise InvalidInputError("--from-store is missing: name the store whose documents are to be embedded")
     return stack.enter_context(open_store(options.from_store))
-
-
-def _chunking(options: argparse.Namespace) -> Chunking | None:
-    if options.long != "chunk":
-        if options.chunk_tokens is not None:
-            raise InvalidInputError("--chunk-tokens goes with --long chunk only")
-        return None
-    return Chunking(options.chunk_tokens, options.chunk_overlap)
 
 
 def _truncate(options: argparse.Namespace) -> str:
@@ -255,8 +246,21 @@ def _truncate(options: argparse.Namespace) -> str:
 def _journal_path(options: argparse.Namespace) -> Path:
     if options.journal is not None:
         return Path(options.journal)
-    target = _target_path(options)
+    target = _named(_target_path(options))
     return target.with_name(target.name + JOURNAL_SUFFIX)
+
+
+def _named(path: Path) -> Path:
+    """Return a path with a name, so that others can lie beside it: a folder such as ``.`` by its whole path.
+
+    Raises:
+        InvalidInputError: it is the root.
+    """
+    if path.name in ("", ".."):
+        path = Path(os.path.abspath(path))
+    if not path.name:
+        raise InvalidInputError(f"{path} is no place for a store: name a file or folder in it")
+    return path
 
 
 def _target_path(options: argparse.Namespace) -> Path:
@@ -265,7 +269,7 @@ def _target_path(options: argparse.Namespace) -> Path:
         return Path(options.to_store)
     if options.from_store is None:
         raise InvalidInputError("which migration? name it by --to-store, --journal, or --from-store and --model")
-    source = Path(options.from_store)
+    source = _named(Path(options.from_store))
     name = resolve_model(options.model or default_model()).name.replace("/", "--")
     if options.output_dim is not None:
         name += f"-{options.output_dim}"

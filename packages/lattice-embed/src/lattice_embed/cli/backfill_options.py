@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from lattice_inference.cli.options import thread_count
+
 __all__ = ["ACTIONS", "EXAMPLES", "add_backfill_options"]
 
 ACTIONS = {
@@ -62,22 +64,18 @@ def add_backfill_options(command: argparse.ArgumentParser) -> None:
     work.add_argument(
         "--long",
         choices=("truncate", "skip", "chunk"),
-        default="truncate",
         help="what happens to a document longer than the model: cut its end, leave it out with a reason, or cut it into "
         "overlapping chunks with a vector each, found by the best (default: truncate)",
     )
     work.add_argument(
         "--chunk-tokens", type=int, metavar="N", help="with --long chunk: most tokens of a chunk (default: the model's)"
     )
-    work.add_argument(
-        "--chunk-overlap", type=int, default=32, metavar="N", help="with --long chunk: tokens shared (default: 32)"
-    )
-    work.add_argument("--batch-size", type=int, default=100, metavar="N", help="documents a transaction (default: 100)")
-    work.add_argument("--concurrent", type=int, default=1, metavar="N", help="batches at once (default: 1)")
+    work.add_argument("--chunk-overlap", type=int, metavar="N", help="with --long chunk: tokens shared (default: 32)")
+    work.add_argument("--batch-size", type=int, metavar="N", help="documents a transaction (default: 100)")
+    work.add_argument("--concurrent", type=thread_count, metavar="N", help="batches at once, 1 to 256 (default: 1)")
     work.add_argument(
         "--rollback-window",
         type=float,
-        default=86_400.0,
         metavar="SECONDS",
         help="how long after completion writes still go to both stores and rollback is possible (default: a day)",
     )
@@ -87,5 +85,5 @@ def add_backfill_options(command: argparse.ArgumentParser) -> None:
         help="begin or go on only if the verdict of this report is reindex: the JSON of 'lattice-transport drift --json'",
     )
     work.add_argument("--dry-run", action="store_true", help="say what would be done and how long, and write nothing")
-    command.add_argument("--reason", default="", metavar="TEXT", help="with pause: why, for the status")
-    command.add_argument("--skipped", action="store_true", help="with status: list the skipped documents and why")
+    command.add_argument("--reason", metavar="TEXT", help="with pause: why, for the status")
+    command.add_argument("--skipped", action="store_true", help="list the skipped documents too, and why")

@@ -17,6 +17,8 @@ def run(options: argparse.Namespace) -> int:
         raise InvalidInputError("a FILE goes with the action inspect, and with it only")
     if options.space is not None and options.action != "clear":
         raise InvalidInputError("--of goes with the action clear only")
+    if options.cache_folder is not None and options.action == "inspect":
+        raise InvalidInputError("--cache-folder does not go with inspect, which reads the FILE alone")
     if options.action == "inspect":
         return _inspect(options)
     with VectorCache(options.cache_folder) as cache:

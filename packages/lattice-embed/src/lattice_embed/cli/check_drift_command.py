@@ -15,6 +15,7 @@ from lattice_embed.drift import DriftBaseline, DriftTolerance, check_drift
 from lattice_embed.errors import InvalidInputError, UnknownModelError
 from lattice_embed.model_source import resolve_model
 from lattice_embed.native_service import NativeEmbeddingService
+from lattice_embed.output_files import check_output, write_computed
 from lattice_inference.errors import LatticeError, ModelNotFoundError
 
 __all__ = ["run"]
@@ -27,6 +28,8 @@ UPDATE_OPTIONS = ("input", "role", "precision", "output_dim", "max_abs_differenc
 
 def run(options: argparse.Namespace) -> int:
     """Check the baselines, or write one; the exit status says whether all pass."""
+    if options.update_baseline and options.enforce:
+        raise InvalidInputError("--enforce does not go with --update-baseline, which writes a baseline and checks none")
     if options.update_baseline:
         return _update(options)
     given = [name for name in UPDATE_OPTIONS if getattr(options, name) is not None]
@@ -101,6 +104,7 @@ def _update(options: argparse.Namespace) -> int:
     path = Path(options.baselines[0])
     if path.is_dir() or not path.parent.is_dir():
         raise InvalidInputError(f"{path} cannot be written: it is a folder, or lies in none")
+    check_output(path, str(path))
     former = None if options.input is not None and not path.exists() else _former(path, options)
     texts = list(former.texts) if former is not None and options.input is None else read_lines(options.input)
     model = options.model or (None if former is None else former.model)
@@ -121,7 +125,7 @@ def _update(options: argparse.Namespace) -> int:
         change = None
         if former is not None and former.texts == baseline.texts:
             change = check_drift(service, former)
-    baseline.save(path)
+    write_computed(path, baseline.write_to, "the baseline's contents")
     if options.json:
         report = {
             "baseline": str(path),

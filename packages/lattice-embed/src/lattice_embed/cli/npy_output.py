@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_embed.errors import InvalidInputError
-from lattice_inference.checkpoint.atomic_file import atomic_file
+from lattice_embed.output_files import check_output, write_computed
 
 __all__ = ["check_npy_path", "write_npy"]
 
@@ -18,14 +18,12 @@ def check_npy_path(name: str) -> Path:
 
     Raises:
         InvalidInputError: another suffix, or no such folder.
+        OSError: the folder cannot be written to.
     """
     path = Path(name)
     if path.suffix != ".npy":
         raise InvalidInputError(f"--output {name}: vectors are written as .npy files only")
-    if not path.parent.is_dir():
-        raise InvalidInputError(f"--output {name}: the folder {path.parent} does not exist")
-    if path.is_dir():
-        raise InvalidInputError(f"--output {name}: this is a folder")
+    check_output(path, f"--output {name}")
     return path
 
 
@@ -33,7 +31,6 @@ def write_npy(path: Path, array: npt.NDArray[np.float32]) -> None:
     """Write ``array`` beside ``path``, force it to the disk, and move it into place.
 
     Raises:
-        OSError: it cannot be written. Nothing is left behind.
+        OSError: it cannot be written. The array then lies in the temporary folder, unless that cannot be written either.
     """
-    with atomic_file(path) as file:
-        np.save(file, array, allow_pickle=False)
+    write_computed(path, lambda file: np.save(file, array, allow_pickle=False), "the vectors")

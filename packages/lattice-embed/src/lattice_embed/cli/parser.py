@@ -9,6 +9,8 @@ from typing import get_args
 
 from lattice_embed._version import __version__
 from lattice_embed.cli import backfill_options, store_options
+from lattice_embed.cli.store_options import add_truncate
+from lattice_inference.cli.options import thread_count
 from lattice_inference.precision import Precision
 
 __all__ = ["build_parser"]
@@ -172,7 +174,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_json(cache)
 
     store = _add_command(commands, "store", "keep documents and vectors, and search them", store_options.EXAMPLES)
-    store_options.add_store_actions(store, _add_model_and_json, _add_output_dim)
+    store_options.add_store_actions(store, _add_native_model, _add_output_dim, _add_json)
 
     actions = "\n".join(f"  {name:<14}{text}" for name, text in backfill_options.ACTIONS.items())
     backfill = _add_command(
@@ -182,7 +184,7 @@ def build_parser() -> argparse.ArgumentParser:
         backfill_options.EXAMPLES.format(actions=actions),
     )
     backfill_options.add_backfill_options(backfill)
-    _add_model(backfill, truncate=False)
+    _add_native_model(backfill)
     _add_output_dim(backfill)
     _add_json(backfill)
 
@@ -206,7 +208,12 @@ def _add_check_drift(commands: argparse._SubParsersAction[argparse.ArgumentParse
     command.add_argument(
         "--model", metavar="NAME|DIR", help="where the model is (default: by the name that the baseline has)"
     )
-    command.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
+    command.add_argument(
+        "--threads",
+        type=thread_count,
+        metavar="N",
+        help="threads to compute with, 1 to 256 (default: all allowed CPUs)",
+    )
     command.add_argument("--enforce", action="store_true", help="a baseline whose model is not here does not pass")
     command.add_argument(
         "--update-baseline",
@@ -269,9 +276,15 @@ def _add_texts(command: argparse.ArgumentParser, what: str) -> None:
     )
 
 
-def _add_model(command: argparse.ArgumentParser, *, truncate: bool = True) -> None:
+def _add_native_model(command: argparse.ArgumentParser) -> None:
+    """Add the options of a model that runs in this process."""
     command.add_argument("--model", metavar="NAME|DIR", help="a name of the catalogue, a hub id or a directory")
-    command.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
+    command.add_argument(
+        "--threads",
+        type=thread_count,
+        metavar="N",
+        help="threads to compute with, 1 to 256 (default: all allowed CPUs)",
+    )
     command.add_argument(
         "--precision",
         choices=get_args(Precision),
@@ -279,8 +292,12 @@ def _add_model(command: argparse.ArgumentParser, *, truncate: bool = True) -> No
         help="what weights are kept in: those of 16 bits take half the memory and move vectors a little, int8 multiplies "
         "integers, which is fastest and moves them more (default: float32)",
     )
-    if not truncate:
-        return
+
+
+def _add_model(command: argparse.ArgumentParser) -> None:
+    """Add the options of a model that runs in this process or at a server."""
+    _add_native_model(command)
+    add_truncate(command)
     command.add_argument(
         "--base-url",
         metavar="URL",
@@ -292,10 +309,9 @@ def _add_model(command: argparse.ArgumentParser, *, truncate: bool = True) -> No
         help="environment variable with the server's key (default: OPENAI_API_KEY for OpenAI's own address, else none)",
     )
     command.add_argument(
-        "--truncate",
-        choices=("right", "error"),
-        default="right",
-        help="what happens to a text over the model's token limit: cut its end, or fail (default: right)",
+        "--allow-plain-http",
+        action="store_true",
+        help="send the key over http:// to another machine, where all on the way can read it",
     )
 
 
@@ -305,11 +321,6 @@ def _add_output_dim(command: argparse.ArgumentParser) -> None:
 
 def _add_cache_folder(command: argparse.ArgumentParser, what: str) -> None:
     command.add_argument("--cache-folder", metavar="DIR", help=what)
-
-
-def _add_model_and_json(command: argparse.ArgumentParser) -> None:
-    _add_model(command)
-    _add_json(command)
 
 
 def _add_json(command: argparse.ArgumentParser) -> None:

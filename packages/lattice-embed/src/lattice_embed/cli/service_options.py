@@ -28,6 +28,8 @@ def open_service(options: argparse.Namespace) -> NativeEmbeddingService | Remote
     if options.base_url is None and not _is_remote(model):
         if options.api_key_variable is not None:
             raise InvalidInputError("--api-key-variable goes with --base-url, or a model that runs at a provider")
+        if options.allow_plain_http:
+            raise InvalidInputError("--allow-plain-http goes with --base-url")
         return NativeEmbeddingService(
             model,
             output_dim=output_dim,
@@ -44,7 +46,13 @@ def open_service(options: argparse.Namespace) -> NativeEmbeddingService | Remote
         if getattr(options, name) != default:
             raise InvalidInputError(f"--{name} is for models that run here, and {model} runs at a server")
     where = {} if options.base_url is None else {"base_url": options.base_url}
-    return RemoteEmbeddingService(model, output_dim=output_dim, api_key_variable=options.api_key_variable, **where)
+    return RemoteEmbeddingService(
+        model,
+        output_dim=output_dim,
+        api_key_variable=options.api_key_variable,
+        allow_plain_http=True if options.allow_plain_http else None,
+        **where,
+    )
 
 
 def _is_remote(model: EmbeddingModel | str) -> bool:

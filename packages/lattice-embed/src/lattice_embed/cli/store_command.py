@@ -13,6 +13,7 @@ from lattice_embed.cli.text_input import read_lines
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.model_source import resolve_model
 from lattice_embed.native_service import NativeEmbeddingService
+from lattice_embed.output_files import check_store_place
 from lattice_embed.stores import (
     DocumentEmbedder,
     StoredDocument,
@@ -22,6 +23,7 @@ from lattice_embed.stores import (
     create_store,
     open_store,
 )
+from lattice_embed.stores.document import DocumentState, digest_of_text
 
 __all__ = ["open_service", "run"]
 
@@ -30,6 +32,9 @@ MOST_CHARACTERS = 1 << 24
 """Characters of a document; a service's own limit is for requests, and would refuse what the model's limit only cuts."""
 
 SHOWN_TEXT = 72
+
+EMBEDDING_OPTIONS = {"output_dim": None, "threads": None, "precision": "float32", "truncate": "right"}
+"""Options that count where texts are embedded, and their defaults."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -69,8 +74,9 @@ def open_service(options: argparse.Namespace, space: VectorSpace | None, truncat
 
 def _import(options: argparse.Namespace) -> int:
     documents = _read_documents(options.input)
-    exists = Path(options.store).exists()
-    store = open_store(options.store) if exists else None
+    check_store_place(Path(options.store))
+    store = open_store(options.store) if Path(options.store).exists() else None
+    unchanged = 0
     try:
         if store is not None and options.model and not store.space.holds_vectors:
             raise InvalidInputError(
@@ -78,23 +84,57 @@ def _import(options: argparse.Namespace) -> int:
             )
         if options.model or (store is not None and store.space.holds_vectors):
             space = None if store is None else store.space
-            with open_service(options, space, options.truncate) as service:
-                if store is None:
-                    store = create_store(options.store, VectorSpace.of(service))
-                _put_all(store, documents, DocumentEmbedder(service, store.space))
+            unchanged = 0 if store is None else _leave_out_known(store, documents)
+            if documents or options.model or _embedding_options(options):
+                with open_service(options, space, options.truncate) as service:
+                    if store is None:
+                        store = create_store(options.store, VectorSpace.of(service))
+                    _put_all(store, documents, DocumentEmbedder(service, store.space))
         else:
-            if options.output_dim is not None:
-                raise InvalidInputError("--output-dim goes with --model: texts alone have no vectors")
-            store = store or create_store(options.store)
+            if given := _embedding_options(options):
+                raise InvalidInputError(f"{given[0]} goes with --model: texts alone have no vectors")
+            store = store if store is not None else create_store(options.store)
+            unchanged = _leave_out_known(store, documents)
             _put_all(store, documents, None)
-        report = {"store": options.store, "imported": len(documents), "documents": len(store)}
+        report = {"store": options.store, "imported": len(documents), "documents": 0 if store is None else len(store)}
+        if unchanged:
+            report["unchanged"] = unchanged
     finally:
         if store is not None:
             store.close()
-    print(
-        json.dumps(report) if options.json else "{store}: {imported} imported, {documents} documents".format(**report)
-    )
+    if options.json:
+        print(json.dumps(report))
+    else:
+        known = f", {unchanged} there already" if unchanged else ""
+        print(f"{options.store}: {report['imported']} imported{known}, {report['documents']} documents")
     return 0
+
+
+def _embedding_options(options: argparse.Namespace) -> list[str]:
+    """Return the options given that count only where texts are embedded."""
+    given = [name for name, default in EMBEDDING_OPTIONS.items() if getattr(options, name) != default]
+    return [f"--{name.replace('_', '-')}" for name in given]
+
+
+def _leave_out_known(store: VectorStore, documents: dict[str, str]) -> int:
+    """Remove from ``documents`` what the store has in the same form, and return how many those are.
+
+    A document with another text, without its vectors, or skipped, is imported again.
+    """
+    wanted = DocumentState.EMBEDDED if store.space.holds_vectors else DocumentState.PENDING
+    ids = list(documents)
+    known = 0
+    for start in range(0, len(ids), BATCH):
+        for version in store.versions(ids[start : start + BATCH]):
+            if (
+                version is not None
+                and version.state is wanted
+                and version.fingerprint == store.space.fingerprint
+                and version.digest == digest_of_text(documents[version.id])
+            ):
+                del documents[version.id]
+                known += 1
+    return known
 
 
 def _put_all(store: VectorStore, documents: dict[str, str], embedder: DocumentEmbedder | None) -> None:
@@ -155,6 +195,8 @@ def _for_people(value: object) -> object:
 def _query(store: VectorStore, options: argparse.Namespace) -> int:
     if not store.space.holds_vectors:
         raise InvalidInputError(f"{options.store} holds texts only: `lattice-embed backfill` embeds them")
+    if options.top < 1:
+        raise InvalidInputError(f"--top is {options.top}; it must be at least 1")
     with open_service(options, store.space, options.truncate) as service:
         vector = DocumentEmbedder(service, store.space).embed_query(options.text)
     matches = store.query(vector, options.top, fingerprint=store.space.fingerprint)

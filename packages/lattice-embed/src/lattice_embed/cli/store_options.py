@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-__all__ = ["EXAMPLES", "add_store_actions"]
+__all__ = ["EXAMPLES", "add_store_actions", "add_truncate"]
 
 EXAMPLES = """\
 examples:
@@ -19,13 +19,29 @@ vectors, all of one model; `lattice-embed backfill` moves it to another.
 """
 
 
+def add_truncate(command: argparse.ArgumentParser) -> None:
+    """Add the option that says what happens to long texts."""
+    command.add_argument(
+        "--truncate",
+        choices=("right", "error"),
+        default="right",
+        help="what happens to a text over the model's token limit: cut its end, or fail (default: right)",
+    )
+
+
 def add_store_actions(
     command: argparse.ArgumentParser,
-    add_shared: Callable[[argparse.ArgumentParser], None],
+    add_model: Callable[[argparse.ArgumentParser], None],
     add_output_dim: Callable[[argparse.ArgumentParser], None],
+    add_json: Callable[[argparse.ArgumentParser], None],
 ) -> None:
-    """Add the actions; ``add_shared`` adds the options that commands with a model share, ``add_output_dim`` the one of
-    those that decide how long vectors are.
+    """Add the actions, each with the options that count for it.
+
+    Args:
+        command: the parser of ``store``.
+        add_model: adds the options of a model that runs in this process.
+        add_output_dim: adds the option that decides how long vectors are.
+        add_json: adds ``--json``.
     """
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
 
@@ -42,11 +58,13 @@ def add_store_actions(
         "embeds them. A store with vectors embeds what is added with its own model.",
     )
     fill.add_argument("--input", required=True, metavar="FILE", help="a UTF-8 text file, a .jsonl file, or - for lines")
-    add_shared(fill)
+    add_model(fill)
+    add_truncate(fill)
     add_output_dim(fill)
+    add_json(fill)
     info = add_action("info", "say what a store holds", "Say what a store holds.")
     info.add_argument("--verify", action="store_true", help="read everything and compare it with its digests")
-    add_shared(info)
+    add_json(info)
     query = add_action(
         "query",
         "find the documents nearest to a text",
@@ -54,4 +72,6 @@ def add_store_actions(
     )
     query.add_argument("text", metavar="TEXT", help="what to look for")
     query.add_argument("--top", type=int, default=10, metavar="K", help="how many (default: 10)")
-    add_shared(query)
+    add_model(query)
+    add_truncate(query)
+    add_json(query)

@@ -8,23 +8,24 @@ damaged, or edited by hand, is not compared with.
 from __future__ import annotations
 
 import json
-import math
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import blake3
 import numpy as np
 
+from lattice_embed.argument_checks import check_kind, check_number, check_path, check_word
+from lattice_embed.arrays import float32_array
 from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError, LatticeEmbedError
+from lattice_embed.output_files import write_file
 from lattice_embed.result import Float32Array
 from lattice_embed.service import EmbeddingService
-from lattice_embed.validation import check_role
+from lattice_embed.validation import check_iterable, check_limit, check_role, check_text
 from lattice_inference import NUMERICS_VERSION
-from lattice_inference.checkpoint.atomic_file import atomic_file
 
 __all__ = ["DriftBaseline", "DriftBaselineError", "DriftTolerance"]
 
@@ -56,8 +57,7 @@ class DriftTolerance:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise InvalidInputError(f"{field.name} is {value!r}; it must be a number of at least 0")
+            check_number(field.name, value, lowest=0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +74,9 @@ class DriftBaseline:
         precision: what the weights were kept in.
         output_dim: the shorter length that was asked for, or ``None``.
         tolerance: how far a later release may be from them.
+
+    Raises:
+        InvalidInputError: the vectors are masked, no real numbers, or not one a text.
     """
 
     model: str
@@ -85,6 +88,22 @@ class DriftBaseline:
     precision: str = "float32"
     output_dim: int | None = None
     tolerance: DriftTolerance = DriftTolerance()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "texts", tuple(_checked_texts(self.texts)))
+        for name in ("model", "fingerprint", "precision"):
+            check_word(name, getattr(self, name))
+        check_kind("numerics_version", self.numerics_version, int)
+        if self.output_dim is not None:
+            check_limit("output_dim", self.output_dim)
+        object.__setattr__(self, "role", check_role(self.role))
+        check_kind("tolerance", self.tolerance, DriftTolerance)
+        vectors = float32_array(self.vectors, "vectors")
+        if vectors.ndim != 2 or len(vectors) != len(self.texts):
+            raise InvalidInputError(
+                f"vectors have shape {vectors.shape}; there must be one for each of {len(self.texts)} texts"
+            )
+        object.__setattr__(self, "vectors", vectors)
 
     @classmethod
     def of(
@@ -100,8 +119,11 @@ class DriftBaseline:
         Raises:
             InvalidInputError: no texts.
         """
+        check_kind("service", service, EmbeddingService)
+        if tolerance is not None:
+            check_kind("tolerance", tolerance, DriftTolerance)
         role = check_role(role)
-        listed = tuple(texts)
+        listed = tuple(_checked_texts(texts))
         if not listed:
             raise InvalidInputError("a baseline of no texts would pass every release: give at least one")
         results = list(service.embed_batches(listed, role=role))
@@ -121,10 +143,13 @@ class DriftBaseline:
         """Write the baseline to a file that is either whole or not there.
 
         Raises:
-            OSError: it cannot be written. A file that was there before is as it was.
+            WriteError: it cannot be written. A file that was there before is as it was.
         """
-        with atomic_file(Path(path)) as file:
-            file.writelines(line.encode() for line in self._lines())
+        write_file(check_path("path", path), self.write_to)
+
+    def write_to(self, file: BinaryIO) -> None:
+        """Write the baseline to an open file."""
+        file.writelines(line.encode() for line in self._lines())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -133,7 +158,7 @@ class DriftBaseline:
         Raises:
             DriftBaselineError: it is missing, damaged, edited, or of another format.
         """
-        source = Path(path)
+        source = check_path("path", path)
         try:
             size = source.stat().st_size
             if size > LARGEST_FILE:
@@ -224,6 +249,11 @@ class DriftBaseline:
         if baseline._digest() != document["digest"]:
             raise ValueError("its digest is not that of its content, so it was damaged or edited")
         return baseline
+
+
+def _checked_texts(texts: object) -> Iterator[str]:
+    for index, text in enumerate(check_iterable(texts)):
+        yield check_text(text, index, max_chars=sys.maxsize)
 
 
 def _typed(document: Mapping[str, Any], name: str, kind: type) -> Any:

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_kind
 from lattice_embed.drift.baseline import DriftBaseline
 from lattice_embed.errors import LatticeEmbedError
 from lattice_embed.result import Float32Array
@@ -71,6 +72,8 @@ def check_drift(service: EmbeddingService, baseline: DriftBaseline) -> DriftRepo
         service: what is checked. It must hold the baseline's model, at the baseline's precision and length.
         baseline: what it is checked against.
     """
+    check_kind("service", service, EmbeddingService)
+    check_kind("baseline", baseline, DriftBaseline)
     results = list(service.embed_batches(baseline.texts, role=baseline.role))
     vectors = np.concatenate([result.vectors for result in results])
     same_fingerprint = results[0].fingerprint == baseline.fingerprint

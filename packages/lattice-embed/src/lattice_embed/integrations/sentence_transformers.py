@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, cast
@@ -9,11 +10,15 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_flag, check_kind, check_word
+from lattice_embed.arrays import plain_array
 from lattice_embed.catalogue import EmbeddingModel, Role
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.integrations.service_choice import choose_service
 from lattice_embed.native_service import NativeEmbeddingService
+from lattice_embed.origin import check_one_space
 from lattice_embed.result import Float32Array
+from lattice_embed.validation import check_iterable, check_limit
 from lattice_embed.vectors import many_vs_many
 from lattice_inference.models.sentence_modules import read_sentence_modules
 
@@ -51,6 +56,8 @@ class SentenceEncoder:
         default_prompt_name: str | None = None,
         **options: Any,
     ) -> None:
+        if prompts is not None:
+            check_kind("prompts", prompts, Mapping)
         service = choose_service(model, options)
         if not isinstance(service, NativeEmbeddingService):
             raise InvalidInputError(f"{service.name} runs elsewhere: this door needs a NativeEmbeddingService")
@@ -116,10 +123,12 @@ class SentenceEncoder:
             ("precision", precision, ("float32", None)),
             ("device", device, (None, "cpu")),
         ):
-            if value not in allowed:
-                raise InvalidInputError(f"{name}={value!r} does not exist here; it must be {allowed[0]!r}")
+            if not isinstance(value, str | None) or value not in allowed:
+                raise InvalidInputError(f"{name}={value!r:.80} does not exist here; it must be {allowed[0]!r}")
+        normalize_embeddings = check_flag("normalize_embeddings", normalize_embeddings)
+        check_limit("batch_size", batch_size)
         single = isinstance(inputs, str)
-        texts = [inputs] if isinstance(inputs, str) else inputs
+        texts: list[Any] = [inputs] if isinstance(inputs, str) else list(check_iterable(inputs))
         vectors = self._encode(
             texts, self._prompt(prompt, prompt_name), batch_size, show_progress_bar, normalize_embeddings
         )
@@ -142,12 +151,17 @@ class SentenceEncoder:
 
     def similarity(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Float32Array:
         """Return the similarities of all pairs, as an array of shape (n, m); a distance is a similarity with a minus."""
+        check_one_space(embeddings1, embeddings2)
         scores = many_vs_many(_rows(embeddings1), _rows(embeddings2), metric=self.similarity_fn_name)
         return -scores if self.similarity_fn_name in DISTANCES else scores
 
     def similarity_pairwise(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Float32Array:
         """Return the similarity of each row with its counterpart, as an array of shape (n,)."""
-        pairs = zip(_rows(embeddings1), _rows(embeddings2), strict=True)
+        check_one_space(embeddings1, embeddings2)
+        first, second = _rows(embeddings1), _rows(embeddings2)
+        if len(first) != len(second):
+            raise InvalidInputError(f"{len(first)} rows cannot be paired with {len(second)} rows one to one")
+        pairs = zip(first, second, strict=True)
         return np.array([self.similarity(one, other)[0, 0] for one, other in pairs], np.float32)
 
     def close(self) -> None:
@@ -170,7 +184,7 @@ class SentenceEncoder:
         batches = self.service.embed_batches(
             texts, role=Role.GENERIC, normalize=normalize or self.service.normalizes, batch_size=batch_size
         )
-        if progress:
+        if progress and sys.stderr is not None:  # None: a process without a console
             from tqdm import tqdm
 
             batches = tqdm(batches, total=-(-len(texts) // batch_size), desc="Batches")
@@ -179,11 +193,11 @@ class SentenceEncoder:
 
     def _prompt(self, prompt: str | None, prompt_name: str | None) -> str:
         if prompt is not None:
-            return prompt
+            return check_word("prompt", prompt)
         name = self.default_prompt_name if prompt_name is None else prompt_name
         if name is None:
             return ""
-        if name not in self.prompts:
+        if check_word("prompt_name", name) not in self.prompts:
             raise InvalidInputError(f"no prompt is called {name!r}; there are {', '.join(self.prompts)}")
         return self.prompts[name]
 
@@ -194,4 +208,4 @@ class SentenceEncoder:
 
 
 def _rows(embeddings: npt.ArrayLike) -> npt.NDArray[Any]:
-    return np.atleast_2d(np.asarray(embeddings))
+    return np.atleast_2d(plain_array(embeddings, "embeddings"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lattice_embed.errors import StoreCorruptError
 from lattice_embed.migration.claims import Claimant
 from lattice_embed.migration.journal import TRUNCATED, Journal, RowState
 from lattice_embed.migration.participants import Participants
 from lattice_embed.migration.routing import Side
+from lattice_embed.migration.source_texts import check_texts
 from lattice_embed.migration.states import MigrationState
 from lattice_embed.stores.document import DocumentState, StoredDocument
 from lattice_embed.stores.skip_reason import SkipKind
@@ -80,25 +80,10 @@ class BackfillWorker:
             else:
                 changed.append(document_id)
         documents = [document for document in source.get(changed) if document is not None]
-        self._check_texts(documents)
+        check_texts(self._journal, source, documents)
         pairs = [(document.id, document.text) for document in documents]
         embedded = self._participants.embedder(Side.TARGET).embed(pairs) if pairs else []
         return _Batch(embedded, followed, gone)
-
-    def _check_texts(self, documents: list[StoredDocument]) -> None:
-        """Make sure that the source's digests are those of its texts: else no embedding would ever count as done.
-
-        Raises:
-            StoreCorruptError: one is not, and nobody is writing it just now.
-        """
-        source = self._participants.store(Side.SOURCE)
-        for document, version in zip(documents, source.versions([one.id for one in documents]), strict=True):
-            if version is None or version.digest == document.version.digest:
-                continue
-            with self._journal.transaction():
-                (again,), (now,) = source.get([document.id]), source.versions([document.id])
-            if again is not None and now is not None and again.version.digest != now.digest:
-                raise StoreCorruptError(f"the source's document {document.id!r} has a text that is not its digest's")
 
     def _commit(self, claim: str, batch: _Batch) -> None:
         """Put the batch into the target, without what was written meanwhile, and settle it in the journal.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import secrets
 import weakref
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 from lattice_embed.errors import StoreError
 
 __all__ = ["Claimant", "claim_is_alive", "remove_dead_claimants"]
+
+_CLAIM = re.compile(rb"([0-9a-f]{16})/[0-9]{1,20}")
 
 _live: weakref.WeakSet[Claimant] = weakref.WeakSet()
 
@@ -63,16 +66,25 @@ class Claimant:
             self._handle = None
 
 
-def claim_is_alive(journal: Path, claim: str) -> bool:
-    """Return whether the process that made ``claim`` is still there."""
-    return _is_alive(_lock_path(journal, claim.partition("/")[0]))
+def claim_is_alive(journal: Path, claim: bytes) -> bool:
+    """Return whether the process that made ``claim`` is still there; what is no claim was made by none.
+
+    Raises:
+        StoreError: that cannot be found out.
+    """
+    made = _CLAIM.fullmatch(claim)
+    return made is not None and _is_alive(_lock_path(journal, made[1].decode()))
 
 
 def remove_dead_claimants(journal: Path) -> None:
     """Remove the files that killed processes left behind."""
-    for entry in os.scandir(journal.parent):
-        if entry.name.startswith(_lock_path(journal, "").name):
-            _is_alive(Path(entry.path))
+    name = _lock_path(journal, "").name
+    try:
+        left = [entry.path for entry in os.scandir(journal.parent) if entry.name.startswith(name)]
+    except OSError as error:
+        raise StoreError(f"{journal.parent} cannot be read: {error}") from error
+    for path in left:
+        _is_alive(Path(path))
 
 
 def _is_alive(path: Path) -> bool:
@@ -80,6 +92,8 @@ def _is_alive(path: Path) -> bool:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise StoreError(f"{path} cannot be looked at: {error}") from error
     try:
         if not _try_lock(handle):
             return True

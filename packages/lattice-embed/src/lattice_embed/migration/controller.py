@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
-from lattice_embed.errors import InvalidTransitionError
+from lattice_embed.errors import InvalidInputError, InvalidTransitionError, StoreCorruptError
 from lattice_embed.migration.journal import Journal, MigrationRecord
-from lattice_embed.migration.plan import MigrationPlan
+from lattice_embed.migration.plan import BackfillConfig, MigrationPlan
 from lattice_embed.migration.progress import BackfillProgress, progress_of
 from lattice_embed.migration.routing import RoutingConfig, in_rollback_window, routing_of
 from lattice_embed.migration.states import MigrationState, next_state
@@ -46,6 +46,11 @@ class MigrationController:
         return self._journal.record().plan
 
     @property
+    def config(self) -> BackfillConfig:
+        """How the backfill works, as it was planned."""
+        return self._journal.record().config
+
+    @property
     def state(self) -> MigrationState:
         """Where the migration stands."""
         return self._journal.record().state
@@ -65,7 +70,11 @@ class MigrationController:
         after = ""
         while page := self._journal.skipped(after=after, limit=SKIPS_READ):
             for document_id, reason in page:
-                yield document_id, SkipReason.parse(reason)
+                try:
+                    parsed = SkipReason.parse(reason)
+                except InvalidInputError as error:
+                    raise StoreCorruptError(f"{self._journal.path} is damaged: {error}") from error
+                yield document_id, parsed
             after = page[-1][0]
 
     def start(self) -> None:

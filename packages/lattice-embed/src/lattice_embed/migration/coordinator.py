@@ -22,6 +22,7 @@ from lattice_embed.migration.participants import Participants
 from lattice_embed.migration.plan import BackfillConfig, MigrationPlan
 from lattice_embed.migration.progress import BackfillProgress
 from lattice_embed.migration.routing import RoutingConfig, Side, in_rollback_window
+from lattice_embed.migration.source_texts import check_texts
 from lattice_embed.migration.states import MigrationState
 from lattice_embed.migration.survey import check_target, survey
 from lattice_embed.service import EmbeddingService
@@ -251,6 +252,7 @@ class BackfillCoordinator(MigrationController):
         if record.state not in WORKING_STATES:
             return True
         if counts.pending:
+            self._journal.check_pending()
             time.sleep(WAIT_SECONDS)  # somebody is at them, or was killed and will be found out
             return False
         if self._may_survey() and survey(self._journal, self._participants):
@@ -310,6 +312,7 @@ class BackfillCoordinator(MigrationController):
         Raises:
             InvalidInputError: the source has no such document.
             InvalidTransitionError: the migration is completed or over.
+            StoreCorruptError: the source's text of one is not what was stored.
         """
         source, target = self._participants.store(Side.SOURCE), self._participants.store(Side.TARGET)
         reason = str(SkipReason(kind, detail))
@@ -317,11 +320,13 @@ class BackfillCoordinator(MigrationController):
             record = self._journal.record()
             if record.completed_at or record.state is MigrationState.CANCELLED:
                 raise InvalidTransitionError(state=record.state.value, action="skip documents")
-            documents = []
+            found = []
             for document_id, document in zip(ids, source.get(ids), strict=True):
                 if document is None:
                     raise InvalidInputError(f"the source has no document {document_id!r}")
-                documents.append(StoredDocument.skipped(document_id, document.text, reason))
+                found.append(document)
+            check_texts(self._journal, source, found)
+            documents = [StoredDocument.skipped(document.id, document.text, reason) for document in found]
             target.put(documents)
             self._journal.settle([(document.id, "skipped", reason) for document in documents])
 

@@ -13,13 +13,15 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from lattice_embed.errors import StoreCorruptError
+from lattice_embed.errors import InvalidInputError, StoreCorruptError
 from lattice_embed.migration.claims import claim_is_alive
 from lattice_embed.migration.plan import BackfillConfig, MigrationPlan
 from lattice_embed.migration.states import MigrationState
-from lattice_embed.stores.sqlite_database import SqliteDatabase
+from lattice_embed.stores.document import check_id
+from lattice_embed.stores.sqlite_database import DatabaseFormat, SqliteDatabase
+from lattice_embed.validation import is_expressible
 
-__all__ = ["Counts", "Journal", "MigrationRecord", "RowState"]
+__all__ = ["LATEST", "Counts", "Journal", "MigrationRecord", "RowState"]
 
 APPLICATION_ID = 0x4C4D4731  # "LMG1"
 SCHEMA_VERSION = 1
@@ -34,6 +36,11 @@ LOGGED_BATCHES = 64
 """Batches that the speed is measured over."""
 
 RowState = Literal["pending", "done", "skipped"]
+ROW_STATES: tuple[RowState, ...] = ("pending", "done", "skipped")
+
+MOST_ROWS = 2**63 - 1
+LATEST = 253_402_300_799.0
+"""The end of the year 9999, in seconds since 1970: no later time can be written as a date."""
 
 SCHEMA = (
     """CREATE TABLE migration (
@@ -72,6 +79,8 @@ SCHEMA = (
     END""",
     "CREATE TABLE batches (at REAL NOT NULL, documents INTEGER NOT NULL)",
 )
+
+FORMAT = DatabaseFormat("migration's journal", APPLICATION_ID, SCHEMA_VERSION, SCHEMA)
 
 
 @dataclass(frozen=True)
@@ -131,23 +140,15 @@ class Journal:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._database = SqliteDatabase(
-            path, application_id=APPLICATION_ID, version=SCHEMA_VERSION, schema=None, what="migration's journal"
-        )
+        self._database = SqliteDatabase(path, FORMAT)
         self.path = self._database.path
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], plan: MigrationPlan, config: BackfillConfig) -> Journal:
         """Make the journal of a new migration; what there is at ``path`` is not replaced."""
-        fields = [json.dumps(value).replace("'", "''") for value in (plan.to_fields(), asdict(config))]
-        insert = f"INSERT INTO migration (only, plan, config) VALUES (1, '{fields[0]}', '{fields[1]}')"
-        SqliteDatabase(
-            path,
-            application_id=APPLICATION_ID,
-            version=SCHEMA_VERSION,
-            schema=(*SCHEMA, insert),
-            what="migration's journal",
-        ).close()
+        insert = "INSERT INTO migration (only, plan, config) VALUES (1, ?, ?)"
+        fields = [json.dumps(value) for value in (plan.to_fields(), asdict(config))]
+        SqliteDatabase.create(path, FORMAT, [(insert, fields)])
         return cls(path)
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -166,12 +167,14 @@ class Journal:
 
     def record(self) -> MigrationRecord:
         """Return what is written of the migration now."""
-        (row,) = self._database.read(
+        rows = self._database.read(
             "SELECT plan, config, state, reason, errors, last_error, started_at, stopped_at, stopped_seconds, "
             "completed_at, window_closed, queries_target, surveyed FROM migration"
         )
-        plan, config, state, reason, errors, last_error, started, stopped, seconds, completed, *flags = row
         try:
+            (row,) = rows
+            plan, config, state, reason, errors, last_error, started, stopped, seconds, completed, *flags = row
+            _check_record(row)
             return MigrationRecord(
                 MigrationPlan.from_fields(json.loads(plan)),
                 BackfillConfig(**json.loads(config)),
@@ -185,35 +188,60 @@ class Journal:
                 completed or 0.0,
                 *map(bool, flags),
             )
-        except (ValueError, TypeError, KeyError) as error:
-            raise StoreCorruptError(f"{self.path} is damaged: {error!r}") from error
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise StoreCorruptError(f"{self.path} is damaged: {error!r:.300}") from error
 
     def update(self, **values: Any) -> None:
         """Set columns of the migration."""
         names = ", ".join(f"{name} = ?" for name in values)
-        self._database.write(f"UPDATE migration SET {names}", list(values.values()))
+        expressible = [_expressible(value) if isinstance(value, str) else value for value in values.values()]
+        self._database.write(f"UPDATE migration SET {names}", expressible)
 
     def record_error(self, message: str) -> None:
         """Count an error and keep what it said."""
-        self._database.write("UPDATE migration SET errors = errors + 1, last_error = ?", (message,))
+        self._database.write("UPDATE migration SET errors = errors + 1, last_error = ?", (_expressible(message),))
 
     # Documents
 
     def counts(self) -> Counts:
         """Return how many documents there are of each state."""
         numbers: dict[str, int] = dict(self._database.read("SELECT state, documents FROM counts"))
-        ((truncated,),) = self._database.read("SELECT count(*) FROM documents WHERE reason = 'truncated'")
-        return Counts(numbers["pending"], numbers["done"], numbers["skipped"], truncated)
+        counted = [numbers.get(state, -1) for state in ROW_STATES]
+        if not all(type(number) is int and number >= 0 for number in counted):
+            raise StoreCorruptError(f"{self.path} is damaged: it counts {numbers!r:.200} documents")
+        truncated = self._database.read_number("SELECT count(*) FROM documents WHERE reason = 'truncated'")
+        pending, done, skipped = counted
+        return Counts(pending, done, skipped, truncated)
+
+    def check_pending(self) -> None:
+        """Make sure that a count of pending documents has documents for it: else a backfill would wait for ever.
+
+        Raises:
+            StoreCorruptError: it has not.
+        """
+        with self.snapshot():
+            counted = self.counts().pending
+            found = self._database.read_number("SELECT EXISTS (SELECT 1 FROM documents WHERE state = 'pending')")
+        if counted and not found:
+            raise StoreCorruptError(f"{self.path} is damaged: it counts {counted} pending documents and has none")
 
     def states(self, ids: Sequence[str]) -> dict[str, RowState]:
         """Return the states of those of ``ids`` that the journal knows."""
-        return dict(self._select("SELECT id, state FROM documents WHERE id IN ({})", ids))
+        states = dict(self._select("SELECT id, state FROM documents WHERE id IN ({})", ids))
+        for document_id, state in states.items():
+            if state not in ROW_STATES:
+                raise StoreCorruptError(
+                    f"{self.path} is damaged: the state of document {document_id!r} is {state!r:.80}"
+                )
+        return states
 
     def skipped(self, *, after: str, limit: int) -> list[tuple[str, str]]:
         """Return ids and reasons of skipped documents, in the order of ids, from behind ``after``."""
         rows = self._database.read(
             "SELECT id, reason FROM documents WHERE state = 'skipped' AND id > ? ORDER BY id LIMIT ?", (after, limit)
         )
+        if not all(isinstance(value, str) and is_expressible(value) for row in rows for value in row):
+            raise StoreCorruptError(f"{self.path} is damaged: a skipped document has no name or no reason")
         return [(document_id, reason) for document_id, reason in rows]
 
     def mark_pending(self, ids: Iterable[str], claim: str | None = None) -> None:
@@ -237,9 +265,14 @@ class Journal:
     def claim(self, claim: str, limit: int) -> list[str]:
         """Claim up to ``limit`` pending documents that nobody works on, and return their ids."""
         rows = self._database.read(
-            "SELECT id FROM documents WHERE state = 'pending' AND claim IS NULL ORDER BY id LIMIT ?", (limit,)
+            "SELECT id FROM documents WHERE state = 'pending' AND claim IS NULL ORDER BY id LIMIT ?",
+            (min(limit, MOST_ROWS),),
         )
         ids = [document_id for (document_id,) in rows]
+        try:
+            ids = [check_id(document_id) for document_id in ids]
+        except InvalidInputError as error:
+            raise StoreCorruptError(f"{self.path} is damaged: {error}") from error
         self._database.write_many("UPDATE documents SET claim = ? WHERE id = ?", [(claim, name) for name in ids])
         return ids
 
@@ -257,7 +290,10 @@ class Journal:
         for claim in self._claims():
             if not claim_is_alive(self.path, claim):
                 with self.transaction():
-                    self.release(claim)
+                    self._database.write(
+                        "UPDATE documents SET claim = NULL WHERE state = 'pending' AND CAST(claim AS BLOB) = ?",
+                        (claim,),
+                    )
 
     # Speed
 
@@ -276,14 +312,19 @@ class Journal:
     def throughput(self, now: float) -> float | None:
         """Return documents a second over the latest batches; ``None`` before there is one, or when nobody is at work."""
         rows = self._database.read("SELECT at, documents FROM batches ORDER BY rowid")
+        if not all(_is_time(at) and type(documents) is int for at, documents in rows):
+            raise StoreCorruptError(f"{self.path} is damaged: a batch has no time, or no number of documents")
         if len(rows) < 2 or not rows[-1][0] > rows[0][0]:
             return None
         if now - rows[-1][0] > IDLE_SECONDS and not any(claim_is_alive(self.path, claim) for claim in self._claims()):
             return None
         return float(sum(documents for _, documents in rows[1:]) / (rows[-1][0] - rows[0][0]))
 
-    def _claims(self) -> list[str]:
-        rows = self._database.read("SELECT DISTINCT claim FROM documents WHERE state = 'pending' AND claim IS NOT NULL")
+    def _claims(self) -> list[bytes]:
+        """Return the claims there are, as bytes: a damaged one need not be text."""
+        rows = self._database.read(
+            "SELECT DISTINCT CAST(claim AS BLOB) FROM documents WHERE state = 'pending' AND claim IS NOT NULL"
+        )
         return [claim for (claim,) in rows]
 
     def _select(self, statement: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -292,3 +333,27 @@ class Journal:
             part = ids[start : start + MOST_PARAMETERS]
             rows += self._database.read(statement.format(",".join("?" * len(part))), part)
         return rows
+
+
+def _check_record(row: tuple[Any, ...]) -> None:
+    """Look at the kinds of what the migration's row holds.
+
+    Raises:
+        ValueError: a value is none that is ever written there.
+    """
+    plan, config, state, reason, errors, last_error, started, stopped, seconds, completed, *flags = row
+    if not all(isinstance(value, str) for value in (plan, config, state, reason, last_error)):
+        raise ValueError("a text is no text")
+    if not all(value is None or _is_time(value) for value in (started, stopped, completed)) or not _is_time(seconds):
+        raise ValueError("a time is no time")
+    if type(errors) is not int or errors < 0 or not all(flag in (0, 1) for flag in flags):
+        raise ValueError("a number is out of range")
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, (int, float)) and -LATEST <= value <= LATEST
+
+
+def _expressible(text: str) -> str:
+    """Return what UTF-8 can express of a text: an error's message may quote what it cannot."""
+    return text.encode("utf-8", "replace").decode()

@@ -9,10 +9,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from lattice_embed.argument_checks import check_flag, check_number
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.stores.space import VectorSpace
 from lattice_embed.stores.vector_store import VectorStore
-from lattice_embed.validation import check_limit
+from lattice_embed.validation import check_limit, check_threads
 
 __all__ = ["BackfillConfig", "MigrationPlan"]
 
@@ -23,8 +24,9 @@ class BackfillConfig:
 
     Args:
         batch_size: documents that are embedded and committed together: what a kill may cost.
-        max_concurrent: batches that one :meth:`BackfillCoordinator.run` works on at once, each in a thread. More than one
-            helps where the service waits for a network; a model in this process uses all processors by itself.
+        max_concurrent: batches that one :meth:`BackfillCoordinator.run` works on at once, each in a thread; 1 to 256.
+            More than one helps where the service waits for a network; a model in this process uses all processors by
+            itself.
         dual_write: write new documents to both stores while the backfill runs. Without it they go to the source, and
             are embedded by the backfill later.
         target_query_threshold: share of the documents that can be embedded from which the target answers queries,
@@ -45,7 +47,10 @@ class BackfillConfig:
 
     def __post_init__(self) -> None:
         check_limit("batch_size", self.batch_size)
-        check_limit("max_concurrent", self.max_concurrent)
+        object.__setattr__(self, "max_concurrent", check_threads(self.max_concurrent, "max_concurrent"))
+        check_flag("dual_write", self.dual_write)
+        for name in ("target_query_threshold", "rollback_window_secs"):
+            check_number(name, getattr(self, name))
         if not 0.0 < self.target_query_threshold <= 1.0:
             raise InvalidInputError(f"target_query_threshold is {self.target_query_threshold}; it must be in (0, 1]")
         if self.target_query_threshold < 1.0 and not self.dual_write:
@@ -115,6 +120,14 @@ class MigrationPlan:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> MigrationPlan:
-        """Return the plan of :meth:`to_fields`."""
+        """Return the plan of :meth:`to_fields`.
+
+        Raises:
+            ValueError, TypeError, KeyError: a field is missing or of a wrong kind.
+        """
         spaces = {name: VectorSpace.from_fields(fields[name]) for name in ("source", "target")}
-        return cls(**{**fields, **spaces})
+        plan = cls(**{**fields, **spaces})
+        if not all(isinstance(getattr(plan, name), str) for name in ("id", "source_path", "target_path", "created_at")):
+            raise TypeError("a text is no text")
+        check_limit("total_embeddings", plan.total_embeddings, lowest=0)
+        return plan

@@ -13,6 +13,7 @@ from __future__ import annotations
 from lattice_embed.remote.errors import (
     RemoteAuthenticationError,
     RemoteConnectionError,
+    RemoteOfflineError,
     RemoteRateLimitError,
     RemoteRequestError,
     RemoteResponseError,
@@ -27,6 +28,7 @@ __all__ = [
     "RemoteAuthenticationError",
     "RemoteConnectionError",
     "RemoteEmbeddingService",
+    "RemoteOfflineError",
     "RemoteRateLimitError",
     "RemoteRequestError",
     "RemoteResponseError",

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import shown
 from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError, TextTooLongError
 from lattice_embed.provenance import VectorProvenance
 from lattice_embed.remote.batching import TokenCounter
 from lattice_embed.remote.errors import RemoteResponseError
+from lattice_embed.remote.protocol import MOST_TOKENS
 from lattice_embed.result import EmbeddingResult, Float32Array
 from lattice_embed.vectors import normalize as normalize_rows
 
@@ -95,8 +97,10 @@ def count_all(texts: Sequence[str], count: TokenCounter, limit: int) -> dict[str
         if text in counts:
             continue
         tokens = count(text)
-        if isinstance(tokens, bool) or not isinstance(tokens, int | np.integer) or not tokens >= 0:
-            raise InvalidInputError(f"count_tokens returned {tokens!r} for text {index}: it must return a number")
+        if isinstance(tokens, bool) or not isinstance(tokens, int | np.integer) or not 0 <= tokens <= MOST_TOKENS:
+            raise InvalidInputError(
+                f"count_tokens returned {shown(tokens)} for text {index}: it must return a number from 0 to {MOST_TOKENS:,}"
+            )
         if tokens > limit:
             raise TextTooLongError(index=index, length=int(tokens), limit=limit, unit="tokens")
         counts[text] = int(tokens)

@@ -66,6 +66,7 @@ class Course:
         read: Callable[[Answer, Sequence[str]], Vectors],
         server: str,
         credential: str,
+        asked: str,
         policy: RetryPolicy,
         gate: RateGate,
         deadline: Deadline,
@@ -78,6 +79,7 @@ class Course:
         self._read = read
         self._server = server
         self._credential = credential
+        self._asked = asked
         self._policy = policy
         self._gate = gate
         self._deadline = deadline
@@ -122,7 +124,7 @@ class Course:
                 assert answer is not None, "a Send is answered with an Answer"
                 if 200 <= answer.status < 300:
                     return answer
-                failure = failure_of(answer, self._server, self._credential)
+                failure = failure_of(answer, self._server, self._credential, self._asked)
             failure = failure.after(retries + 1)
             if not failure.retryable or retries >= self._policy.max_retries:
                 raise failure

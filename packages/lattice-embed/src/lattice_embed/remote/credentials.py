@@ -10,7 +10,7 @@ from typing import NoReturn
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.remote.errors import RemoteAuthenticationError
 
-__all__ = ["Credentials"]
+__all__ = ["Credentials", "check_one_key"]
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
@@ -90,6 +90,18 @@ class Credentials:
         raise TypeError("credentials are not pickled: the copy of a service reads its key from the environment")
 
 
+def check_one_key(key: str | None, variable: str | None, headers: Mapping[str, str] | None) -> None:
+    """Refuse a key beside an ``Authorization`` header, which would be sent in its place.
+
+    Raises:
+        InvalidInputError: both are given.
+    """
+    if any(isinstance(name, str) and name.lower() == "authorization" for name in headers or ()):
+        for name, value in (("api_key", key), ("api_key_variable", variable)):
+            if value is not None:
+                raise InvalidInputError(f"{name} and an Authorization header are given: pass one of them")
+
+
 def _check_key(key: object, name: str) -> str:
     if not isinstance(key, str) or not _KEY.fullmatch(key):
         raise InvalidInputError(f"{name} holds no API key: a key is visible ASCII characters without spaces")
@@ -103,5 +115,7 @@ def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
             raise InvalidInputError(f"headers: {name!r} is no name of a header")
         if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
             raise InvalidInputError(f"headers: the value of {name} cannot be sent: it must be one line of ASCII")
+        if name.lower() in checked:
+            raise InvalidInputError(f"headers: {name} is given twice, in two spellings")
         checked[name.lower()] = value
     return checked

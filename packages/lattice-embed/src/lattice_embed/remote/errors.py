@@ -13,6 +13,7 @@ from lattice_embed.errors import LatticeEmbedError
 __all__ = [
     "RemoteAuthenticationError",
     "RemoteConnectionError",
+    "RemoteOfflineError",
     "RemoteRateLimitError",
     "RemoteRequestError",
     "RemoteResponseError",
@@ -72,6 +73,10 @@ class RemoteServiceError(LatticeEmbedError, OSError):
 
 class RemoteConnectionError(RemoteServiceError, ConnectionError):
     """No connection to the server could be made, or it broke before the answer was whole."""
+
+
+class RemoteOfflineError(RemoteConnectionError):
+    """``LATTICE_OFFLINE`` is set, and the server is on another machine. No connection was opened."""
 
 
 class RemoteTimeoutError(RemoteServiceError, TimeoutError):

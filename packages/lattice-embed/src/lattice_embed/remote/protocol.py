@@ -44,6 +44,12 @@ SHOWN_CHARACTERS = 300
 """Of a server's own words in an error."""
 
 RETRYABLE_STATUSES = frozenset({408, 425, 429})
+WRONG_ADDRESS_STATUSES = (404, 405, 407, 502, 503, 504)
+"""What an address that is no server's, or a proxy on the way, answers."""
+
+MOST_TOKENS = 2**31 - 1
+"""Largest number of tokens that is believed: what a result's token counts can hold."""
+
 SPENT_QUOTA = "insufficient_quota"
 
 
@@ -114,7 +120,7 @@ def read_vectors(body: bytes, positions: Sequence[int], dimensions: int | None, 
         index = item.get("index") if isinstance(item, dict) else None
         if type(index) is not int or not 0 <= index < len(rows):
             raise RemoteResponseError(
-                f"{server} answered with a vector of index {index!r}; the indices of {len(rows):,} texts are 0 to "
+                f"{server} answered with a vector of index {index!r:.40}; the indices of {len(rows):,} texts are 0 to "
                 f"{len(rows) - 1:,}"
             )
         if rows[index] is not None:
@@ -132,17 +138,20 @@ def read_vectors(body: bytes, positions: Sequence[int], dimensions: int | None, 
     return Vectors(np.stack([row for row in rows if row is not None]), _prompt_tokens(document))
 
 
-def failure_of(answer: Answer, server: str, credential: str) -> RemoteServiceError:
+def failure_of(answer: Answer, server: str, credential: str, asked: str = "") -> RemoteServiceError:
     """Return the error that an answer other than a success stands for.
 
     Args:
         answer: the answer.
         server: what messages call the server.
         credential: what to change where the server does not accept the key.
+        asked: the whole address, and the proxy on the way; told where it may be the wrong one.
     """
     status, said = answer.status, _message(answer.body)
     wait = retry_after(answer.headers)
     told = f"{server} answered {status}" + (f": {said}" if said else "")
+    if asked and status in WRONG_ADDRESS_STATUSES:
+        told += f" (the address asked is {asked})"
     if 300 <= status < 400:
         target = answer.headers.get("location", "nowhere")
         return RemoteResponseError(
@@ -200,7 +209,7 @@ def _vector(embedding: object, position: int, server: str) -> Float32Array:
 def _prompt_tokens(document: Mapping[str, Any]) -> int | None:
     usage = document.get("usage")
     tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-    return tokens if type(tokens) is int and tokens >= 0 else None
+    return tokens if type(tokens) is int and 0 <= tokens <= MOST_TOKENS else None
 
 
 def _message(body: bytes) -> str:

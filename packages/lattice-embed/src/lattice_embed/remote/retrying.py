@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from lattice_embed.argument_checks import check_number
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.validation import check_limit
 
@@ -23,9 +24,10 @@ def check_seconds(name: str, value: object) -> float:
     Raises:
         InvalidInputError: it is not.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    seconds = check_number(name, value)
+    if not seconds > 0:
         raise InvalidInputError(f"{name} is {value!r}; it must be a positive number of seconds")
-    return float(value)
+    return seconds
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         check_limit("max_retries", self.max_retries, lowest=0)
         for name in ("initial_delay", "max_delay", "max_retry_after"):
-            check_seconds(name, getattr(self, name))
+            object.__setattr__(self, name, check_seconds(name, getattr(self, name)))
 
     def delay(self, retry: int) -> float:
         """Return the seconds to wait before retry number ``retry``, counted from 0."""
@@ -77,7 +79,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             return seconds
     try:
         moment = parsedate_to_datetime(headers.get("retry-after", ""))
-    except ValueError:
+    except (ValueError, TypeError, OverflowError):
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())

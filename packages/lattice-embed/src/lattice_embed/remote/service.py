@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, get_args
-from urllib.parse import urlsplit
 
 from lattice_embed._version import __version__
+from lattice_embed.argument_checks import check_flag, check_kind, check_word
 from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
 from lattice_embed.errors import (
     InvalidInputError,
+    InvalidModelConfigError,
     LatticeEmbedError,
     ModelConfigError,
     ServiceClosedError,
@@ -24,11 +25,13 @@ from lattice_embed.errors import (
     WrongModelError,
 )
 from lattice_embed.model_config import ModelConfig
+from lattice_embed.origin import DeferredProvenance
 from lattice_embed.provenance import VectorProvenance
+from lattice_embed.remote.address import ServerAddress
 from lattice_embed.remote.batching import TokenCounter, most_tokens, split_requests
 from lattice_embed.remote.call import Call, count_all
 from lattice_embed.remote.course import Course, Send, Step, Wait
-from lattice_embed.remote.credentials import Credentials
+from lattice_embed.remote.credentials import Credentials, check_one_key
 from lattice_embed.remote.errors import RemoteResponseError, RemoteServiceError
 from lattice_embed.remote.paid_vectors import PaidVectors
 from lattice_embed.remote.protocol import Answer, EncodingFormat, Vectors, read_vectors, request_body, size_limit
@@ -74,10 +77,15 @@ class RemoteEmbeddingService(EmbeddingService):
         model: what the server calls the model, sent as it is written; or a catalogue member. Where the catalogue knows the
             name, its dimension and prompts hold. A :class:`ModelDescription` says them for a model of your own.
         base_url: the address before ``/embeddings``.
-        api_key: the key. ``None`` reads ``api_key_variable`` at each request.
+        api_key: the key. ``None`` reads ``api_key_variable`` at each request; beside a key, the variable counts for pickled
+            copies, which do not keep the key.
         api_key_variable: environment variable with the key. ``None`` is ``OPENAI_API_KEY`` for OpenAI's own address, and no
             key for any other: a key goes nowhere that you did not name.
-        headers: further headers of every request; they are treated as secrets.
+        allow_plain_http: allow a key, or headers, over ``http://`` to another machine, where all on the way can read them;
+            ``None`` is false unless ``LATTICE_ALLOW_PLAIN_HTTP`` is 1. To this machine (``localhost``, 127.0.0.0/8, ``::1``)
+            they go in any case.
+        headers: further headers of every request; they are treated as secrets. ``Authorization`` among them is sent instead
+            of a key, so that neither ``api_key`` nor ``api_key_variable`` may be given beside it.
         output_dim: shorter vectors, which the server is asked for with ``dimensions``.
         native_dimensions: length of the model's vectors where the catalogue does not know it; ``None`` learns it from the
             first answer. Vectors of any other length are refused.
@@ -105,6 +113,7 @@ class RemoteEmbeddingService(EmbeddingService):
         base_url: str = OPENAI_URL,
         api_key: str | None = None,
         api_key_variable: str | None = None,
+        allow_plain_http: bool | None = None,
         headers: Mapping[str, str] | None = None,
         output_dim: int | None = None,
         native_dimensions: int | None = None,
@@ -118,11 +127,11 @@ class RemoteEmbeddingService(EmbeddingService):
         max_batch_size: int = DEFAULT_MAX_BATCH_SIZE,
         max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
     ) -> None:
-        http_library()  # a missing extra is said now, not at the first call
         check_choice("encoding_format", encoding_format, get_args(EncodingFormat))
         if count_tokens is not None and not callable(count_tokens):
             raise InvalidInputError(f"count_tokens is a {type(count_tokens).__name__}; pass a function of one text")
-        self._base_url = _check_url(base_url)
+        self._address = ServerAddress.parse(base_url, http_library())
+        self._base_url = self._address.url
         self._wire_name, self._member, self._description = _read_model(model)
         self._dimensions = _known_dimensions(self._description, native_dimensions, output_dim)
         self._native_dimensions = native_dimensions
@@ -131,6 +140,8 @@ class RemoteEmbeddingService(EmbeddingService):
         self._max_texts_per_request = check_limit("max_texts_per_request", max_texts_per_request)
         self._max_tokens_per_request = check_limit("max_tokens_per_request", max_tokens_per_request)
         self._count_tokens = count_tokens
+        if retry is not None:
+            check_kind("retry", retry, RetryPolicy)
         self._retry = RetryPolicy() if retry is None else retry
         self._timeout = check_seconds("timeout", timeout)
         self._deadline = None if deadline is None else check_seconds("deadline", deadline)
@@ -138,10 +149,18 @@ class RemoteEmbeddingService(EmbeddingService):
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)
         if output_dim is not None:
             self._output_dim = self._config().output_dim  # checked against the native length
+        if headers is not None:
+            check_kind("headers", headers, Mapping)
+        if api_key_variable is not None:
+            check_word("api_key_variable", api_key_variable)
+        check_one_key(api_key, api_key_variable, headers)
+        self._has_key = api_key is not None or api_key_variable is not None or bool(headers)
+        self._address.check_key(allow_plain_http, has_key=self._has_key)
+        self._allow_plain_http = allow_plain_http
         if api_key_variable is None and self._base_url == OPENAI_URL:
             api_key_variable = OPENAI_KEY_VARIABLE
         self._credentials = Credentials(api_key, api_key_variable, headers)
-        self._server = urlsplit(self._base_url).netloc
+        self._server = self._address.server
         self._transport = HttpTransport(f"{self._base_url}/embeddings", self._server)
         self._gate = RateGate()
         self._usage = UsageCounter()
@@ -202,7 +221,7 @@ class RemoteEmbeddingService(EmbeddingService):
             WrongModelError: ``model`` is not the service's.
         """
         self._check_model(model)
-        return self._provenance(self._prompt(check_role(role)), normalize)
+        return self._provenance(self._prompt(check_role(role)), check_flag("normalize", normalize))
 
     def __repr__(self) -> str:
         return f"RemoteEmbeddingService({self._wire_name!r}, base_url={self._base_url!r})"
@@ -213,6 +232,7 @@ class RemoteEmbeddingService(EmbeddingService):
         options = {
             "base_url": self._base_url,
             "api_key_variable": self._credentials.variable,
+            "allow_plain_http": self._allow_plain_http,
             "output_dim": self._output_dim,
             "native_dimensions": self._native_dimensions,
             "encoding_format": self._encoding,
@@ -280,6 +300,7 @@ class RemoteEmbeddingService(EmbeddingService):
         Raises:
             EmptyInputError, TooManyTextsError, InvalidTextError, TextTooLongError, WrongModelError: the input.
             RemoteServiceError: the server, in its several kinds.
+            RemoteOfflineError: ``LATTICE_OFFLINE`` is set, and the server is on another machine.
             NonFiniteVectorError: the server delivered NaN or infinity.
             ServiceClosedError: the service was closed.
         """
@@ -312,8 +333,11 @@ class RemoteEmbeddingService(EmbeddingService):
         """Check a call, and work out which requests it needs."""
         checked = check_texts(texts, max_texts=self._max_batch_size, max_chars=self._max_text_chars)
         role = check_role(role)
+        normalize = check_flag("normalize", normalize)
         self._check_model(model)
         self._check_open()
+        self._credentials.headers(self._server)  # a missing key is said before anything else
+        self._address.check_online()
         prompt = self._prompt(role)
         sent = [prompt + text for text in checked] if prompt else checked
         limit = sys.maxsize if self._description is None else self._description.max_tokens
@@ -325,7 +349,7 @@ class RemoteEmbeddingService(EmbeddingService):
             counts=None if self._count_tokens is None else count_all(sent, self._count_tokens, limit),
             model=self._wire_name,
             server=self._server,
-            provenance=partial(self._provenance, prompt, normalize),
+            provenance=DeferredProvenance(self._provenance, prompt, normalize),
         )
         unique = list(dict.fromkeys(sent))
         paid = self._paid.take(unique)
@@ -341,6 +365,7 @@ class RemoteEmbeddingService(EmbeddingService):
             read=partial(self._read, call),
             server=self._server,
             credential=self._credentials.hint,
+            asked=self._address.described(has_key=self._has_key),
             policy=self._retry,
             gate=self._gate,
             deadline=Deadline(self._deadline),
@@ -367,6 +392,7 @@ class RemoteEmbeddingService(EmbeddingService):
             if self._stopped.wait(step.seconds):
                 self._check_open()
             return None
+        self._address.check_online()
         request = self._request(step)
         try:
             return self._cleaned(self._transport.post(request))
@@ -378,6 +404,7 @@ class RemoteEmbeddingService(EmbeddingService):
             await asyncio.sleep(step.seconds)
             self._check_open()
             return None
+        self._address.check_online()
         request = self._request(step)
         try:
             return self._cleaned(await self._transport.apost(request))
@@ -395,6 +422,8 @@ class RemoteEmbeddingService(EmbeddingService):
             body=request_body(step.texts, self._wire_name, self._encoding, self._output_dim),
             limit=size_limit(len(step.texts), self._dimensions),
             seconds=step.seconds,
+            direct=self._address.is_direct(has_key=self._has_key),
+            proxy=self._address.proxy(has_key=self._has_key),
         )
 
     def _read(self, call: Call, answer: Answer, texts: Sequence[str]) -> Vectors:
@@ -498,30 +527,12 @@ def _known_dimensions(
     if native_dimensions is not None:
         check_limit("native_dimensions", native_dimensions)
         if description is not None and description.native_dimensions != native_dimensions:
-            raise ModelConfigError(
+            raise InvalidModelConfigError(
                 f"native_dimensions={native_dimensions}, but {description.slug} has {description.native_dimensions}"
             )
     if output_dim is not None:
         return output_dim
     return native_dimensions if description is None else description.native_dimensions
-
-
-def _check_url(base_url: object) -> str:
-    """Return the address without a slash at its end."""
-    if not isinstance(base_url, str):
-        raise InvalidInputError(f"base_url is a {type(base_url).__name__}, not a str")
-    try:
-        parts = urlsplit(base_url.strip())
-        named = bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError as error:
-        raise InvalidInputError(f"base_url is no address: {error}") from None
-    if parts.username is not None or parts.password is not None:
-        raise InvalidInputError("base_url holds a user name or password: pass api_key or headers instead")
-    if parts.scheme not in ("http", "https") or not named:
-        raise InvalidInputError(f"base_url is {base_url!r}; it must be like https://host/v1")
-    if parts.query or parts.fragment:
-        raise InvalidInputError("base_url has a query or a fragment; it must be the address before /embeddings")
-    return base_url.strip().rstrip("/")
 
 
 def _remake(model: EmbeddingModel | ModelDescription | str, options: Mapping[str, Any]) -> RemoteEmbeddingService:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["HttpTransport", "MissingHttpLibraryError", "Request", "http_library"]
 
 LIBRARIES = ("httpx2", "httpx")
+MOST_DIGITS = 18
+"""Of a length that is converted to a number."""
+
 ERROR_BYTES = 64 << 10
 """Read of the body of an answer that is no success."""
 
@@ -47,12 +50,16 @@ class Request:
         body: what is sent.
         limit: bytes that the body of a success may have.
         seconds: time that the whole exchange may take.
+        direct: not through the environment's proxies.
+        proxy: the proxy that it goes through, for messages.
     """
 
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
     limit: int
     seconds: float
+    direct: bool = False
+    proxy: str | None = None
 
 
 class _Head(Protocol):
@@ -100,9 +107,11 @@ class HttpTransport:
     def _renew(self) -> None:
         """Begin without connections."""
         self._lock = threading.Lock()
-        self._client: httpx2.Client | None = None
+        self._clients: dict[bool, httpx2.Client] = {}  # by whether they are direct
         self._lent = 0
-        self._keepers: dict[asyncio.AbstractEventLoop, tuple[AsyncGenerator[Any, None], httpx2.AsyncClient]] = {}
+        self._keepers: dict[
+            tuple[asyncio.AbstractEventLoop, bool], tuple[AsyncGenerator[Any, None], httpx2.AsyncClient]
+        ] = {}
 
     # Threads
 
@@ -115,7 +124,7 @@ class HttpTransport:
             ServiceClosedError: the transport was closed.
         """
         try:
-            with self._sync_client() as client:
+            with self._sync_client(request.direct) as client:
                 end = time.monotonic() + request.seconds
                 with self._stream(client, request) as response:
                     collected = _Body(response, request, self._server)
@@ -135,14 +144,15 @@ class HttpTransport:
         return client.stream("POST", self._url, content=request.body, headers=dict(request.headers), timeout=timeout)
 
     @contextmanager
-    def _sync_client(self) -> Iterator[httpx2.Client]:
+    def _sync_client(self, direct: bool) -> Iterator[httpx2.Client]:
         """Lend the client. Whoever gives it back last closes it, if :meth:`close` was called meanwhile."""
         with self._lock:
             self._check_open()
-            if self._client is None:
+            client = self._clients.get(direct)
+            if client is None:
                 library = http_library()
-                self._client = library.Client(follow_redirects=False, verify=_certificates(library))
-            client = self._client
+                client = _opened(library.Client, direct)
+                self._clients[direct] = client
             self._lent += 1
         try:
             yield client
@@ -156,15 +166,15 @@ class HttpTransport:
         with self._lock:
             if not self._closed or self._lent:
                 return
-            client, self._client = self._client, None
-        if client is not None:
+            clients, self._clients = self._clients, {}
+        for client in clients.values():
             client.close()
 
     # asyncio
 
     async def apost(self, request: Request) -> Answer:
         """Do :meth:`post` on the running loop; cancelling it closes the connection."""
-        client = await self._async_client()
+        client = await self._async_client(request.direct)
         try:
             async with asyncio.timeout(request.seconds), self._stream(client, request) as response:
                 collected = _Body(response, request, self._server)
@@ -176,24 +186,24 @@ class HttpTransport:
             failure = self._translated(error, request)
         raise failure
 
-    async def _async_client(self) -> httpx2.AsyncClient:
+    async def _async_client(self, direct: bool) -> httpx2.AsyncClient:
         self._check_open()
         loop = asyncio.get_running_loop()
-        held = self._keepers.get(loop)
+        held = self._keepers.get((loop, direct))
         if held is None:
-            for other in [other for other in list(self._keepers) if other.is_closed()]:
+            for other in [other for other in list(self._keepers) if other[0].is_closed()]:
                 self._keepers.pop(other, None)
-            keeper = self._keep(loop)
-            held = self._keepers[loop] = (keeper, await anext(keeper))
+            keeper = self._keep(loop, direct)
+            held = self._keepers[loop, direct] = (keeper, await anext(keeper))
         return held[1]
 
-    async def _keep(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[httpx2.AsyncClient, None]:
-        """Hold the client of a loop. ``asyncio.run`` finishes open generators before it closes the loop, and so this."""
-        client = http_library().AsyncClient(follow_redirects=False, verify=_certificates(http_library()))
+    async def _keep(self, loop: asyncio.AbstractEventLoop, direct: bool) -> AsyncGenerator[httpx2.AsyncClient, None]:
+        """Hold a client of a loop. ``asyncio.run`` finishes open generators before it closes the loop, and so this."""
+        client = _opened(http_library().AsyncClient, direct)
         try:
             yield client
         finally:
-            self._keepers.pop(loop, None)
+            self._keepers.pop((loop, direct), None)
             await client.aclose()
 
     # Closing
@@ -207,15 +217,16 @@ class HttpTransport:
         """Close the connections: at once where no request is under way, else when it ends; a running loop's by that loop."""
         self._closed = True
         self._close_unused()
-        for loop, (keeper, _) in list(self._keepers.items()):
+        for (loop, _), (keeper, _) in list(self._keepers.items()):
             if loop.is_running():
                 loop.call_soon_threadsafe(_finish, loop, keeper)
 
     async def aclose(self) -> None:
         """Close the connections, those of the running loop at once."""
-        held = self._keepers.get(asyncio.get_running_loop())
-        if held is not None:
-            await held[0].aclose()
+        for direct in (False, True):
+            held = self._keepers.get((asyncio.get_running_loop(), direct))
+            if held is not None:
+                await held[0].aclose()
         self.close()
 
     def _check_open(self) -> None:
@@ -236,6 +247,14 @@ class HttpTransport:
             return self._timeout(request, _reason(error))
         if isinstance(error, library.DecodingError):
             return RemoteResponseError(f"{self._server} answered with a body that cannot be unpacked: {_reason(error)}")
+        if isinstance(error, library.TransportError) and request.proxy is not None:
+            connected = not isinstance(error, library.ConnectError | library.ProxyError)
+            what = f"no answer from {self._server} by way of" if connected else "no connection through"
+            return RemoteConnectionError(
+                f"{what} the environment's proxy {request.proxy}, for {self._server}: {_reason(error)}: check HTTPS_PROXY, "
+                "HTTP_PROXY and ALL_PROXY, or name the server in NO_PROXY",
+                retryable="CERTIFICATE_VERIFY_FAILED" not in str(error),
+            )
         if isinstance(error, library.TransportError):
             return RemoteConnectionError(
                 f"no answer from {self._server}: {_reason(error)}",
@@ -245,6 +264,8 @@ class HttpTransport:
 
     def _timeout(self, request: Request, reason: str = "") -> RemoteTimeoutError:
         detail = f" ({reason})" if reason else ""
+        if request.proxy is not None:
+            detail += f", by way of the environment's proxy {request.proxy}"
         return RemoteTimeoutError(
             f"no whole answer from {self._server} within {request.seconds:.3g} s{detail}", retryable=True
         )
@@ -261,8 +282,10 @@ class _Body:
         self._parts: list[bytes] = []
         self._size = 0
         announced = response.headers.get("content-length", "")
-        if self._succeeded and announced.isdecimal() and int(announced) > self._limit:
-            raise self._too_large()
+        if self._succeeded and announced.isascii() and announced.isdecimal():
+            size = announced.lstrip("0")[:MOST_DIGITS]  # Python refuses to convert thousands of digits
+            if int(size or "0") > self._limit:
+                raise self._too_large()
 
     def add(self, chunk: bytes) -> bool:
         """Take a part; return whether no more is wanted."""
@@ -285,6 +308,21 @@ class _Body:
             "can be",
             status=self._response.status_code,
         )
+
+
+def _opened(kind: Any, direct: bool) -> Any:
+    """Return a new client of a kind.
+
+    Raises:
+        RemoteConnectionError: the environment names a proxy that is no address, or of an unknown kind.
+    """
+    library = http_library()
+    try:
+        return kind(follow_redirects=False, verify=_certificates(library), trust_env=not direct)
+    except (ValueError, ImportError, library.InvalidURL) as error:
+        raise RemoteConnectionError(
+            f"the environment's proxy cannot be used: {_reason(error)}: check HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY"
+        ) from None
 
 
 def _reason(error: BaseException) -> str:
@@ -310,7 +348,7 @@ _connections_of_the_parent: list[object] = []
 
 def _forget_connections_after_fork() -> None:
     for transport in _live_transports:
-        _connections_of_the_parent.append((transport._client, transport._keepers))
+        _connections_of_the_parent.append((transport._clients, transport._keepers))
         transport._renew()
 
 

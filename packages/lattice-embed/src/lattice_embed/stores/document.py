@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -10,13 +11,19 @@ import blake3
 import numpy as np
 import numpy.typing as npt
 
-from lattice_embed.errors import InvalidInputError
+from lattice_embed.arrays import float32_array
+from lattice_embed.errors import InvalidInputError, SpaceMismatchError
+from lattice_embed.origin import origin_of
 from lattice_embed.result import Float32Array
+from lattice_embed.validation import is_expressible
 
 __all__ = ["DocumentState", "DocumentVersion", "Match", "StoredDocument", "check_id", "decode_text", "digest_of_text"]
 
 MOST_ID_BYTES = 1_024
 """The longest id of a document, in bytes of UTF-8."""
+
+MOST_CHARACTERS = 2**63 - 1
+"""The last place in a text that a span may name: what the stores' files can hold."""
 
 Span = tuple[int, int]
 
@@ -136,7 +143,16 @@ class StoredDocument:
         check_id(self.id)
         if not isinstance(self.text, str):
             raise InvalidInputError(f"the text of document {self.id!r} is a {type(self.text).__name__}, not a str")
-        vectors = np.ascontiguousarray(self.vectors, np.float32)
+        for name in ("fingerprint", "reason"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not is_expressible(value):
+                raise InvalidInputError(
+                    f"the {name} of document {self.id!r} is {value!r:.80}; it must be text that UTF-8 has"
+                )
+        if not isinstance(self.state, DocumentState):
+            raise InvalidInputError(f"the state of document {self.id!r} is {self.state!r:.80}; pass a DocumentState")
+        object.__setattr__(self, "spans", tuple(_checked_span(self.id, span) for span in self.spans))
+        vectors = float32_array(self.vectors, f"the array of vectors of document {self.id!r}")
         object.__setattr__(self, "vectors", vectors)
         if vectors.ndim != 2 or len(vectors) != len(self.spans):
             raise InvalidInputError(
@@ -168,8 +184,15 @@ class StoredDocument:
         spans: Sequence[Span] | None = None,
         truncated: bool = False,
     ) -> StoredDocument:
-        """Return a document with its vectors: one of shape (dim,), or (chunks, dim) with a span for each."""
-        matrix = np.atleast_2d(np.asarray(vectors, np.float32))
+        """Return a document with its vectors: one of shape (dim,), or (chunks, dim) with a span for each.
+
+        Raises:
+            SpaceMismatchError: ``vectors`` is the result of a service and has another fingerprint.
+        """
+        origin = origin_of(vectors)
+        if origin is not None and origin.fingerprint not in ("", fingerprint):
+            raise SpaceMismatchError(expected=fingerprint, actual=origin.fingerprint)
+        matrix = np.atleast_2d(float32_array(vectors, f"the array of vectors of document {document_id!r}"))
         where = ((0, len(text)),) if spans is None else tuple(spans)
         return cls(
             document_id,
@@ -185,6 +208,18 @@ class StoredDocument:
     def version(self) -> DocumentVersion:
         """The document without its text and vectors."""
         return DocumentVersion(self.id, digest_of_text(self.text), self.state, self.fingerprint, self.reason)
+
+
+def _checked_span(document_id: str, span: Span) -> Span:
+    try:
+        start, end = map(operator.index, span)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"document {document_id!r} has the span {span!r:.80}; it must be two ints") from None
+    if not 0 <= start <= end <= MOST_CHARACTERS:
+        raise InvalidInputError(
+            f"document {document_id!r} has the span {(start, end)!r:.80}; it must be 0 <= start <= end <= {MOST_CHARACTERS}"
+        )
+    return start, end
 
 
 def _no_vectors() -> Float32Array:

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lattice_embed.argument_checks import check_kind
 from lattice_embed.catalogue import Role
-from lattice_embed.errors import InvalidTextError, NonFiniteVectorError, SpaceMismatchError
+from lattice_embed.errors import InvalidInputError, InvalidTextError, NonFiniteVectorError, SpaceMismatchError
 from lattice_embed.result import EmbeddingResult, Float32Array
 from lattice_embed.service import EmbeddingService
 from lattice_embed.stores.chunking import spans_of_chunks
 from lattice_embed.stores.document import StoredDocument
 from lattice_embed.stores.skip_reason import SkipReason
 from lattice_embed.stores.space import VectorSpace
+from lattice_embed.validation import check_iterable
 
 __all__ = ["DocumentEmbedder"]
 
@@ -32,6 +34,7 @@ class DocumentEmbedder:
     """
 
     def __init__(self, service: EmbeddingService, space: VectorSpace) -> None:
+        check_kind("space", space, VectorSpace)
         space.check_fingerprint(VectorSpace.of(service, role=space.role).fingerprint)
         self.service = service
         self.space = space
@@ -44,6 +47,7 @@ class DocumentEmbedder:
         Raises:
             SpaceMismatchError: the service's model has changed since this object was made.
         """
+        documents = [_checked_pair(index, pair) for index, pair in enumerate(check_iterable(documents))]
         done: dict[int, StoredDocument] = {}
         spans: dict[int, Spans] = {}
         for index, (document_id, text) in enumerate(documents):
@@ -95,3 +99,10 @@ class DocumentEmbedder:
             np.concatenate([result.vectors for result in results]),
             np.concatenate([result.truncated for result in results]),
         )
+
+
+def _checked_pair(index: int, pair: object) -> tuple[str, str]:
+    """Return an id and a text, whatever they say."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
+        raise InvalidInputError(f"document {index} is {pair!r:.80}; pass pairs of an id and a text, both str")
+    return pair[0], pair[1]

@@ -8,32 +8,42 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from lattice_embed.errors import StoreError
+from lattice_embed.errors import InvalidInputError, StoreError
+from lattice_inference.checkpoint.atomic_file import atomic_file, sync_folder
 
-__all__ = ["exclusive_lock", "sync_folder", "write_durably"]
+__all__ = ["exclusive_lock", "place_of", "sync_folder", "write_durably"]
+
+
+def place_of(path: str | os.PathLike[str]) -> Path:
+    """Return a path as it is whatever folder the process changes to.
+
+    Raises:
+        InvalidInputError: it is no path.
+        StoreError: no file can have this name, or it may not be looked at.
+    """
+    try:
+        place = Path(path).absolute()
+        os.lstat(place)
+    except TypeError:
+        raise InvalidInputError(f"path is a {type(path).__name__}; pass a str or a Path") from None
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StoreError(f"{os.fspath(path)!r:.200} cannot be the path of a store or journal: {reason}") from error
+    return place
 
 
 def write_durably(path: Path, data: bytes | memoryview) -> None:
-    """Write ``data`` beside ``path``, force it to the disk, and move it into place. Nothing is left behind on failure."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    """Write ``data`` beside ``path``, force it to the disk, and move it into place. A failure leaves nothing.
 
+    Its folder has yet to be forced to the disk.
 
-def sync_folder(folder: Path) -> None:
-    """Force a folder's entries to the disk: until then a renamed file may be lost with the power."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    Raises:
+        OSError: it cannot be written.
+    """
+    with atomic_file(path, sync=False) as file:
+        file.write(data)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lattice_embed.errors import DimensionMismatchError, InvalidInputError, SpaceMismatchError
+from lattice_embed.arrays import float32_array
+from lattice_embed.errors import DimensionMismatchError, InvalidInputError, SpaceMismatchError, StoreCorruptError
 from lattice_embed.result import Float32Array
 from lattice_embed.stores.space import VectorSpace
 from lattice_embed.vectors import one_vs_many
@@ -56,7 +57,7 @@ def check_query(space: VectorSpace, vector: npt.ArrayLike, k: int, fingerprint: 
         raise SpaceMismatchError(expected="", actual=fingerprint or "the query")
     if fingerprint is not None:
         space.check_fingerprint(fingerprint)
-    query = np.ascontiguousarray(vector, np.float32)
+    query = float32_array(vector, "the query")
     if query.ndim != 1:
         raise InvalidInputError(f"the query has shape {query.shape}; it must be one vector of shape (dim,)")
     if len(query) != space.dimensions:
@@ -75,12 +76,22 @@ def check_query(space: VectorSpace, vector: npt.ArrayLike, k: int, fingerprint: 
 def nearest_documents(
     blocks: Sequence[SearchBlock], query: Float32Array, k: int, name_of: Callable[[int], str]
 ) -> list[BestRow]:
-    """Return the best row of each of the ``k`` nearest documents, best first; equal scores go by ``name_of(owner)``."""
+    """Return the best row of each of the ``k`` nearest documents, best first; equal scores go by ``name_of(owner)``.
+
+    Raises:
+        StoreCorruptError: a vector holds NaN or infinity, which no store takes.
+    """
     if not blocks:
         return []
     scores = np.concatenate([one_vs_many(query, block.vectors) for block in blocks])
     owners = np.concatenate([block.owners for block in blocks])
     scores[owners < 0] = -np.inf
+    if np.isnan(scores.max(initial=-np.inf)):
+        owner = int(owners[np.flatnonzero(np.isnan(scores))[0]])
+        raise StoreCorruptError(
+            f"a vector of document {name_of(owner)!r} gives no score: it is damaged. Restore the store from a copy, or "
+            "store the document again"
+        )
     alive = int(np.count_nonzero(owners >= 0))
     wanted = min(CANDIDATES * k, alive)
     while wanted:

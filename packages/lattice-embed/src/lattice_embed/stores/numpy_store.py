@@ -4,6 +4,9 @@ The folder holds segments (:mod:`lattice_embed.stores.segment`) and ``store.json
 segments from the oldest to the newest; of a document in several, the newest holds. A write adds a segment and then
 replaces the manifest, which is the moment it happens. When eight segments of about one size have come together they are
 merged, so that there are few of them and each document is written again about log8(n) times.
+
+A segment is read whole and compared with the digests in the manifest before it is merged, and the manifest has a digest of
+all that it says: damage is found, and never written again with a digest that fits it.
 """
 
 from __future__ import annotations
@@ -13,32 +16,41 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import blake3
 import numpy as np
 import numpy.typing as npt
 
-from lattice_embed.errors import InvalidInputError, StoreCorruptError, StoreError
+from lattice_embed.errors import StoreCorruptError, StoreError
 from lattice_embed.stores.document import DocumentVersion, Match, StoredDocument
-from lattice_embed.stores.durable_files import exclusive_lock, sync_folder, write_durably
+from lattice_embed.stores.durable_files import exclusive_lock, place_of, sync_folder, write_durably
 from lattice_embed.stores.exact_search import SearchBlock, check_query, nearest_documents
 from lattice_embed.stores.segment import Deleted, Entry, Segment, SegmentRecord, write_segment
 from lattice_embed.stores.space import VectorSpace
 from lattice_embed.stores.vector_store import DEFAULT_SCAN
-from lattice_embed.stores.writing import check_documents, check_ids
+from lattice_embed.stores.writing import check_after, check_documents, check_ids
 from lattice_embed.validation import check_limit
+from lattice_inference.checkpoint.atomic_file import remove_leftovers
 
 __all__ = ["NumpyVectorStore"]
 
 MANIFEST = "store.json"
 LOCK = "store.lock"
 FORMAT = "lattice-vector-store"
-VERSION = 1
+VERSION = 2
+OLDEST_VERSION = 1
+"""Its manifest has no digest; the next write gives it one."""
+
+DIGEST = "blake3"
+"""The manifest's field that holds the digest of all others."""
+
+MOST_SEGMENTS = 10**18 - 1
 FAN_IN = 8
 """Segments of one size class that are merged into one of the next."""
 
@@ -62,7 +74,7 @@ class NumpyVectorStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._folder = Path(path).absolute()
+        self._folder = place_of(path)
         self._lock = threading.RLock()
         self._closed = False
         self._manifest = b""
@@ -76,7 +88,8 @@ class NumpyVectorStore:
         if not (self._folder / MANIFEST).is_file():
             raise StoreError(f"there is no vector store in {self._folder}: it has no {MANIFEST}")
         self._space = VectorSpace()
-        self._refresh()
+        with self._reading():
+            pass
         _live.add(self)
 
     @classmethod
@@ -86,12 +99,13 @@ class NumpyVectorStore:
         Raises:
             StoreError: there is something at ``path`` already, or it cannot be written.
         """
-        folder = Path(path).absolute()
+        folder = place_of(path)
         if not folder.parent.is_dir():
             raise StoreError(f"{folder}: the folder {folder.parent} does not exist")
         try:
             folder.mkdir(exist_ok=True)
             with exclusive_lock(folder / LOCK):
+                remove_leftovers(folder)
                 if {entry.name for entry in folder.iterdir()} - {LOCK}:
                     raise StoreError(f"{folder} is not empty: open the store in it, or name another folder")
                 _write_manifest(folder, space or VectorSpace(), [], 1)
@@ -153,6 +167,7 @@ class NumpyVectorStore:
 
     def scan(self, *, after: str = "", limit: int = DEFAULT_SCAN) -> list[DocumentVersion]:
         """Return up to ``limit`` documents whose ids come after ``after``, in order; an empty list at the end."""
+        check_after(after)
         check_limit("limit", limit)
         with self._reading():
             if self._ids is None:
@@ -186,10 +201,12 @@ class NumpyVectorStore:
         Raises:
             StoreCorruptError: something is damaged.
         """
-        with self._reading():
-            for segment in self._segments.values():
-                segment.verify()
-            return len(self._entries)
+        for _ in range(READ_ATTEMPTS):
+            with suppress(FileNotFoundError), self._reading():  # a writer may merge segments while they are read
+                for segment in self._segments.values():
+                    segment.verify()
+                return len(self._entries)
+        raise self._lacks_segments()
 
     def close(self) -> None:
         """Release the files. Calling it twice is allowed."""
@@ -220,8 +237,13 @@ class NumpyVectorStore:
     @contextmanager
     def _reading(self) -> Iterator[None]:
         with self._lock:
-            self._refresh()
-            yield
+            try:
+                self._refresh()
+                yield
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise StoreError(f"{self._folder} cannot be read: {error}") from error
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -293,7 +315,10 @@ class NumpyVectorStore:
                 continue  # a writer has merged segments since the manifest was read: it has written another
             self._manifest = data
             return
-        raise StoreCorruptError(
+        raise self._lacks_segments()
+
+    def _lacks_segments(self) -> StoreCorruptError:
+        return StoreCorruptError(
             f"{self._folder}: {MANIFEST} names segments that are not there: restore them from a copy"
         )
 
@@ -301,24 +326,32 @@ class NumpyVectorStore:
         path = self._folder / MANIFEST
         try:
             manifest = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreCorruptError(f"{path} is no JSON: {error}") from error
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise StoreCorruptError(f"{path} is no manifest of a vector store")
-        if manifest.get("version") != VERSION:
+        version, digest = manifest.get("version"), manifest.pop(DIGEST, None)
+        if type(version) is not int or not OLDEST_VERSION <= version <= VERSION:
             raise StoreError(
-                f"{path} has version {manifest.get('version')}, this release reads version {VERSION}: use the release of "
-                "lattice-embed that wrote it"
+                f"{path} has version {version!r:.40}, this release reads versions {OLDEST_VERSION} to {VERSION}: use the "
+                "release of lattice-embed that wrote it"
             )
+        if version > OLDEST_VERSION and digest != _digest_of(manifest):
+            raise StoreCorruptError(f"{path} (version {version}) is not what was written: restore it from a copy")
         return manifest
 
     def _load(self, manifest: dict[str, Any]) -> None:
         try:
             space = VectorSpace.from_fields(manifest["space"])
-            records = [SegmentRecord(**fields) for fields in manifest["segments"]]
-            next_number = int(manifest["next_segment"])
-        except (KeyError, TypeError, InvalidInputError) as error:
-            raise StoreCorruptError(f"{self._folder / MANIFEST} is damaged: {error!r}") from error
+            records = [SegmentRecord.from_fields(fields) for fields in manifest["segments"]]
+            next_number = manifest["next_segment"]
+            numbers = {record.number for record in records}
+            if type(next_number) is not int or not max(numbers, default=0) < next_number <= MOST_SEGMENTS:
+                raise ValueError(f"next_segment is {next_number!r:.40}")
+            if len(numbers) < len(records):
+                raise ValueError("two segments have one name")
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreCorruptError(f"{self._folder / MANIFEST} is damaged: {error!r:.300}") from error
         opened: dict[str, Segment] = {}
         try:
             for record in records:
@@ -378,31 +411,41 @@ def _due_for_merging(records: Sequence[SegmentRecord]) -> int:
 
 
 def _merged(segments: Sequence[Segment], *, keep_deleted: bool) -> list[StoredDocument | Deleted]:
-    """Return the newest version of each document in ``segments``; deleted ones only where older segments remain."""
+    """Return the newest version of each document in ``segments``; deleted ones only where older segments remain.
+
+    Raises:
+        StoreCorruptError: a segment is damaged; what it holds must not be written with a new digest.
+    """
     newest: dict[str, tuple[Segment, Entry]] = {}
     for segment in segments:
         for entry in segment.entries:
             newest.pop(entry.id, None)
             newest[entry.id] = (segment, entry)
     merged: list[StoredDocument | Deleted] = []
-    for segment, entry in newest.values():
-        if entry.version is not None:
-            merged.append(segment.document(entry))
-        elif keep_deleted:
-            merged.append(Deleted(entry.id))
+    for segment in segments:
+        kept = [entry for holder, entry in newest.values() if holder is segment]
+        merged += segment.sound_documents([entry for entry in kept if entry.version is not None])
+        if keep_deleted:
+            merged += [Deleted(entry.id) for entry in kept if entry.version is None]
     return merged
 
 
 def _write_manifest(folder: Path, space: VectorSpace, records: Sequence[SegmentRecord], next_segment: int) -> None:
-    manifest = {
+    manifest: dict[str, object] = {
         "format": FORMAT,
         "version": VERSION,
         "space": space.to_fields(),
         "next_segment": next_segment,
         "segments": [asdict(record) for record in records],
     }
+    manifest[DIGEST] = _digest_of(manifest)
     write_durably(folder / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
     sync_folder(folder)
+
+
+def _digest_of(manifest: Mapping[str, object]) -> str:
+    """Return 256 bits of BLAKE3, in hex, over what a manifest says."""
+    return blake3.blake3(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _forget_parents() -> None:

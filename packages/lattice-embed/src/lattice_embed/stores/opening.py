@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from lattice_embed.errors import StoreError
+from lattice_embed.stores.durable_files import place_of
 from lattice_embed.stores.numpy_store import NumpyVectorStore
 from lattice_embed.stores.space import VectorSpace
 from lattice_embed.stores.sqlite_store import SqliteVectorStore
@@ -23,12 +23,14 @@ def open_store(path: str | os.PathLike[str]) -> StoreOnDisk:
         StoreError: there is none.
         StoreCorruptError: it is damaged, or something else.
     """
-    place = Path(path)
+    place = place_of(path)
     if place.is_dir():
         return NumpyVectorStore(place)
     if place.is_file():
         return SqliteVectorStore(place)
-    raise StoreError(f"there is no vector store {place}: create one, for instance by `lattice-embed store import`")
+    raise StoreError(
+        f"there is no vector store {os.fspath(path)}: create one, for instance by `lattice-embed store import`"
+    )
 
 
 def create_store(path: str | os.PathLike[str], space: VectorSpace | None = None) -> StoreOnDisk:
@@ -37,6 +39,6 @@ def create_store(path: str | os.PathLike[str], space: VectorSpace | None = None)
     Raises:
         StoreError: there is something at ``path`` already, or it cannot be written.
     """
-    if Path(path).suffix.lower() in SQLITE_SUFFIXES:
+    if place_of(path).suffix.lower() in SQLITE_SUFFIXES:
         return SqliteVectorStore.create(path, space)
     return NumpyVectorStore.create(path, space)

@@ -8,12 +8,16 @@ from typing import Any
 
 import blake3
 
+from lattice_embed.argument_checks import check_kind
 from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError, SpaceMismatchError
 from lattice_embed.service import EmbeddingService
-from lattice_embed.validation import check_limit, check_role
+from lattice_embed.validation import check_limit, check_role, is_expressible
 
 __all__ = ["Chunking", "VectorSpace"]
+
+MOST_DIMENSIONS = 2**20
+"""The longest vectors that a store holds."""
 
 PROBE = "a text"
 """What a service embeds to show the fingerprint and the dimension of its vectors."""
@@ -75,7 +79,13 @@ class VectorSpace:
     location: str = ""
 
     def __post_init__(self) -> None:
+        for name in ("model", "fingerprint", "location"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not is_expressible(value):
+                raise InvalidInputError(f"the {name} of a space is {value!r:.80}; it must be UTF-8 text")
         check_limit("dimensions", self.dimensions, lowest=0)
+        if self.dimensions > MOST_DIMENSIONS:
+            raise InvalidInputError(f"dimensions is {self.dimensions!r:.40}; the limit is {MOST_DIMENSIONS:,}")
         if (self.dimensions == 0) != (self.fingerprint == ""):
             raise InvalidInputError("a space has both dimensions and a fingerprint, or, for texts only, neither")
         if self.chunking is not None and self.chunking.tokens is None:
@@ -99,6 +109,9 @@ class VectorSpace:
         """
         from lattice_embed.stores.chunking import room_for_text
 
+        check_kind("service", service, EmbeddingService)
+        if chunking is not None:
+            check_kind("chunking", chunking, Chunking)
         role = check_role(role)
         result = service.embed([PROBE], role=role)
         description = service.model_config().description
@@ -142,11 +155,8 @@ class VectorSpace:
         """
         try:
             chunking = fields["chunking"]
-            texts = {name: fields[name] for name in ("model", "fingerprint", "location")}
-            if not all(isinstance(value, str) for value in texts.values()):
-                raise TypeError("a name that is no string")
             return cls(
-                **texts,
+                **{name: fields[name] for name in ("model", "fingerprint", "location")},
                 dimensions=fields["dimensions"],
                 role=Role(fields["role"]),
                 chunking=None if chunking is None else Chunking(chunking["tokens"], chunking["overlap"]),

@@ -6,57 +6,44 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from lattice_embed.errors import InvalidInputError, StoreCorruptError
+from lattice_embed.errors import StoreCorruptError
 from lattice_embed.result import Float32Array
-from lattice_embed.stores.document import (
-    DocumentState,
-    DocumentVersion,
-    Match,
-    StoredDocument,
-    digest_of_text,
-    encode_text,
-)
+from lattice_embed.stores.document import DocumentVersion, Match, StoredDocument
 from lattice_embed.stores.exact_search import SearchBlock, check_query, nearest_documents
 from lattice_embed.stores.space import VectorSpace
 from lattice_embed.stores.sqlite_database import SqliteDatabase
+from lattice_embed.stores.sqlite_format import FORMAT, pages_of, read_space, space_row
+from lattice_embed.stores.stored_row import (
+    DELETED,
+    SEALED_COLUMNS,
+    Row,
+    check_row,
+    deleted_row,
+    document_of,
+    row_of,
+    spans_of,
+    vectors_of,
+    version_of,
+)
 from lattice_embed.stores.vector_store import DEFAULT_SCAN
-from lattice_embed.stores.writing import check_documents, check_ids
+from lattice_embed.stores.writing import check_after, check_documents, check_ids
 from lattice_embed.validation import check_limit
 
 __all__ = ["SqliteVectorStore"]
 
-APPLICATION_ID = 0x4C565331  # "LVS1"
-SCHEMA_VERSION = 1
-DELETED = "deleted"
 MOST_PARAMETERS = 500
 """Ids in one statement; SQLite's own limit was 999 for long."""
 
-# A deleted document keeps its row, without text, so that other processes learn of it by its sequence number.
-SCHEMA = (
-    "CREATE TABLE space (fields TEXT NOT NULL)",
-    """CREATE TABLE documents (
-        id TEXT NOT NULL PRIMARY KEY,
-        sequence INTEGER NOT NULL,
-        state TEXT NOT NULL,
-        text TEXT NOT NULL,
-        digest TEXT NOT NULL,
-        reason TEXT NOT NULL,
-        fingerprint TEXT NOT NULL,
-        truncated INTEGER NOT NULL,
-        spans BLOB NOT NULL,
-        vectors BLOB NOT NULL
-    )""",
-    "CREATE INDEX documents_by_sequence ON documents (sequence)",
-)
+MOST_SEQUENCE = 2**63 - 1
 
-Row = tuple[Any, ...]
+VERSION_COLUMNS = "id, digest, state, fingerprint, reason"
 
 _live: weakref.WeakSet[SqliteVectorStore] = weakref.WeakSet()
 
@@ -76,10 +63,12 @@ class SqliteVectorStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._database = SqliteDatabase(
-            path, application_id=APPLICATION_ID, version=SCHEMA_VERSION, schema=None, what="vector store"
-        )
-        self._space = self._read_space()
+        self._database = SqliteDatabase(path, FORMAT)
+        try:
+            self._space = read_space(self._database)
+        except BaseException:
+            self._database.close()
+            raise
         self._index = _MemoryIndex(self._space.dimensions)
         self._index_lock = threading.Lock()
         _live.add(self)
@@ -91,12 +80,8 @@ class SqliteVectorStore:
         Raises:
             StoreError: there is something at ``path`` already, or it cannot be written.
         """
-        fields = json.dumps((space or VectorSpace()).to_fields())
-        quoted = fields.replace("'", "''")
-        schema = (*SCHEMA, f"INSERT INTO space VALUES ('{quoted}')")
-        SqliteDatabase(
-            path, application_id=APPLICATION_ID, version=SCHEMA_VERSION, schema=schema, what="vector store"
-        ).close()
+        fields = space_row(json.dumps((space or VectorSpace()).to_fields()))
+        SqliteDatabase.create(path, FORMAT, [("INSERT INTO space VALUES (?, ?)", fields)])
         return cls(path)
 
     @property
@@ -120,44 +105,45 @@ class SqliteVectorStore:
         if not checked:
             return
         with self._database.transaction():
-            first = self._next_sequence()
-            rows = [self._row_of(document, first + place) for place, document in enumerate(checked)]
+            first = self._next_sequence(len(checked))
+            rows = [row_of(document, first + place) for place, document in enumerate(checked)]
             self._database.write_many(
-                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?, ?, ?)", rows
+                f"INSERT OR REPLACE INTO documents (text, {SEALED_COLUMNS}, seal) "
+                "VALUES (CAST(? AS TEXT), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                rows,
             )
 
     def delete(self, ids: Sequence[str]) -> int:
         """Remove documents, and return how many there were."""
         checked = check_ids(ids)
         with self._database.transaction():
-            first = self._next_sequence()
+            first = self._next_sequence(len(checked))
+            rows = [deleted_row(document_id, first + place) for place, document_id in enumerate(checked)]
             return self._database.write_many(
-                "UPDATE documents SET sequence = ?, state = 'deleted', text = '', digest = '', reason = '', "
-                "fingerprint = '', truncated = 0, spans = x'', vectors = x'' WHERE id = ? AND state <> 'deleted'",
-                [(first + place, document_id) for place, document_id in enumerate(checked)],
+                f"UPDATE documents SET text = '', ({SEALED_COLUMNS}, seal) = (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) "
+                "WHERE id = ?1 AND state <> 'deleted'",
+                rows,
             )
 
     def get(self, ids: Sequence[str]) -> list[StoredDocument | None]:
         """Return documents in the order of ``ids``, ``None`` for one that is not there.
 
         Raises:
-            StoreCorruptError: a document's row is damaged.
+            StoreCorruptError: a document's row is not what was written. Its text is compared by :meth:`verify`.
         """
-        columns = "id, state, text, reason, fingerprint, truncated, spans, vectors"
-        found = {row[0]: self._document_of(row) for row in self._rows_of(columns, ids)}
+        found = {row[1]: self._document_of(row) for row in self._rows_of(f"text, {SEALED_COLUMNS}, seal", ids)}
         return [found.get(document_id) for document_id in ids]
 
     def versions(self, ids: Sequence[str]) -> list[DocumentVersion | None]:
         """Return what :meth:`get` does, without texts and vectors."""
-        found = {row[0]: self._version_of(row) for row in self._rows_of("id, digest, state, fingerprint, reason", ids)}
+        found = {row[0]: self._version_of(row) for row in self._rows_of(VERSION_COLUMNS, ids)}
         return [found.get(document_id) for document_id in ids]
 
     def scan(self, *, after: str = "", limit: int = DEFAULT_SCAN) -> list[DocumentVersion]:
         """Return up to ``limit`` documents whose ids come after ``after``, in order; an empty list at the end."""
         rows = self._database.read(
-            "SELECT id, digest, state, fingerprint, reason FROM documents WHERE id > ? AND state <> 'deleted' "
-            "ORDER BY id LIMIT ?",
-            (after, check_limit("limit", limit)),
+            f"SELECT {VERSION_COLUMNS} FROM documents WHERE id > ? AND state <> 'deleted' ORDER BY id LIMIT ?",
+            (check_after(after), min(check_limit("limit", limit), MOST_SEQUENCE)),
         )
         return [self._version_of(row) for row in rows]
 
@@ -175,8 +161,7 @@ class SqliteVectorStore:
             return [Match(index.names[row.owner], row.score, *index.place(row.row)) for row in best]
 
     def __len__(self) -> int:
-        ((count,),) = self._database.read("SELECT count(*) FROM documents WHERE state <> 'deleted'")
-        return int(count)
+        return self._database.read_number("SELECT count(*) FROM documents WHERE state <> 'deleted'")
 
     def verify(self) -> int:
         """Read everything and compare it with its digests; return how many documents were checked.
@@ -185,15 +170,25 @@ class SqliteVectorStore:
             StoreCorruptError: something is damaged.
         """
         self._database.check_integrity()
+        read_space(self._database)
         checked = 0
-        after = ""
-        while page := self.scan(after=after):
-            for version, document in zip(page, self.get([version.id for version in page]), strict=True):
-                if document is not None and digest_of_text(document.text) != version.digest:
-                    raise StoreCorruptError(f"{self.path}: the text of document {version.id!r} is not what was stored")
-                checked += 1
-            after = page[-1].id
+        for text, *fields in self._all_rows():
+            document_id, _, state, digest = fields[:4]
+            if state == DELETED:
+                self._check(tuple(fields))
+                if text != "":
+                    raise StoreCorruptError(f"{self.path}: document {document_id!r} was deleted and has a text")
+                continue
+            if self._document_of((text, *fields)).version.digest != digest:
+                raise StoreCorruptError(f"{self.path}: the text of document {document_id!r} is not what was stored")
+            checked += 1
         return checked
+
+    def _all_rows(self) -> Iterator[Row]:
+        """Yield text, :data:`SEALED_COLUMNS` and digest of every row, deleted ones included, in no order of theirs."""
+        for page in pages_of(self._database, f"text, {SEALED_COLUMNS}, seal", "documents"):
+            for _, *row in page:
+                yield tuple(row)
 
     def close(self) -> None:
         """Close the file. Calling it twice is allowed."""
@@ -214,16 +209,12 @@ class SqliteVectorStore:
         """In a fork: another thread of the parent may have been at the index just then."""
         self._index, self._index_lock = _MemoryIndex(self._space.dimensions), threading.Lock()
 
-    def _read_space(self) -> VectorSpace:
-        try:
-            ((fields,),) = self._database.read("SELECT fields FROM space")
-            return VectorSpace.from_fields(json.loads(fields))
-        except (ValueError, InvalidInputError) as error:
-            raise StoreCorruptError(f"{self.path} does not say what its vectors are: {error}") from error
-
-    def _next_sequence(self) -> int:
+    def _next_sequence(self, count: int) -> int:
+        """Return the first of ``count`` numbers after all that were given. In a transaction."""
         ((last,),) = self._database.read("SELECT coalesce(max(sequence), 0) FROM documents")
-        return int(last) + 1
+        if not isinstance(last, int) or not 0 <= last <= MOST_SEQUENCE - count:
+            raise StoreCorruptError(f"{self.path}: a document's number is {last!r:.40}: restore the store from a copy")
+        return last + 1
 
     def _rows_of(self, columns: str, ids: Sequence[str]) -> list[Row]:
         checked = check_ids(ids)
@@ -237,60 +228,45 @@ class SqliteVectorStore:
                 )
         return rows
 
-    def _row_of(self, document: StoredDocument, sequence: int) -> Row:
-        version = document.version
-        return (
-            document.id,
-            sequence,
-            document.state.value,
-            encode_text(document.text),
-            version.digest,
-            document.reason,
-            document.fingerprint,
-            int(document.truncated),
-            np.array(document.spans, "<i8").reshape(-1, 2).tobytes(),
-            document.vectors.astype("<f4", copy=False).tobytes(),
-        )
-
     def _document_of(self, row: Row) -> StoredDocument:
-        document_id, state, text, reason, fingerprint, truncated, spans, vectors = row
+        """Return the document of a row of text, :data:`SEALED_COLUMNS` and digest."""
+        text, *rest = row
+        self._check(tuple(rest))
         try:
-            return StoredDocument(
-                document_id,
-                text,
-                DocumentState(state),
-                self._vectors_of(vectors, spans),
-                spans=tuple(map(tuple, np.frombuffer(spans, "<i8").reshape(-1, 2).tolist())),
-                fingerprint=fingerprint,
-                reason=reason,
-                truncated=bool(truncated),
-            )
+            return document_of(tuple(rest[:-1]), text, self._space.dimensions)
         except (ValueError, TypeError) as error:
-            raise StoreCorruptError(f"{self.path}: document {document_id!r} is damaged: {error}") from error
-
-    def _vectors_of(self, vectors: bytes, spans: bytes) -> Float32Array:
-        count = len(spans) // 16
-        return np.frombuffer(vectors, "<f4").astype(np.float32).reshape(count, self._space.dimensions if count else 0)
+            raise self._damaged(rest[0], error) from error
 
     def _version_of(self, row: Row) -> DocumentVersion:
-        document_id, digest, state, fingerprint, reason = row
         try:
-            return DocumentVersion(document_id, digest, DocumentState(state), fingerprint, reason)
+            return version_of(row)
         except ValueError as error:
-            raise StoreCorruptError(f"{self.path}: document {document_id!r} is damaged: {error}") from error
+            raise self._damaged(row[0], error) from error
+
+    def _check(self, row: Row) -> None:
+        """Compare the values of :data:`SEALED_COLUMNS` with the digest that stands after them."""
+        try:
+            check_row(row[:-1], row[-1])
+        except ValueError as error:
+            raise self._damaged(row[0], error) from error
+
+    def _damaged(self, document_id: object, error: Exception) -> StoreCorruptError:
+        return StoreCorruptError(f"{self.path}: document {document_id!r:.200} is damaged: {error}")
 
     def _refresh_index(self) -> None:
-        """Bring the vectors in memory up to date: only rows written since the last time are read."""
+        """Bring the vectors in memory up to date: only rows written since the last time are read, and compared."""
         while rows := self._database.read(
-            "SELECT sequence, id, spans, vectors FROM documents WHERE sequence > ? ORDER BY sequence LIMIT 4096",
+            f"SELECT {SEALED_COLUMNS}, seal FROM documents WHERE sequence > ? ORDER BY sequence LIMIT 4096",
             (self._index.sequence,),
         ):
-            for sequence, document_id, spans, vectors in rows:
+            for row in rows:
+                self._check(row)
+                document_id, sequence, spans, vectors = row[0], row[1], row[7], row[8]
                 try:
-                    matrix = self._vectors_of(vectors, spans)
+                    matrix = vectors_of(vectors, spans, self._space.dimensions)
                 except ValueError as error:
-                    raise StoreCorruptError(f"{self.path}: document {document_id!r} is damaged: {error}") from error
-                self._index.replace(document_id, matrix, np.frombuffer(spans, "<i8").reshape(-1, 2))
+                    raise self._damaged(document_id, error) from error
+                self._index.replace(document_id, matrix, spans_of(spans))
                 self._index.sequence = sequence
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from lattice_embed.errors import DimensionMismatchError, InvalidInputError
 from lattice_embed.stores.document import DocumentState, StoredDocument, check_id
 from lattice_embed.stores.space import VectorSpace
+from lattice_embed.validation import is_expressible
 
-__all__ = ["check_documents", "check_ids"]
+__all__ = ["check_after", "check_documents", "check_ids"]
 
 
 def check_documents(space: VectorSpace, documents: Sequence[StoredDocument]) -> list[StoredDocument]:
@@ -30,6 +31,17 @@ def check_documents(space: VectorSpace, documents: Sequence[StoredDocument]) -> 
             if document.vectors.shape[1] != space.dimensions:
                 raise DimensionMismatchError(expected=space.dimensions, actual=document.vectors.shape[1])
     return list(documents)
+
+
+def check_after(after: str) -> str:
+    """Return ``after`` if ids can come after it.
+
+    Raises:
+        InvalidInputError: it is no text that UTF-8 has.
+    """
+    if not isinstance(after, str) or not is_expressible(after):
+        raise InvalidInputError(f"after is {after!r:.80}; pass the id of the last document of the page before, or ''")
+    return after
 
 
 def check_ids(ids: Sequence[str]) -> list[str]:

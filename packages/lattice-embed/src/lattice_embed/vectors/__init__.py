@@ -1,7 +1,8 @@
 """Vector operations: similarities, distances, normalizing, nearest rows, in float32 and at lower precisions.
 
 Vectors are 1-D, matrices hold one vector a row. Arrays that are float32 and C-contiguous are read in place; lists and
-other real dtypes are converted. Scores are float32 values.
+other real dtypes are converted; masked values, sparse matrices, complex numbers and numbers beyond float32 are refused.
+Scores are float32 values.
 
 Between a pair of vectors, and between one vector and many, the result has the same bits on every CPU with fused
 multiply-add (AVX2, AVX-512, NEON), and ``one_vs_many(q, M)[i]`` has the bits of the pair operation on ``q`` and

@@ -7,6 +7,7 @@ real numbers is converted first.
 
 import numpy as np
 
+from lattice_embed.arrays import float32_array, without_mask
 from lattice_embed.errors import InvalidInputError
 
 cimport numpy as cnp
@@ -16,6 +17,7 @@ from libc.stdlib cimport free, malloc
 
 cnp.import_array()
 
+REFUSED = InvalidInputError
 include "lattice/door.pxi"
 
 cdef extern from "stored_rows.h":
@@ -114,9 +116,6 @@ cdef enum: GIL_FREE_FLOATS = 32768
 cdef int active_isa = 0
 cdef lattice_kernel_choice kernels
 
-REFUSED = InvalidInputError
-
-
 cdef bint has_kernels(int isa):
     return True  # each level of an architecture is compiled for it
 
@@ -140,9 +139,17 @@ def isa_name():
     return lattice_isa_name(active_isa).decode()
 
 
+memmap = np.memmap
+
+
+cdef inline bint is_plain(object values) noexcept:
+    """Whether this is an array whose data is all of it: a subclass may carry a mask or a unit."""
+    return cnp.PyArray_CheckExact(values) or type(values) is memmap
+
+
 cdef inline const float *vector_in_place(object vector, size_t *width) noexcept:
     """The data of a float32, C-contiguous, aligned 1-D array, or NULL for anything else."""
-    if not cnp.PyArray_Check(vector):
+    if not is_plain(vector):
         return NULL
     if (
         cnp.PyArray_NDIM(vector) != 1
@@ -158,25 +165,20 @@ def as_float32(object values, int dimensions, str name):
     """Return ``values`` as a float32, C-contiguous array of ``dimensions`` dimensions, copied only if it must be.
 
     Raises:
-        InvalidInputError: it holds no real numbers, or has another number of dimensions.
+        InvalidInputError: it holds no real numbers or masked ones, or has another number of dimensions.
     """
     if (
-        cnp.PyArray_Check(values)
+        is_plain(values)
         and cnp.PyArray_NDIM(values) == dimensions
         and cnp.PyArray_TYPE(values) == cnp.NPY_FLOAT32
         and cnp.PyArray_ISCARRAY_RO(values)
     ):
         return values
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise InvalidInputError(f"{name} cannot be read as an array: {error}") from None
-    if array.dtype.kind not in "fiub":
-        raise InvalidInputError(f"{name} holds {array.dtype}; it must hold real numbers")
+    array = float32_array(values, name)
     if array.ndim != dimensions:
         wanted = "a vector" if dimensions == 1 else "a matrix with one vector a row"
         raise InvalidInputError(f"{name} has shape {array.shape}; it must be {wanted}")
-    return np.require(array, np.float32, ["C", "A"])
+    return array
 
 
 cdef object score_pair(int metric, object a, object b):

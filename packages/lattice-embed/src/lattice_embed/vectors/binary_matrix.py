@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_number
+from lattice_embed.arrays import LARGEST_FLOAT32, row_index, without_mask
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors import _vectors
-from lattice_embed.vectors.stored_matrix import Float32Array, StoredMatrix, StoredVector, as_rows
+from lattice_embed.vectors.stored_matrix import Float32Array, StoredMatrix, StoredVector, as_rows, stored_dims
 from lattice_embed.vectors.tier import QuantizationTier
 
 __all__ = ["BinaryMatrix", "BinaryVector"]
@@ -35,13 +36,14 @@ class BinaryMatrix(StoredMatrix):
     metrics: ClassVar[tuple[str, ...]] = ("cosine", "hamming")
 
     def __init__(self, data: npt.NDArray[np.uint8], dims: int, *, threshold: float = 0.0) -> None:
+        dims = stored_dims(dims)
         wanted = (dims + 7) // 8
+        data = without_mask(data, "data")
         if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != wanted:
             raise InvalidInputError(f"data must be a uint8 array of shape (n, {wanted}) for {dims} dimensions")
         if dims % 8 and (data[:, -1] & (0xFF >> dims % 8)).any():
             raise InvalidInputError(f"the last byte has bits set beyond dimension {dims}")
-        if not math.isfinite(threshold):
-            raise InvalidInputError(f"threshold is {threshold}; it must be finite")
+        threshold = _check_threshold(threshold)
         super().__init__(dims)
         self.data = np.ascontiguousarray(data)
         """uint8 (n, (dims + 7) // 8)."""
@@ -55,8 +57,9 @@ class BinaryMatrix(StoredMatrix):
         Raises:
             InvalidInputError: a wrong shape, or NaN or infinity.
         """
+        threshold = _check_threshold(threshold)
         rows = as_rows(vectors)
-        return cls(_vectors._to_binary(rows, threshold), rows.shape[1], threshold=threshold)
+        return cls(_vectors._to_binary(rows, threshold), rows.shape[1], threshold=threshold)._coming_from(vectors)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -74,8 +77,8 @@ class BinaryMatrix(StoredMatrix):
 
     def take(self, rows: npt.ArrayLike | slice) -> Self:
         """Return the matrix of some rows: a slice, a mask or positions."""
-        index = rows if isinstance(rows, slice) else np.asarray(rows)
-        return type(self)(self.data[index], self.dims, threshold=self.threshold)
+        index = row_index(rows, len(self))
+        return type(self)(self.data[index], self.dims, threshold=self.threshold)._coming_from(self)
 
     def _make_rows(self, *, squares: bool) -> _vectors.StoredRows:
         return _vectors.StoredRows(_vectors.BINARY, self.dims, self.data, threshold=self.threshold)
@@ -84,10 +87,16 @@ class BinaryMatrix(StoredMatrix):
         return BinaryVector(self, index)
 
 
+def _check_threshold(threshold: float) -> float:
+    """Return a threshold that float32 holds."""
+    return check_number("threshold", threshold, lowest=-LARGEST_FLOAT32, highest=LARGEST_FLOAT32)
+
+
 class BinaryVector(StoredVector):
     """One binary vector: a row of a :class:`BinaryMatrix`."""
 
     matrix: BinaryMatrix
+    _tier = QuantizationTier.BINARY
 
     @classmethod
     def quantize(cls, vector: npt.ArrayLike, *, threshold: float = 0.0) -> Self:

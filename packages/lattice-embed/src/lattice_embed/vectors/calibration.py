@@ -8,6 +8,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_number
+from lattice_embed.arrays import float32_array
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors.stored_matrix import Float32Array, as_rows
 
@@ -34,8 +36,8 @@ class Int8Calibration:
     offsets: Float32Array
 
     def __post_init__(self) -> None:
-        steps = np.ascontiguousarray(self.steps, np.float32)
-        offsets = np.ascontiguousarray(self.offsets, np.float32)
+        steps = float32_array(self.steps, "steps")
+        offsets = float32_array(self.offsets, "offsets")
         if steps.ndim != 1 or steps.shape != offsets.shape:
             raise InvalidInputError(f"steps {steps.shape} and offsets {offsets.shape} must be vectors of one length")
         if not bool(np.all((steps > 0) & np.isfinite(steps) & np.isfinite(offsets))):
@@ -58,7 +60,7 @@ class Int8Calibration:
         rows = as_rows(vectors)
         if len(rows) == 0:
             raise InvalidInputError("a calibration needs at least one vector")
-        if not 0 < quantile <= 1:
+        if not 0 < check_number("quantile", quantile) <= 1:
             raise InvalidInputError(f"quantile is {quantile}; it must be above 0 and at most 1")
         if not bool(np.isfinite(rows).all()):
             raise InvalidInputError("the sample holds NaN or infinity")

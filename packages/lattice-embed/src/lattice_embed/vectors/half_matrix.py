@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import row_index, without_mask
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.metric import FLOAT_METRICS
@@ -35,6 +36,7 @@ class HalfMatrix(StoredMatrix):
     _is_integer_query = False
 
     def __init__(self, data: npt.NDArray[np.uint16]) -> None:
+        data = without_mask(data, "data")
         if not isinstance(data, np.ndarray) or data.dtype != np.uint16 or data.ndim != 2:
             raise InvalidInputError("data must be a uint16 array of shape (n, dims)")
         super().__init__(data.shape[1])
@@ -51,7 +53,7 @@ class HalfMatrix(StoredMatrix):
 
     def take(self, rows: npt.ArrayLike | slice) -> Self:
         """Return the matrix of some rows: a slice, a mask or positions."""
-        return type(self)(self.data[rows if isinstance(rows, slice) else np.asarray(rows)])
+        return type(self)(self.data[row_index(rows, len(self))])._coming_from(self)
 
     def _make_rows(self, *, squares: bool) -> _vectors.StoredRows:
         return _vectors.StoredRows(self._kind, self.dims, self.data)
@@ -82,7 +84,7 @@ class BFloat16Matrix(HalfMatrix):
         )
         if ((rounded & 0x7F80) == 0x7F80).any():
             raise InvalidInputError("a value is too large for bfloat16, whose largest is about 3.39e38")
-        return cls(rounded)
+        return cls(rounded)._coming_from(vectors)
 
     def dequantize(self) -> Float32Array:
         """Return the vectors as stored, float32 (n, dims)."""
@@ -107,7 +109,7 @@ class Float16Matrix(HalfMatrix):
         largest = float(np.abs(rows).max(initial=0.0))
         if not largest <= LARGEST_FLOAT16:
             raise InvalidInputError(f"a magnitude of {largest:g} does not fit float16 (65,504): use bfloat16")
-        return cls(rows.astype(np.float16).view(np.uint16))
+        return cls(rows.astype(np.float16).view(np.uint16))._coming_from(vectors)
 
     def dequantize(self) -> Float32Array:
         """Return the vectors as stored, float32 (n, dims)."""

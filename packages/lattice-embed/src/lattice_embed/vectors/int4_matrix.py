@@ -7,10 +7,18 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import row_index, without_mask
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.int8_matrix import inverse, lengths
-from lattice_embed.vectors.stored_matrix import Float32Array, StoredMatrix, StoredVector, as_rows, rows_of_lengths
+from lattice_embed.vectors.stored_matrix import (
+    Float32Array,
+    StoredMatrix,
+    StoredVector,
+    as_rows,
+    rows_of_lengths,
+    stored_dims,
+)
 from lattice_embed.vectors.tier import QuantizationTier
 
 __all__ = ["Int4Matrix", "Int4Vector"]
@@ -47,7 +55,9 @@ class Int4Matrix(StoredMatrix):
         max_abs: npt.ArrayLike,
         norms: npt.ArrayLike | None = None,
     ) -> None:
+        dims = stored_dims(dims)
         wanted = (dims + 1) // 2
+        data = without_mask(data, "data")
         if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != wanted:
             raise InvalidInputError(f"data must be a uint8 array of shape (n, {wanted}) for {dims} dimensions")
         if dims % 2 and (data[:, -1] & 15).any():
@@ -72,7 +82,7 @@ class Int4Matrix(StoredMatrix):
         """
         rows = as_rows(vectors)
         data, scales, max_abs = _vectors._to_int4(rows)
-        return cls(data, rows.shape[1], scales, max_abs, lengths(rows))
+        return cls(data, rows.shape[1], scales, max_abs, lengths(rows))._coming_from(vectors)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -97,8 +107,10 @@ class Int4Matrix(StoredMatrix):
 
     def take(self, rows: npt.ArrayLike | slice) -> Self:
         """Return the matrix of some rows: a slice, a mask or positions."""
-        index = rows if isinstance(rows, slice) else np.asarray(rows)
-        return type(self)(self.data[index], self.dims, self.scales[index], self.max_abs[index], self.norms[index])
+        index = row_index(rows, len(self))
+        return type(self)(
+            self.data[index], self.dims, self.scales[index], self.max_abs[index], self.norms[index]
+        )._coming_from(self)
 
     def _steps(self) -> Float32Array:
         steps: Float32Array = (1.0 / self.scales.astype(np.float64)).astype(np.float32)
@@ -130,6 +142,7 @@ class Int4Vector(StoredVector):
     """One int4 vector: a row of an :class:`Int4Matrix`."""
 
     matrix: Int4Matrix
+    _tier = QuantizationTier.INT4
 
     @classmethod
     def quantize(cls, vector: npt.ArrayLike) -> Self:

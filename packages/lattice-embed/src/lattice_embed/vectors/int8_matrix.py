@@ -7,10 +7,19 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_kind
+from lattice_embed.arrays import row_index, without_mask
 from lattice_embed.errors import DimensionMismatchError, InvalidInputError
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.calibration import Int8Calibration
-from lattice_embed.vectors.stored_matrix import Float32Array, StoredMatrix, StoredVector, as_rows, rows_of_lengths
+from lattice_embed.vectors.stored_matrix import (
+    Float32Array,
+    StoredMatrix,
+    StoredVector,
+    as_rows,
+    rows_of_lengths,
+    stored_dims,
+)
 from lattice_embed.vectors.tier import QuantizationTier
 
 __all__ = ["Int8Matrix", "QuantizedVector"]
@@ -47,13 +56,16 @@ class Int8Matrix(StoredMatrix):
         *,
         calibration: Int8Calibration | None = None,
     ) -> None:
+        data = without_mask(data, "data")
         if not isinstance(data, np.ndarray) or data.dtype != np.int8 or data.ndim != 2:
             raise InvalidInputError(f"data must be an int8 array of shape (n, dims), not {_described(data)}")
         if (data == -128).any():
             raise InvalidInputError("data holds -128; stored components lie in [-127, 127]")
+        if calibration is not None:
+            check_kind("calibration", calibration, Int8Calibration)
         if (scales is None) == (calibration is None):
             raise InvalidInputError("give scales, one a row, or a calibration")
-        super().__init__(data.shape[1])
+        super().__init__(stored_dims(data.shape[1]))
         if calibration is not None and calibration.dims != self.dims:
             raise DimensionMismatchError(expected=calibration.dims, actual=self.dims)
         self.data = np.ascontiguousarray(data)
@@ -77,15 +89,17 @@ class Int8Matrix(StoredMatrix):
             InvalidInputError: a wrong shape, or NaN or infinity.
             DimensionMismatchError: the calibration has other dimensions.
         """
+        if calibration is not None:
+            check_kind("calibration", calibration, Int8Calibration)
         rows = as_rows(vectors)
         norms = lengths(rows)
         if calibration is None:
             data, scales = _vectors._to_int8(rows)
-            return cls(data, scales, norms)
+            return cls(data, scales, norms)._coming_from(vectors)
         if calibration.dims != rows.shape[1]:
             raise DimensionMismatchError(expected=calibration.dims, actual=rows.shape[1])
         _vectors._check_finite(rows)
-        return cls(calibration.quantize(rows), None, norms, calibration=calibration)
+        return cls(calibration.quantize(rows), None, norms, calibration=calibration)._coming_from(vectors)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -105,9 +119,9 @@ class Int8Matrix(StoredMatrix):
 
     def take(self, rows: npt.ArrayLike | slice) -> Self:
         """Return the matrix of some rows: a slice, a mask or positions."""
-        index = rows if isinstance(rows, slice) else np.asarray(rows)
+        index = row_index(rows, len(self))
         scales = None if self.scales is None else self.scales[index]
-        return type(self)(self.data[index], scales, self.norms[index], calibration=self.calibration)
+        return type(self)(self.data[index], scales, self.norms[index], calibration=self.calibration)._coming_from(self)
 
     def _squares(self) -> npt.NDArray[np.float64]:
         if self.calibration is not None or self.scales is None:
@@ -149,6 +163,7 @@ class QuantizedVector(StoredVector):
     """One int8 vector: a row of an :class:`Int8Matrix`."""
 
     matrix: Int8Matrix
+    _tier = QuantizationTier.INT8
 
     @classmethod
     def quantize(cls, vector: npt.ArrayLike, *, calibration: Int8Calibration | None = None) -> Self:

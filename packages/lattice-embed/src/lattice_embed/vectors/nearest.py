@@ -9,7 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import plain_array
 from lattice_embed.errors import DimensionMismatchError, InvalidInputError
+from lattice_embed.origin import check_one_space
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.half_matrix import HalfMatrix
 from lattice_embed.vectors.metric import Metric, code_of
@@ -75,7 +77,9 @@ def top_k(
         InvalidInputError: a wrong shape, a metric that the rows do not have, ``k`` or ``oversample`` below 1.
         DimensionMismatchError: the query is not as long as the rows.
         TierMismatchError: query and rows are quantized differently.
+        SpaceMismatchError: the vectors come from two embedding spaces.
     """
+    check_one_space(query, matrix, rescore)
     wanted = _count("k", k)
     if rescore is not None:
         return _top_k_rescored(query, matrix, wanted, metric, rescore, oversample)
@@ -105,15 +109,18 @@ def search(
     Raises:
         As :func:`top_k`.
     """
+    check_one_space(queries, matrix, rescore)
     wanted = _count("k", k)
     if rescore is not None:
+        if not isinstance(rescore, HalfMatrix):
+            rescore = plain_array(rescore, "rescore")
         if isinstance(queries, StoredMatrix):
             queries = queries.dequantize()
         found = [
             _top_k_rescored(query, matrix, wanted, metric, rescore, oversample)
             for query in _vectors.as_float32(queries, 2, "the queries")
         ]
-        width = min(wanted, len(matrix) if isinstance(matrix, StoredMatrix) else len(np.asarray(matrix)))
+        width = min(wanted, len(matrix) if isinstance(matrix, StoredMatrix) else len(plain_array(matrix, "the matrix")))
         return TopK(
             np.array([each.indices for each in found], np.int64).reshape(-1, width),
             np.array([each.scores for each in found], np.float32).reshape(-1, width),
@@ -149,11 +156,12 @@ def _top_k_rescored(
             first = "cosine"
     if oversample is not None:
         times = _count("oversample", oversample)
-    exact = rescore if isinstance(rescore, HalfMatrix | np.ndarray) else _vectors.as_float32(rescore, 2, "rescore")
+    # an array of another dtype is not converted whole: only candidates are read
+    exact = rescore if isinstance(rescore, HalfMatrix) else plain_array(rescore, "rescore")
     if len(exact.shape) != 2:
         raise InvalidInputError(f"rescore has shape {exact.shape}; it must be a matrix with one vector a row")
     candidates = top_k(query, matrix, wanted * times, metric=first).indices
-    rows, dims = matrix.shape if isinstance(matrix, StoredMatrix) else np.shape(matrix)
+    rows, dims = matrix.shape if isinstance(matrix, StoredMatrix) else plain_array(matrix, "the matrix").shape
     if exact.shape[1] != dims:
         raise DimensionMismatchError(expected=dims, actual=exact.shape[1])
     if exact.shape[0] != rows:

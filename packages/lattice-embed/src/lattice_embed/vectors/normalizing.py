@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_flag
+from lattice_embed.arrays import plain_array, without_mask
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors import _vectors
 
@@ -29,22 +31,26 @@ def normalize(vectors: npt.ArrayLike, *, out: _Float32Array | None = None, in_pl
     Raises:
         InvalidInputError: a wrong shape, or a target that cannot be written to.
     """
-    if in_place:
+    if check_flag("in_place", in_place):
         if out is not None:
             raise InvalidInputError("in_place=True and out= contradict each other: pass one of them")
         if not isinstance(vectors, np.ndarray):
             raise InvalidInputError(f"in_place=True needs a float32 array, not a {type(vectors).__name__}")
         out = vectors
-    source = _vectors.as_float32(vectors, 1 if np.ndim(vectors) == 1 else 2, "vectors")
+    array = plain_array(vectors, "vectors")
+    if isinstance(vectors, np.ndarray):
+        array = vectors  # so that the target is known for the same array
+    source = _vectors.as_float32(array, 1 if array.ndim == 1 else 2, "vectors")
     if out is None:
-        out = np.empty_like(source)
+        out = np.empty(source.shape, np.float32)
     elif not _is_writable_float32(out) or out.shape != source.shape:
         raise InvalidInputError(
             f"the target must be a writable, C-contiguous float32 array of shape {source.shape}; it is {_describe(out)}"
         )
-    if out is not source and np.may_share_memory(out, source):
+    target = without_mask(out, "out")
+    if target is not source and np.may_share_memory(target, source):
         source = source.copy()  # a shifted view would be overwritten before it is read
-    _vectors._normalize(np.atleast_2d(source), out.reshape(1, -1) if out.ndim == 1 else out)
+    _vectors._normalize(np.atleast_2d(source), target.reshape(1, -1) if target.ndim == 1 else target)
     return out
 
 

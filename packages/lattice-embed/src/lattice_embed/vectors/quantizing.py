@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
-import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.arrays import plain_array
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors.binary_matrix import BinaryMatrix
 from lattice_embed.vectors.calibration import Int8Calibration
@@ -70,8 +70,12 @@ def quantize(
         raise InvalidInputError(f"tier is {tier!r}; it must be one of {names}")
     if calibration is not None and wanted is not QuantizationTier.INT8:
         raise InvalidInputError(f"a calibration is for int8, not for {wanted.value}")
-    rows = vectors.dequantize() if isinstance(vectors, StoredMatrix) else np.asarray(vectors)
-    match wanted:
+    rows = vectors.dequantize() if isinstance(vectors, StoredMatrix) else plain_array(vectors, "the vectors")
+    return _at_tier(wanted, rows, calibration)._coming_from(vectors)
+
+
+def _at_tier(tier: QuantizationTier, rows: npt.NDArray[Any], calibration: Int8Calibration | None) -> StoredMatrix:
+    match tier:
         case QuantizationTier.INT8:
             return Int8Matrix.quantize(rows, calibration=calibration)
         case QuantizationTier.INT4:

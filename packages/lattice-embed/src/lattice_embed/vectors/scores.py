@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_embed.errors import InvalidInputError
+from lattice_embed.origin import check_one_space
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors._vectors import cosine_similarity
 from lattice_embed.vectors.metric import Metric, code_of
@@ -35,15 +36,20 @@ def batch_cosine_similarity(
     Raises:
         InvalidInputError: something is not a pair of vectors, or the matrices' shapes differ.
         DimensionMismatchError: the two vectors of a pair have different lengths.
+        SpaceMismatchError: the vectors come from two embedding spaces.
     """
     if second is not None:
+        check_one_space(pairs, second)
         return _vectors._row_by_row(_vectors.COSINE, pairs, second)  # type: ignore[arg-type]
-    if not isinstance(pairs, Iterable):
-        raise InvalidInputError(f"pairs is a {type(pairs).__name__}: pass pairs of vectors, or two matrices")
+    try:
+        listed = iter(pairs)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidInputError(f"pairs is a {type(pairs).__name__}: pass pairs of vectors, or two matrices") from None
     scores = []
-    for index, pair in enumerate(pairs):
+    for index, pair in enumerate(listed):
         if not isinstance(pair, Sequence | np.ndarray) or len(pair) != 2:
             raise InvalidInputError(f"pair {index} does not hold two vectors; for two matrices pass both")
+        check_one_space(pair[0], pair[1])
         scores.append(cosine_similarity(pair[0], pair[1]))
     return np.array(scores, np.float32)
 
@@ -63,7 +69,9 @@ def one_vs_many(
         InvalidInputError: a wrong shape, a metric that the rows do not have, or NaN in a query for quantized rows.
         DimensionMismatchError: the query is not as long as the rows.
         TierMismatchError: query and rows are quantized differently.
+        SpaceMismatchError: query and rows come from two embedding spaces.
     """
+    check_one_space(query, matrix)
     rows, code = rows_of(matrix, metric)
     scores: _Float32Array = _vectors._scores_of_rows(code, rows, one_query(query, matrix, code))[0]
     return scores
@@ -81,7 +89,9 @@ def many_vs_many(
         InvalidInputError: a wrong shape, or a metric that the rows do not have.
         DimensionMismatchError: the rows have different lengths.
         TierMismatchError: both are quantized, differently.
+        SpaceMismatchError: they come from two embedding spaces.
     """
+    check_one_space(a, b)
     if isinstance(b, StoredMatrix):
         code = b.code_of(metric)
         return _vectors._scores_of_rows(code, b.rows_for(code), b.queries_for(a, code, "many_vs_many"))

@@ -10,12 +10,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_integer, check_kind
+from lattice_embed.arrays import float32_array, plain_array
 from lattice_embed.errors import InvalidInputError, TierMismatchError
+from lattice_embed.origin import VectorOrigin, check_one_space, origin_of
 from lattice_embed.vectors import _vectors
 from lattice_embed.vectors.metric import NAMES, code_of
 from lattice_embed.vectors.tier import QuantizationTier
 
-__all__ = ["StoredMatrix", "StoredVector", "as_rows", "rows_of_lengths"]
+__all__ = ["StoredMatrix", "StoredVector", "as_rows", "rows_of_lengths", "stored_dims"]
 
 Float32Array = npt.NDArray[np.float32]
 
@@ -37,6 +40,9 @@ class StoredMatrix:
     """Whether the kernels take these rows as queries as they are."""
 
     dims: int
+
+    vector_origin: VectorOrigin | None = None
+    """Where the vectors come from, if they were quantized from the result of a service: comparisons check it."""
 
     def __init__(self, dims: int) -> None:
         self.dims = dims
@@ -91,7 +97,7 @@ class StoredMatrix:
         if type(other) is not type(self):
             return NotImplemented
         mine, theirs = self.__getstate__(), other.__getstate__()
-        return all(np.array_equal(mine[name], theirs[name]) for name in mine)
+        return all(np.array_equal(mine[name], theirs[name]) for name in mine if name != "vector_origin")
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -100,6 +106,13 @@ class StoredMatrix:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _made={})
+
+    def _coming_from(self, source: object) -> Self:
+        """Return these vectors with the origin of what they were made of."""
+        origin = origin_of(source)
+        if origin is not None:
+            self.vector_origin = origin
+        return self
 
     def code_of(self, metric: str) -> int:
         """Return the kernels' number of a metric.
@@ -145,15 +158,24 @@ class StoredVector(_vectors.StoredVector):
     """
 
     matrix: StoredMatrix
+    _tier: ClassVar[QuantizationTier | None] = None
 
     def __init__(self, matrix: StoredMatrix, index: int) -> None:
-        super().__init__(index)
+        check_kind("matrix", matrix, StoredMatrix)
+        if self._tier is not None and matrix.tier is not self._tier:
+            raise TierMismatchError(operation="a vector", expected=self._tier.value, actual=matrix.tier.value)
+        super().__init__(check_integer("index", index, lowest=0, highest=len(matrix) - 1))
         self.matrix = matrix
 
     @property
     def tier(self) -> QuantizationTier:
         """The precision."""
         return self.matrix.tier
+
+    @property
+    def vector_origin(self) -> VectorOrigin | None:
+        """Where the vector comes from, if that is known."""
+        return self.matrix.vector_origin
 
     @property
     def dims(self) -> int:
@@ -171,7 +193,12 @@ class StoredVector(_vectors.StoredVector):
         return self.matrix.rows_for(metric)
 
     def as_query(self, other: StoredVector, metric: int) -> Any:
-        """This vector as a query for another one."""
+        """This vector as a query for another one.
+
+        Raises:
+            SpaceMismatchError: they come from two embedding spaces.
+        """
+        check_one_space(self, other)
         return other.matrix.queries_for(self, metric, "a comparison")
 
     def __len__(self) -> int:
@@ -193,13 +220,22 @@ class StoredVector(_vectors.StoredVector):
         return f"<{type(self).__name__} of {self.dims} dimensions>"
 
 
+def stored_dims(dims: int) -> int:
+    """Return dimensions that vectors may be quantized at.
+
+    Raises:
+        InvalidInputError: no integer from 0 to ``MAX_DIMENSIONS``.
+    """
+    return check_integer("dims", dims, lowest=0, highest=_vectors.MAX_DIMENSIONS)
+
+
 def as_rows(vectors: npt.ArrayLike) -> Float32Array:
     """Return float32 (n, dims) of a matrix, or of one vector.
 
     Raises:
         InvalidInputError: a wrong shape or kind.
     """
-    rows: Float32Array = _vectors.as_float32(np.atleast_2d(np.asarray(vectors)), 2, "the vectors")
+    rows: Float32Array = _vectors.as_float32(np.atleast_2d(plain_array(vectors, "the vectors")), 2, "the vectors")
     if rows.shape[1] > _vectors.MAX_DIMENSIONS:
         raise InvalidInputError(f"vectors of {rows.shape[1]:,} components: at most {_vectors.MAX_DIMENSIONS:,}")
     return rows
@@ -211,7 +247,7 @@ def rows_of_lengths(name: str, values: npt.ArrayLike, count: int, *, least: floa
     Raises:
         InvalidInputError: another number of values, or a value that is out of range.
     """
-    array = np.ascontiguousarray(values, np.float32)
+    array = float32_array(values, name)
     if array.shape != (count,):
         raise InvalidInputError(f"{name} has shape {array.shape}; there must be one for each of {count} rows")
     if not bool(np.all(np.isfinite(array) & (array >= least))):

@@ -261,7 +261,7 @@ cdef void one_row(lattice_rows *rows, size_t index) noexcept:
 
 cdef inline const void *bytes_in_place(object vector, int dtype, size_t *width) noexcept:
     """The data of a C-contiguous 1-D array of one-byte integers, or NULL for anything else."""
-    if not cnp.PyArray_Check(vector):
+    if not is_plain(vector):
         return NULL
     if cnp.PyArray_NDIM(vector) != 1 or cnp.PyArray_TYPE(vector) != dtype or not cnp.PyArray_IS_C_CONTIGUOUS(vector):
         return NULL
@@ -269,14 +269,15 @@ cdef inline const void *bytes_in_place(object vector, int dtype, size_t *width) 
     return cnp.PyArray_DATA(vector)
 
 
-cdef int refuse_bytes(str kind, object a, object b) except -1:
-    from lattice_embed.errors import InvalidInputError
-
-    for vector in (a, b):
-        if not isinstance(vector, np.ndarray) or vector.dtype != kind or vector.ndim != 1:
-            what = f"{vector.dtype} of shape {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
-            raise InvalidInputError(f"expected C-contiguous {kind} vectors, not {what}")
-    raise InvalidInputError(f"expected C-contiguous {kind} vectors: copy the strided one with np.ascontiguousarray")
+cdef object plain_bytes(str kind, object vector):
+    """The array of a subclass of ndarray that holds nothing but its data, or a refusal of anything else."""
+    vector = without_mask(vector, "a vector")
+    if not isinstance(vector, np.ndarray) or vector.dtype != kind or vector.ndim != 1:
+        what = f"{vector.dtype} of shape {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
+        raise InvalidInputError(f"expected C-contiguous {kind} vectors, not {what}")
+    if not cnp.PyArray_IS_C_CONTIGUOUS(vector):
+        raise InvalidInputError(f"expected C-contiguous {kind} vectors: copy the strided one with np.ascontiguousarray")
+    return np.asarray(vector)
 
 
 def dot_product_i8_raw(a, b, /):
@@ -290,7 +291,9 @@ def dot_product_i8_raw(a, b, /):
     cdef const int8_t *x = <const int8_t *>bytes_in_place(a, cnp.NPY_INT8, &a_width)
     cdef const int8_t *y = <const int8_t *>bytes_in_place(b, cnp.NPY_INT8, &b_width)
     if x == NULL or y == NULL:
-        refuse_bytes("int8", a, b)
+        a, b = plain_bytes("int8", a), plain_bytes("int8", b)
+        x = <const int8_t *>bytes_in_place(a, cnp.NPY_INT8, &a_width)
+        y = <const int8_t *>bytes_in_place(b, cnp.NPY_INT8, &b_width)
     if a_width != b_width:
         check_widths(a_width, b_width)
     if a_width > LATTICE_MAX_DIMENSIONS:
@@ -310,7 +313,9 @@ cdef double raw_cosine_int8(object a, object b) except? -2:
     cdef const int8_t *y = <const int8_t *>bytes_in_place(b, cnp.NPY_INT8, &b_width)
     cdef double aa, bb
     if x == NULL or y == NULL:
-        refuse_bytes("int8", a, b)
+        a, b = plain_bytes("int8", a), plain_bytes("int8", b)
+        x = <const int8_t *>bytes_in_place(a, cnp.NPY_INT8, &a_width)
+        y = <const int8_t *>bytes_in_place(b, cnp.NPY_INT8, &b_width)
     if a_width != b_width:
         check_widths(a_width, b_width)
     if a_width > LATTICE_MAX_DIMENSIONS:
@@ -350,7 +355,9 @@ def hamming_distance_binary(a, b, /):
     if x == NULL or y == NULL:
         if isinstance(a, StoredVector) and isinstance(b, StoredVector):
             return int(score_stored_pair(LATTICE_HAMMING, a, b))
-        refuse_bytes("uint8", a, b)
+        a, b = plain_bytes("uint8", a), plain_bytes("uint8", b)
+        x = <const uint8_t *>bytes_in_place(a, cnp.NPY_UINT8, &a_width)
+        y = <const uint8_t *>bytes_in_place(b, cnp.NPY_UINT8, &b_width)
     if a_width != b_width:
         check_widths(8 * a_width, 8 * b_width)
     return kernels.bits.hamming(x, y, a_width)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
 
+import numpy as np
+
+from lattice_embed.argument_checks import check_integer
 from lattice_embed.errors import InvalidInputError
 
 __all__ = ["QuantizationTier"]
@@ -32,8 +36,7 @@ class QuantizationTier(Enum):
 
     def storage_bytes(self, dims: int) -> int:
         """Return the bytes of a vector's components, rounded up; scales and norms come on top."""
-        if dims < 0:
-            raise InvalidInputError(f"dims is {dims}; it must be at least 0")
+        dims = check_integer("dims", dims, lowest=0, highest=sys.maxsize)
         return -int(-dims * _BYTES[self] // 1)
 
     @classmethod
@@ -44,8 +47,8 @@ class QuantizationTier(Enum):
         Raises:
             InvalidInputError: the age is negative or NaN.
         """
-        if not age >= 0:
-            raise InvalidInputError(f"age is {age}; it must be at least 0 seconds")
+        if isinstance(age, bool) or not isinstance(age, int | float | np.number) or not age >= 0:
+            raise InvalidInputError(f"age is {age!r:.80}; it must be at least 0 seconds")
         return cls.FULL if age < HOUR else cls.INT8 if age < DAY else cls.INT4 if age < WEEK else cls.BINARY
 
 

@@ -1,4 +1,4 @@
-"""The command line ``lattice-fann``: a thin door over the public Python API.
+"""The command line ``lattice-fann``: a thin layer over the public Python API.
 
 Exit status: 0 done; 1 the work failed (a file is missing, unreadable or no network; training diverged); 2 the request
 or the data make no sense; 130 interrupted; 141 the reader of the output went away.
@@ -6,30 +6,32 @@ or the data make no sense; 130 interrupted; 141 the reader of the output went aw
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Sequence
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # without the module typing: see __main__
+    import argparse
+    from collections.abc import Sequence
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line on ``arguments`` (default: the process's) and return the exit status."""
-    from lattice_fann.cli.parser import build_parser
+    from lattice_fann.cli.process import run_command
+
+    return run_command("lattice-fann", _build_parser, _status_of, arguments)
+
+
+def _status_of(error: Exception) -> int | None:
+    """Return the exit status for an error, or ``None`` for a fault of the program."""
     from lattice_fann.errors import FannError, InvalidInputError, InvalidNetworkError
 
-    try:
-        options = build_parser().parse_args(arguments)
-        status: int = options.run(options)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # the interpreter flushes stdout once more at exit: let it find something that takes the bytes
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except KeyboardInterrupt:
-        print("lattice-fann: interrupted", file=sys.stderr)
-        return 130
-    except (FannError, OSError) as error:
-        print(f"lattice-fann: error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, (InvalidInputError, InvalidNetworkError)) else 1
-    return status
+    if isinstance(error, (InvalidInputError, InvalidNetworkError)):
+        return 2
+    return 1 if isinstance(error, (FannError, OSError, MemoryError)) else None
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    """Return the parser, which is imported where an interrupt is expected."""
+    from lattice_fann.cli.parser import build_parser
+
+    return build_parser()

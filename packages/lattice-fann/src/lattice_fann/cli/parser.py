@@ -10,6 +10,9 @@ from lattice_fann._version import __version__
 
 __all__ = ["build_parser"]
 
+MAX_THREADS = 256
+"""The most threads that the process's pool may have; the kernels check it too."""
+
 _MAIN_EXAMPLES = """\
 examples:
   lattice-fann train iris.csv --target species --output iris.fann
@@ -106,7 +109,9 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     train.add_argument("--balanced", action="store_true", help="make all classes count alike")
     train.add_argument("--no-scaling", action="store_true", help="leave the inputs as they are")
     train.add_argument("--seed", type=int, default=0, metavar="N", help="default 0")
-    train.add_argument("--threads", type=int, metavar="N", help="default: the processors of this process")
+    train.add_argument(
+        "--threads", type=_thread_count, metavar="N", help="1 to 256; default: the processors of this process"
+    )
     train.add_argument("--plot", metavar="FILE.png", help="draw the loss; needs the extra lattice-fann[plot]")
     train.add_argument("--json", action="store_true", help="print one JSON object instead of a summary")
 
@@ -120,7 +125,9 @@ def _add_predict(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     predict.add_argument(
         "--output", metavar="FILE.csv", help="write there instead of to standard output; an old file is replaced"
     )
-    predict.add_argument("--threads", type=int, metavar="N", help="default: the processors of this process")
+    predict.add_argument(
+        "--threads", type=_thread_count, metavar="N", help="1 to 256; default: the processors of this process"
+    )
     predict.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -131,7 +138,9 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     bench.add_argument(
         "--seconds", type=float, default=0.5, metavar="F", help="time for each measurement (default 0.5)"
     )
-    bench.add_argument("--threads", type=int, metavar="N", help="default: the processors of this process")
+    bench.add_argument(
+        "--threads", type=_thread_count, metavar="N", help="1 to 256; default: the processors of this process"
+    )
     bench.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -161,3 +170,17 @@ def _runner(module: str) -> Callable[[argparse.Namespace], int]:
         return status
 
     return run
+
+
+def _thread_count(text: str) -> int:
+    """Return the number of threads that ``text`` writes out; the parser says what is wrong with another one."""
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if not 1 <= count <= MAX_THREADS:
+        given = text if len(text) <= 80 else f"{text[:77]}..."
+        raise argparse.ArgumentTypeError(
+            f"the number of threads is {given!r}; it must be an integer from 1 to {MAX_THREADS}"
+        )
+    return count

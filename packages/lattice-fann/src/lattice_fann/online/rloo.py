@@ -15,6 +15,7 @@ from lattice_fann.errors import GradientError, InvalidInputError, NumericInstabi
 from lattice_fann.initialization import random_generator
 from lattice_fann.layer import MAX_ALLOWED_ELEMENTS
 from lattice_fann.network import Network
+from lattice_fann.one_thread import one_thread
 from lattice_fann.training.config import Optimizer
 from lattice_fann.training.gradients import Gradients
 
@@ -61,11 +62,14 @@ class RlooStep:
     probabilities: Float64Array
 
 
+_alone = one_thread("this gate", of=lambda trainer: trainer.gate)
+
+
 class RlooTrainer:
     """Trains ``gate``, whose linear outputs are the logits of the experts.
 
     Both steps add the load-balance, z and entropy terms of the configuration, so that neither lets the router collapse
-    onto one expert by itself. Used by one thread at a time.
+    onto one expert by itself. A step beside another thread's raises :class:`BusyError`.
 
     Args:
         gate: changed in place.
@@ -93,6 +97,7 @@ class RlooTrainer:
         """Return the experts' probabilities for a context, (experts,)."""
         return _softmax(self.gate.forward(context).astype(np.float64))[0]
 
+    @_alone
     def step(self, context: npt.ArrayLike, action: int, reward: float) -> float:
         """Learn that ``action`` in ``context`` earned ``reward``; return -reward * log p(action) before the step.
 
@@ -109,6 +114,7 @@ class RlooTrainer:
         self._descend(context, gradient + self._regularizers(p, log_sum))
         return -reward * math.log(max(float(p[action]), _SMALLEST_PROBABILITY))
 
+    @_alone
     def rloo_step(self, context: npt.ArrayLike, preferred: int, *, k: int = 1, samples: int = 8) -> RlooStep:
         """Learn that ``preferred`` is the right expert in ``context``, from sampled choices of ``k`` experts.
 

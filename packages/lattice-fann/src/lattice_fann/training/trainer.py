@@ -23,6 +23,7 @@ from lattice_fann.errors import (
 from lattice_fann.initialization import random_generator
 from lattice_fann.layer import Float32Array
 from lattice_fann.network import Network
+from lattice_fann.one_thread import one_thread
 from lattice_fann.training.config import GradientGuardStrategy, Optimizer, TrainingConfig
 from lattice_fann.training.data import ClassWeight, DataSet, prepare, split
 from lattice_fann.training.loss import check_loss, default_loss, evaluate_loss
@@ -63,6 +64,7 @@ class BackpropTrainer:
         self._loss = default_loss(network) if self.config.loss is None else self.config.loss
         check_loss(network, self._loss)
 
+    @one_thread("this network", of=lambda trainer: trainer.network)
     def train(
         self,
         inputs: npt.ArrayLike,

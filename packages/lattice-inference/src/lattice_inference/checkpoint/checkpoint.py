@@ -28,12 +28,21 @@ class Checkpoint:
         files: the open files.
         metadata: what the files say besides tensors: free-form strings of safetensors, the typed values of GGUF (see
             :mod:`lattice_inference.checkpoint.gguf`).
+        aliases: other names of tensors, with the names that they are stored under. safetensors' ``save_model`` stores a
+            tensor that a model has twice once, and writes its other name into the metadata.
     """
 
-    def __init__(self, directory: Path, files: tuple[MappedTensors, ...], metadata: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        files: tuple[MappedTensors, ...],
+        metadata: Mapping[str, object],
+        aliases: Mapping[str, str] | None = None,
+    ) -> None:
         self.directory = directory
         self.files = files
         self.metadata = metadata
+        self.aliases = {} if aliases is None else aliases
         self._file_of = {name: file for file in files for name in file.names()}
 
     def __repr__(self) -> str:
@@ -48,7 +57,7 @@ class Checkpoint:
         self.close()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._file_of
+        return name in self._file_of or name in self.aliases
 
     def __len__(self) -> int:
         return len(self._file_of)
@@ -59,36 +68,40 @@ class Checkpoint:
             file.close()
 
     def names(self) -> tuple[str, ...]:
-        """Return every tensor's name: file by file, in the order of the headers."""
+        """Return every stored tensor's name: file by file, in the order of the headers."""
         return tuple(self._file_of)
+
+    def stored_name(self, name: str) -> str:
+        """Return the name that a tensor is stored under: its own, unless it is an alias."""
+        return self.aliases.get(name, name)
 
     def info(self, name: str) -> TensorInfo:
         """Return type, shape and place of a tensor, as :meth:`MappedTensors.info` does."""
-        return self._file(name).info(name)
+        return self._file(name).info(self.stored_name(name))
 
     def array(self, name: str) -> npt.NDArray[np.generic]:
         """Return a tensor as it is stored, as :meth:`MappedTensors.array` does."""
-        return self._file(name).array(name)
+        return self._file(name).array(self.stored_name(name))
 
     def float32(self, name: str) -> npt.NDArray[np.float32]:
         """Return a tensor as finite float32, as :meth:`MappedTensors.float32` does."""
-        return self._file(name).float32(name)
+        return self._file(name).float32(self.stored_name(name))
 
     def float32_chunks(self, name: str) -> Iterator[npt.NDArray[np.float32]]:
         """Yield a tensor piece by piece, as :meth:`MappedTensors.float32_chunks` does."""
-        return self._file(name).float32_chunks(name)
+        return self._file(name).float32_chunks(self.stored_name(name))
 
     def drop_pages(self, name: str) -> None:
         """Advise the kernel about a tensor's pages, as :meth:`MappedTensors.drop_pages` does."""
-        self._file(name).drop_pages(name)
+        self._file(name).drop_pages(self.stored_name(name))
 
     def advise(self, advice: PageAdvice, names: Iterable[str] | None = None) -> None:
         """Tell the kernel how tensors, by default all, are going to be read, as :meth:`MappedTensors.advise` does."""
         for name in self._file_of if names is None else names:
-            self._file(name).advise(advice, (name,))
+            self._file(name).advise(advice, (self.stored_name(name),))
 
     def _file(self, name: str) -> MappedTensors:
         try:
-            return self._file_of[name]
+            return self._file_of[self.stored_name(name)]
         except KeyError:
             raise CheckpointError(f"{self.directory}: the checkpoint holds no tensor {name!r}") from None

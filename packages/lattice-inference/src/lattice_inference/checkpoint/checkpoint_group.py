@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -39,6 +39,25 @@ class CheckpointGroup:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def directory(self) -> Path:
+        """The model's directory, or its file."""
+        return self.main.directory
+
+    def names(self) -> tuple[str, ...]:
+        """Return every tensor's name. One of the model's own with a slash, which would mean a folder, begins with ``./``."""
+        own = [f"./{name}" if "/" in name else name for name in self.main.names()]
+        others = (f"{folder}/{name}" for folder, other in self._others.items() for name in other.names())
+        return (*own, *others)
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Other names of tensors, as :attr:`Checkpoint.aliases` has them."""
+        found = dict(self.main.aliases)
+        for folder, other in self._others.items():
+            found |= {f"{folder}/{name}": f"{folder}/{stored}" for name, stored in other.aliases.items()}
+        return found
 
     def close(self) -> None:
         """Let go of every mapping; calling twice is harmless."""

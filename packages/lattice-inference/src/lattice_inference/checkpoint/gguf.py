@@ -24,7 +24,7 @@ __all__ = ["MAX_PARTS", "GgufFile", "gguf_parts", "open_gguf", "open_gguf_file"]
 #: Most files that a model may be split into.
 MAX_PARTS = 1_000
 
-_PART_NAME = re.compile(r"(?P<stem>.*)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf")
+_PART_NAME = re.compile(r"(?P<stem>.*)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})(?P<suffix>\.gguf)", re.IGNORECASE)
 
 
 class GgufFile(MappedTensors):
@@ -102,7 +102,9 @@ def gguf_parts(path: Path) -> list[Path]:
     if match is None or not 0 < int(match["count"]) <= MAX_PARTS:
         return [path]
     count = int(match["count"])
-    return [path.with_name(f"{match['stem']}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
+    return [
+        path.with_name(f"{match['stem']}-{number:05}-of-{count:05}{match['suffix']}") for number in range(1, count + 1)
+    ]
 
 
 def _split_field(file: GgufFile, name: str, default: int) -> int:

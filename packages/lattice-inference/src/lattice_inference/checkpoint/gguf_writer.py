@@ -73,7 +73,7 @@ def write_gguf(
 
     Raises:
         InvalidInputError: something has no form in a GGUF file.
-        OSError: the file cannot be written.
+        WriteError: the file cannot be written.
     """
     _check_tensors(tensors)
     header = [MAGIC, struct.pack("<IQQ", VERSION, len(tensors), len(metadata))]

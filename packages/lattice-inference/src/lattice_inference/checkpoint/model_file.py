@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from lattice_inference.errors import LatticeError, ModelNotFoundError
 
-__all__ = ["SNIFF_BYTES", "foreign_content", "open_model_file", "read_model_file"]
+__all__ = [
+    "SNIFF_BYTES",
+    "content_of",
+    "file_head",
+    "foreign_content",
+    "is_safetensors_head",
+    "is_stand_in",
+    "open_model_file",
+    "read_model_file",
+]
 
 #: How much of a file's beginning :func:`foreign_content` looks at.
 SNIFF_BYTES = 512
+
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_LONGEST_HEADER = 2**28  # of a safetensors file
 
 # Beginnings of files that people save under a model file's name by accident.
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -38,12 +51,13 @@ def open_model_file(path: Path, *, error: type[LatticeError]) -> tuple[int, int]
         ModelNotFoundError: nothing is there.
         LatticeError: of the class ``error``, when it is not a regular file or may not be read.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     try:
-        descriptor = os.open(path, flags)
+        descriptor = os.open(path, _READ)
     except FileNotFoundError as cause:
         detail = " (a symbolic link whose target is gone)" if path.is_symlink() else ""
         raise ModelNotFoundError(f"{path}: no such file{detail}") from cause
+    except NotADirectoryError as cause:
+        raise error(f"{path}: cannot be opened: {_file_among(path.parents)}") from cause
     except (OSError, ValueError) as cause:
         raise error(f"{path}: cannot be opened: {getattr(cause, 'strerror', None) or cause}") from cause
     try:
@@ -76,6 +90,47 @@ def read_model_file(path: Path, *, max_bytes: int, error: type[LatticeError]) ->
     if len(content) > max_bytes:
         raise error(f"{path}: more than the {max_bytes:,} bytes that are read at most")
     return content
+
+
+def file_head(path: Path) -> bytes:
+    """Return the first bytes of a regular file, none of anything else; nothing is waited for."""
+    try:
+        descriptor = os.open(path, _READ)
+    except (OSError, ValueError):
+        return b""
+    try:
+        return os.read(descriptor, SNIFF_BYTES) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def content_of(path: Path) -> str:
+    """Say in words what a file is, by its first bytes."""
+    head = file_head(path)
+    if not head:
+        return "an empty file, or none that can be read"
+    if is_safetensors_head(head):
+        return "a safetensors file; the model is the directory that holds it with its config.json"
+    return foreign_content(head) or "a file of another kind"
+
+
+def is_safetensors_head(head: bytes) -> bool:
+    """Whether a file that begins with ``head`` is one of safetensors: the length of a header, and an object."""
+    return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= _LONGEST_HEADER
+
+
+def _file_among(parents: Iterable[Path]) -> str:
+    """Say which of the parents of a path is a file where a directory is due."""
+    file = next((parent for parent in parents if os.path.isfile(parent)), None)
+    return "Not a directory" if file is None else f"{file} is no directory but {content_of(file)}"
+
+
+def is_stand_in(head: bytes) -> bool:
+    """Whether a file that begins with ``head`` stands in another's place: a Git LFS pointer, or a web page."""
+    page = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:14].lower()
+    return head.startswith(_LFS_POINTER) or page.startswith((b"<!doctype html", b"<html"))
 
 
 def foreign_content(head: bytes) -> str | None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from types import MappingProxyType
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.mapped_tensors import MappedTensors, open_mapped
+from lattice_inference.checkpoint.model_file import content_of
 from lattice_inference.checkpoint.safetensors_header import MAX_TENSORS, Header, header_length, parse_header
 from lattice_inference.errors import CheckpointError, ModelNotFoundError
 
@@ -75,15 +76,19 @@ def open_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
 
     Raises:
         ModelNotFoundError: the directory, both of these files, or a shard do not exist.
-        CheckpointError: a file is malformed, the index names a file outside of the directory, a shard lacks a tensor
-            that the index promises, or two shards hold the same tensor.
+        CheckpointError: ``directory`` is a file, a file is malformed, the index names a file outside of the directory, a
+            shard lacks a tensor that the index promises, or two shards hold the same tensor.
     """
     directory = Path(directory)
     if not os.path.isdir(directory):  # unlike Path.is_dir, false for whatever cannot be looked at
+        if os.path.isfile(directory):
+            raise CheckpointError(
+                f"{directory}: a directory with weights is needed, and this is {content_of(directory)}"
+            )
         raise ModelNotFoundError(f"{directory}: no such directory")
     if os.path.lexists(directory / SINGLE_FILE):
         file = open_safetensors(directory / SINGLE_FILE)
-        return Checkpoint(directory, (file,), file.metadata)
+        return Checkpoint(directory, (file,), file.metadata, _aliases((file,)))
     if not os.path.lexists(directory / INDEX_FILE):
         raise ModelNotFoundError(f"{directory}: holds neither {SINGLE_FILE} nor {INDEX_FILE}")
     weight_map = read_shard_index(directory / INDEX_FILE)
@@ -100,7 +105,14 @@ def open_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
     metadata: dict[str, object] = {}
     for file in reversed(files):
         metadata.update(file.metadata)
-    return Checkpoint(directory, tuple(files), MappingProxyType(metadata))
+    return Checkpoint(directory, tuple(files), MappingProxyType(metadata), _aliases(files))
+
+
+def _aliases(files: Sequence[SafetensorsFile]) -> Mapping[str, str]:
+    """Return the other names of tensors that the files' metadata state, by the names that are stored."""
+    stored = {name for file in files for name in file.names()}
+    pairs = (pair for file in files for pair in file.metadata.items())
+    return MappingProxyType({name: meant for name, meant in pairs if meant in stored and name not in stored})
 
 
 def read_shard_index(path: Path) -> Mapping[str, str]:

@@ -54,6 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a variable of the chat template; VALUE is JSON or a text",
     )
+    parser.add_argument(
+        "--special-tokens-in-text",
+        action="store_true",
+        help="let special tokens that a message spells out become those tokens: such a message can end its turn",
+    )
     add_context(parser)
     add_generation(parser)
     parser.add_argument("--stream", action="store_true", help="with --json: one object a token, the answer at last")
@@ -63,7 +68,13 @@ def run(options: argparse.Namespace) -> int:
     """Hold the conversation."""
     config, session_settings, variables = generate_config(options), session_config(options), _variables(options)
     with open_model(options) as model, Session(model, config=session_settings) as session:
-        chat = Chat(session, system=options.system, config=config, variables=variables)
+        chat = Chat(
+            session,
+            system=options.system,
+            config=config,
+            variables=variables,
+            special_tokens_in_text=options.special_tokens_in_text,
+        )
         if options.message is not None:
             _answer(chat, options.message, options)
             return 0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
+from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.checkpoint.json_file import load_json
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.generate.chat import Chat
@@ -95,7 +93,8 @@ class ChatCommands:
 
     def _history(self) -> None:
         for message in self._chat.messages:
-            self._tell(f"{message['role']}: {message.get('content', '')}")
+            content = message.get("content")
+            self._tell(f"{message['role']}: {'' if content is None else content}")
 
     def _set(self, text: str) -> None:
         name, _, value = text.partition(" ")
@@ -115,18 +114,10 @@ class ChatCommands:
 
     def _save(self, name: str) -> None:
         path = self._path(name)
+        content = json.dumps({"messages": self._chat.messages}, ensure_ascii=False, indent=1)
         try:
-            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                    json.dump({"messages": self._chat.messages}, file, ensure_ascii=False, indent=1)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, path)
-            except BaseException:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary)
-                raise
+            with atomic_file(path, mode=0o600) as file:  # conversations are private
+                file.write(content.encode("utf-8", "surrogatepass"))
         except OSError as error:
             raise InvalidInputError(f"the conversation cannot be written: {error}") from error
 

@@ -41,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("prompt", nargs="?", metavar="PROMPT", help="what the text begins with; - for standard input")
     parser.add_argument("--input", metavar="FILE", help="take the prompt from a UTF-8 file, whole")
     add_loading(parser)
+    parser.add_argument(
+        "--plain", action="store_true", help="take special tokens that are spelled out in the prompt for plain text"
+    )
     add_context(parser)
     add_generation(parser)
     parser.add_argument("--stream", action="store_true", help="with --json: one object a token, the result at last")

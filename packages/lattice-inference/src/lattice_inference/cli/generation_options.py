@@ -113,7 +113,11 @@ def session_config(options: argparse.Namespace) -> SessionConfig:
     """
     from lattice_inference.generate.session import SessionConfig
 
-    return SessionConfig(max_tokens=options.context, cache_dtype=options.cache_type)
+    return SessionConfig(
+        max_tokens=options.context,
+        cache_dtype=options.cache_type,
+        special_tokens_in_text=not getattr(options, "plain", False),
+    )
 
 
 def open_model(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from lattice_inference.checkpoint.formats import only_gguf
@@ -17,8 +18,8 @@ def model_path(name: str) -> Path:
         ModelNotFoundError, InvalidInputError, DownloadError: as :func:`lattice_inference.hub.find_model` says.
     """
     path = Path(name).expanduser()
-    if path.is_file():
+    if os.path.isfile(path):
         return path
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return find_model(name).directory
-    return path if any(path.glob("*.safetensors")) else only_gguf(path) or path
+    return path if any(path.glob("*.safetensors")) or os.path.exists(path / "config.json") else only_gguf(path) or path

@@ -128,7 +128,9 @@ def _one(action: argparse.Action, value: object, where: str) -> Any:
     convert: Callable[[str], Any] = action.type if callable(action.type) else str
     try:
         converted = convert(str(value))
-    except (ValueError, TypeError, argparse.ArgumentTypeError) as cause:
+    except argparse.ArgumentTypeError as cause:
+        raise InvalidInputError(f"{where} is {value!r}: {cause}") from cause
+    except (ValueError, TypeError) as cause:
         kind = getattr(convert, "__name__", "value")
         raise InvalidInputError(f"{where} is {value!r}; expected {kind}") from cause
     if action.choices is not None and converted not in action.choices:

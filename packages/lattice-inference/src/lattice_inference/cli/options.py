@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-__all__ = ["add_json", "add_model", "add_texts", "add_threads"]
+from lattice_inference.errors import InvalidInputError
+from lattice_inference.thread_count import check_thread_count
+
+__all__ = ["add_json", "add_model", "add_texts", "add_threads", "thread_count"]
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +24,28 @@ def add_model(parser: argparse.ArgumentParser, what: str = "a GGUF file, a model
 
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """Add ``--threads``."""
-    parser.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
+    parser.add_argument(
+        "--threads",
+        type=thread_count,
+        metavar="N",
+        help="threads to compute with, 1 to 256 (default: all allowed CPUs)",
+    )
+
+
+def thread_count(text: str) -> int:
+    """Return the number of threads that ``text`` writes out.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no integer from 1 to 256.
+    """
+    try:
+        count: int | str = int(text)
+    except ValueError:
+        count = text
+    try:
+        return check_thread_count(count, "the number of threads")
+    except InvalidInputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_texts(parser: argparse.ArgumentParser, what: str) -> None:

@@ -1,21 +1,27 @@
-"""What a command line owes the process that called it: an exit status, and no traceback for a user's mistake."""
+"""What a command line owes the process that called it: an exit status, and no traceback for a user's mistake.
+
+The packages' command lines have the same file, but for the package's name; a check of the workspace compares them.
+"""
 
 from __future__ import annotations
 
 import argparse
-import io
-import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
 
-from lattice_inference.errors import InvalidInputError, LatticeError
+from lattice_inference.cli.standard_streams import give_up_output, standard_streams
 
 __all__ = ["run_command"]
 
+INTERRUPTED, NO_READER = 130, 141
+
 
 def run_command(
-    program: str, build_parser: Callable[[], argparse.ArgumentParser], arguments: Sequence[str] | None
+    program: str,
+    build_parser: Callable[[], argparse.ArgumentParser],
+    status_of: Callable[[Exception], int | None],
+    arguments: Sequence[str] | None,
 ) -> int:
     """Parse ``arguments``, call the chosen command (the parsed options' ``run``) and return the exit status.
 
@@ -23,37 +29,45 @@ def run_command(
         program: the name before every message on standard error.
         build_parser: returns what parses the arguments, and ends the process itself, with status 2, for those that make no
             sense.
+        status_of: returns the exit status for an error, or ``None`` for one that is a fault of the program.
         arguments: what to parse; the process's own by default.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # texts may hold what the terminal's encoding does not
+    with standard_streams():
+        try:
+            return _run(program, build_parser, status_of, arguments)
+        except KeyboardInterrupt:
+            give_up_output()
+            print(f"{program}: interrupted", file=sys.stderr)
+            return INTERRUPTED
 
+
+def _run(
+    program: str,
+    build_parser: Callable[[], argparse.ArgumentParser],
+    status_of: Callable[[Exception], int | None],
+    arguments: Sequence[str] | None,
+) -> int:
     def show_warning(message: Warning | str, *_: object, **__: object) -> None:
         """Say what a user should know without the line of our source that said it."""
         print(f"{program}: warning: {message}", file=sys.stderr)
 
     try:
-        options = build_parser().parse_args(arguments)
-        with warnings.catch_warnings():
-            warnings.showwarning = show_warning
-            status: int = options.run(options)
+        try:
+            options = build_parser().parse_args(arguments)
+            with warnings.catch_warnings():
+                warnings.showwarning = show_warning
+                status: int = options.run(options)
+        except SystemExit:  # the parser has printed help, or what is wrong with the arguments
+            sys.stdout.flush()
+            raise
         sys.stdout.flush()
-    except BrokenPipeError:
-        _give_up_output()
-        return 141
-    except KeyboardInterrupt:
-        print(f"{program}: interrupted", file=sys.stderr)
-        return 130
-    except (LatticeError, OSError) as error:
-        _give_up_output()
-        print(f"{program}: error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, InvalidInputError) else 1
+    except Exception as error:
+        give_up_output()
+        if isinstance(error, BrokenPipeError):
+            return NO_READER
+        failure = status_of(error)
+        if failure is None:
+            raise
+        print(f"{program}: error: {str(error) or type(error).__name__}", file=sys.stderr)
+        return failure
     return status
-
-
-def _give_up_output() -> None:
-    """Write out what is left, or, where that fails, drop it: the interpreter would try again at exit and complain."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lattice_inference.argument_checks import check_callable, check_provides
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.generate.perplexity import evaluated_ids
 from lattice_inference.generate.windows import check_windows, log_probabilities, predictions, windows_of
@@ -74,6 +75,9 @@ def compare_logits(
         InvalidInputError: the vocabularies differ in size, or as :func:`perplexity`.
         NonFiniteError: a model computed NaN or infinity.
     """
+    check_callable("progress", progress)
+    for name, one_model in (("reference", reference), ("model", model)):
+        check_provides(name, one_model, "open_cache", "a language model, as load_model() gives it")
     if reference.vocab_size != model.vocab_size:
         raise InvalidInputError(
             f"the models have {reference.vocab_size:,} and {model.vocab_size:,} tokens; only equal vocabularies compare"
@@ -109,11 +113,15 @@ def compare_logits(
         raise NonFiniteError("a model gives a token no probability: the models cannot be compared on this text")
     return LogitComparison(
         tokens=count,
-        reference_perplexity=math.exp(nlls[0].mean()),
-        perplexity=math.exp(nlls[1].mean()),
+        reference_perplexity=_exp(nlls[0].mean()),
+        perplexity=_exp(nlls[1].mean()),
         agreement=float(agrees.mean()),
         mean_kl=float(kl.mean()),
         max_kl=float(kl.max()),
         kl=kl,
         agrees=agrees,
     )
+
+
+def _exp(mean: float) -> float:
+    return math.exp(mean) if mean < 700 else math.inf

@@ -15,7 +15,8 @@ from lattice_inference.generate.config_checks import (
     checked_ids,
     checked_texts,
 )
-from lattice_inference.generate.sampler import SamplingConfig
+from lattice_inference.generate.sampler import LEAST_TEMPERATURE, SamplingConfig
+from lattice_inference.value_text import value_text
 
 __all__ = ["DEFAULTS", "MOST_LOGPROBS", "GenerateConfig", "ResolvedConfig"]
 
@@ -29,16 +30,16 @@ MOST_SEED = 2**64 - 1
 class GenerateConfig:
     """How to generate. ``None`` leaves a field to the model's own generation_config.json, then to :data:`DEFAULTS`.
 
-    A temperature of 0 means the most probable token (of equals the one with the lowest id) in place of a draw; what is
-    left out beside it then changes no logits: ``temperature=0`` alone is greedy decoding, unless the model's own
-    file states a repetition penalty. :meth:`greedy` leaves nothing to the model's file.
+    A temperature of 0, or below the range of float32 (1.2e-38), means the most probable token (of equals the one with the
+    lowest id) in place of a draw; what is left out beside it then changes no logits: ``temperature=0`` alone is greedy
+    decoding, unless the model's own file states a repetition penalty. :meth:`greedy` leaves nothing to the model's file.
 
     A step's logits go through, in this order: ``logit_bias``; the repetition, presence and frequency penalties;
     ``temperature``; ``top_k``; ``typical_p``; ``top_p``; ``min_p``. Each works on what the one before has left.
 
     Attributes:
         max_new_tokens: the most tokens to generate; 0 generates none. Default 256.
-        temperature: the logits are divided by it. 0 to 100; default 0.7.
+        temperature: the logits are divided by it. 0 to 100; default 0.7. See above for 0.
         top_k: keep so many of the most probable tokens; 0 keeps all. Default 50.
         top_p: keep the most probable tokens whose probabilities together reach it. 0 to 1, 1 keeps all. Default 0.9.
         min_p: drop tokens less probable than this share of the most probable one. 0 to 1, 0 keeps all. Default 0.
@@ -86,14 +87,19 @@ class GenerateConfig:
         check_number("min_p", self.min_p, 0.0, 1.0)
         check_number("typical_p", self.typical_p, 0.0, 1.0)
         check_number("repetition_penalty", self.repetition_penalty, 0.0, 100.0)
-        if self.repetition_penalty == 0:
-            raise InvalidInputError("repetition_penalty is 0; it must be above 0, and 1 changes nothing")
+        if self.repetition_penalty is not None and not self.repetition_penalty >= LEAST_TEMPERATURE:
+            raise InvalidInputError(
+                f"repetition_penalty is {self.repetition_penalty}; it must be above 0 (1.2e-38 or more); 1 "
+                "changes nothing"
+            )
         check_number("presence_penalty", self.presence_penalty, -100.0, 100.0)
         check_number("frequency_penalty", self.frequency_penalty, -100.0, 100.0)
         check_integer("seed", self.seed, 0, MOST_SEED)
         check_integer("logprobs", self.logprobs, 0, MOST_LOGPROBS)
         if not isinstance(self.ignore_stop_tokens, bool):
-            raise InvalidInputError(f"ignore_stop_tokens is {self.ignore_stop_tokens!r}; expected True or False")
+            raise InvalidInputError(
+                f"ignore_stop_tokens is {value_text(self.ignore_stop_tokens)}; expected True or False"
+            )
         if self.logit_bias is not None:
             object.__setattr__(self, "logit_bias", checked_bias(self.logit_bias))
         if self.stop is not None:
@@ -119,6 +125,8 @@ class GenerateConfig:
 
     def filled_from(self, other: GenerateConfig) -> GenerateConfig:
         """Return this configuration with what it leaves out taken from ``other``; ``stop_token_ids`` are united."""
+        if not isinstance(other, GenerateConfig):
+            raise InvalidInputError(f"a GenerateConfig is filled from another one, not from {value_text(other)}")
         left_out = {item.name: getattr(other, item.name) for item in fields(self) if getattr(self, item.name) is None}
         ids = frozenset(self.stop_token_ids or ()) | frozenset(other.stop_token_ids or ())
         return replace(self, **{**left_out, "stop_token_ids": ids})
@@ -131,9 +139,9 @@ class GenerateConfig:
             stop_token_ids: further tokens that end a generation.
         """
         config = self if model is None else self.filled_from(model)
-        config = config.filled_from(_GREEDY_DEFAULTS if config.temperature == 0 else DEFAULTS)
+        config = config.filled_from(_GREEDY_DEFAULTS if _is_greedy(config.temperature) else DEFAULTS)
         assert config.max_new_tokens is not None
-        stops = frozenset(config.stop_token_ids or ()) | frozenset(stop_token_ids)
+        stops = frozenset(config.stop_token_ids or ()) | checked_ids("stop_token_ids", stop_token_ids)
         return ResolvedConfig(
             max_new_tokens=config.max_new_tokens,
             sampling=SamplingConfig(
@@ -189,6 +197,10 @@ class ResolvedConfig:
     stop: tuple[str, ...] = ()
     stop_token_ids: frozenset[int] = field(default_factory=frozenset)
     logprobs: int | None = None
+
+
+def _is_greedy(temperature: float | None) -> bool:
+    return temperature is not None and float(temperature) < LEAST_TEMPERATURE
 
 
 def _given(value: float | None) -> float:

@@ -70,6 +70,8 @@ def parse_generation_config(values: Mapping[str, object], source: str) -> Genera
         return GenerateConfig(**given, stop_token_ids=token_ids_of(values, "eos_token_id", source))  # type: ignore[arg-type]
     except InvalidInputError as error:
         raise ModelConfigError(f"{source}: {error}") from None
+    except OverflowError as error:
+        raise ModelConfigError(f"{source}: a number is out of range: {error}") from None
 
 
 def token_ids_of(values: Mapping[str, object], name: str, source: str) -> frozenset[int]:

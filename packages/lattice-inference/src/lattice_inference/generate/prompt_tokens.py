@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lattice_inference.errors import InvalidInputError
+from lattice_inference.token_ids import checked_token_ids
 
 if TYPE_CHECKING:
     from lattice_inference.tokenizer import Tokenizer
@@ -17,15 +18,21 @@ _END_ROLES = ("eos_token", "eot_token", "eom_token")
 
 
 def prompt_ids(
-    tokenizer: Tokenizer | None, prompt: str | Sequence[int], *, begins: bool, what: str = "the prompt"
+    tokenizer: Tokenizer | None,
+    prompt: str | Sequence[int],
+    *,
+    begins: bool,
+    what: str = "the prompt",
+    special_tokens_in_text: bool = True,
 ) -> list[int]:
     """Return the tokens of a prompt, or the given ones.
 
     Args:
         tokenizer: the model's, or None where it has none.
         prompt: a text or token ids.
-        begins: whether the text begins a context; the tokenizer's special tokens stand around it then.
+        begins: whether the text begins a context; the tokenizer's beginning stands before it then, exactly once.
         what: how an error calls it.
+        special_tokens_in_text: whether special tokens that the text spells out become those tokens.
 
     Raises:
         InvalidInputError: it is neither a text nor token ids, or a text and there is no tokenizer.
@@ -33,16 +40,12 @@ def prompt_ids(
     if isinstance(prompt, str):
         if tokenizer is None:
             raise InvalidInputError("the model has no tokenizer: pass token ids, or a tokenizer")
-        ids: list[int] = tokenizer.encode(prompt, add_special_tokens=begins).ids.tolist()
+        plain = [] if special_tokens_in_text else [(0, len(prompt))]
+        if begins:
+            return encode_rendered(tokenizer, prompt, plain)
+        ids: list[int] = tokenizer.encode_marked(prompt, plain, add_special_tokens=False).ids.tolist()
         return ids
-    try:
-        given = [value.__index__() for value in prompt]
-    except (TypeError, AttributeError):
-        raise InvalidInputError(f"{what} is a {type(prompt).__name__}; expected a str or token ids") from None
-    wrong = next((token_id for token_id in given if not 0 <= token_id < 2**31), None)
-    if wrong is not None:
-        raise InvalidInputError(f"{what} holds {wrong:,}, which is no token id")
-    return given
+    return checked_token_ids(prompt, what, "a str or token ids")
 
 
 def check_vocabulary(token_ids: Sequence[int], vocab_size: int, what: str) -> None:
@@ -57,14 +60,28 @@ def check_vocabulary(token_ids: Sequence[int], vocab_size: int, what: str) -> No
         )
 
 
-def encode_rendered(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the tokens of a conversation's text, which begins with the tokenizer's beginning token exactly once.
+def encode_rendered(tokenizer: Tokenizer, text: str, plain: Sequence[tuple[int, int]] = ()) -> list[int]:
+    """Return the tokens of a text that begins a context: the tokenizer's beginning exactly once, and nothing behind.
 
-    A chat template usually writes it itself; where it does not, the tokenizer's own beginning is put before.
+    A chat template usually writes the beginning itself, some after a line break of their own, which goes; where it does
+    not, the tokenizer's own beginning is put before.
+
+    Args:
+        tokenizer: the model's.
+        text: a prompt, or a rendered conversation.
+        plain: the characters that are part of no special token; see :meth:`Tokenizer.encode_marked`.
     """
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids.tolist()
+    ids: list[int] = tokenizer.encode_marked(text, plain, add_special_tokens=False).ids.tolist()
     beginning = _beginning(tokenizer)
-    return ids if ids[: len(beginning)] == beginning else beginning + ids
+    if ids[: len(beginning)] == beginning:
+        return ids
+    blanks = len(text) - len(text.lstrip())
+    if blanks:
+        moved = [(max(start - blanks, 0), end - blanks) for start, end in plain if end > blanks]
+        later: list[int] = tokenizer.encode_marked(text[blanks:], moved, add_special_tokens=False).ids.tolist()
+        if later[: len(beginning)] == beginning:
+            return later
+    return beginning + ids
 
 
 def _beginning(tokenizer: Tokenizer) -> list[int]:

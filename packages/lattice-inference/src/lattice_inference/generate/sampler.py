@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,13 @@ import numpy.typing as npt
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.generate.truncation import keep_min_p, keep_top_k, keep_top_p, keep_typical
 
-__all__ = ["Sampler", "SamplingConfig", "TokenLogprobs", "argmax", "token_logprobs", "uniform"]
+__all__ = ["LEAST_TEMPERATURE", "Sampler", "SamplingConfig", "TokenLogprobs", "argmax", "token_logprobs", "uniform"]
 
 Floats = npt.NDArray[np.float32]
+Adjusted = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+
+LEAST_TEMPERATURE = 2.0**-126
+"""The least normal float32: below it a temperature is 0, and the most probable token is taken, not drawn."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +90,14 @@ class Sampler:
         Raises:
             NonFiniteError: a logit is NaN or +inf, or no token is left.
         """
-        if self._config.temperature == 0:
+        if self._config.temperature < LEAST_TEMPERATURE:
             return argmax(self._adjust(logits))
         ids, weights = self._weights(logits)
         return int(ids[_draw(weights, uniform(self._seed, position))])
 
     def distribution(self, logits: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
         """Return the tokens that :meth:`sample` may choose for ``logits``, in ascending order, and their probabilities."""
-        if self._config.temperature == 0:
+        if self._config.temperature < LEAST_TEMPERATURE:
             return np.array([argmax(self._adjust(logits))]), np.ones(1)
         ids, weights = self._weights(logits)
         return ids, weights / weights.sum()
@@ -119,25 +124,36 @@ class Sampler:
             self._seen[token_id] = True
             self._generated[token_id] += 1
 
-    def _adjust(self, logits: Floats) -> Floats:
+    def _adjust(self, logits: Floats) -> Adjusted:
         if not self._penalizes and not self._bias_ids.size:
             return logits
+        try:
+            with np.errstate(over="raise"):
+                return self._adjusted(logits.copy())
+        except FloatingPointError:  # an extreme penalty or bias leaves float32, and its order of the tokens with it
+            return self._adjusted(logits.astype(np.float64))
+
+    def _adjusted(self, adjusted: Adjusted) -> Adjusted:
+        """Apply bias and penalties in place, in the array's own type."""
         config = self._config
-        adjusted = logits.copy()
+        number: Any = adjusted.dtype.type
         adjusted[self._bias_ids] += self._bias
         if config.repetition_penalty != 1:
             seen = np.flatnonzero(self._seen)
             values = adjusted[seen]
-            penalty = np.float32(config.repetition_penalty)
-            adjusted[seen] = np.where(values > 0, values / penalty, values * penalty)
+            penalty = number(config.repetition_penalty)
+            is_positive = values > 0
+            np.divide(values, penalty, out=values, where=is_positive)
+            np.multiply(values, penalty, out=values, where=~is_positive)
+            adjusted[seen] = values
         if config.presence_penalty or config.frequency_penalty:
             generated = np.flatnonzero(self._generated)
-            counts = self._generated[generated].astype(np.float32)
-            adjusted[generated] -= np.float32(config.presence_penalty) + np.float32(config.frequency_penalty) * counts
+            counts = self._generated[generated].astype(number)
+            adjusted[generated] -= number(config.presence_penalty) + number(config.frequency_penalty) * counts
         return adjusted
 
 
-def argmax(logits: Floats) -> int:
+def argmax(logits: Adjusted) -> int:
     """Return the index of the greatest logit, of equals the first.
 
     Raises:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Self
 
-from lattice_inference.errors import InvalidInputError, TextTooLongError
+from lattice_inference.argument_checks import check_provides, checked_flag
+from lattice_inference.errors import BusyError, InvalidInputError, TextTooLongError
 from lattice_inference.generate.batch import generate_batch
 from lattice_inference.generate.config import GenerateConfig, ResolvedConfig
 from lattice_inference.generate.generation import Generation
 from lattice_inference.generate.generation_config_file import parse_generation_config
 from lattice_inference.generate.prompt_tokens import answer_end_ids, check_vocabulary, end_token_ids, prompt_ids
 from lattice_inference.generate.result import GenerateResult
-from lattice_inference.generate.stream import GenerationStream
+from lattice_inference.generate.stream import GenerationStream, Steps
+from lattice_inference.text_lists import check_text_list
+from lattice_inference.turn import Turn
+from lattice_inference.value_text import value_text
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -34,6 +39,8 @@ Cancelled = threading.Event | Callable[[], bool]
 
 MOST_CHUNK = 2**20
 
+CLOSED = "this session is closed: make another one"
+
 
 @dataclass(frozen=True)
 class SessionConfig:
@@ -47,6 +54,8 @@ class SessionConfig:
         cache_dtype: what keys and values are kept in.
         prefix_bytes: how much of earlier prompts is remembered, so that one that begins alike costs only its rest.
         use_model_config: let the model's own generation_config.json fill what a :class:`GenerateConfig` leaves out.
+        special_tokens_in_text: let special tokens that a prompt's text spells out become those tokens, unless a call says
+            otherwise. A :class:`Chat` has its own setting.
 
     Raises:
         InvalidInputError: a value out of its range.
@@ -59,12 +68,15 @@ class SessionConfig:
     page_tokens: Literal[16, 32, 64] = 32
     prefix_bytes: int = 0
     use_model_config: bool = True
+    special_tokens_in_text: bool = True
 
     def __post_init__(self) -> None:
+        checked_flag("special_tokens_in_text", self.special_tokens_in_text)
         for name, most in (("max_tokens", 2**31), ("chunk_tokens", MOST_CHUNK), ("cache_tokens", 2**40)):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not 1 <= value <= most):
-                raise InvalidInputError(f"{name} is {value!r}; expected an integer from 1 to {most:,}")
+                raise InvalidInputError(f"{name} is {value_text(value)}; expected an integer from 1 to {most:,}")
+        checked_flag("use_model_config", self.use_model_config)
 
 
 class Session:
@@ -75,8 +87,10 @@ class Session:
     >>> for piece in session.stream("Once upon a time"):                                  # doctest: +SKIP
     ...     print(piece.text, end="", flush=True)
 
-    For one thread at a time; several sessions of one model may run in several threads. A context manager; :meth:`close`
-    gives the cache's memory back. What a generation holds after its last token is run only when something follows.
+    For one call at a time: a call beside another one, from a thread or a task, or while a stream is open, raises
+    :class:`BusyError` and changes nothing. Several sessions of one model, and forks, may run side by side. A context
+    manager; :meth:`close` gives the cache's memory back. What a generation holds after its last token is run only when
+    something follows.
 
     Args:
         model: made by :func:`load_model`.
@@ -93,13 +107,16 @@ class Session:
         tokenizer: the tokenizer, or ``None``.
         config: what the session was made with.
         max_tokens: the longest context.
-        stop_token_ids: the tokens that end a text by the model's files, its tokenizer's and its chat template.
-        chat_template: the model's own, or ``None``.
     """
 
     def __init__(
         self, model: CausalLanguageModel, tokenizer: Tokenizer | None = None, config: SessionConfig | None = None
     ) -> None:
+        check_provides("model", model, "open_cache", "a language model, as load_model() gives it")
+        if tokenizer is not None:
+            check_provides("tokenizer", tokenizer, "token_of", "a tokenizer, as load_tokenizer() gives it, or None")
+        if config is not None and not isinstance(config, SessionConfig):
+            raise InvalidInputError(f"config is {value_text(config)}; expected a SessionConfig, or None")
         self.model = model
         self.tokenizer = model.tokenizer if tokenizer is None and model.has_tokenizer else tokenizer
         self.config = config = SessionConfig() if config is None else config
@@ -113,13 +130,8 @@ class Session:
             if config.use_model_config
             else GenerateConfig()
         )
-        self.chat_template: ChatTemplate | None = model.chat_template
-        self.stop_token_ids = frozenset(model.eos_token_ids)
         self._vocab_size = model.vocab_size
         if self.tokenizer is not None:
-            self.stop_token_ids |= end_token_ids(self.tokenizer, model.special_tokens)
-            if self.chat_template is not None:
-                self.stop_token_ids |= answer_end_ids(self.tokenizer, self.chat_template)
             self._vocab_size = _known_tokens(self.tokenizer, model.vocab_size)
         self._cache: KvCache = model.open_cache(
             tokens=max(config.cache_tokens or 0, self.max_tokens),
@@ -130,13 +142,33 @@ class Session:
         self._owns_cache = True
         self._sequence: CachedSequence = self._cache.sequence()
         self._pending: list[int] = []
-        self._running: GenerationStream | None = None
+        self._running: Steps | None = None
+        self._turn = _turn()
+        self._is_closed = False
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """The model's own chat template, read on first use, or ``None``."""
+        return self.model.chat_template
+
+    @cached_property
+    def stop_token_ids(self) -> frozenset[int]:
+        """The tokens that end a text by the model's files, its tokenizer's and its chat template.
+
+        The template is asked for them when they are first needed, not when the model is opened.
+        """
+        ids = frozenset(self.model.eos_token_ids)
+        if self.tokenizer is not None:
+            ids |= end_token_ids(self.tokenizer, self.model.special_tokens)
+            if self.chat_template is not None:
+                ids |= answer_end_ids(self.tokenizer, self.chat_template)
+        return ids
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The context: prompts, generated tokens and stop tokens."""
-        self._settle()
-        return (*self._sequence.token_ids, *self._pending)
+        """The context: prompts, generated tokens and stop tokens; those of an open stream so far."""
+        with self._turn:
+            return self._context()
 
     @property
     def cache_bytes(self) -> int:
@@ -149,7 +181,12 @@ class Session:
         return self._cache.storage.page_bytes // self._cache.page_tokens
 
     def generate(
-        self, prompt: Prompt, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None
+        self,
+        prompt: Prompt,
+        config: GenerateConfig | None = None,
+        *,
+        cancelled: Cancelled | None = None,
+        special_tokens_in_text: bool | None = None,
     ) -> GenerateResult:
         """Begin a new context with ``prompt`` and generate. What it shares with the present context is not run again.
 
@@ -157,22 +194,32 @@ class Session:
             prompt: a text, or token ids.
             config: how; see :class:`GenerateConfig`.
             cancelled: what ends it early.
+            special_tokens_in_text: whether special tokens that the text spells out become those tokens; by default what
+                the session's configuration says.
 
         Raises:
             InvalidInputError: there is nothing to begin with, or an argument is malformed.
             TextTooLongError: the prompt does not fit into the context.
             NonFiniteError: the model computed NaN or infinity.
+            BusyError: another call of this session runs, or a stream of it is open.
         """
-        return self.stream(prompt, config, cancelled=cancelled).finish()
+        return self.stream(prompt, config, cancelled=cancelled, special_tokens_in_text=special_tokens_in_text).finish()
 
     def extend(
-        self, text: Prompt, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None
+        self,
+        text: Prompt,
+        config: GenerateConfig | None = None,
+        *,
+        cancelled: Cancelled | None = None,
+        special_tokens_in_text: bool | None = None,
     ) -> GenerateResult:
         """Put ``text`` behind the present context and generate; with ``max_new_tokens=0`` only put it there.
 
         No special tokens are put around it: those that it needs are written in it. Raises as :meth:`generate` does.
         """
-        return self.stream(text, config, extend=True, cancelled=cancelled).finish()
+        return self.stream(
+            text, config, extend=True, cancelled=cancelled, special_tokens_in_text=special_tokens_in_text
+        ).finish()
 
     def stream(
         self,
@@ -182,6 +229,7 @@ class Session:
         extend: bool = False,
         cancelled: Cancelled | None = None,
         continues: bool | None = None,
+        special_tokens_in_text: bool | None = None,
     ) -> GenerationStream:
         """Generate piece by piece: iterate over it, with ``for`` or ``async for``. See :meth:`generate`.
 
@@ -192,25 +240,30 @@ class Session:
             cancelled: what ends it early; so do leaving the loop and ``stream.close()``.
             continues: whether the text goes on from the prompt's, so that a leading blank counts. By default it does
                 unless the prompt ends with a special token.
+            special_tokens_in_text: as in :meth:`generate`.
         """
-        self._settle()
-        ids = prompt_ids(self.tokenizer, prompt, begins=not (extend and self.token_ids))
-        context = [*self.token_ids, *ids] if extend else ids
-        resolved = self._resolve(config)
-        self._check_context(context, resolved)
-        self._move_to(context)
-        generation = Generation(
-            self._sequence,
-            self._pending,
-            resolved,
-            self.tokenizer,
-            vocab_size=self._vocab_size,
-            most_tokens=self.max_tokens,
-            continues=self._ends_in_text(context) if continues is None else continues,
-            cancelled=_as_function(cancelled),
-        )
-        self._running = GenerationStream(self.model, generation, self.config.chunk_tokens)
-        return self._running
+        extend = checked_flag("extend", extend)
+        continues = None if continues is None else checked_flag("continues", continues)
+        with self._turn:
+            self._settle()
+            before = self._context() if extend else ()
+            ids = self._prompt_ids(prompt, not before, special_tokens_in_text)
+            context = [*before, *ids]
+            resolved = self._resolve(config)
+            self._check_context(context, resolved)
+            self._move_to(context)
+            generation = Generation(
+                self._sequence,
+                self._pending,
+                resolved,
+                self.tokenizer,
+                vocab_size=self._vocab_size,
+                most_tokens=self.max_tokens,
+                continues=self._ends_in_text(context) if continues is None else continues,
+                cancelled=_as_function(cancelled),
+            )
+            self._running = Steps(self.model, generation, self.config.chunk_tokens)
+            return GenerationStream(self._running)
 
     def generate_batch(
         self,
@@ -218,6 +271,7 @@ class Session:
         config: GenerateConfig | Sequence[GenerateConfig] | None = None,
         *,
         cancelled: Cancelled | None = None,
+        special_tokens_in_text: bool | None = None,
     ) -> list[GenerateResult]:
         """Generate for several prompts together; each result is what :meth:`generate` gives for its prompt alone.
 
@@ -227,19 +281,31 @@ class Session:
             prompts: texts or token ids.
             config: how, for all or for each.
             cancelled: what ends all of them early.
+            special_tokens_in_text: as in :meth:`generate`.
 
         Raises:
-            InvalidInputError, TextTooLongError, NonFiniteError: as :meth:`generate`; no result is then returned.
+            InvalidInputError, TextTooLongError, NonFiniteError, BusyError: as :meth:`generate`; no result is then
+                returned.
         """
-        if isinstance(prompts, str):
-            raise InvalidInputError("prompts is one str; pass a list of prompts")
+        prompts = list(check_text_list(prompts, "prompts", "prompts"))
         configs = list(config) if isinstance(config, Sequence) else [config] * len(prompts)
         if len(configs) != len(prompts):
             raise InvalidInputError(f"there are {len(prompts)} prompts and {len(configs)} configurations")
+        with self._turn:
+            return self._generate_batch(prompts, configs, _as_function(cancelled), special_tokens_in_text)
+
+    def _generate_batch(
+        self,
+        prompts: Sequence[Prompt],
+        configs: Sequence[GenerateConfig | None],
+        cancelled: Callable[[], bool],
+        special_tokens_in_text: bool | None,
+    ) -> list[GenerateResult]:
         self._settle()
         requests = []
-        for prompt, one in zip(prompts, configs, strict=True):
-            ids, resolved = prompt_ids(self.tokenizer, prompt, begins=True), self._resolve(one)
+        for index, (prompt, one) in enumerate(zip(prompts, configs, strict=True)):
+            ids = self._prompt_ids(prompt, True, special_tokens_in_text, f"prompt {index}")
+            resolved = self._resolve(one)
             self._check_context(ids, resolved)
             requests.append((ids, resolved))
 
@@ -252,12 +318,15 @@ class Session:
                 vocab_size=self._vocab_size,
                 most_tokens=self.max_tokens,
                 continues=self._ends_in_text(ids),
-                cancelled=_as_function(cancelled),
+                cancelled=lambda: self._is_closed or cancelled(),
             )
 
-        return generate_batch(
+        results = generate_batch(
             self.model, self._cache, requests, begin, most_tokens=self.max_tokens, chunk=self.config.chunk_tokens
         )
+        if self._is_closed:
+            raise InvalidInputError(CLOSED)
+        return results
 
     def reset(self) -> None:
         """Begin anew with an empty context."""
@@ -268,36 +337,67 @@ class Session:
 
         Raises:
             InvalidInputError: ``length`` is not from 0 to the present length.
+            BusyError: another call of this session runs, or a stream of it is open.
         """
-        context = self.token_ids
-        if type(length) is not int or not 0 <= length <= len(context):
-            raise InvalidInputError(f"a context of {len(context):,} tokens cannot be rewound to {length!r}")
-        self._sequence.rewind(min(length, self._sequence.length))
-        self._pending = list(context[self._sequence.length : length])
+        with self._turn:
+            self._settle()
+            context = self._context()
+            if type(length) is not int or not 0 <= length <= len(context):
+                raise InvalidInputError(
+                    f"a context of {len(context):,} tokens cannot be rewound to {value_text(length)}"
+                )
+            self._sequence.rewind(min(length, self._sequence.length))
+            self._pending = list(context[self._sequence.length : length])
 
     def fork(self) -> Session:
         """Return another session with the same context; what both hold is kept once. They share one cache.
 
-        The cache's room is shared too: ``SessionConfig(cache_tokens=...)`` makes it larger than one context.
+        The cache's room is shared too: ``SessionConfig(cache_tokens=...)`` makes it larger than one context. Both may then
+        run side by side.
+
+        Raises:
+            BusyError: another call of this session runs, or a stream of it is open: fork before.
         """
-        self._settle()
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other._owns_cache = False
-        other._sequence = self._sequence.fork()
-        other._pending = list(self._pending)
-        other._running = None
-        return other
+        with self._turn:
+            self._settle()
+            other = object.__new__(type(self))
+            other.__dict__.update(self.__dict__)
+            other._owns_cache = False
+            other._sequence = self._sequence.fork()
+            other._pending = list(self._pending)
+            other._running = None
+            other._turn = _turn()
+            return other
+
+    def settle(self) -> None:
+        """Take over what the last generation left.
+
+        Raises:
+            BusyError: it has not ended, or another call of this session runs.
+        """
+        with self._turn:
+            self._settle()
 
     def close(self) -> None:
-        """Give the memory back: of the whole cache, or, for a fork, of what it alone holds. Twice is harmless."""
+        """Give the memory back: of the whole cache, or, for a fork, of what it alone holds. Twice is harmless.
+
+        An open stream and a running batch end at their next step, and their callers get an error.
+
+        Raises:
+            BusyError: it is called from within a step, as by ``cancelled``.
+        """
         if self._running is not None:
-            self._running.close()
-            self._running = None
-        if self._owns_cache:
-            self._cache.close()
-        else:
-            self._sequence.close()
+            self._running.end(CLOSED)
+        self._is_closed = True
+        with self._turn.waited():
+            if self._running is not None:  # it may have begun meanwhile
+                self._running.end(CLOSED)
+                self._pending = list(self._running.generation.pending)
+                self._running = None
+            if self._owns_cache:
+                self._cache.close()
+            else:
+                self._sequence.close()
 
     def __enter__(self) -> Self:
         return self
@@ -308,13 +408,33 @@ class Session:
         self.close()
 
     def _settle(self) -> None:
-        """Take over what the last generation left; one that has not ended ends here."""
-        if self._running is not None:
-            running, self._running = self._running, None
-            running.close()
-            self._pending = running.pending
-            if self.config.prefix_bytes:
-                self._cache.remember(self._sequence)
+        """Take over what the last generation left, or refuse where somebody may still read it."""
+        if self._is_closed:
+            raise InvalidInputError(CLOSED)
+        if self._running is None:
+            return
+        if self._running.is_open:
+            raise BusyError(
+                "a stream of this session is open: read it to its end or close() it first, or use a fork made before it, or "
+                "another Session of the model"
+            )
+        self._running.end()
+        self._pending = list(self._running.generation.pending)
+        self._running = None
+        if self.config.prefix_bytes:
+            self._cache.remember(self._sequence)
+
+    def _context(self) -> tuple[int, ...]:
+        if self._running is None:
+            return (*self._sequence.token_ids, *self._pending)
+        return self._running.context()
+
+    def _prompt_ids(
+        self, prompt: Prompt, begins: bool, special_tokens_in_text: bool | None, what: str = "the prompt"
+    ) -> list[int]:
+        found = self.config.special_tokens_in_text if special_tokens_in_text is None else special_tokens_in_text
+        found = checked_flag("special_tokens_in_text", found)
+        return prompt_ids(self.tokenizer, prompt, begins=begins, what=what, special_tokens_in_text=found)
 
     def _resolve(self, config: GenerateConfig | None) -> ResolvedConfig:
         if config is not None and not isinstance(config, GenerateConfig):
@@ -362,9 +482,15 @@ class Session:
         )
 
 
+def _turn() -> Turn:
+    return Turn("this session", "wait for it, or use Session.fork() before, or another Session of the model, for each")
+
+
 def _as_function(cancelled: Cancelled | None) -> Callable[[], bool]:
     if cancelled is None:
         return bool
+    if not callable(cancelled) and not hasattr(cancelled, "is_set"):
+        raise InvalidInputError(f"cancelled is {value_text(cancelled)}; expected a threading.Event or a function")
     return cancelled.is_set if isinstance(cancelled, threading.Event) else cancelled
 
 

@@ -17,7 +17,7 @@ token: BERT's is ``classifier(tanh(pooler.dense(x)))``, RoBERTa's ``classifier.o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,16 +49,15 @@ class TensorNames:
     layer_norm: tuple[str, str] = ("weight", "bias")
 
 
-def find_names(names: Iterable[str]) -> TensorNames:
-    """Return the spelling of a checkpoint with the tensors ``names``.
+def find_names(tensors: Container[str]) -> TensorNames:
+    """Return the spelling of a checkpoint that holds ``tensors``.
 
     Raises:
         CheckpointError: no known form of the word embeddings is there.
     """
-    present = set(names)
     for prefix in ("", "bert.", "roberta."):
-        if f"{prefix}embeddings.word_embeddings.weight" in present:
-            old = f"{prefix}embeddings.LayerNorm.gamma" in present
+        if f"{prefix}embeddings.word_embeddings.weight" in tensors:
+            old = f"{prefix}embeddings.LayerNorm.gamma" in tensors
             return TensorNames(prefix, ("gamma", "beta") if old else ("weight", "bias"))
     raise CheckpointError(
         "the checkpoint has no tensor embeddings.word_embeddings.weight, with or without the prefix 'bert.' or "

@@ -12,6 +12,7 @@ from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.models.bert_config import MAX_HEADS, MAX_LAYERS, MAX_POSITIONS, MAX_WIDTH, BertConfig
 from lattice_inference.models.config_fields import ConfigFields
+from lattice_inference.models.gguf_kind import refuse_adapter_file
 from lattice_inference.models.sentence_modules import Pooling
 
 __all__ = ["ARCHITECTURE", "POOLING_TYPES", "gguf_names", "read_bert_gguf"]
@@ -67,6 +68,7 @@ def read_bert_gguf(checkpoint: Checkpoint) -> tuple[BertConfig, Pooling | None]:
     """
     source = str(checkpoint.directory)
     fields = ConfigFields(checkpoint.metadata, source)
+    refuse_adapter_file(fields)
     architecture = fields.text("general.architecture")
     if architecture != ARCHITECTURE:
         raise UnsupportedError(

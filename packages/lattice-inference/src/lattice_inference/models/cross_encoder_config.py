@@ -15,7 +15,7 @@ from typing import Literal
 from lattice_inference.checkpoint.json_file import load_json, load_json_object
 from lattice_inference.errors import ModelConfigError, UnsupportedError
 from lattice_inference.models.bert_config import BertArchitecture, BertConfig
-from lattice_inference.models.sentence_modules import module_kind, read_token_limit
+from lattice_inference.models.sentence_modules import module_folder, module_kind, read_token_limit
 
 __all__ = ["CrossEncoderConfig", "ScoreActivation", "read_cross_encoder_config"]
 
@@ -67,10 +67,14 @@ def _check_modules(path: Path) -> None:
     modules = load_json(path)
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise ModelConfigError(f"{path}: is not a list of modules")
-    listed = [(module_kind(module.get("type")), module.get("path")) for module in modules]
+    listed = [(module_kind(module.get("type")), _folder(module.get("path"))) for module in modules]
     if listed != [("Transformer", "")]:
         names = ", ".join(repr(module.get("type")) for module in modules)
         raise UnsupportedError(f"{path}: the modules are {names:.300}; built for a cross-encoder is one Transformer")
+
+
+def _folder(path: object) -> str | None:
+    return module_folder(path) if isinstance(path, str) else None
 
 
 def _activation(directory: Path, label_count: int) -> ScoreActivation:

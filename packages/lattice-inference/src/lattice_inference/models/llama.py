@@ -15,8 +15,8 @@ Only the rows whose logits are wanted go through what follows the last layer's a
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lattice_inference.errors import CheckpointError
@@ -90,8 +90,12 @@ GGUF_NAMES = DecoderNames(
 )
 
 
-def find_decoder_names(tensors: Collection[str]) -> DecoderNames:
+def find_decoder_names(tensors: Container[str], *, tied: bool = False) -> DecoderNames:
     """Return the spelling of a safetensors checkpoint that holds ``tensors``.
+
+    Args:
+        tensors: the checkpoint, or the names of its tensors.
+        tied: whether the output matrix is the embedding, which may then stand under either name.
 
     Raises:
         CheckpointError: no known form of the embedding is there.
@@ -99,6 +103,10 @@ def find_decoder_names(tensors: Collection[str]) -> DecoderNames:
     for prefix in ("model.", ""):
         if f"{prefix}embed_tokens.weight" in tensors:
             return _hugging_face(prefix)
+    for prefix in ("model.", ""):
+        names = _hugging_face(prefix)
+        if tied and f"{names.output}.weight" in tensors and f"{names.norm}.weight" in tensors:
+            return replace(names, embedding=names.output)
     raise CheckpointError("the checkpoint has no tensor model.embed_tokens.weight: it is not a Llama, Mistral or Qwen2")
 
 

@@ -16,6 +16,7 @@ from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.gguf_header import NO_TOKEN
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.models.config_fields import ConfigFields
+from lattice_inference.models.gguf_kind import refuse_adapter_file
 from lattice_inference.models.llama import GGUF_NAMES, DecoderNames
 from lattice_inference.models.llama_config import (
     MAX_CONTEXT,
@@ -29,11 +30,13 @@ from lattice_inference.models.llama_config import (
 )
 from lattice_inference.models.rope_scaling import RopeScaling
 
-__all__ = ["LlamaGguf", "read_llama_gguf"]
+__all__ = ["FACTORS", "LlamaGguf", "read_llama_gguf"]
 
 _FAMILIES = {"llama": LlamaFamily.LLAMA, "qwen2": LlamaFamily.QWEN2}
-_FACTORS = "rope_freqs.weight"
 _LARGEST_FACTOR = 1e6
+
+#: The tensor that divides the frequencies of rotary positions, where a file has it.
+FACTORS = "rope_freqs.weight"
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ def read_llama_gguf(checkpoint: Checkpoint) -> LlamaGguf:
     """
     source = str(checkpoint.directory)
     fields = ConfigFields(checkpoint.metadata, source)
+    refuse_adapter_file(fields)
     architecture = fields.text("general.architecture")
     if architecture not in _FAMILIES:
         raise UnsupportedError(
@@ -168,12 +172,12 @@ def _rope(fields: ConfigFields, at: str, context: int) -> RopeScaling:
 def _frequencies(checkpoint: Checkpoint, rope: RopeScaling, rotary_dim: int) -> npt.NDArray[np.float32]:
     """Return the frequencies, divided by the file's factors where it has some: Llama 3.1's scaling is stored so."""
     plain = rope.frequencies(rotary_dim)
-    if _FACTORS not in checkpoint:
+    if FACTORS not in checkpoint:
         return plain
-    factors = checkpoint.float32(_FACTORS)
+    factors = checkpoint.float32(FACTORS)
     if factors.shape != plain.shape or not (factors > 0).all():
         raise CheckpointError(
-            f"{checkpoint.directory}: {_FACTORS} has the shape {factors.shape} or a factor that is not positive; expected "
+            f"{checkpoint.directory}: {FACTORS} has the shape {factors.shape} or a factor that is not positive; expected "
             f"{plain.shape}"
         )
     return np.asarray(plain / factors, np.float32)

@@ -6,7 +6,7 @@ are named ``FOLDER/NAME`` here. A Dropout does nothing after training, so it lea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -17,7 +17,15 @@ from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.program import View
 from lattice_inference.models.config_fields import ConfigFields
 
-__all__ = ["DenseLayer", "NormLayer", "SentenceLayer", "UnitLayer", "add_sentence_layer", "read_sentence_layer"]
+__all__ = [
+    "DenseLayer",
+    "NormLayer",
+    "SentenceLayer",
+    "UnitLayer",
+    "add_sentence_layer",
+    "read_sentence_layer",
+    "weight_folders",
+]
 
 #: Widest vector that a module may take or give.
 MAX_WIDTH = 2**20
@@ -92,6 +100,11 @@ def read_sentence_layer(kind: str, directory: Path, folder: str) -> SentenceLaye
         _ACTIVATIONS[name],
         fields.flag("use_residual", default=False),
     )
+
+
+def weight_folders(layers: Iterable[SentenceLayer]) -> tuple[str, ...]:
+    """Return the folders of the layers that have weights."""
+    return tuple(layer.folder for layer in layers if isinstance(layer, (DenseLayer, NormLayer)))
 
 
 def add_sentence_layer(g: GraphBuilder, x: View, layer: SentenceLayer) -> View:

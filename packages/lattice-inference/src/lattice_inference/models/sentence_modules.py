@@ -19,7 +19,7 @@ from lattice_inference.errors import ModelConfigError, UnsupportedError
 from lattice_inference.models.config_fields import ConfigFields
 from lattice_inference.models.sentence_layers import SentenceLayer, UnitLayer, read_sentence_layer
 
-__all__ = ["Pooling", "SentenceModules", "module_kind", "read_sentence_modules", "read_token_limit"]
+__all__ = ["Pooling", "SentenceModules", "module_folder", "module_kind", "read_sentence_modules", "read_token_limit"]
 
 #: Longest input in tokens that a file may ask for; the same as the cap on position embeddings.
 MAX_SEQUENCE_LENGTH = 2**22
@@ -141,6 +141,12 @@ def module_kind(type_name: object) -> str | None:
     return _MODULE_KINDS.get(type_name) if isinstance(type_name, str) else None
 
 
+def module_folder(path: str) -> str:
+    """Return a path of ``modules.json`` as it is named here: ``""`` for ``"."`` and ``"./"``, the model's own directory."""
+    plain = PurePosixPath(path).as_posix()
+    return "" if plain == "." else plain
+
+
 def _list_modules(path: Path) -> list[tuple[str, str]]:
     """Return kind and folder of each module, after checking that the list is one that is built."""
     modules = load_json(path)
@@ -162,7 +168,7 @@ def _list_modules(path: Path) -> list[tuple[str, str]]:
         folder = fields.text("path")
         if not _stays_inside(folder):
             raise ModelConfigError(f"{path}: module {position}: path {folder!r} leaves the model's directory")
-        listed.append((kind, folder))
+        listed.append((kind, module_folder(folder)))
     kinds = [kind for kind, _ in listed]
     if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & set(kinds[2:]):
         raise UnsupportedError(

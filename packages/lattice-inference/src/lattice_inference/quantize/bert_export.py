@@ -12,6 +12,7 @@ import numpy as np
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.gguf_writer import TensorToWrite, write_gguf
+from lattice_inference.checkpoint.model_file import content_of
 from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
 from lattice_inference.models.bert import TensorNames, find_names
@@ -19,12 +20,13 @@ from lattice_inference.models.bert_config import Activation, BertConfig, BertFam
 from lattice_inference.models.bert_gguf import ARCHITECTURE, POOLING_TYPES, gguf_names
 from lattice_inference.models.sentence_layers import UnitLayer
 from lattice_inference.models.sentence_modules import read_sentence_modules
-from lattice_inference.quantize.destination import check_destination
+from lattice_inference.quantize.destination import check_destination, check_type
 from lattice_inference.quantize.file_types import FILE_TYPES, QUANTIZATION_VERSION
 from lattice_inference.quantize.report import QuantizeReport
-from lattice_inference.quantize.rounding import QUANTIZERS, QuantizedType, quantize_rows
+from lattice_inference.quantize.rounding import QuantizedType, quantize_rows
 from lattice_inference.tokenizer import load_tokenizer
 from lattice_inference.tokenizer.gguf_export import wordpiece_metadata
+from lattice_inference.weight_check import check_encoder, refuse_adapters
 
 __all__ = ["export_bert_gguf"]
 
@@ -53,12 +55,16 @@ def export_bert_gguf(
         InvalidInputError: no such type, or ``destination`` exists.
         UnsupportedError: it is not a BERT encoder with GELU and a WordPiece tokenizer, or something stands on top of it.
         CheckpointError, ModelConfigError, TokenizerError, ModelNotFoundError: a file is malformed or missing.
-        OSError: ``destination`` cannot be written.
+        WriteError: ``destination`` cannot be written.
     """
-    if dtype not in QUANTIZERS:
-        raise InvalidInputError(f"there is no type {dtype!r} to write; there are {', '.join(QUANTIZERS)}")
+    check_type(dtype)
     directory, destination = Path(directory), Path(destination)
     check_destination(destination, (), overwrite=overwrite)
+    if os.path.isfile(directory):
+        raise UnsupportedError(
+            f"{directory}: a model's directory is written as GGUF, and this is {content_of(directory)}"
+        )
+    refuse_adapters(directory)
     config = BertConfig.from_directory(directory)
     if config.family is not BertFamily.BERT or config.hidden_act not in (Activation.GELU, Activation.GELU_PYTHON):
         raise UnsupportedError(
@@ -67,7 +73,8 @@ def export_bert_gguf(
         )
     metadata = _metadata(directory, config, dtype)
     with open_checkpoint(directory) as checkpoint:
-        names = find_names(checkpoint.names())
+        names = find_names(checkpoint)
+        check_encoder(checkpoint, config, names)
         stored = {theirs: _stored_name(ours, names) for ours, theirs in gguf_names(config.num_hidden_layers).items()}
         types = {name: _target(checkpoint, name, stored[name], dtype) for name in stored}
         tensors = [

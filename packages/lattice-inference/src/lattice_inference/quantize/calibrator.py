@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, get_args
 
+from lattice_inference.argument_checks import as_number, check_callable, check_choice, check_count
 from lattice_inference.backends.cpu import CpuBackend, CpuProgram, CpuState
 from lattice_inference.calibration import Calibration
 from lattice_inference.errors import InvalidInputError
@@ -23,6 +24,10 @@ from lattice_inference.quantize.observers import (
     Observer,
     PercentileObserver,
 )
+from lattice_inference.text_lists import check_text_list
+from lattice_inference.thread_count import check_thread_count
+from lattice_inference.turn import Turn
+from lattice_inference.value_text import value_text
 
 __all__ = ["Calibrator"]
 
@@ -39,18 +44,19 @@ class Calibrator:
     The model runs as its files have it, with float activations. What it sees of a text are windows of 256 tokens for a
     decoder, else the text up to the longest input; a cross-encoder sees each text with the one after it.
 
-    For one thread at a time. A context manager; :meth:`close` gives the weights back.
+    For one call at a time: one beside another raises :class:`BusyError`. A context manager; :meth:`close` gives the weights
+    back.
 
     Args:
         path_or_name: the directory, GGUF file or name of an encoder, cross-encoder or decoder.
         method: ``"max-abs"``: the largest magnitudes seen; ``"ema"``: the moving average of each step's;
             ``"percentile"``: what holds so many percent of all inputs.
-        percentile: for that method, above 50 and at most 100.
-        momentum: for the moving average, what it keeps of its past at each step.
+        percentile: for that method only, above 50 and at most 100; by default 99.99.
+        momentum: for the moving average only, what it keeps of its past at each step; by default 0.9.
         threads: the most threads that a step may use.
 
     Raises:
-        InvalidInputError: an argument is out of range.
+        InvalidInputError: an argument is out of range, or the method does not use it.
         ModelNotFoundError, CheckpointError, ModelConfigError, UnsupportedError: as the loaders do.
     """
 
@@ -59,12 +65,14 @@ class Calibrator:
         path_or_name: str | os.PathLike[str],
         *,
         method: CalibrationMethod = "percentile",
-        percentile: float = 99.99,
-        momentum: float = 0.9,
+        percentile: float | None = None,
+        momentum: float | None = None,
         threads: int | None = None,
     ) -> None:
+        threads = None if threads is None else check_thread_count(threads)
         self._method, observer = _observer(method, percentile, momentum)
         self._tokens = 0
+        self._turn = Turn("this calibrator", "wait for it, or observe all texts in one thread")
         self._programs: list[_ObservedProgram] | None = []
         with contextlib.ExitStack() as stack:
             self._model = open_model_program(Path(find_model(path_or_name).directory), stack)
@@ -95,33 +103,43 @@ class Calibrator:
         texts: str | Sequence[str],
         *,
         max_tokens: int | None = None,
-        on_step: Callable[[int], object] = lambda tokens: None,
+        on_step: Callable[[int], object] | None = None,
     ) -> None:
         """Have the model see ``texts``.
 
         Args:
             texts: one text or several.
-            max_tokens: end after the step that reaches so many tokens.
+            max_tokens: end after the step that reaches so many tokens, at least 1.
             on_step: told of each step's tokens.
 
         Raises:
             InvalidInputError: it was closed, there is nothing to see, or a text is no str or holds a lone surrogate.
             NonFiniteError: the model computes NaN or infinity.
+            BusyError: another call runs.
         """
-        if self._programs is None:
-            raise InvalidInputError("this calibrator is closed")
-        given = [texts] if isinstance(texts, str) else list(texts)
+        if max_tokens is not None:
+            check_count("max_tokens", max_tokens, least=1, most=2**63)
+        check_callable("on_step", on_step)
+        given = [texts] if isinstance(texts, str) else list(check_text_list(texts))
         for text in given:
             if not isinstance(text, str):
                 raise InvalidInputError(f"a text is of type {type(text).__name__}; expected str")
+        with self._turn:
+            self._see(given, max_tokens, on_step)
+
+    def _see(self, given: Sequence[str], max_tokens: int | None, on_step: Callable[[int], object] | None) -> None:
+        programs = self._programs
+        if programs is None:
+            raise InvalidInputError("this calibrator is closed")
         seen = 0
         for batch in self._model.batches([text for text in given if text.strip()]):
-            for program in self._programs:
+            for program in programs:
                 results = program.program.run(batch, outputs=program.outputs, state=program.state)
                 for name, view in program.outputs.items():
                     self._observers[view].observe(results[name])
             seen += batch.tokens
-            on_step(batch.tokens)
+            if on_step is not None:
+                on_step(batch.tokens)
             if max_tokens is not None and seen >= max_tokens:
                 break
         if not seen:
@@ -133,13 +151,15 @@ class Calibrator:
 
         Raises:
             InvalidInputError: nothing was.
+            BusyError: a call of :meth:`observe` runs.
         """
-        if not self._tokens:
-            raise InvalidInputError("nothing was observed yet")
-        ranges = {
-            weight: observer.range() for view, observer in self._observers.items() for weight in self._weights[view]
-        }
-        return Calibration(self._method, self._tokens, ranges)
+        with self._turn:
+            if not self._tokens:
+                raise InvalidInputError("nothing was observed yet")
+            ranges = {
+                weight: observer.range() for view, observer in self._observers.items() for weight in self._weights[view]
+            }
+            return Calibration(self._method, self._tokens, ranges)
 
     def close(self) -> None:
         """Give the weights back; twice is harmless."""
@@ -163,15 +183,25 @@ class _ObservedProgram:
     state: CpuState | None
 
 
-def _observer(method: str, percentile: float, momentum: float) -> tuple[str, Callable[[], Observer]]:
+def _observer(
+    method: str, given_percentile: float | None, given_momentum: float | None
+) -> tuple[str, Callable[[], Observer]]:
     """Return a method in words, and what makes its observers."""
+    check_choice("method", method, get_args(CalibrationMethod))
+    for name, value, user in (("percentile", given_percentile, "percentile"), ("momentum", given_momentum, "ema")):
+        if value is None:
+            continue
+        if as_number(value) is None:
+            raise InvalidInputError(f"{name} is {value_text(value)}; expected a number")
+        if method != user:
+            raise InvalidInputError(f"{name} is for method {user!r}, and the method is {method!r}: leave it out")
+    percentile = 99.99 if given_percentile is None else float(given_percentile)
+    momentum = 0.9 if given_momentum is None else float(given_momentum)
     made: dict[str, tuple[str, Callable[[], Observer]]] = {
         "max-abs": ("max-abs", MaxAbsObserver),
         "ema": (f"ema {momentum:g}", lambda: EmaObserver(momentum)),
         "percentile": (f"percentile {percentile:g}", lambda: PercentileObserver(percentile)),
     }
-    if method not in made:
-        raise InvalidInputError(f"method must be one of {', '.join(get_args(CalibrationMethod))}, not {method!r}")
     made[method][1]()  # checks its argument
     return made[method]
 

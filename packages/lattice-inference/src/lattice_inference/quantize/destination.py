@@ -1,4 +1,4 @@
-"""Where a new checkpoint may be written."""
+"""What may be written as a new checkpoint, and where."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lattice_inference.errors import InvalidInputError
+from lattice_inference.quantize.rounding import QUANTIZERS
 
-__all__ = ["check_destination"]
+__all__ = ["check_destination", "check_type"]
+
+
+def check_type(dtype: object) -> None:
+    """Raise InvalidInputError if there is no type ``dtype`` to write."""
+    if not isinstance(dtype, str) or dtype not in QUANTIZERS:
+        raise InvalidInputError(f"there is no type {dtype!r:.60} to write; there are {', '.join(QUANTIZERS)}")
 
 
 def check_destination(path: Path, sources: Iterable[Path], *, overwrite: bool) -> None:

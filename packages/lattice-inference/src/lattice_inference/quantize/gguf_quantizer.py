@@ -12,13 +12,14 @@ import numpy as np
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.dtypes import DTYPES
+from lattice_inference.checkpoint.formats import only_gguf
 from lattice_inference.checkpoint.gguf import GgufFile, open_gguf
 from lattice_inference.checkpoint.gguf_writer import EncodedEntry, TensorToWrite, write_gguf
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
-from lattice_inference.quantize.destination import check_destination
+from lattice_inference.quantize.destination import check_destination, check_type
 from lattice_inference.quantize.file_types import FILE_TYPES, QUANTIZATION_VERSION
 from lattice_inference.quantize.report import QuantizeReport
-from lattice_inference.quantize.rounding import QUANTIZERS, QuantizedType, quantize_rows
+from lattice_inference.quantize.rounding import QuantizedType, quantize_rows
 
 __all__ = ["quantize_gguf"]
 
@@ -57,11 +58,13 @@ def quantize_gguf(
         InvalidInputError: no such type, ``destination`` exists, or is the source itself.
         CheckpointError, ModelNotFoundError: ``source`` is not a well-formed GGUF file, or a number in it does not fit.
         UnsupportedError: a matrix is of a type that is not read.
-        OSError: ``destination`` cannot be written.
+        WriteError: ``destination`` cannot be written.
     """
-    if dtype not in QUANTIZERS:
-        raise InvalidInputError(f"there is no type {dtype!r} to write; there are {', '.join(QUANTIZERS)}")
+    check_type(dtype)
     destination = Path(destination)
+    source = Path(source)
+    if os.path.isdir(source):
+        source = only_gguf(source) or source
     with open_gguf(source) as checkpoint:
         check_destination(destination, [file.path for file in checkpoint.files], overwrite=overwrite)
         types = {name: _target(checkpoint, name, dtype, pure) for name in checkpoint.names()}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -22,10 +21,10 @@ from lattice_inference._version import __version__
 from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
 from lattice_inference.backends.cpu.weight_forms import WeightForms
 from lattice_inference.backends.cpu.weights import narrow
-from lattice_inference.calibration import Calibration
-from lattice_inference.checkpoint.atomic_file import atomic_file
+from lattice_inference.calibration import Calibration, check_calibration
+from lattice_inference.checkpoint.atomic_file import atomic_directory
 from lattice_inference.checkpoint.checkpoint import Checkpoint
-from lattice_inference.checkpoint.formats import is_gguf
+from lattice_inference.checkpoint.formats import is_gguf, only_gguf
 from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor, write_safetensors
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
@@ -64,23 +63,16 @@ def quantize_int8(
         InvalidInputError: ``destination`` exists, or lies in no folder; ``calibration`` is another model's.
         UnsupportedError: ``directory`` is a GGUF file, whose int8 is Q8_0.
         CheckpointError, ModelConfigError, ModelNotFoundError: a file of the source is malformed or missing.
-        OSError: ``destination`` cannot be written.
+        WriteError: ``destination`` cannot be written; what was there is there still.
     """
+    check_calibration(calibration, "int8")
     source, destination = Path(directory), Path(destination)
     _check(source, destination, overwrite)
     with ExitStack() as stack:
         model = open_model_program(source, stack)
-        work = Path(tempfile.mkdtemp(dir=destination.parent, prefix=f".{destination.name}."))
-        try:
+        with atomic_directory(destination) as work:
             _copy_files(source, work)
             tensors = _write(model, calibration, work / SINGLE_FILE, on_tensor)
-            work.chmod(0o777 & ~_umask())
-            if destination.exists():
-                shutil.rmtree(destination)
-            os.replace(work, destination)
-        except BaseException:
-            shutil.rmtree(work, ignore_errors=True)
-            raise
         source_bytes = sum(model.checkpoint.info(name).nbytes for name in model.checkpoint.names())
     return QuantizeReport(
         destination,
@@ -92,7 +84,7 @@ def quantize_int8(
 
 
 def _check(source: Path, destination: Path, overwrite: bool) -> None:
-    if is_gguf(source):
+    if is_gguf(source) or _holds_only_gguf(source):
         raise UnsupportedError(
             f"{source}: only a directory is written with int8 weights; a GGUF file has Q8_0 for that (quantize_gguf), or is "
             "loaded with precision='int8'"
@@ -106,6 +98,10 @@ def _check(source: Path, destination: Path, overwrite: bool) -> None:
             raise InvalidInputError(f"{destination}: is no model's directory, and is not replaced")
     if not destination.parent.is_dir():
         raise InvalidInputError(f"{destination}: the folder {destination.parent} does not exist")
+
+
+def _holds_only_gguf(source: Path) -> bool:
+    return not os.path.exists(source / "config.json") and only_gguf(source) is not None
 
 
 def _copy_files(source: Path, work: Path) -> None:
@@ -130,7 +126,7 @@ def _write(
     metadata = {"format": "pt", "lattice.precision": "int8", "lattice.version": __version__}
     if calibration is not None:
         metadata["lattice.calibration"] = calibration.as_metadata()
-    with atomic_file(path) as file:
+    with open(path, "wb") as file:  # in a folder that appears when it is complete
         write_safetensors(file, tensors, _arrays(model.checkpoint, refs, forms, calibration, on_tensor), metadata)
     return tensors
 
@@ -171,9 +167,3 @@ def _arrays(
             yield weight
         checkpoint.drop_pages(name)
         on_tensor(name)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

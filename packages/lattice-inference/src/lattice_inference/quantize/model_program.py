@@ -11,6 +11,7 @@ import numpy as np
 
 from lattice_inference.backends.cpu.tensor_source import StoredTensorSource
 from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.checkpoint.checkpoint_group import open_checkpoint_group
 from lattice_inference.checkpoint.computed_tensors import ComputedTensors
 from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.gguf import open_gguf
@@ -25,8 +26,17 @@ from lattice_inference.models.bert_gguf import ARCHITECTURE, gguf_names, read_be
 from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama, find_decoder_names
 from lattice_inference.models.llama_config import LlamaConfig, LlamaFamily
 from lattice_inference.models.llama_gguf import read_llama_gguf
+from lattice_inference.models.sentence_layers import weight_folders
+from lattice_inference.models.sentence_modules import read_sentence_modules
 from lattice_inference.text_program import batch_of_texts, reads_token_types, steps_of_texts
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
+from lattice_inference.weight_check import (
+    check_bert_gguf,
+    check_classifier,
+    check_decoder,
+    check_encoder,
+    refuse_adapters,
+)
 
 __all__ = ["PAGE_TOKENS", "WINDOW", "ModelProgram", "open_model_program"]
 
@@ -79,30 +89,45 @@ def open_model_program(path: Path, stack: ExitStack) -> ModelProgram:
         ModelNotFoundError, CheckpointError, ModelConfigError: a file is missing or malformed.
         UnsupportedError: it is of a kind that is not built.
     """
+    refuse_adapters(path)
     if is_gguf(path):
         checkpoint = stack.enter_context(open_gguf(path))
         if checkpoint.metadata.get("general.architecture") == ARCHITECTURE:
             bert, _ = read_bert_gguf(checkpoint)
+            check_bert_gguf(checkpoint, bert)
             program = build_bert_encoder(bert, pooling="mean", names=TensorNames())
             return ModelProgram(
                 path, program, checkpoint, RenamedTensors(checkpoint, gguf_names(bert.num_hidden_layers)), bert
             )
         stored = read_llama_gguf(checkpoint)
+        check_decoder(checkpoint, stored.config, stored.names)
         tensors = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: stored.frequencies})
         return ModelProgram(path, build_llama(stored.config, stored.names), checkpoint, tensors, stored.config)
-    checkpoint = stack.enter_context(open_checkpoint(path))
+    checkpoint = stack.enter_context(open_checkpoint(path))  # says what a file is
     if load_json_object(path / "config.json").get("model_type") in {family.value for family in LlamaFamily}:
         llama = LlamaConfig.from_directory(path)
         frequencies = llama.rope.frequencies(llama.rotary_dim)
-        program = build_llama(llama, find_decoder_names(checkpoint.names()))
+        decoder = find_decoder_names(checkpoint, tied=llama.tied)
+        check_decoder(checkpoint, llama, decoder)
+        program = build_llama(llama, decoder)
         tensors = ComputedTensors(checkpoint, {ROPE_FREQUENCIES: frequencies})
         return ModelProgram(path, program, checkpoint, tensors, llama)
-    config, names = BertConfig.from_directory(path), find_names(checkpoint.names())
+    config, names = BertConfig.from_directory(path), find_names(checkpoint)
     if config.architecture is BertArchitecture.SEQUENCE_CLASSIFICATION:
+        check_classifier(checkpoint, config, names)
         program = build_bert_classifier(config, names=names)
     else:
+        _check_encoder(path, config, names)
         program = build_bert_encoder(config, pooling="mean", names=names)  # pooling has no weights
     return ModelProgram(path, program, checkpoint, checkpoint, config)
+
+
+def _check_encoder(path: Path, config: BertConfig, names: TensorNames) -> None:
+    """Check the encoder with what stands on top of it, as :func:`lattice_inference.load_encoder` does."""
+    modules = read_sentence_modules(path)
+    layers = () if modules is None else modules.layers
+    with open_checkpoint_group(path, weight_folders(layers)) as group:
+        check_encoder(group, config, names, layers)
 
 
 def _decoder_batches(tokenizer: Tokenizer, texts: Sequence[str], window: int) -> Iterator[Batch]:

@@ -18,6 +18,7 @@ from lattice_inference.state.page_pool import PagePool
 from lattice_inference.state.page_storage import PageStorage
 from lattice_inference.state.prefix_file import read_prefix, write_prefix
 from lattice_inference.state.prefix_tree import PrefixTree
+from lattice_inference.token_ids import checked_token_ids
 
 __all__ = ["CachedSequence", "KvCache"]
 
@@ -95,7 +96,11 @@ class KvCache:
 
         ``sequence.length`` says how much that is; it is at least one token less than ``token_ids``, so that there is
         something left to run for the logits of the last one.
+
+        Raises:
+            InvalidInputError: the cache is closed, or these are no token ids.
         """
+        token_ids = checked_token_ids(token_ids, "token_ids")
         with self._lock:
             self._check_open()
             pages, length = self._prefixes.find(token_ids[: max(0, len(token_ids) - 1)])
@@ -119,7 +124,7 @@ class KvCache:
         The file appears whole or not at all. Its size is that of the pages: ``storage.page_bytes`` a page.
 
         Raises:
-            OSError: the file cannot be written.
+            WriteError: the file cannot be written.
         """
         sequence.check_open()
         write_prefix(Path(path), self.storage, sequence.token_ids, sequence.pages, identity=self._identity())

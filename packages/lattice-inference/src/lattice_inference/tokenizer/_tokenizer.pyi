@@ -144,4 +144,5 @@ class Pipeline:
         find_special: bool,
         want_offsets: bool,
         threads: int,
+        plain: bytes | None = None,
     ) -> Encoded: ...

@@ -47,6 +47,7 @@ cdef extern from "text.h" nogil:
         const void* data
         int32_t length
         uint8_t kind
+        const uint8_t* plain
     ctypedef struct lt_character:
         uint32_t code_point
         int32_t source
@@ -211,6 +212,7 @@ cdef int _describe(object text, lt_input* out, Py_ssize_t index) except -1:
     out.data = PyUnicode_DATA(text)
     out.length = <int32_t>length
     out.kind = <uint8_t>PyUnicode_KIND(text)
+    out.plain = NULL
     return 0
 
 
@@ -271,6 +273,7 @@ cdef class Pipeline:
 
     cdef lt_pipeline pipeline
     cdef list kept_alive  # what the pipeline points into
+    cdef object splitter  # the first external splitter, which is told of each call; None where there is none
     cdef bint finished
     cdef bint has_model
 
@@ -281,6 +284,7 @@ cdef class Pipeline:
         _set_steps(self.pipeline.split_steps, split_steps, False, self.kept_alive)
         self.pipeline.normalize_count = len(normalize_steps)
         self.pipeline.split_count = len(split_steps)
+        self.splitter = next((step[1] for step in split_steps if isinstance(step, tuple) and step[0] == LT_SPLIT_EXTERNAL), None)
 
     def __dealloc__(self):
         lt_pipeline_free(&self.pipeline)
@@ -432,6 +436,8 @@ cdef class Pipeline:
         memset(&scratch, 0, sizeof(lt_scratch))
         cdef size_t i
         cdef int status
+        if self.splitter is not None:
+            self.splitter.begin()
         try:
             if (lt_load(&view, 0, view.length, &scratch) != LT_OK
                     or lt_normalize(self.pipeline.normalize_steps, self.pipeline.normalize_count, &scratch) != LT_OK):
@@ -451,11 +457,12 @@ cdef class Pipeline:
 
     def encode(self, tuple texts, tuple seconds, Template single not None, Template pair not None,
                Py_ssize_t max_tokens, int strategy, bint cut_left, bint find_special, bint want_offsets,
-               int threads):
+               int threads, bytes plain=None):
         """Encode texts: ids, offsets (none unless wanted), type ids, boundaries, counts before truncation, truncated.
 
         seconds is None, or as long as texts and holds None where a text stands alone. max_tokens counts the template's
-        special tokens; -1 is no limit. At most threads threads work on it.
+        special tokens; -1 is no limit. At most threads threads work on it. plain says of each character of the first
+        text whether it can be no part of a special token.
         """
         if not self.finished:
             raise ValueError("the pipeline is not finished")
@@ -491,6 +498,10 @@ cdef class Pipeline:
         try:
             for i in range(count):
                 _describe(texts[i], &inputs[i], i)
+            if plain is not None:
+                if count != 1 or len(plain) != inputs[0].length:
+                    raise ValueError("plain is for one text, a byte a character")
+                inputs[0].plain = <const uint8_t*><const char*>plain
             if seconds is not None:
                 paired = inputs + count
                 for i in range(count):
@@ -498,6 +509,8 @@ cdef class Pipeline:
                         memset(&paired[i], 0, sizeof(lt_input))
                     else:
                         _describe(seconds[i], &paired[i], i)
+            if self.splitter is not None:
+                self.splitter.begin()
             with nogil:
                 status = lt_encode_texts(&self.pipeline, pool, threads, inputs, paired, count, single_parts, pair_parts,
                                          truncation, find_special, &batches, boundary_data, count_data, truncated_data)

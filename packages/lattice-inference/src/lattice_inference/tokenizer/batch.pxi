@@ -45,7 +45,15 @@ cdef extern from "parallel_batch.h" nogil:
     void lt_batches_free(lt_batches* batches)
 
 
-cdef lattice_pool* pool = lattice_pool_shared()
+cdef lattice_pool* shared_pool() except NULL:
+    """The process's pool; what LATTICE_NUM_THREADS says wrongly is refused as arguments are."""
+    try:
+        return lattice_pool_shared()
+    except ValueError as error:
+        raise InvalidInputError(str(error)) from None
+
+
+cdef lattice_pool* pool = shared_pool()
 MAX_THREADS = LATTICE_MAX_THREADS
 
 
@@ -68,7 +76,10 @@ cdef _raise(int status, lt_batches* batch, Py_ssize_t max_tokens):
             "Unicode text contains; decode the bytes with errors='replace'"
         )
     if status == LT_EXTERNAL_FAILED:
-        _pass_on_error()
+        try:
+            _pass_on_error()
+        except InvalidInputError as error:
+            raise InvalidInputError(f"text {batch.failed_text}: {error}") from None
     if status == LT_TRUNCATION_TOO_SHORT:
         raise InvalidInputError(
             f"text {batch.failed_text}: dropping every token of the side that may be cut does not reach the limit"

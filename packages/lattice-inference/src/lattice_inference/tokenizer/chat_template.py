@@ -1,41 +1,43 @@
 """A model's own chat template: messages to the one text that the model was trained to answer.
 
 The template is a Jinja program that comes with the model, so it runs in Jinja's sandbox, sees plain JSON values only, and
-what it may loop is bounded. It is given what transformers gives it: the filter ``tojson`` without escapes for HTML, the
-functions ``raise_exception`` and ``strftime_now``, the loop controls, and the block ``generation``.
+what it may do is bounded (``template_budget``). It is given what transformers gives it: the filter ``tojson`` without
+escapes for HTML, the functions ``raise_exception`` and ``strftime_now``, the loop controls, and the block ``generation``.
 """
 
 from __future__ import annotations
 
 import datetime
-import functools
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from lattice_inference.errors import InvalidInputError, ModelConfigError, UnsupportedError
+from lattice_inference.errors import InvalidInputError, UnsupportedError
+from lattice_inference.tokenizer.chat_left_out import refuse_left_out
+from lattice_inference.tokenizer.chat_messages import ROLES, Message, checked_messages, plain_json
+from lattice_inference.tokenizer.template_budget import (
+    MOST_CHARACTERS,
+    MOST_STEPS,
+    MOST_TEMPLATE_CHARACTERS,
+    Budget,
+    release_budget,
+    use_budget,
+)
+from lattice_inference.tokenizer.template_methods import Clock
+from lattice_inference.tokenizer.user_text import Ranges, marked, ranges_of
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from lattice_inference.tokenizer.template_environment import CompiledTemplate
 
-__all__ = ["MOST_LOOPS", "MOST_TEMPLATE_CHARACTERS", "ROLES", "ChatTemplate", "checked_messages"]
+__all__ = [
+    "MOST_CHARACTERS",
+    "MOST_STEPS",
+    "MOST_TEMPLATE_CHARACTERS",
+    "ROLES",
+    "ChatTemplate",
+    "checked_messages",
+]
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
-"""The roles that a message can have; which of them a model takes, its template decides."""
-
-MOST_TEMPLATE_CHARACTERS = 2**20
-"""Largest template that is compiled; the largest published ones have about 30,000 characters."""
-
-MOST_LOOPS = 1_000_000
-"""How many times the loops of a template may run in all while one conversation is rendered."""
-
-_LARGEST_PRODUCT = 2**24
-_MOST_DEPTH = 64
-
-_loops_left: ContextVar[list[int]] = ContextVar("loops_left")
-
-Message = Mapping[str, Any]
+_LONGEST_REASON = 2_000
 
 
 class ChatTemplate:
@@ -61,7 +63,7 @@ class ChatTemplate:
         self.special_tokens = dict(special_tokens or {})
         self.named = dict(named or {})
         for text in (source, *self.named.values()):
-            _compile(text)
+            _compiled(text)
 
     def render(
         self,
@@ -69,49 +71,101 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         now: datetime.datetime | None = None,
         **variables: object,
     ) -> str:
         """Return the text of a conversation.
 
         Args:
-            messages: mappings with ``role`` (one of :data:`ROLES`) and ``content`` (a str, or parts
-                ``{"type": "text", "text": ...}``), and whatever else the template knows, such as ``tool_calls``.
+            messages: mappings with ``role`` (one of :data:`ROLES`, or another that the template compares with) and
+                ``content`` (a str, or parts ``{"type": "text", "text": ...}``), and whatever else the template knows, such
+                as ``tool_calls``. What is None reaches the template as none.
             add_generation_prompt: end with the beginning of an answer.
             tools: JSON schemas of functions, for a template that takes them.
+            documents: what answers are to be taken from, for a template that takes them.
             now: what ``strftime_now`` tells; by default the local time.
             variables: further variables of the template, such as ``enable_thinking``.
 
         Raises:
             InvalidInputError: the messages are malformed, or the template refuses them.
-            UnsupportedError: the template leaves out a system message.
+            UnsupportedError: the template leaves out a system message, the tools or the documents, or does not know a role.
         """
-        checked = checked_messages(messages)
-        source = self.named["tool_use"] if tools and "tool_use" in self.named else self.source
+        values = self._values(messages, add_generation_prompt, tools, documents, now, variables)
+        text = self._render(values)
+        refuse_left_out(self._render, values, text)
+        return text
+
+    def render_marked(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        now: datetime.datetime | None = None,
+        **variables: object,
+    ) -> tuple[str, Ranges]:
+        """Return the text of a conversation, and which of its characters came out of what was given.
+
+        Those are the characters of messages, tools, documents and variables, but for the roles of messages; the others are
+        the template's own. With :meth:`Tokenizer.encode_marked` no special token comes out of a user's text. Where a
+        template changes texts so that it cannot be told whose they are, they count as users'.
+
+        Args: as :meth:`render`, which gives the same text.
+
+        Raises:
+            InvalidInputError: as :meth:`render`.
+            UnsupportedError: as :meth:`render`, or the template escapes texts for HTML, so that the marks are lost.
+        """
+        values = self._values(messages, add_generation_prompt, tools, documents, now, variables)
+        compiled = _compiled(self._source(values))
+        given = {"messages", "tools", "documents", *variables}
+        text = self._render(
+            {name: _marked(name, value) if name in given else value for name, value in values.items()},
+            tracks_users=True,
+        )
+        if compiled.escapes_output or (compiled.marks_html and text != self._render(values)):
+            raise UnsupportedError(
+                "the model's chat template escapes texts for HTML, so control tokens cannot be kept out of them: pass "
+                "special_tokens_in_text=True if you trust everyone who wrote them"
+            )
+        refuse_left_out(self._render, values, text)
+        return str.__getitem__(text, slice(None)), ranges_of(text)
+
+    def _values(
+        self,
+        messages: Sequence[Message],
+        add_generation_prompt: bool,
+        tools: object,
+        documents: object,
+        now: datetime.datetime | None,
+        variables: Mapping[str, object],
+    ) -> dict[str, Any]:
+        """Return what the template is given, checked."""
         values = {
             **self.special_tokens,
-            **{name: _plain(value, name) for name, value in variables.items()},
-            "messages": checked,
-            "tools": None if tools is None else _plain(list(tools), "tools"),
-            "documents": None,
+            **{name: plain_json(value, name) for name, value in variables.items()},
+            "tools": _checked_list(tools, "tools"),
+            "documents": _checked_list(documents, "documents"),
             "add_generation_prompt": add_generation_prompt,
+            "strftime_now": Clock(now or datetime.datetime.now()),
         }
-        clock = now or datetime.datetime.now()
-        values["strftime_now"] = clock.strftime
-        token = _loops_left.set([MOST_LOOPS])
+        values["messages"] = checked_messages(messages, roles={*ROLES, *_compiled(self._source(values)).compared})
+        return values
+
+    def _render(self, values: dict[str, Any], *, tracks_users: bool = False) -> str:
+        token = use_budget(Budget(values, tracks_users=tracks_users))
         try:
-            text: str = _compile(source).render(values)
+            return _compiled(self._source(values)).render(values)
         except Exception as error:
-            raise InvalidInputError(f"the model's chat template cannot render these messages: {error}") from error
+            reason = str(error)[:_LONGEST_REASON]
+            raise InvalidInputError(f"the model's chat template cannot render these messages: {reason}") from error
         finally:
-            _loops_left.reset(token)
-        for message in checked:
-            content = message.get("content")
-            if message["role"] == "system" and isinstance(content, str) and content.strip() not in text:
-                raise UnsupportedError(
-                    "the model's chat template leaves out the system message; put it into the first user message"
-                )
-        return text
+            release_budget(token)
+
+    def _source(self, values: Mapping[str, Any]) -> str:
+        return self.named["tool_use"] if values["tools"] and "tool_use" in self.named else self.source
 
     def answer_end(self) -> str:
         """Return the text that the template puts after an answer, ``""`` if it cannot be told."""
@@ -126,131 +180,23 @@ class ChatTemplate:
         return text.rpartition(mark)[2] if mark in text else ""
 
 
-def checked_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return messages as plain JSON values, those without a value left out.
-
-    Raises:
-        InvalidInputError: no messages, a message that is no mapping, an unknown role, no content, or a part of a content
-            that is no text.
-    """
-    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
-        raise InvalidInputError(f"messages is a {type(messages).__name__}; expected a list of messages")
-    if not messages:
-        raise InvalidInputError("messages is empty; a conversation needs a message")
-    return [_checked_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+def _marked(name: str, value: Any) -> Any:
+    """Mark the texts of a value as users': of messages all but the roles and the names of the fields."""
+    if name != "messages":
+        return marked(value)
+    return [{field: item if field == "role" else marked(item) for field, item in message.items()} for message in value]
 
 
-def _checked_message(message: object, where: str) -> dict[str, Any]:
-    if not isinstance(message, Mapping):
-        raise InvalidInputError(f"{where} is a {type(message).__name__}; expected a mapping with role and content")
-    role = message.get("role")
-    if role not in ROLES:
-        raise InvalidInputError(f"{where} has the role {role!r}; expected one of {', '.join(ROLES)}")
-    checked = {name: _plain(value, f"{where}.{name}") for name, value in message.items() if value is not None}
-    content = checked.get("content")
-    if content is None and not checked.get("tool_calls"):
-        raise InvalidInputError(f"{where} has no content")
-    if isinstance(content, list):
-        for part in content:
-            if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-                raise InvalidInputError(f"{where} has a part that is no text: {str(part)[:100]}")
-    elif content is not None and not isinstance(content, str):
-        raise InvalidInputError(f"{where}.content is a {type(content).__name__}; expected a str or a list of parts")
+def _checked_list(given: object, name: str) -> list[Any] | None:
+    if given is None:
+        return None
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence):
+        raise InvalidInputError(f"{name} is a {type(given).__name__}; expected a list")
+    checked: list[Any] = plain_json(list(given), name)
     return checked
 
 
-def _plain(value: object, where: str, depth: int = 0) -> Any:
-    """Return ``value`` rebuilt of JSON's types alone: a template must not reach the methods of anything else."""
-    if depth > _MOST_DEPTH:
-        raise InvalidInputError(f"{where} is nested deeper than {_MOST_DEPTH} levels")
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, Mapping):
-        return {_plain(key, where, depth + 1): _plain(item, where, depth + 1) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, where, depth + 1) for item in value]
-    raise InvalidInputError(f"{where} holds a {type(value).__name__}; expected what JSON can hold")
+def _compiled(source: str) -> CompiledTemplate:
+    from lattice_inference.tokenizer.template_environment import compile_template  # imports Jinja
 
-
-def _bounded(items: Iterable[Any]) -> Iterator[Any]:
-    left = _loops_left.get()
-    for item in items:
-        left[0] -= 1
-        if left[0] < 0:
-            raise RuntimeError(f"its loops run more than {MOST_LOOPS:,} times")
-        yield item
-
-
-def _raise_exception(message: object) -> NoReturn:
-    raise RuntimeError(str(message))
-
-
-def _tojson(
-    value: object,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-@functools.cache
-def _environment() -> Any:
-    from jinja2 import nodes
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.parser import Parser
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class Generation(Extension):  # type: ignore[misc]
-        """The block ``generation``, which marks answers for training: here just its content."""
-
-        tags = {"generation"}  # noqa: RUF012 -- Jinja's own attribute, read once a class
-
-        def parse(self, parser: Parser) -> nodes.Node:
-            line = next(parser.stream).lineno
-            return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
-
-    class Environment(ImmutableSandboxedEnvironment):  # type: ignore[misc]
-        """The sandbox, with products bounded too."""
-
-        intercepted_binops = frozenset(["*", "**"])
-
-        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            sizes = [abs(item) if isinstance(item, (int, float)) else len(item) for item in (left, right)]
-            if (operator == "**" and max(sizes) > 2**10) or (
-                operator == "*" and sizes[0] * sizes[1] > _LARGEST_PRODUCT
-            ):
-                raise RuntimeError(f"the result of its {operator} is too large")
-            return super().call_binop(context, operator, left, right)
-
-    environment = Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
-    environment.filters["tojson"] = _tojson
-    environment.filters["lattice_bounded"] = _bounded
-    environment.globals["raise_exception"] = _raise_exception
-    return environment
-
-
-@functools.lru_cache(maxsize=32)
-def _compile(source: str) -> Template:
-    from jinja2 import TemplateSyntaxError, nodes
-
-    if len(source) > MOST_TEMPLATE_CHARACTERS:
-        raise ModelConfigError(
-            f"the chat template has {len(source):,} characters; the limit is {MOST_TEMPLATE_CHARACTERS:,}"
-        )
-    environment = _environment()
-    try:
-        tree = environment.parse(source)
-        for loop in tree.find_all(nodes.For):
-            loop.iter = nodes.Filter(loop.iter, "lattice_bounded", [], [], None, None, lineno=loop.lineno)
-        template: Template = environment.from_string(tree)
-    except TemplateSyntaxError as error:
-        raise ModelConfigError(
-            f"the chat template is not valid Jinja: {error.message} (line {error.lineno})"
-        ) from error
-    except RecursionError:
-        raise ModelConfigError("the chat template is nested too deeply") from None
-    return template
+    return compile_template(source)

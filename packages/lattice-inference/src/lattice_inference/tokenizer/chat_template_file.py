@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lattice_inference.checkpoint.formats import is_gguf, only_gguf
 from lattice_inference.errors import TokenizerError
 from lattice_inference.tokenizer.chat_template import ChatTemplate
 from lattice_inference.tokenizer.fields import read_json_object, read_text_file
@@ -21,6 +22,8 @@ TEMPLATE_NAME = "chat_template.jinja"
 OLD_TEMPLATE_NAME = "chat_template.json"
 NAMED_TEMPLATES = "additional_chat_templates"
 CONFIG_NAMES = ("special_tokens_map.json", "tokenizer_config.json")  # the later one counts
+
+_OWN_NAMES = (TEMPLATE_NAME, OLD_TEMPLATE_NAME, "config.json", "tokenizer.json")
 
 GGUF_TEMPLATE = "tokenizer.chat_template"
 GGUF_ROLES = {
@@ -44,8 +47,8 @@ def load_chat_template(path: str | os.PathLike[str]) -> ChatTemplate | None:
         TokenizerError, CheckpointError: a file is malformed.
         ModelConfigError: the template is.
     """
-    path = Path(path)
-    texts = _texts_of_file(path) if path.is_file() else _texts_of_directory(path)
+    path = _place(Path(path))
+    texts = _texts_of_file(path) if os.path.isfile(path) else _texts_of_directory(path)
     if not texts:
         return None
     default = texts.pop("default", None)
@@ -60,8 +63,8 @@ def read_special_tokens(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises:
         TokenizerError, CheckpointError: a file is malformed.
     """
-    path = Path(path)
-    if path.is_file():
+    path = _place(Path(path))
+    if os.path.isfile(path):
         return _special_tokens_of_file(path)
     found: dict[str, str] = {}
     for name in CONFIG_NAMES:
@@ -71,6 +74,13 @@ def read_special_tokens(path: str | os.PathLike[str]) -> dict[str, str]:
                 if role.endswith("_token") and isinstance(content, str):
                     found[role] = content
     return found
+
+
+def _place(path: Path) -> Path:
+    """Return where to look: a directory without a tokenizer's files is taken for its only GGUF file."""
+    if not os.path.isdir(path) or any((path / name).is_file() for name in (*_OWN_NAMES, *CONFIG_NAMES)):
+        return path
+    return only_gguf(path) or path
 
 
 def _texts_of_directory(directory: Path) -> dict[str, str]:
@@ -128,7 +138,7 @@ def _special_tokens_of_file(path: Path) -> dict[str, str]:
 @contextlib.contextmanager
 def _open_gguf(path: Path) -> Iterator[GgufFile | None]:
     """Open a GGUF file; any other file (a tokenizer.json, say) has neither templates nor roles in it."""
-    if path.suffix != ".gguf":
+    if not is_gguf(path):
         yield None
         return
     from lattice_inference.checkpoint.gguf import open_gguf_file

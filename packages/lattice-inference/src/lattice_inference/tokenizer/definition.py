@@ -19,7 +19,16 @@ from lattice_inference.tokenizer.post_processors import PostProcessor, parse_pos
 from lattice_inference.tokenizer.pre_tokenizers import parse_pre_tokenizer
 from lattice_inference.tokenizer.replacements import Step
 
-__all__ = ["TokenizerDefinition", "parse_definition"]
+__all__ = ["RepeatedToken", "TokenizerDefinition", "parse_definition"]
+
+
+@dataclass(frozen=True)
+class RepeatedToken:
+    """An id whose text is that of another id, which texts are encoded to; decoding knows both."""
+
+    id: int
+    content: str
+    special: bool
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,7 @@ class TokenizerDefinition:
     added_tokens: tuple[AddedToken, ...] = ()
     truncation: Truncation | None = None
     padding: Padding | None = None
+    repeated_tokens: tuple[RepeatedToken, ...] = ()
 
     def __post_init__(self) -> None:
         check_growth(self.normalizer)
@@ -52,7 +62,7 @@ class TokenizerDefinition:
         """The highest id that the tokenizer can give."""
         vocabulary = self.model.vocabulary
         highest = len(vocabulary) - 1 if isinstance(vocabulary, PieceTable) else max(vocabulary.values())
-        return max(highest, *self.added_token_ids.values(), -1)
+        return max(highest, *self.added_token_ids.values(), *(token.id for token in self.repeated_tokens), -1)
 
 
 def parse_definition(value: dict[str, Any]) -> TokenizerDefinition:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from lattice_inference.errors import TokenizerError
+from lattice_inference.checkpoint.model_file import SNIFF_BYTES, foreign_content, is_stand_in
+from lattice_inference.errors import ModelNotFoundError, TokenizerError
 
 __all__ = ["MAX_FILE_BYTES", "Fields", "parse_json_object", "read_file", "read_json_object", "read_text_file"]
 
@@ -21,14 +22,26 @@ _REQUIRED = object()
 
 
 def read_file(path: Path) -> bytes:
-    """Return the bytes of ``path``; raise :class:`TokenizerError` if it is too large."""
-    with path.open("rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size  # a pipe has none, and a file may grow: the limit is checked again
-        data = file.read(min(size, MAX_FILE_BYTES) + 1)
-        while len(data) <= MAX_FILE_BYTES and (more := file.read(MAX_FILE_BYTES + 1 - len(data))):
-            data += more
+    """Return the bytes of ``path``.
+
+    Raises:
+        ModelNotFoundError: nothing is there.
+        TokenizerError: it is too large, cannot be read, or is a Git LFS pointer or a web page in a file's place.
+    """
+    try:
+        with path.open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size  # a pipe has none, and a file may grow: the limit is checked again
+            data = file.read(min(size, MAX_FILE_BYTES) + 1)
+            while len(data) <= MAX_FILE_BYTES and (more := file.read(MAX_FILE_BYTES + 1 - len(data))):
+                data += more
+    except FileNotFoundError as cause:
+        raise ModelNotFoundError(f"{path}: no such file") from cause
+    except OSError as cause:
+        raise TokenizerError(f"{path} cannot be read: {cause.strerror}") from cause
     if len(data) > MAX_FILE_BYTES:
         raise TokenizerError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes, the limit for a tokenizer file")
+    if is_stand_in(data[:SNIFF_BYTES]):
+        raise TokenizerError(f"{path} is {foreign_content(data[:SNIFF_BYTES])}")
     return data
 
 
@@ -52,8 +65,6 @@ def read_json_object(path: Path) -> dict[str, Any]:
 def parse_json_object(data: bytes, path: Path) -> dict[str, Any]:
     """Return the JSON object in ``data``, which ``path`` names; raise :class:`TokenizerError` for anything else."""
     text = _decode(data, path)
-    if text.startswith("version https://git-lfs"):
-        raise TokenizerError(f"{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`")
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:

@@ -9,7 +9,7 @@ the white space beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,20 +146,24 @@ def _gpt2(vocabulary: GgufVocabulary) -> TokenizerDefinition:
             f"{vocabulary.path}: tokenizer.ggml.pre is {'missing' if pre is None else repr(pre)[:60]}, so it is not known "
             "how a text is split; a file that was converted again by a newer llama.cpp may say"
         )
+    ids = vocabulary.ids()
     return TokenizerDefinition(
         normalizer=splitting.normalizer,
         pre_tokenizer=(*splitting.steps, *byte_level_steps(add_prefix_space=False, use_regex=False)),
-        model=BPE(vocabulary.ids(), vocabulary.merges(), ignore_merges=splitting.ignore_merges),
+        model=BPE(ids, vocabulary.merges(), ignore_merges=splitting.ignore_merges),
         post_processor=_ends(vocabulary, adds_bos=splitting.adds_bos, adds_eos=False),
         decoder=ByteLevelDecoder(),
         added_tokens=vocabulary.added_tokens(),
+        repeated_tokens=vocabulary.repeated_tokens(ids),
     )
 
 
-def _pieces(vocabulary: GgufVocabulary) -> SentencePieceFile:
-    encoded = [token.encode() for token in vocabulary.tokens]
+def _pieces(vocabulary: GgufVocabulary, kept: Sequence[int] | None = None) -> SentencePieceFile:
+    """Return the tokens as pieces, all or those with the ids ``kept``."""
+    chosen = np.arange(len(vocabulary.tokens)) if kept is None else np.asarray(kept, np.intp)
+    encoded = [vocabulary.tokens[token_id].encode() for token_id in chosen.tolist()]
     ends = np.cumsum([len(token) for token in encoded]).astype(np.int32)
-    return SentencePieceFile(b"".join(encoded), ends, vocabulary.scores(), vocabulary.types)
+    return SentencePieceFile(b"".join(encoded), ends, vocabulary.scores()[chosen], vocabulary.types[chosen])
 
 
 def _llama(vocabulary: GgufVocabulary) -> TokenizerDefinition:
@@ -182,7 +186,7 @@ def _llama(vocabulary: GgufVocabulary) -> TokenizerDefinition:
         pre_tokenizer=(),
         model=BPE(
             ids,
-            merges_of(_pieces(vocabulary), ids),
+            merges_of(_pieces(vocabulary, sorted(ids.values())), ids),
             unknown_token=None if unknown is None else vocabulary.tokens[unknown],
             fuse_unknown=True,
             byte_fallback=True,
@@ -190,6 +194,7 @@ def _llama(vocabulary: GgufVocabulary) -> TokenizerDefinition:
         post_processor=_ends(vocabulary, adds_bos=True, adds_eos=False),
         decoder=parse_decoder({"type": "Sequence", "decoders": decoders}),
         added_tokens=vocabulary.added_tokens(),
+        repeated_tokens=vocabulary.repeated_tokens(ids),
     )
 
 
@@ -212,6 +217,9 @@ def _t5(vocabulary: GgufVocabulary) -> TokenizerDefinition:
         post_processor=_ends(vocabulary, adds_bos=False, adds_eos=True),
         decoder=MetaspaceDecoder(has_prefix=scheme != "never"),
         added_tokens=vocabulary.added_tokens(),
+        repeated_tokens=vocabulary.repeated_tokens(
+            dict(zip(vocabulary.tokens, range(len(vocabulary.tokens)), strict=True))
+        ),
     )
 
 
@@ -232,9 +240,7 @@ def _bert(vocabulary: GgufVocabulary) -> TokenizerDefinition:
     added = vocabulary.added_tokens()
     written = {token.content for token in added}
     pieces = [token if token in written else _piece(token) for token in vocabulary.tokens]
-    ids = {piece: token_id for token_id, piece in enumerate(pieces)}
-    if len(ids) != len(pieces):
-        raise TokenizerError(f"{vocabulary.path}: tokenizer.ggml.tokens has the same piece twice")
+    ids = vocabulary.ids(pieces)
     kinds = vocabulary.types.tolist()
     lower = not knows_capitals(piece for piece, kind in zip(pieces, kinds, strict=True) if kind == NORMAL)
     return TokenizerDefinition(
@@ -244,6 +250,7 @@ def _bert(vocabulary: GgufVocabulary) -> TokenizerDefinition:
         post_processor=bert_post_processor(cls, sep),
         decoder=WordPieceDecoder(),
         added_tokens=added,
+        repeated_tokens=vocabulary.repeated_tokens(ids, pieces),
     )
 
 

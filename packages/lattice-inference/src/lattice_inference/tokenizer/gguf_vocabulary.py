@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from lattice_inference.checkpoint.gguf_header import NO_TOKEN, GgufArray
 from lattice_inference.errors import TokenizerError
 from lattice_inference.tokenizer.added_tokens import AddedToken
+from lattice_inference.tokenizer.definition import RepeatedToken
 from lattice_inference.tokenizer.sentencepiece_file import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED
 from lattice_inference.tokenizer.wordpiece import MAX_VOCABULARY_BYTES
 
@@ -131,26 +132,51 @@ class GgufVocabulary:
             return value
         return None
 
-    def ids(self) -> dict[str, int]:
-        """Return the tokens with their ids; raise :class:`TokenizerError` if one stands twice."""
-        ids = dict(zip(self.tokens, range(len(self.tokens)), strict=True))
-        if len(ids) != len(self.tokens):
-            token_id, token = next(item for item in enumerate(self.tokens) if ids[item[1]] != item[0])
-            raise TokenizerError(
-                f"{self.path}: {_PREFIX}tokens has {token[:60]!r} twice, at {token_id} and {ids[token]}"
-            )
+    def ids(self, texts: Sequence[str] | None = None) -> dict[str, int]:
+        """Return the id that each text is encoded to; ``texts`` are the tokens' if they are spelled otherwise.
+
+        Of several ids with one text it is the last, as in llama.cpp and in what transformers makes of a file. If some of
+        them are special it is one of these: one that a key such as ``eos_token_id`` names, else the last.
+        """
+        texts = self.tokens if texts is None else texts
+        ids = dict(zip(texts, range(len(texts)), strict=True))
+        if len(ids) < len(texts):
+            named = self._named_ids()
+            for token_id in sorted(self._special_ids(), key=lambda special: (special in named, special)):
+                ids[texts[token_id]] = token_id
         return ids
 
-    def added_tokens(self) -> tuple[AddedToken, ...]:
-        """Return the tokens that are found in a text before it is cut: control and user-defined ones, by their ids."""
-        special = {token_id for key in _SPECIAL_IDS if (token_id := self.token_id(key)) is not None}
-        special.update(np.flatnonzero((self.types == CONTROL) | (self.types == UNKNOWN)).tolist())
-        found = sorted(special.union(np.flatnonzero(self.types == USER_DEFINED).tolist()))
+    def repeated_tokens(self, ids: Mapping[str, int], texts: Sequence[str] | None = None) -> tuple[RepeatedToken, ...]:
+        """Return the tokens whose texts are encoded to other ids, which ``ids`` says."""
+        texts = self.tokens if texts is None else texts
+        if len(ids) == len(texts):
+            return ()
+        special = self._special_ids()
         return tuple(
-            AddedToken(self.tokens[token_id], normalized=False, special=token_id in special)
-            for token_id in found
-            if self.types[token_id] != UNUSED
+            RepeatedToken(token_id, text, token_id in special)
+            for token_id, text in enumerate(texts)
+            if ids[text] != token_id
         )
+
+    def added_tokens(self) -> tuple[AddedToken, ...]:
+        """Return the tokens that are found in a text before it is cut: control and user-defined ones, by their ids.
+
+        A text that stands twice is one of them, and special if one of its ids is. An empty one is found nowhere.
+        """
+        special = self._special_ids()
+        found = sorted(special.union(np.flatnonzero(self.types == USER_DEFINED).tolist()))
+        is_special: dict[str, bool] = {}
+        for token_id in found:
+            text = self.tokens[token_id]
+            if text and self.types[token_id] != UNUSED:
+                is_special[text] = is_special.get(text, False) or token_id in special
+        return tuple(AddedToken(text, normalized=False, special=flag) for text, flag in is_special.items())
+
+    def _named_ids(self) -> set[int]:
+        return {token_id for key in _SPECIAL_IDS if (token_id := self.token_id(key)) is not None}
+
+    def _special_ids(self) -> set[int]:
+        return self._named_ids().union(np.flatnonzero((self.types == CONTROL) | (self.types == UNKNOWN)).tolist())
 
 
 def _array(metadata: Mapping[str, object], key: str, path: Path) -> GgufArray | None:

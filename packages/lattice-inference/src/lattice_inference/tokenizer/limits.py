@@ -8,6 +8,7 @@ from typing import Literal
 
 from lattice_inference.errors import InvalidInputError, TokenizerError
 from lattice_inference.tokenizer.fields import Fields
+from lattice_inference.value_text import value_text
 
 __all__ = ["Padding", "Truncation", "parse_padding", "parse_truncation"]
 
@@ -40,11 +41,13 @@ class Truncation:
         except TypeError:
             value = -1
         if isinstance(self.max_tokens, bool) or value < 0:
-            raise InvalidInputError(f"max_tokens is {self.max_tokens!r}; expected an integer of at least 0")
-        if self.strategy not in _STRATEGIES.values():
-            raise InvalidInputError(f"strategy is {self.strategy!r}; expected one of {list(_STRATEGIES.values())}")
-        if self.side not in _SIDES.values():
-            raise InvalidInputError(f"side is {self.side!r}; expected one of {list(_SIDES.values())}")
+            raise InvalidInputError(f"max_tokens is {value_text(self.max_tokens)}; expected an integer of at least 0")
+        if not isinstance(self.strategy, str) or self.strategy not in _STRATEGIES.values():
+            raise InvalidInputError(
+                f"strategy is {value_text(self.strategy)}; expected one of {list(_STRATEGIES.values())}"
+            )
+        if not isinstance(self.side, str) or self.side not in _SIDES.values():
+            raise InvalidInputError(f"side is {value_text(self.side)}; expected one of {list(_SIDES.values())}")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lattice_inference.checkpoint.formats import is_gguf
+from lattice_inference.argument_checks import check_path, checked_flag
+from lattice_inference.checkpoint.formats import gguf_files, is_gguf, only_gguf
+from lattice_inference.checkpoint.model_file import content_of
 from lattice_inference.errors import InvalidInputError, ModelNotFoundError, UnsupportedError
 from lattice_inference.tokenizer.definition import parse_definition
 from lattice_inference.tokenizer.gguf_tokenizer import read_gguf_tokenizer
@@ -32,13 +34,22 @@ def load_tokenizer(path: str | os.PathLike[str], *, apply_file_limits: bool = Fa
     (``do_lower_case`` and so on) of the tokenizer_config.json beside it. The others are read as transformers reads them
     for the class that the tokenizer_config.json or config.json names. Truncation and padding that a tokenizer.json states
     are settings of its training more often than limits of the model, so they are applied only with
-    ``apply_file_limits=True``.
+    ``apply_file_limits=True``, which other files refuse: they state none.
 
     Raises :class:`ModelNotFoundError` if there is no file, :class:`TokenizerError` if it is malformed and
     :class:`UnsupportedError` if it is of another format or uses a component that is not built.
     """
+    check_path("path", path)
+    checked_flag("apply_file_limits", apply_file_limits)
     file = _tokenizer_file(Path(path))
-    if file.name in (VOCABULARY_NAME, MERGES_NAME):
+    if apply_file_limits and (is_gguf(file) or file.suffix != ".json" or file.name == VOCABULARY_NAME):
+        raise InvalidInputError(
+            f"{file}: apply_file_limits is for a tokenizer.json, and this file states neither truncation nor padding: leave "
+            "it out"
+        )
+    if is_gguf(file):
+        definition = read_gguf_tokenizer(file)
+    elif file.name in (VOCABULARY_NAME, MERGES_NAME):
         definition = read_merges_file(file.parent)
     elif file.suffix == ".txt":
         definition = read_vocabulary_file(file)
@@ -46,27 +57,26 @@ def load_tokenizer(path: str | os.PathLike[str], *, apply_file_limits: bool = Fa
         definition = read_sentencepiece_model(file)
     elif file.suffix == ".json":
         definition = parse_definition(read_tokenizer_file(file))
-    elif is_gguf(file):
-        definition = read_gguf_tokenizer(file)
     else:
         raise UnsupportedError(
-            f"{file} is neither a tokenizer.json, a vocab.txt, a SentencePiece model nor a GGUF file; other formats are not "
-            "supported"
+            f"{file} is {content_of(file)}: it is neither a tokenizer.json, a vocab.txt, a SentencePiece model nor a GGUF "
+            "file; other formats are not supported"
         )
     return Tokenizer(definition, apply_file_limits=apply_file_limits)
 
 
 def _tokenizer_file(path: Path) -> Path:
-    if path.is_file():
+    if os.path.isfile(path):  # unlike Path.is_file, false for names that cannot be
         return path
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise ModelNotFoundError(f"there is no tokenizer at {path}")
     for name in _FILE_NAMES:
-        if (path / name).is_file():
+        if os.path.isfile(path / name):
             return path / name
-    files = sorted(path.glob("*.gguf"))
-    if len(files) == 1:
-        return files[0]
+    only = only_gguf(path)
+    if only is not None:
+        return only
+    files = gguf_files(path)
     if files:
         names = ", ".join(file.name for file in files[:5])
         raise InvalidInputError(

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from lattice_inference.errors import TokenizerError
 from lattice_inference.tokenizer._tokenizer import read_protobuf_pieces
+from lattice_inference.tokenizer.fields import MAX_FILE_BYTES, read_file
 
 __all__ = [
     "BYTE",
@@ -33,9 +34,6 @@ __all__ = [
     "parse_sentencepiece",
     "read_sentencepiece_file",
 ]
-
-MAX_FILE_BYTES = 64 * 2**20
-"""Largest model file that is read; published ones have 0.2 to 17 million bytes."""
 
 MAX_PIECES = 4 * 2**20
 """Most pieces that a model may have."""
@@ -100,13 +98,7 @@ class SentencePieceFile:
 
 def read_sentencepiece_file(path: Path) -> SentencePieceFile:
     """Read a model file; raise :class:`TokenizerError` if it is too large or not a SentencePiece model."""
-    with path.open("rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise TokenizerError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes, the limit for a tokenizer file")
-    if data.startswith(b"version https://git-lfs"):
-        raise TokenizerError(f"{path} is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`")
-    return parse_sentencepiece(data, str(path))
+    return parse_sentencepiece(read_file(path), str(path))
 
 
 def parse_sentencepiece(data: bytes, source: str = "tokenizer.model") -> SentencePieceFile:

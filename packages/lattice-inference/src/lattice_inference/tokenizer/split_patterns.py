@@ -10,6 +10,14 @@ from typing import Literal, Protocol
 
 from lattice_inference.errors import InvalidInputError, TokenizerError, UnsupportedError
 from lattice_inference.tokenizer import _tokenizer as native
+from lattice_inference.tokenizer.pattern_limits import (
+    QUICK_SECONDS,
+    SECONDS_PER_CALL,
+    SECONDS_PER_CHARACTER,
+    SETTLED_CHARACTERS,
+    PatternClock,
+    check_pattern_size,
+)
 
 __all__ = ["BEHAVIORS", "SCANNERS", "PatternSplit"]
 
@@ -43,8 +51,7 @@ SCANNERS: dict[str, int] = {
 }
 """The regexes that the C code has by hand: each matches every character of a text."""
 
-SECONDS_PER_TEXT = 10.0
-"""How long a pattern may search one text; a pattern can be made to search forever."""
+_clock = PatternClock()
 
 _ESCAPES_NOT_ALIKE = frozenset("AbBGhHkKNOQRwWXyYzZ")
 """Escapes that the two engines read differently: among others, what a word character is."""
@@ -79,6 +86,9 @@ def _construct_not_alike(pattern: str) -> str | None:
     return None
 
 
+Part = tuple[int, int, bool]
+
+
 class _Match(Protocol):
     def span(self) -> tuple[int, int]: ...
 
@@ -108,6 +118,7 @@ class PatternSplit:
             if not self.pattern:
                 raise TokenizerError(f"{where}.pattern is empty")
             return
+        check_pattern_size(self.pattern, where)
         found = _construct_not_alike(self.pattern)
         if found is not None:
             raise UnsupportedError(
@@ -127,35 +138,53 @@ class PatternSplit:
             raise TokenizerError(f"{where}.pattern is not a regex: {error}: {self.pattern:.200}") from None
 
     @cached_property
-    def _find(self) -> Callable[[str], Iterator[_Match]]:
+    def _find(self) -> Callable[..., Iterator[_Match]]:
+        """Return the search: of a text, within ``timeout`` seconds."""
         if not self.is_regex:
-            return re.compile(re.escape(self.pattern)).finditer
+            literal = re.compile(re.escape(self.pattern))
+            return lambda text, timeout: literal.finditer(text)
         import regex
 
-        compiled = regex.compile(self.pattern, flags=regex.V0)
-        return lambda text: iter(compiled.finditer(text, timeout=SECONDS_PER_TEXT))
+        find: Callable[..., Iterator[_Match]] = regex.compile(self.pattern, flags=regex.V0).finditer
+        return find
+
+    @staticmethod
+    def begin() -> None:
+        """Begin a call of the tokenizer: its texts share one limit of time."""
+        _clock.begin()
 
     def __call__(self, text: str) -> list[tuple[int, int]]:
         """Return the ranges of the words of ``text``; some may be empty."""
-        parts: list[tuple[int, int, bool]] = []
-        end = 0
+        size = len(text)
+        _clock.characters += size
+        if _clock.characters >= SETTLED_CHARACTERS:
+            _clock.settle(size)
         try:
-            for match in self._find(text):
-                start, stop = match.span()
-                if start != end:
-                    parts.append((end, start, self.invert))
-                parts.append((start, stop, not self.invert))
-                end = stop
+            return self._search(text, QUICK_SECONDS + size * SECONDS_PER_CHARACTER)
         except TimeoutError:
-            raise InvalidInputError(
-                f"a text of {len(text):,} characters takes the tokenizer's pattern more than {SECONDS_PER_TEXT:.0f} s"
-            ) from None
+            _clock.settle(size)
+        try:
+            if _clock.left > 0.0:
+                return self._search(text, _clock.left + size * SECONDS_PER_CHARACTER)
+        except TimeoutError:
+            pass
+        raise InvalidInputError(
+            f"the tokenizer's pattern {self.pattern:.200} takes too long on {size:,} characters that begin with "
+            f"{text[:40]!r}: more than {SECONDS_PER_CALL:g} s a call and {SECONDS_PER_CHARACTER * 1e6:g} us a character"
+        )
+
+    def _search(self, text: str, seconds: float) -> list[tuple[int, int]]:
+        parts: list[Part] = []
+        end = 0
+        for match in self._find(text, timeout=seconds):
+            start, stop = match.span()
+            if start != end:
+                parts.append((end, start, self.invert))
+            parts.append((start, stop, not self.invert))
+            end = stop
         if end != len(text):
             parts.append((end, len(text), self.invert))
         return _BEHAVIORS[self.behavior](parts)
-
-
-Part = tuple[int, int, bool]
 
 
 def _isolated(parts: list[Part]) -> list[tuple[int, int]]:

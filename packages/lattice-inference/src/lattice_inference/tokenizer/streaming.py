@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from lattice_inference.turn import Turn
+
 if TYPE_CHECKING:
     from lattice_inference.tokenizer.tokenizer import Tokenizer
 
@@ -223,13 +225,15 @@ class TokenStream:
     """Turns the ids of one text into the text while they come; made by :meth:`Tokenizer.stream`.
 
     The pieces put together, with that of :meth:`finish`, are what :meth:`Tokenizer.decode` gives for all ids. No piece
-    ends inside a character: bytes wait until their character is complete. For one thread at a time.
+    ends inside a character: bytes wait until their character is complete. For one call at a time: one
+    beside another raises :class:`BusyError`.
     """
 
     def __init__(self, tokenizer: Tokenizer, stage: Stage, skip_special_tokens: bool) -> None:
         self._tokenizer = tokenizer
         self._stage = stage
         self._skip_special_tokens = skip_special_tokens
+        self._turn = Turn("this stream of tokens", "make a stream for each text")
 
     def push(self, token_id: int) -> str:
         """Take the next id and return the text that is now certain, often ``""``.
@@ -237,8 +241,10 @@ class TokenStream:
         Raises :class:`InvalidInputError` for an id that no token has; the stream then goes on as if it had not come.
         """
         token = self._tokenizer.token_of(token_id, skip_special_tokens=self._skip_special_tokens)
-        return "" if token is None else "".join([text for text, _ in self._stage.push(token, True)])
+        with self._turn:
+            return "" if token is None else "".join([text for text, _ in self._stage.push(token, True)])
 
     def finish(self) -> str:
         """Return the text that was held back, and end the stream: an incomplete character becomes U+FFFD."""
-        return "".join([text for text, _ in self._stage.finish()])
+        with self._turn:
+            return "".join([text for text, _ in self._stage.finish()])

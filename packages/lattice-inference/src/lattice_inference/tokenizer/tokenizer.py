@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import checked_flag
 from lattice_inference.errors import InvalidInputError, TokenizerError, UnsupportedError
+from lattice_inference.text_lists import check_text_list
+from lattice_inference.thread_count import check_thread_count
+from lattice_inference.token_ids import MOST_TOKEN_ID, as_token_id, in_order
 from lattice_inference.tokenizer import _tokenizer as native
 from lattice_inference.tokenizer.bpe import BPE
 from lattice_inference.tokenizer.definition import TokenizerDefinition
@@ -19,10 +22,12 @@ from lattice_inference.tokenizer.post_processors import PostProcessor
 from lattice_inference.tokenizer.streaming import TokenStream
 from lattice_inference.tokenizer.unigram import UNKNOWN_PENALTY, Unigram
 from lattice_inference.tokenizer.wordpiece import WordPiece
+from lattice_inference.value_text import value_text
 
 __all__ = ["Tokenizer"]
 
 Text = str | tuple[str, str]
+IdArray = npt.NDArray[np.int32]
 
 _STRATEGIES = {
     "longest_first": native.LONGEST_FIRST,
@@ -58,7 +63,8 @@ class Tokenizer:
         self._vocabulary = definition.model.vocabulary
         self._added = added
         self._tokens = _tokens_by_id(definition)
-        self._special_ids = frozenset(added[token.content] for token in definition.added_tokens if token.special)
+        special = [added[token.content] for token in definition.added_tokens if token.special]
+        self._special_ids = frozenset((*special, *(token.id for token in definition.repeated_tokens if token.special)))
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (self._definition, self._apply_file_limits)
@@ -74,18 +80,24 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int:
         """The number of tokens, added tokens included."""
-        return len(self._vocabulary) + sum(token not in self._vocabulary for token in self._added)
+        repeated = 0 if isinstance(self._vocabulary, native.PieceTable) else len(self._definition.repeated_tokens)
+        return len(self._vocabulary) + repeated + sum(token not in self._vocabulary for token in self._added)
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of ``token``, or ``None`` if there is no such token."""
+        if not isinstance(token, str):
+            raise InvalidInputError(f"a token is a str, not {value_text(token)}")
         token_id = self._added.get(token)
         return self._vocabulary.get(token) if token_id is None else token_id
 
     def id_to_token(self, token_id: int) -> str | None:
         """Return the token with the id ``token_id``, or ``None`` if there is none."""
-        token = self._tokens.get(token_id)
-        if token is None and isinstance(self._vocabulary, native.PieceTable):
-            return self._vocabulary.piece(token_id)
+        number = as_token_id(token_id)
+        if number is None:
+            raise InvalidInputError(f"a token id is an integer, not {value_text(token_id)}")
+        token = self._tokens.get(number)
+        if token is None and isinstance(self._vocabulary, native.PieceTable) and 0 <= number <= MOST_TOKEN_ID:
+            return self._vocabulary.piece(number)
         return token
 
     def special_token_count(self, *, pair: bool = False) -> int:
@@ -113,6 +125,74 @@ class Tokenizer:
         )
         encoding = Encoding(ids, offsets, type_ids, bool(truncated[0]), self)
         return encoding if self._file_padding is None else self._pad([encoding])[0]
+
+    def encode_marked(
+        self, text: str, plain: Sequence[tuple[int, int]], *, add_special_tokens: bool = True
+    ) -> Encoding:
+        """Encode one text in which special tokens are found, but for some of its characters.
+
+        Args:
+            text: such as a rendered conversation; see :meth:`ChatTemplate.render_marked`.
+            plain: the characters ``text[start:end]`` that are part of no special token, such as users'. Added tokens that
+                are not special are found there too.
+            add_special_tokens: put the template's special tokens around it.
+
+        Raises:
+            InvalidInputError: as :meth:`encode`, or a range that is not in the text.
+        """
+        mask = bytearray(len(text))
+        for start, end in plain:
+            if not 0 <= start <= end <= len(text):
+                raise InvalidInputError(f"the range {start} to {end} is not in a text of {len(text):,} characters")
+            mask[start:end] = b"\1" * (end - start)
+        ids, offsets, type_ids, _, _, truncated = self._encode(
+            (text,), None, add_special_tokens, True, None, True, plain=bytes(mask) if plain else None
+        )
+        if plain:
+            ids, offsets, type_ids = self._without_spelled_tokens(text, mask, ids, offsets, type_ids)
+        return Encoding(ids, offsets, type_ids, bool(truncated[0]), self)
+
+    def _without_spelled_tokens(
+        self, text: str, mask: bytearray, ids: IdArray, offsets: IdArray, type_ids: IdArray
+    ) -> tuple[IdArray, IdArray, IdArray]:
+        """Spell out the special tokens that a model itself makes of plain text.
+
+        Some vocabularies have them as pieces: a Unigram model finds ``</s>`` in a text as it finds any word.
+        """
+        wrong = [
+            place
+            for place in np.flatnonzero(np.isin(ids, list(self._special_ids))).tolist()
+            if any(mask[offsets[place, 0] : offsets[place, 1]]) and self._is_spelled(text, ids[place], offsets[place])
+        ]
+        for place in reversed(wrong):
+            spelled = self._characters_of(str(self.id_to_token(int(ids[place]))))
+            where = [place, place + 1]
+            ids = np.concatenate([ids[: where[0]], np.array(spelled, ids.dtype), ids[where[1] :]])
+            offsets, type_ids = (
+                np.concatenate(
+                    [array[: where[0]], np.repeat(array[place : place + 1], len(spelled), 0), array[where[1] :]]
+                )
+                for array in (offsets, type_ids)
+            )
+        return ids, offsets, type_ids
+
+    def _is_spelled(self, text: str, token_id: int, offset: IdArray) -> bool:
+        """Return whether a token is there because a text spells it, not because it stands for what is unknown."""
+        return str(self.id_to_token(int(token_id))) in text[offset[0] : offset[1]]
+
+    def _characters_of(self, token: str) -> list[int]:
+        """Return the tokens of a text's single characters; of an unknown one its bytes', or the unknown token."""
+        prefix = getattr(self._definition.model, "prefix", None) or ""
+        spelled = []
+        for index, character in enumerate(token):
+            names = [character] if index == 0 else [prefix + character, character]
+            found = [token_id for name in names if (token_id := self.token_to_id(name)) is not None]
+            if found:
+                spelled.append(found[0])
+                continue
+            of_bytes = [self.token_to_id(f"<0x{byte:02X}>") for byte in character.encode()]
+            spelled += [token_id for token_id in of_bytes if token_id is not None]
+        return spelled
 
     def encode_batch(
         self,
@@ -162,7 +242,7 @@ class Tokenizer:
     def decode(self, ids: Sequence[int] | npt.NDArray[np.integer], *, skip_special_tokens: bool = True) -> str:
         """Return the text of ``ids``; raise :class:`InvalidInputError` for an id that no token has."""
         tokens = []
-        for given in ids.tolist() if isinstance(ids, np.ndarray) else ids:
+        for given in in_order(ids, "ids"):
             token = self.token_of(given, skip_special_tokens=skip_special_tokens)
             if token is not None:
                 tokens.append(token)
@@ -177,13 +257,12 @@ class Tokenizer:
 
         Raises :class:`InvalidInputError` for an id that no token has.
         """
-        try:
-            number = operator.index(token_id)
-        except TypeError:
-            number = -1
-        token = self.id_to_token(number)
+        number = as_token_id(token_id)
+        token = None if number is None else self.id_to_token(number)
         if token is None:
-            raise InvalidInputError(f"no token has the id {token_id!r}; ids go from 0 to {self._definition.highest_id}")
+            raise InvalidInputError(
+                f"no token has the id {value_text(token_id)}; ids go from 0 to {self._definition.highest_id}"
+            )
         return None if skip_special_tokens and number in self._special_ids else token
 
     def _encode(
@@ -195,7 +274,11 @@ class Tokenizer:
         truncation: Truncation | int | None,
         want_offsets: bool,
         threads: int | None = None,
+        plain: bytes | None = None,
     ) -> native.Encoded:
+        if type(add_special_tokens) is not bool or type(special_tokens_in_text) is not bool:
+            add_special_tokens = checked_flag("add_special_tokens", add_special_tokens)  # type: ignore[unreachable]  # callers without a type checker
+            special_tokens_in_text = checked_flag("special_tokens_in_text", special_tokens_in_text)
         single, pair = self._templates if add_special_tokens else self._bare_templates
         if truncation is None:
             truncation = self._file_truncation
@@ -211,9 +294,20 @@ class Tokenizer:
                 _STRATEGIES[truncation.strategy],
                 truncation.side == "left",
             )
-        threads = native.MAX_THREADS if threads is None else threads
+        limit = min(limit, MOST_TOKEN_ID)  # more than any text has
+        threads = native.MAX_THREADS if threads is None else check_thread_count(threads)
         return self._pipeline.encode(
-            firsts, seconds, single, pair, limit, strategy, cut_left, special_tokens_in_text, want_offsets, threads
+            firsts,
+            seconds,
+            single,
+            pair,
+            limit,
+            strategy,
+            cut_left,
+            special_tokens_in_text,
+            want_offsets,
+            threads,
+            plain,
         )
 
     def _pad(self, encodings: list[Encoding]) -> list[Encoding]:
@@ -233,9 +327,7 @@ def _restore(definition: TokenizerDefinition, apply_file_limits: bool) -> Tokeni
 
 def _split_pairs(texts: Iterable[Text]) -> tuple[tuple[str, ...], tuple[str | None, ...] | None]:
     """Return the first texts, and the second texts unless there are none."""
-    if isinstance(texts, str):
-        raise InvalidInputError("texts is one str; pass a list of texts")
-    items = tuple(texts)
+    items = tuple(check_text_list(texts))
     if tuple not in map(type, items):
         return cast(tuple[str, ...], items), None
     firsts: list[str] = []
@@ -262,7 +354,7 @@ def _templates(processor: PostProcessor) -> tuple[native.Template, native.Templa
 
 def _tokens_by_id(definition: TokenizerDefinition) -> dict[int, str]:
     """Return the tokens by their ids, without those that a table of pieces can tell."""
-    tokens: dict[int, str] = {}
+    tokens = {token.id: token.content for token in definition.repeated_tokens}
     if isinstance(definition.model.vocabulary, dict):
         tokens.update((token_id, token) for token, token_id in definition.model.vocabulary.items())
     tokens.update((token_id, token) for token, token_id in definition.added_token_ids.items())

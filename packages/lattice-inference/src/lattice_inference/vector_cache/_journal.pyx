@@ -225,6 +225,7 @@ cdef class MappedJournal:
                 vector = self._others.get(key)
             if vector is None and (
                 self._filter == NULL
+                or not isinstance(key, bytes)
                 or PyBytes_GET_SIZE(key) != LJ_KEY_BYTES
                 or lj_filter_may_hold(self._filter, self._blocks, <const uint8_t*>PyBytes_AS_STRING(key))
             ):
@@ -303,7 +304,7 @@ cdef class MappedJournal:
         if self._filter == NULL:
             return
         for key in keys:
-            if PyBytes_GET_SIZE(key) == LJ_KEY_BYTES:
+            if isinstance(key, bytes) and PyBytes_GET_SIZE(key) == LJ_KEY_BYTES:
                 lj_filter_add(self._filter, self._blocks, <const uint8_t*>PyBytes_AS_STRING(key))
         self.filter_room -= len(keys)
         if self.filter_room <= 0:

@@ -44,7 +44,7 @@ class Checkpoints:
             self._thread = None
 
     def _checkpoint(self) -> None:
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(sqlite3.Error, UnicodeError):  # a damaged file is found out by those who read it
             connection = sqlite3.connect(f"{self._path.as_uri()}?mode=rw", uri=True, isolation_level=None)
             with contextlib.closing(connection):
                 connection.execute("PRAGMA synchronous = NORMAL")

@@ -6,22 +6,33 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from lattice_inference.vector_cache.schema import SCHEMA, is_ours, transaction
+from lattice_inference.errors import VectorCacheError
+from lattice_inference.vector_cache.schema import SCHEMA, DamagedCacheError, is_ours, transaction
 
 __all__ = [
     "CANNOT_OPEN",
     "CORRUPT",
+    "FAILURES",
     "NOT_A_DATABASE",
+    "MOST_ROW",
     "NO_PERMISSION",
     "READ_ONLY",
     "connect",
     "connect_read_only",
     "is_damaged",
     "result_code",
+    "text_of",
 ]
 
 # SQLite's primary result codes.
 NO_PERMISSION, READ_ONLY, CORRUPT, CANNOT_OPEN, NOT_A_DATABASE = 3, 8, 11, 14, 26
+
+FAILURES = (sqlite3.Error, OSError, UnicodeError, OverflowError)
+"""What a damaged file, or a disk that fails, may raise: SQLite's message about a damaged definition quotes its bytes, and a
+number of a row may leave no room for the next."""
+
+MOST_ROW = 2**62
+"""The highest number of a row that uses can lead to: one a nanosecond for a century."""
 
 _BUSY_SECONDS = 10.0
 _LOG_LIMIT_BYTES = 2**25
@@ -30,8 +41,15 @@ _CHECKPOINT_PAGES = 16_000  # of the log, where no thread has copied them sooner
 
 
 def result_code(error: Exception) -> int:
-    """SQLite's primary result code of an error, or 0."""
+    """SQLite's primary result code of an error, or 0; what damaged text or numbers raise is damage."""
+    if isinstance(error, (UnicodeError, OverflowError, DamagedCacheError)):
+        return CORRUPT
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+
+
+def text_of(data: bytes) -> str:
+    """Return a text of the database, also of one whose bytes are damaged."""
+    return data.decode(errors="replace")
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -43,6 +61,7 @@ def connect(path: Path) -> sqlite3.Connection:
     """
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
+        connection.text_factory = text_of
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
         # Enough for a killed process; after a power failure the last vectors may be missing, and nothing is damaged.
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -84,13 +103,17 @@ def connect_read_only(path: Path) -> sqlite3.Connection | None:
             )
         except sqlite3.Error:
             continue
+        connection.text_factory = text_of
         try:
             if is_ours(connection, path):
                 return connection
-        except sqlite3.Error as error:
+        except FAILURES as error:
             if result_code(error) in (CORRUPT, NOT_A_DATABASE):
                 connection.close()
                 raise
+        except BaseException:
+            connection.close()
+            raise
         connection.close()
     return None
 
@@ -102,9 +125,16 @@ def is_damaged(path: Path) -> bool:
     except sqlite3.Error:
         return True
     try:
+        connection.text_factory = text_of
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        return bool(verdict != "ok")
-    except sqlite3.Error as error:
+        if verdict != "ok":
+            return True
+        is_ours(connection, path)
+        (last,) = connection.execute("SELECT max(row) FROM vectors").fetchone()
+        return bool(last is not None and last > MOST_ROW)
+    except VectorCacheError:
+        return False
+    except FAILURES as error:
         return result_code(error) in (CORRUPT, NOT_A_DATABASE)
     finally:
         connection.close()

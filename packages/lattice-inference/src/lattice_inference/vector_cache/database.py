@@ -35,6 +35,8 @@ from lattice_inference.vector_cache.checkpoints import Checkpoints
 from lattice_inference.vector_cache.connecting import (
     CANNOT_OPEN,
     CORRUPT,
+    FAILURES,
+    MOST_ROW,
     NO_PERMISSION,
     NOT_A_DATABASE,
     READ_ONLY,
@@ -102,6 +104,8 @@ class VectorCache:
             raise InvalidInputError(f"max_bytes is {max_bytes!r}; it must be an int of at least {LEAST_MAX_BYTES:,}")
         if folder is not None and not isinstance(folder, (str, os.PathLike)):
             raise InvalidInputError(f"folder is a {type(folder).__name__}; pass a path")
+        if folder is not None and "\0" in os.fsdecode(folder):
+            raise InvalidInputError(f"folder is {folder!r:.80}; no path has a NUL in it")
         chosen = default_cache_folder() if folder is None else Path(folder).expanduser()
         self.folder = Path(os.path.abspath(chosen))  # a later chdir must not move it
         self.path = self.folder / FILE_NAME
@@ -204,7 +208,7 @@ class VectorCache:
         with self._lock:
             connection = self._connection
             if connection is not None and self._mode == "read-write":
-                with contextlib.suppress(sqlite3.Error):
+                with contextlib.suppress(*FAILURES):
                     self._move_journals(connection)
                     if self._used:
                         with transaction(connection):
@@ -270,9 +274,9 @@ class VectorCache:
         row = connection.execute(_SELECT_ONE, (key,)).fetchone()
         return row[2] if row is not None and self._is_sound(row[0], key, row[1], row[2]) else None
 
-    def _is_sound(self, row: int, key: bytes, checksum: int, vector: bytes) -> bool:
+    def _is_sound(self, row: int, key: object, checksum: object, vector: object) -> bool:
         """Whether a row is as it was written; take note that it was used, or is to go."""
-        if crc32(vector, crc32(key)) != checksum:
+        if not (isinstance(key, bytes) and isinstance(vector, bytes)) or crc32(vector, crc32(key)) != checksum:
             self._damaged.add(row)
             return False
         if row < self._newest_quarter:
@@ -385,7 +389,7 @@ class VectorCache:
             return None
         try:
             self._move_journals(connection, everybodys=True)
-        except sqlite3.OperationalError:
+        except (sqlite3.OperationalError, OSError):
             if space is not None:
                 raise
             discard(self.folder)  # the disk is full, and they would go the next moment
@@ -405,7 +409,7 @@ class VectorCache:
         return int(removed)
 
     def _count(self, connection: sqlite3.Connection) -> tuple[int, int, dict[str, int]]:
-        with contextlib.suppress(sqlite3.OperationalError):  # the disk is full
+        with contextlib.suppress(sqlite3.OperationalError, OSError):  # the disk is full
             self._move_journals(connection, everybodys=True)
         rows = connection.execute(
             "SELECT name, count(*) FROM vectors JOIN spaces ON spaces.id = vectors.space GROUP BY name ORDER BY name"
@@ -427,7 +431,7 @@ class VectorCache:
                 try:
                     connection = self._connection or self._open()
                     return None if connection is None else work(connection, *arguments, **options)
-                except sqlite3.Error as error:
+                except FAILURES as error:
                     self._used.clear()
                     self._space_ids.clear()  # what was rolled back may have had its name's number
                     code = result_code(error)
@@ -455,7 +459,7 @@ class VectorCache:
                 try:
                     self._connection = connect(self.path)
                     self._mode = "read-write"
-                except sqlite3.Error as error:
+                except FAILURES as error:
                     if result_code(error) not in (NO_PERMISSION, READ_ONLY, CANNOT_OPEN):
                         raise
                     self._connection = self._connect_read_only(str(error))
@@ -463,6 +467,8 @@ class VectorCache:
             self._forget_rows()
             self._file = self._file_now()
             newest, oldest = self._connection.execute("SELECT max(row), min(row) FROM vectors").fetchone()
+            if newest is not None and newest > MOST_ROW:
+                raise OverflowError(f"a vector has the number {newest}")
             self._oldest = oldest or 0
             self._set_newest(newest or 0)
             if self._mode == "read-write":
@@ -474,7 +480,7 @@ class VectorCache:
         with folder_lock(self.folder) as locked, contextlib.suppress(OSError):
             if not locked:
                 return
-            with contextlib.suppress(sqlite3.Error), unmoved(self.folder, abandoned_only=True) as journals:
+            with contextlib.suppress(*FAILURES), unmoved(self.folder, abandoned_only=True) as journals:
                 self._move(connection, journals)
             mode = stat.S_IMODE(os.stat(self._name).st_mode)  # as SQLite does with its own files beside the database
             self._journal = Journal(self.folder, mode=mode, max_bytes=self.max_bytes)
@@ -505,7 +511,7 @@ class VectorCache:
     def _connect_read_only(self, reason: str) -> sqlite3.Connection | None:
         try:
             connection = connect_read_only(self.path)
-        except sqlite3.Error as error:
+        except FAILURES as error:
             self._turn_off(f"{error}, and it cannot be replaced")
             return None
         if connection is None:

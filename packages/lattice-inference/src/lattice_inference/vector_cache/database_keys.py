@@ -46,7 +46,7 @@ class DatabaseKeys:
         if self._mapped.make_filter(max(2 * keys, _LEAST_KEYS)):
             cursor = connection.execute("SELECT key FROM vectors")
             while some := cursor.fetchmany(_ROWS_AT_ONCE):
-                self._mapped.add_to_filter([key for (key,) in some])
+                self._mapped.add_to_filter([key for (key,) in some if isinstance(key, bytes)])
 
     def catch_up(self, connection: sqlite3.Connection) -> None:
         """Take in the rows that others have added."""
@@ -54,7 +54,7 @@ class DatabaseKeys:
             newer = "SELECT row, key FROM vectors WHERE row > ? ORDER BY row"
             rows = connection.execute(newer, (self._newest,)).fetchall()
             if rows:
-                self._mapped.add_to_filter([key for _, key in rows])
+                self._mapped.add_to_filter([key for _, key in rows if isinstance(key, bytes)])
                 self._newest = rows[-1][0]
 
     def added(self, keys: Sequence[bytes], *, after: int, newest: int) -> None:

@@ -19,19 +19,24 @@ __all__ = ["EncoderCache", "open_cache"]
 Float32Array = npt.NDArray[np.float32]
 
 
+def check_cache(cache: object) -> None:
+    """Raise InvalidInputError if an argument names no cache; nothing is opened."""
+    if isinstance(cache, VectorCache) or cache is True:
+        return
+    if not isinstance(cache, (str, os.PathLike)) or not os.fspath(cache):
+        raise InvalidInputError(f"cache is {cache!r}; pass a VectorCache, a folder, or True for the default folder")
+
+
 def open_cache(cache: VectorCache | str | os.PathLike[str] | bool) -> VectorCache:
     """Return the cache that an argument names: itself, that of a folder, or with ``True`` that of the default folder.
 
     Raises:
         InvalidInputError: it is none of these.
     """
+    check_cache(cache)
     if isinstance(cache, VectorCache):
         return cache
-    if cache is True:
-        return VectorCache()
-    if isinstance(cache, (str, os.PathLike)) and os.fspath(cache):
-        return VectorCache(cache)
-    raise InvalidInputError(f"cache is {cache!r}; pass a VectorCache, a folder, or True for the default folder")
+    return VectorCache(None if isinstance(cache, bool) else cache)
 
 
 class EncoderCache:

@@ -71,7 +71,7 @@ class WrittenRecords:
         if len(head) < HEADER_BYTES:
             return None
         magic, generation, end, moved = _HEADER.unpack_from(head)
-        if magic != _MAGIC or not HEADER_BYTES <= moved <= end:
+        if magic != _MAGIC or not HEADER_BYTES <= moved <= end <= os.fstat(descriptor).st_size:
             return None
         return cls(descriptor, generation, end, moved)
 
@@ -215,6 +215,8 @@ def unmoved(folder: Path, *, abandoned_only: bool) -> Iterator[list[WrittenRecor
                 abandoned = _lock(descriptor)
                 written = WrittenRecords.of(descriptor)
                 if written is None or not (abandoned or (not abandoned_only and written.moved < written.end)):
+                    if written is None and abandoned:  # damaged: nothing in it can be found any more
+                        os.unlink(folder / name)
                     os.close(descriptor)
                     continue
                 opened.append((folder / name, written, abandoned))

@@ -8,7 +8,6 @@ two texts with one key apart. That is why these files are read, and vectors of o
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import os
 import struct
@@ -21,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.errors import ModelNotFoundError, VectorCacheError
+from lattice_inference.checkpoint.model_file import open_model_file
+from lattice_inference.errors import InvalidInputError, ModelNotFoundError, VectorCacheError
 
 __all__ = ["LqeCacheFile", "lqecache_key", "read_lqecache"]
 
@@ -63,9 +63,19 @@ class LqeCacheFile:
 
 
 def lqecache_key(token_ids: Sequence[int] | npt.NDArray[np.integer]) -> int:
-    """Return the FNV-1a hash, 64 bits, over the little-endian bytes of the token ids, four bytes each."""
+    """Return the FNV-1a hash, 64 bits, over the little-endian bytes of the token ids, four bytes each.
+
+    Raises:
+        InvalidInputError: they are no integers from 0 to 2**32 - 1.
+    """
+    try:
+        ids = np.asarray(token_ids)
+        if ids.size and (ids.dtype.kind not in "iu" or not 0 <= ids.min() <= ids.max() < 2**32):
+            raise ValueError("out of range")
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidInputError(f"token_ids is {token_ids!r:.80}; it must hold integers from 0 to 2**32 - 1") from error
     key = _FNV_OFFSET
-    for byte in np.asarray(token_ids, "<u4").tobytes():
+    for byte in ids.astype("<u4").tobytes():
         key = (key ^ byte) * _FNV_PRIME & 0xFFFFFFFFFFFFFFFF
     return key
 
@@ -85,7 +95,13 @@ def read_lqecache(
     """
     path = Path(path)
     try:
-        with open(path, "rb") as file:
+        descriptor, size_of_file = open_model_file(path, error=VectorCacheError)
+    except ModelNotFoundError:
+        raise ModelNotFoundError(f"there is no file {path}") from None
+    except VectorCacheError as error:
+        raise VectorCacheError(f"{path} cannot be read: {error}") from error
+    try:
+        with os.fdopen(descriptor, "rb") as file:
             manifest, end = _read_manifest(path, file.read(_HEAD_BYTES + MAX_MANIFEST_BYTES))
             count, dimension = _integer(path, manifest, "entry_count"), _integer(path, manifest, "embedding_dim")
             if not 1 <= dimension <= MAX_DIMENSION or not 0 <= count <= MAX_ENTRIES:
@@ -93,17 +109,17 @@ def read_lqecache(
             record = np.dtype([("key", "<u8"), ("dimension", "<u4"), ("vector", "<f4", (dimension,))])
             file.seek(end)
             size = count * record.itemsize
-            payload = file.read(size + 1)  # never more than the manifest promises, and one byte to see if there is more
-    except FileNotFoundError:
-        raise ModelNotFoundError(f"there is no file {path}") from None
+            if size_of_file != end + size:  # before memory is taken for what a manifest promises
+                raise VectorCacheError(
+                    f"{path}: {count} vectors of {dimension} dimensions are {size} bytes, and "
+                    f"{'more' if size_of_file > end + size else f'only {size_of_file - end}'} follow the manifest"
+                )
+            payload = file.read(size)
     except OSError as error:
         raise VectorCacheError(f"{path} cannot be read: {error.strerror}") from error
     if len(payload) != size:
-        raise VectorCacheError(
-            f"{path}: {count} vectors of {dimension} dimensions are {size} bytes, and "
-            f"{'more' if len(payload) > size else f'only {len(payload)}'} follow the manifest"
-        )
-    if not hmac.compare_digest(hashlib.sha256(payload).hexdigest(), str(manifest.get("payload_sha256"))):
+        raise VectorCacheError(f"{path}: it became shorter while it was read")
+    if hashlib.sha256(payload).hexdigest() != manifest.get("payload_sha256"):
         raise VectorCacheError(f"{path}: the SHA-256 of the vectors is not that of the manifest: the file is damaged")
     for name, wanted in (("base_model_rev", base_model_rev), ("tokenizer_rev", tokenizer_rev)):
         if not isinstance(manifest.get(name), str):
@@ -136,7 +152,7 @@ def _read_manifest(path: Path, head: bytes) -> tuple[dict[str, Any], int]:
         manifest = json.loads(head[_HEAD_BYTES : _HEAD_BYTES + length])
     except (ValueError, RecursionError) as error:
         raise VectorCacheError(f"{path}: the manifest is no JSON: {error}") from None
-    if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
+    if not isinstance(manifest, dict) or manifest.get("version") != VERSION or type(manifest["version"]) is not int:
         raise VectorCacheError(f"{path}: the manifest is not of version {VERSION}")
     return manifest, _HEAD_BYTES + length
 

@@ -14,7 +14,7 @@ from lattice_inference.errors import VectorCacheError
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["SCHEMA", "bytes_in_use", "folder_lock", "is_ours", "make_room", "transaction"]
+__all__ = ["SCHEMA", "DamagedCacheError", "bytes_in_use", "folder_lock", "is_ours", "make_room", "transaction"]
 
 LOCK_NAME = "vectors.lock"
 
@@ -35,11 +35,29 @@ SCHEMA = (
 )
 
 
+# name, type, whether it is NOT NULL, place in the primary key
+_COLUMNS = {
+    "vectors": [
+        ("row", "INTEGER", 0, 1),
+        ("key", "BLOB", 1, 0),
+        ("space", "INTEGER", 1, 0),
+        ("checksum", "INTEGER", 1, 0),
+        ("vector", "BLOB", 1, 0),
+    ],
+    "spaces": [("id", "INTEGER", 0, 1), ("name", "TEXT", 1, 0)],
+}
+
+
+class DamagedCacheError(sqlite3.DatabaseError):
+    """What SQLite itself finds no fault with, but was never written so."""
+
+
 def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
     """Whether the database has our tables; False for an empty one.
 
     Raises:
         VectorCacheError: it is somebody else's, or of a newer version.
+        DamagedCacheError: it has our tables, and a header that says otherwise.
     """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -47,13 +65,25 @@ def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
     if application == 0 and version == 0 and tables == 0:
         return False
     if application != APPLICATION_ID:
+        if _has_our_tables(connection):
+            raise DamagedCacheError("the file's header is damaged")
         raise VectorCacheError(f"{path} is a database of another program: name another folder for the cache")
     if version != SCHEMA_VERSION:
         raise VectorCacheError(
             f"{path} has version {version} of the cache's format, and this release knows {SCHEMA_VERSION}: "
             "name another folder, or remove the file"
         )
+    if not _has_our_tables(connection):
+        raise DamagedCacheError("a table's definition is damaged")
     return True
+
+
+def _has_our_tables(connection: sqlite3.Connection) -> bool:
+    """Whether the columns are ours: a flipped bit in a definition makes SQLite read the same rows as something else."""
+    return all(
+        [row[1:4] + row[5:] for row in connection.execute(f"PRAGMA table_info({table})")] == columns
+        for table, columns in _COLUMNS.items()
+    )
 
 
 def bytes_in_use(connection: sqlite3.Connection) -> int:
@@ -107,7 +137,11 @@ def folder_lock(folder: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks
+            yield False
+            return
         yield True
     finally:
         os.close(descriptor)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lattice_transport.barycenters import barycenter, free_support_barycenter
+from lattice_transport.checks import check_count, check_seed
 from lattice_transport.cli.files import Progress, check_output, print_json, read_vectors, set_threads, write_npy
 from lattice_transport.costs import PointClouds, as_points
 from lattice_transport.errors import DimensionMismatchError, InvalidInputError
@@ -32,44 +33,58 @@ def run(options: argparse.Namespace) -> int:
     set_threads(options)
     output = check_output("--output", options.output)
     lambdas = _lambdas(options.lambdas, len(options.measures))
-    epsilon = 0.05 if options.epsilon is None else options.epsilon
-    measures = [as_points(read_vectors(name), name) for name in options.measures]
-    report: dict[str, Any] = {"measures": len(measures), "epsilon": epsilon, "output": str(output)}
     if options.points is not None:
         if options.debiased:
             raise InvalidInputError("--debiased goes with --support only")
-        if options.points < 1:
-            raise InvalidInputError(f"--points must be at least 1, not {options.points}")
+        check_count("--points", options.points, most=1 << 31)
+    measures = [as_points(read_vectors(name), name) for name in options.measures]
+    report: dict[str, Any] = {"measures": len(measures), "output": str(output)}
+    if options.points is not None:
         for name, points in zip(options.measures, measures, strict=True):
             if points.shape[1] != measures[0].shape[1]:
                 raise DimensionMismatchError(
                     f"dimension of {name}", expected=measures[0].shape[1], actual=points.shape[1]
                 )
-        random = np.random.default_rng(options.seed)
+        random = np.random.default_rng(check_seed(options.seed))
         pooled = np.concatenate(measures)
         chosen = pooled[random.integers(len(pooled), size=options.points)]
         # points that start in one place would stay together
         start = chosen + 1e-3 * pooled.std(axis=0) * random.standard_normal(chosen.shape)
-        moved = free_support_barycenter(measures, start, lambdas=lambdas, metric=options.metric, epsilon=epsilon)
+        moved = free_support_barycenter(
+            measures, start, lambdas=lambdas, metric=options.metric, epsilon=options.epsilon
+        )
         write_npy(output, moved.points)
         converged = moved.converged
-        report |= {"points": len(moved.points), "updates": moved.updates, "objective": moved.objective}
-        line = f"{len(moved.points)} points after {moved.updates} updates, mean cost {moved.objective:.6g}: {output}"
+        report |= {
+            "epsilon": moved.epsilon,
+            "points": len(moved.points),
+            "updates": moved.updates,
+            "objective": moved.objective,
+        }
+        line = (
+            f"{len(moved.points)} points after {moved.updates} updates, mean cost {moved.objective:.6g}, "
+            f"epsilon {moved.epsilon:.6g}: {output}"
+        )
     else:
         support = as_points(read_vectors(options.support), options.support)
         with Progress("iterations") as progress:
             fixed = barycenter(
                 [PointClouds(points, support, options.metric) for points in measures],
                 lambdas=lambdas,
-                epsilon=epsilon,
+                epsilon=options.epsilon,
                 debiased=options.debiased,
                 support_cost=PointClouds(support, support, options.metric) if options.debiased else None,
                 observer=lambda done, error: progress.show(f"{done}, error {error:.2e}"),
             )
         write_npy(output, fixed.weights)
         converged = fixed.converged
-        report |= {"points": len(support), "iterations": fixed.iterations, "last_error": fixed.last_error}
-        line = f"{len(support)} weights after {fixed.iterations} iterations: {output}"
+        report |= {
+            "epsilon": fixed.epsilon,
+            "points": len(support),
+            "iterations": fixed.iterations,
+            "last_error": fixed.last_error,
+        }
+        line = f"{len(support)} weights after {fixed.iterations} iterations, epsilon {fixed.epsilon:.6g}: {output}"
     report["converged"] = converged
     if options.json:
         print_json(report)

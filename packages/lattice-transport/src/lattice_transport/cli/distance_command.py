@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     lines: list[str] = []
     if options.method in ("divergence", "sinkhorn"):
         config = SinkhornConfig(
-            epsilon=0.05 if options.epsilon is None else options.epsilon,
+            epsilon=options.epsilon,
             max_iterations=options.max_iterations,
             convergence_threshold=options.threshold,
         )
@@ -55,7 +55,8 @@ def run(options: argparse.Namespace) -> int:
             "epsilon": result.epsilon,
             "iterations": result.iterations,
             "row_residual": result.row_residual,
-            "column_residual": result.column_residual,
+            "col_residual": result.col_residual,
+            "column_residual": result.col_residual,  # the key's earlier name
             "transport_cost": result.transport_cost,
             "regularized_cost": result.regularized_cost,
             "entropy": result.entropy,

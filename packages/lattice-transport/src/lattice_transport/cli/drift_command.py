@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from lattice_transport.atomic_file import write_atomically
+from lattice_transport.checks import check_count
 from lattice_transport.cli.files import Progress, check_output, print_json, read_vectors, set_threads
 from lattice_transport.drift import detect_drift
+from lattice_transport.drift.plots import DOTS_PER_INCH, check_plots
 
 __all__ = ["run"]
 
@@ -14,7 +16,10 @@ __all__ = ["run"]
 def run(options: argparse.Namespace) -> int:
     """Run the test and print its report."""
     set_threads(options)
+    check_count("--worst", options.worst, least=0)
     picture = check_output("--plot", options.plot, ".png") if options.plot else None
+    if picture:
+        check_plots()
     reference, current = read_vectors(options.reference), read_vectors(options.current)
     with Progress("permutations") as progress:
 
@@ -36,12 +41,8 @@ def run(options: argparse.Namespace) -> int:
             observer=show,
         )
     if picture:
-        temporary = Path(picture.parent, f".{picture.name}.tmp.png")
-        try:
-            report.plot(str(temporary))
-            temporary.replace(picture)
-        finally:
-            temporary.unlink(missing_ok=True)
+        figure = report.plot()
+        write_atomically(picture, lambda file: figure.savefig(file, format="png", dpi=DOTS_PER_INCH))
     if options.json:
         print_json(report.to_dict())
     else:
@@ -54,6 +55,6 @@ def run(options: argparse.Namespace) -> int:
         for test in report.baselines:
             print(f"{test.name:<12} {test.statistic:.6g}, p = {test.p_value:.4g}")
         print(f"outliers     {report.summary.outlier_count} of {report.current_size}")
-        for name, cost in report.items.worst(max(options.worst, 0)):
+        for name, cost in report.items.worst(options.worst):
             print(f"             item {name}: expected cost {cost:.6g}")
     return 1 if options.exit_code and report.drifted else 0

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from lattice_transport.atomic_file import as_path, check_writable, write_atomically
 from lattice_transport.errors import InvalidInputError
 
 __all__ = ["Progress", "check_output", "print_json", "read_vectors", "set_threads", "write_npy"]
@@ -25,16 +24,40 @@ def read_vectors(name: str) -> npt.NDArray[Any]:
         OSError: it cannot be read.
         InvalidInputError: it is no .npy file of a matrix of real numbers.
     """
+    with open(as_path(name), "rb") as file:
+        start = file.read(64)
+    if not start.startswith(b"\x93NUMPY"):
+        raise InvalidInputError(f"{name} is not a NumPy file of vectors: {_what_it_is(start)}")
     try:
-        array = np.load(name, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise InvalidInputError(f"{name} is not a NumPy file of vectors: {error}") from None
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise InvalidInputError(f"{name} is an archive of arrays; give a .npy file")
+        array: npt.NDArray[Any] = np.load(name, mmap_mode="r", allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:  # a damaged header fails in many ways
+        reason = str(error)
+        if "allow_pickle" in reason or "Object arrays" in reason:
+            reason = "it holds Python objects; save an array of numbers with np.save"
+        elif "mmap" in reason:
+            reason = "its header claims other data than the file has"
+        raise InvalidInputError(f"{name} is not a NumPy file of vectors: {reason.splitlines()[0][:200]}") from None
     if array.ndim != 2 or array.dtype.kind not in "fiub":
         raise InvalidInputError(f"{name} holds {array.dtype} of shape {array.shape}; vectors are a matrix, one a row")
     return array
+
+
+def _what_it_is(start: bytes) -> str:
+    """What the first bytes of a file that is no .npy file say, and what to do."""
+    if not start:
+        return "it is empty"
+    if start.startswith(b"PK"):
+        return "it is an archive of arrays, such as .npz; save one array with np.save"
+    if start.startswith(b"version https://git-lfs"):
+        return "it is a Git LFS pointer; fetch the file itself with git lfs pull"
+    if start.startswith((b"\x80", b"\x1f\x8b")):
+        return "it is a pickle or compressed; save the array with np.save"
+    text = all(byte in b"\t\n\r" or byte >= 32 for byte in start)
+    if text:
+        return "it is text, such as CSV; convert it with np.save(name, np.loadtxt(file, delimiter=','))"
+    return f"it begins with {start[:8]!r}; save the array with np.save"
 
 
 def check_output(option: str, name: str, suffix: str = ".npy") -> Path:
@@ -42,32 +65,22 @@ def check_output(option: str, name: str, suffix: str = ".npy") -> Path:
 
     Raises:
         InvalidInputError: another suffix, or no such folder.
+        OSError: nothing can be written there.
     """
-    path = Path(name)
+    path = Path(as_path(name))
     if path.suffix != suffix:
         raise InvalidInputError(f"{option} {name}: the file is written as {suffix} only")
     if not path.parent.is_dir():
         raise InvalidInputError(f"{option} {name}: the folder {path.parent} does not exist")
     if path.is_dir():
         raise InvalidInputError(f"{option} {name}: this is a folder")
+    check_writable(path)
     return path
 
 
 def write_npy(path: Path, array: npt.NDArray[Any]) -> None:
-    """Write ``array`` beside ``path``, force it to the disk, and move it into place: it is whole or not there."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.save(file, array, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)  # mkstemp lets nobody else read; a plain new file follows the umask
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    """Write ``array``: the file is whole or not there, and a file that is there is replaced."""
+    write_atomically(path, lambda file: np.save(file, array, allow_pickle=False))
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -10,6 +10,9 @@ from lattice_transport._version import __version__
 
 __all__ = ["build_parser"]
 
+MAX_THREADS = 256
+"""The most threads that the process's pool may have; the kernels check it too."""
+
 _MAIN_EXAMPLES = """\
 examples:
   lattice-transport distance monday.npy tuesday.npy
@@ -76,7 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="what is computed, see below (default: divergence)",
     )
     _add_metric(distance)
-    _add_epsilon(distance, "0.05")
+    _add_epsilon(distance, "0.05 of the median cost")
     distance.add_argument("--max-iterations", type=int, default=2000, metavar="N", help="of a solve (default: 2000)")
     distance.add_argument(
         "--threshold", type=float, default=1e-5, metavar="F", help="marginal residual to stop at (default: 1e-5)"
@@ -84,7 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
     distance.add_argument(
         "--projections", type=int, default=128, metavar="N", help="of the sliced distance (default: 128)"
     )
-    distance.add_argument("--seed", type=int, default=0, metavar="N", help="of the projections (default: 0)")
+    distance.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the projections (default: 0)")
     distance.add_argument("--plan", metavar="FILE.npy", help="write the transport plan (sinkhorn and emd)")
     _add_common(distance)
 
@@ -105,7 +108,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="shift, in units of the reference's spread, that calls for a new index (default: 0.5)",
     )
     drift.add_argument("--max-samples", type=int, default=1000, metavar="N", help="vectors a set (default: 1000)")
-    drift.add_argument("--seed", type=int, default=0, metavar="N", help="of permutations and thinning (default: 0)")
+    drift.add_argument("--seed", type=_seed, default=0, metavar="N", help="of permutations and thinning (default: 0)")
     drift.add_argument("--reference-model", metavar="NAME", help="fingerprint of the reference's model")
     drift.add_argument("--current-model", metavar="NAME", help="fingerprint of the current vectors' model")
     drift.add_argument("--worst", type=int, default=5, metavar="N", help="items to list, dearest first (default: 5)")
@@ -123,8 +126,8 @@ def build_parser() -> argparse.ArgumentParser:
     mean.add_argument("--lambdas", metavar="F,F,...", help="importance of each set (default: equal)")
     mean.add_argument("--debiased", action="store_true", help="take off the entropic blur (with --support)")
     _add_metric(mean)
-    _add_epsilon(mean, "0.05")
-    mean.add_argument("--seed", type=int, default=0, metavar="N", help="of the vectors to start from (default: 0)")
+    _add_epsilon(mean, "0.05 of the median cost")
+    mean.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the vectors to start from (default: 0)")
     mean.add_argument("--output", required=True, metavar="FILE.npy", help="where the vectors or weights go")
     _add_common(mean)
     return parser
@@ -154,6 +157,14 @@ def _lazily(command: str) -> Callable[[argparse.Namespace], int]:
     return run
 
 
+def _seed(text: str) -> int:
+    """Return the number that ``--seed`` gives."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is negative; a seed is an integer of at least 0")
+    return value
+
+
 def _add_metric(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--metric",
@@ -173,7 +184,26 @@ def _add_epsilon(command: argparse.ArgumentParser, default: str) -> None:
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--threads", type=int, metavar="N", help="threads to compute with (default: all allowed CPUs)")
+    command.add_argument(
+        "--threads",
+        type=_thread_count,
+        metavar="N",
+        help="threads to compute with, 1 to 256 (default: all allowed CPUs)",
+    )
     command.add_argument(
         "--json", action="store_true", help="print one JSON object, and nothing else, on standard output"
     )
+
+
+def _thread_count(text: str) -> int:
+    """Return the number of threads that ``text`` writes out; the parser says what is wrong with another one."""
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if not 1 <= count <= MAX_THREADS:
+        given = text if len(text) <= 80 else f"{text[:77]}..."
+        raise argparse.ArgumentTypeError(
+            f"the number of threads is {given!r}; it must be an integer from 1 to {MAX_THREADS}"
+        )
+    return count

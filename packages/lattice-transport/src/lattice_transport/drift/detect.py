@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lattice_transport.config import SinkhornConfig, check_count, check_positive
-from lattice_transport.costs import Metric, as_cost, cost_matrix
+from lattice_transport.checks import check_callable, check_choice, check_count, check_positive, check_seed
+from lattice_transport.config import SinkhornConfig
+from lattice_transport.costs import METRICS, Metric, as_cost, cost_matrix, points_that_fit
 from lattice_transport.drift.baselines import classifier_test, mmd_test
 from lattice_transport.drift.report import DriftItems, DriftReport, DriftSummary, TestResult, check_rate, judge
 from lattice_transport.drift.samples import SupportsFingerprint, VectorSet, as_vector_set
@@ -27,6 +28,9 @@ _Float64 = npt.NDArray[np.float64]
 
 MIN_SAMPLES = 8
 """The least vectors a side for a test. With fewer, hardly any permutation differs from the sample itself."""
+
+MOST_PERMUTATIONS = 1_000_000
+"""The most permutations of a test: their p-values are a millionth apart."""
 
 RELATIVE_EPSILON = 0.5
 """Default epsilon as a part of the mean cost of the pooled sample: blurs sampling noise, keeps clusters apart."""
@@ -68,7 +72,7 @@ def detect_drift(
             is refused.
         epsilon: strength of the entropic term, in units of the cost; None takes half of the pooled sample's mean cost.
         false_alarm_rate: the p-value at which drift is reported.
-        permutations: how many; the p-value is a multiple of 1 / (permutations + 1).
+        permutations: how many, at most a million; the p-value is a multiple of 1 / (permutations + 1).
         reindex_effect: the effect size from which the verdict is ``reindex``.
         outlier_std_threshold: standard deviations above the mean cost at which an item is an outlier.
         baselines: run the MMD and classifier tests as well.
@@ -83,8 +87,11 @@ def detect_drift(
         InvalidInputError: and its kinds, for other bad input.
         CancelledError: the observer returned False.
     """
-    check_count("permutations", permutations)
+    check_count("permutations", permutations, most=MOST_PERMUTATIONS)
     check_count("max_samples", max_samples)
+    check_choice("metric", metric, METRICS)
+    check_callable("observer", observer)
+    seed = check_seed(seed)
     check_rate(false_alarm_rate, permutations)
     check_positive("reindex_effect", reindex_effect)
     check_positive("outlier_std_threshold", outlier_std_threshold)
@@ -101,6 +108,7 @@ def detect_drift(
         )
     n, m = len(before), len(after)
     pooled = np.concatenate([before.array, after.array])
+    points_that_fit(pooled, "the vectors", metric)
     costs = cost_matrix(pooled, pooled, metric)
     epsilon = choose_epsilon(costs) if epsilon is None else epsilon
     if epsilon < _FLOAT32_LEAST_EPSILON * float(costs.max()):

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
-from lattice_transport.config import check_count, check_positive
-from lattice_transport.costs import Metric, as_points, cost_matrix
+from lattice_transport.arrays import as_numbers
+from lattice_transport.atomic_file import as_path
+from lattice_transport.checks import check_choice, check_count, check_kind, check_number, check_positive, check_seed
+from lattice_transport.costs import METRICS, Metric, as_points, cost_matrix, points_that_fit
 from lattice_transport.drift.detect import choose_epsilon, effect_size
 from lattice_transport.drift.report import DriftVerdict, check_rate, judge
+from lattice_transport.drift.state import check_state, read_state, write_state
 from lattice_transport.drift.statistic import PooledDivergence, quantile_threshold
 from lattice_transport.errors import (
     DimensionMismatchError,
@@ -26,6 +25,7 @@ from lattice_transport.errors import (
     NonFinitePointError,
     TooFewSamplesError,
 )
+from lattice_transport.one_thread import one_thread
 
 __all__ = ["DriftObservation", "OnlineDriftDetector"]
 
@@ -36,7 +36,8 @@ _WINDOW_LIMITS = (16, 4096)
 _NORM_FLOOR = 1e-12
 _SOLVE_THRESHOLD = 1e-5
 _MOST_ITERATIONS = 500
-_FORMAT = 1
+_MOST_PERMUTATIONS = 100_000
+_MOST_WORK = 1 << 34  # permutations times the costs of a window
 _SUSPICION = 4.0  # a threshold this much looser than the rate misses little that a permutation test would confirm
 
 
@@ -65,6 +66,9 @@ class DriftObservation:
     verdict: DriftVerdict | None = None
 
 
+_alone = one_thread("this detector")
+
+
 class OnlineDriftDetector:
     """Watches a stream of vectors for drift away from a reference.
 
@@ -77,8 +81,8 @@ class OnlineDriftDetector:
     two are exchangeable, so the test, hence the alarm, keeps the stated rate whatever the distribution. The rate is one
     of each check; checks closer than a window share vectors, so their alarms come together.
 
-    A vector that is refused (wrong length, not finite, another model's) leaves the detector as it was. Not safe for use
-    by two threads at once.
+    A vector that is refused (wrong length, not finite, another model's) leaves the detector as it was. A call from a
+    second thread beside another one raises :class:`BusyError`.
 
     Args:
         window_size: vectors a window, 16 to 4,096.
@@ -89,7 +93,8 @@ class OnlineDriftDetector:
         epsilon: strength of the entropic term, in units of the cost; None takes half of the mean cost at calibration.
         cooldown: vectors after an alarm for which no other is raised; None for ``window_size``.
         reindex_effect: the effect size from which the verdict is ``reindex``.
-        permutations: halvings to calibrate with, and permutations of a confirmation.
+        permutations: halvings to calibrate with, and permutations of a confirmation: at most 100,000, and at most 2^34
+            divided by the square of ``window_size``.
         seed: of both.
         reference_fingerprint: what model made ``reference``.
 
@@ -112,21 +117,22 @@ class OnlineDriftDetector:
         seed: int = 0,
         reference_fingerprint: str | None = None,
     ) -> None:
-        check_count("window_size", window_size)
-        if not _WINDOW_LIMITS[0] <= window_size <= _WINDOW_LIMITS[1]:
-            raise InvalidInputError(
-                f"window_size must be from {_WINDOW_LIMITS[0]} to {_WINDOW_LIMITS[1]}, not {window_size}"
-            )
-        check_count("check_interval", check_interval)
-        check_count("permutations", permutations)
+        window_size = check_count("window_size", window_size, least=_WINDOW_LIMITS[0], most=_WINDOW_LIMITS[1])
+        check_interval = check_count("check_interval", check_interval)
+        # the work of a calibration: a damaged or foreign state must not keep a stream waiting for hours
+        most = min(_MOST_PERMUTATIONS, _MOST_WORK // window_size**2)
+        permutations = check_count("permutations", permutations, most=most)
+        false_alarm_rate = check_number("false_alarm_rate", false_alarm_rate)
+        seed = check_seed(seed)
         check_rate(false_alarm_rate, permutations)
-        check_positive("reindex_effect", reindex_effect)
+        reindex_effect = check_positive("reindex_effect", reindex_effect)
         if epsilon is not None:
-            check_positive("epsilon", epsilon)
-        if cooldown is not None and (isinstance(cooldown, bool) or cooldown < 0):
-            raise InvalidInputError(f"cooldown must be at least 0, not {cooldown!r}")
-        if metric not in ("sqeuclidean", "euclidean", "cosine"):
-            raise InvalidInputError(f"there is no metric {metric!r}; there are sqeuclidean, euclidean, cosine")
+            epsilon = check_positive("epsilon", epsilon)
+        if cooldown is not None:
+            cooldown = check_count("cooldown", cooldown, least=0)
+        check_choice("metric", metric, METRICS)
+        if reference_fingerprint is not None:
+            check_kind("reference_fingerprint", reference_fingerprint, str)
         self.window_size = window_size
         self.check_interval = check_interval
         self.false_alarm_rate = false_alarm_rate
@@ -265,22 +271,25 @@ class OnlineDriftDetector:
         self._filled = min(self._filled + 1, self.window_size)
 
     def _checked(self, vector: npt.ArrayLike, fingerprint: str | None) -> _Float64:
-        array = np.asarray(vector)
-        if array.dtype.kind not in "fiub":
-            raise InvalidInputError(f"the vector holds {array.dtype}; it must hold real numbers")
+        array = as_numbers(vector, "the vector")
         if array.ndim != 1 or array.size == 0:
             raise InvalidInputError(f"the vector has shape {array.shape}; it must have one dimension and a coordinate")
-        array = array.astype(np.float64)
+        with np.errstate(over="ignore"):  # of longer floats: infinity is refused below
+            array = array.astype(np.float64)
         if self._dimension is not None and len(array) != self._dimension:
             raise DimensionMismatchError("length of the vector", expected=self._dimension, actual=len(array))
         finite = np.isfinite(array)
         if not finite.all():
             index = int(np.argmin(finite))
             raise NonFinitePointError("the stream", self._samples_seen, index, float(array[index]))
+        points_that_fit(array, "the vector", self.metric)
+        if fingerprint is not None:
+            check_kind("fingerprint", fingerprint, str)
         if fingerprint is not None and self._fingerprint is not None and fingerprint != self._fingerprint:
             raise MixedModelsError("the stream", [self._fingerprint, fingerprint])
         return array
 
+    @_alone
     def observe(self, vector: npt.ArrayLike, *, fingerprint: str | None = None) -> DriftObservation:
         """Take in a vector and say what it shows.
 
@@ -327,6 +336,7 @@ class OnlineDriftDetector:
         for row in last:
             self._push(row)
 
+    @_alone
     def check(self) -> DriftObservation:
         """Compare the window with the reference now, whether or not a check is due.
 
@@ -398,6 +408,7 @@ class OnlineDriftDetector:
                 return (exceeding + 1) / (done + 1)
         return (exceeding + 1) / (self.permutations + 1)
 
+    @_alone
     def window(self) -> _Float64:
         """Return the vectors of the sliding window, oldest first."""
         if self._window is None or self._filled == 0:
@@ -406,6 +417,7 @@ class OnlineDriftDetector:
             return self._window[: self._filled].copy()
         return np.roll(self._window, -self._position, axis=0)
 
+    @_alone
     def reset_reference(self) -> None:
         """Make the sliding window the reference. The next ``window_size`` vectors calibrate the threshold anew.
 
@@ -423,14 +435,16 @@ class OnlineDriftDetector:
         self._filled = self._position = 0
         self._since_check = self._cooling = 0
 
+    @_alone
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the detector to a file, which is either whole or not there. Restored, it goes on with the same bits.
+
+        What a killed writer to the same place left there is removed.
 
         Raises:
             OSError: it cannot be written.
         """
         state = {
-            "format": _FORMAT,
             "window_size": self.window_size,
             "check_interval": self.check_interval,
             "false_alarm_rate": self.false_alarm_rate,
@@ -461,18 +475,7 @@ class OnlineDriftDetector:
             arrays["cross_u"] = self._cross_solver.u[: self.window_size]
             arrays["cross_v"] = self._cross_solver.v[: self.window_size]
             arrays["own_v"] = self._self_solver.v[: self.window_size]
-        target = Path(path)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, state=np.frombuffer(json.dumps(state).encode(), np.uint8), **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
+        write_state(as_path(path), state, arrays)
 
     @classmethod
     def restore(cls, path: str | os.PathLike[str]) -> OnlineDriftDetector:
@@ -482,59 +485,30 @@ class OnlineDriftDetector:
             OSError: the file cannot be read.
             InvalidInputError: it is not a detector's file, or its contents do not fit together.
         """
-        with open(path, "rb") as opened:
-            try:
-                with np.load(opened, allow_pickle=False) as file:
-                    state = json.loads(file["state"].tobytes().decode())
-                    arrays = {name: np.array(file[name], np.float64) for name in file.files if name != "state"}
-            except Exception as error:
-                raise InvalidInputError(f"{os.fspath(path)} is not a saved detector: {error}") from None
+        name = as_path(path)
+        state, arrays = read_state(name)
         try:
             return cls._from_state(state, arrays)
-        except InvalidInputError:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise InvalidInputError(f"{os.fspath(path)} is damaged: {error!r}") from None
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{name} is damaged: {error}") from None
 
     @classmethod
     def _from_state(cls, state: dict[str, Any], arrays: dict[str, _Float64]) -> OnlineDriftDetector:
-        if state["format"] != _FORMAT:
-            raise InvalidInputError(f"a detector of format {state['format']!r} was saved; this version reads {_FORMAT}")
-        detector = cls(
-            state["window_size"],
-            check_interval=state["check_interval"],
-            false_alarm_rate=state["false_alarm_rate"],
-            metric=state["metric"],
-            epsilon=state["epsilon"],
-            cooldown=state["cooldown"],
-            reindex_effect=state["reindex_effect"],
-            permutations=state["permutations"],
-            seed=state["seed"],
-            reference_fingerprint=state["reference_fingerprint"],
-        )
-        size, width = detector.window_size, state["dimension"]
+        detector = cls(**check_state(state, arrays))
+        size = detector.window_size
+        for name in ("pending", "reference", "window"):
+            if len(arrays[name]):
+                points_that_fit(arrays[name], name, detector.metric)
         detector._fingerprint = state["fingerprint"]
-        detector._dimension = width
-        for name in ("samples_seen", "since_check", "cooling", "position"):
-            if not isinstance(state[name], int) or state[name] < 0:
-                raise InvalidInputError(f"{name} of a saved detector is {state[name]!r}")
+        detector._dimension = state["dimension"]
         detector._samples_seen, detector._since_check = state["samples_seen"], state["since_check"]
         detector._cooling = state["cooling"]
-        for name, array in arrays.items():
-            if not np.isfinite(array).all():
-                raise InvalidInputError(f"{name} of a saved detector is not finite")
-            if array.ndim == 2 and array.size and array.shape[1] != width:
-                raise DimensionMismatchError(f"{name} of a saved detector", expected=width, actual=array.shape[1])
         reference, window, null = arrays["reference"], arrays["window"], arrays["null"]
         detector._pending = list(arrays["pending"])
-        if len(detector._pending) >= 2 * size or len(reference) not in (0, size) or len(window) > size:
-            raise InvalidInputError("the windows of a saved detector do not fit its window_size")
         if len(reference):
             detector._reference = reference
         if len(null) == 0:
             return detector
-        if len(null) != detector.permutations or len(reference) != size:
-            raise InvalidInputError("the calibration of a saved detector is incomplete")
         detector._epsilon = check_positive("chosen_epsilon", state["chosen_epsilon"])
         detector._null = null
         detector._threshold = quantile_threshold(null, detector._suspicion_rate)

@@ -12,7 +12,23 @@ from lattice_transport.errors import MissingDependencyError
 if TYPE_CHECKING:
     from lattice_transport.drift.report import DriftReport
 
-__all__ = ["plot_report"]
+__all__ = ["DOTS_PER_INCH", "check_plots", "plot_report"]
+
+DOTS_PER_INCH = 120
+
+
+def check_plots() -> None:
+    """Raise MissingDependencyError if matplotlib is not installed."""
+    _matplotlib()
+
+
+def _matplotlib() -> tuple[Any, Any]:
+    try:
+        return importlib.import_module("matplotlib.backends.backend_agg"), importlib.import_module("matplotlib.figure")
+    except ImportError:
+        raise MissingDependencyError(
+            "plots need matplotlib, which is not installed: pip install 'lattice-transport[plot]'"
+        ) from None
 
 
 def plot_report(report: DriftReport, path: str | None = None) -> Any:
@@ -21,13 +37,7 @@ def plot_report(report: DriftReport, path: str | None = None) -> Any:
     Raises:
         MissingDependencyError: matplotlib is not installed.
     """
-    try:
-        canvas = importlib.import_module("matplotlib.backends.backend_agg")
-        pictures = importlib.import_module("matplotlib.figure")
-    except ImportError:
-        raise MissingDependencyError(
-            "plots need matplotlib, which is not installed: pip install 'lattice-transport[plot]'"
-        ) from None
+    canvas, pictures = _matplotlib()
     figure = pictures.Figure(figsize=(9.0, 3.5), layout="constrained")
     canvas.FigureCanvasAgg(figure)  # draws to memory: no window, no global state
     left, right = figure.subplots(1, 2)
@@ -47,5 +57,5 @@ def plot_report(report: DriftReport, path: str | None = None) -> Any:
     if outliers:
         right.legend()
     if path is not None:
-        figure.savefig(path, dpi=120)
+        figure.savefig(path, dpi=DOTS_PER_INCH)
     return figure

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lattice_transport.checks import check_count, check_number
 from lattice_transport.errors import InvalidInputError
 
 __all__ = [
@@ -77,7 +78,7 @@ def judge(
 
 def check_rate(false_alarm_rate: float, permutations: int) -> None:
     """Refuse a false-alarm rate that is none, or finer than the permutations can resolve."""
-    if not 0.0 < false_alarm_rate < 1.0:
+    if not 0.0 < check_number("false_alarm_rate", false_alarm_rate) < 1.0:
         raise InvalidInputError(f"false_alarm_rate must be between 0 and 1, not {false_alarm_rate!r}")
     if not (permutations + 1) * false_alarm_rate >= 1.0 - 1e-9:
         least = int(np.ceil(1.0 / false_alarm_rate)) - 1
@@ -132,6 +133,7 @@ class DriftItems:
 
     def worst(self, count: int = 10) -> list[tuple[Any, float]]:
         """Return the ``count`` items that are dearest to move, as (id, expected cost), dearest first."""
+        check_count("count", count, least=0)
         order = np.argsort(-self.expected_costs, kind="stable")[:count]
         return [(self.ids[int(i)], float(self.expected_costs[i])) for i in order]
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from lattice_transport.checks import check_kind, check_list
 from lattice_transport.costs import as_points
 from lattice_transport.errors import DimensionMismatchError, MixedModelsError
 from lattice_transport.measures import check_weights, normalize_weights
@@ -57,10 +58,14 @@ class VectorSet:
         object.__setattr__(self, "vectors", vectors)
         if self.weights is not None:
             object.__setattr__(self, "weights", normalize_weights(check_weights(self.weights, len(vectors), 0)))
+        if self.ids is not None:
+            object.__setattr__(self, "ids", check_list(f"ids of {self.name}", self.ids))
         if self.ids is not None and len(self.ids) != len(vectors):
             raise DimensionMismatchError(f"ids of {self.name}", expected=len(vectors), actual=len(self.ids))
         if self.fingerprint is not None and not isinstance(self.fingerprint, str):
-            each = list(self.fingerprint)
+            each = check_list(f"fingerprint of {self.name}", self.fingerprint)
+            for one in each:
+                check_kind(f"fingerprint of {self.name}", one, str)
             if len(each) != len(vectors):
                 raise DimensionMismatchError(f"fingerprints of {self.name}", expected=len(vectors), actual=len(each))
             different = sorted(set(each))

@@ -8,6 +8,8 @@ cimport numpy as cnp
 
 import numpy as np
 
+from lattice_inference.errors import InvalidInputError
+
 cnp.import_array()
 
 
@@ -45,6 +47,7 @@ cdef extern from *:
     void trim_heap_now "LATTICE_TRIM_HEAP"() nogil
     int EMULATED
 
+REFUSED = InvalidInputError
 include "lattice/door.pxi"
 
 cdef extern from "lattice/cpu.h":
@@ -148,8 +151,6 @@ cdef extern from "run_step.h" nogil:
     void lattice_pack_bfloat16_panels(const uint16_t *weight, int64_t n, int64_t k, uint16_t *panels)
     void lattice_pack_int8_panels(const int8_t *weight, const float *scales, int64_t n, int64_t k, char *panels)
 
-
-REFUSED = ValueError
 
 # The numbers of kernels/step.h.
 QUANTIZE_ROWS = LATTICE_KERNEL_QUANTIZE_ROWS

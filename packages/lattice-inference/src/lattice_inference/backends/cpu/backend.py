@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_choice
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
 from lattice_inference.backends.cpu.block_packing import reading_first_weights
@@ -27,6 +28,7 @@ from lattice_inference.graph.compile import CompiledProgram, compile_program
 from lattice_inference.graph.program import KvSpec, Program, Rows
 from lattice_inference.input_range import InputRange
 from lattice_inference.precision import Precision, check_precision
+from lattice_inference.thread_count import check_thread_count
 
 __all__ = ["CpuBackend", "CpuProgram", "TensorSource"]
 
@@ -40,7 +42,7 @@ class CpuBackend:
     Args:
         isa: ``"baseline"``, ``"avx2"``, ``"avx512"`` or ``"neon"``; by default ``LATTICE_ISA``, else the best level here.
         fused: apply the fusions. They change no bit of a result; without them each op of the model is a pass of its own.
-        threads: the most threads a step may use; by default all of the process's pool.
+        threads: the most threads a step may use, 1 to 256; by default all of the process's pool.
         precision: what linear weights and embedding tables are kept in. With 16 bits they are widened where they are used,
             so results are those of a float32 model with rounded weights, bit for bit; but for bfloat16 see
             ``bfloat16_products``. With int8, linears over tokens multiply integers (:mod:`int8_weights`,
@@ -60,6 +62,7 @@ class CpuBackend:
             how work is cut. They change no bit.
 
     Raises:
+        InvalidInputError: ``threads`` is out of its range.
         ValueError: this CPU cannot run ``isa``, or has not these products; ``compile``: there is no such size, or not of
             that value.
         UnsupportedError: there is no such precision.
@@ -80,13 +83,10 @@ class CpuBackend:
         tile_sizes: Mapping[str, int] | None = None,
     ) -> None:
         check_precision(precision)
-        if activations not in get_args(Activations):
-            raise UnsupportedError(
-                f"activations must be one of {', '.join(get_args(Activations))}, not {activations!r}"
-            )
+        check_choice("activations", activations, get_args(Activations), UnsupportedError)
         self.isa = _cpu.select_isa(isa)
         self.fused = fused
-        self.threads = threads
+        self.threads = None if threads is None else check_thread_count(threads)
         self.precision: Precision = precision
         self.activations: Activations = activations
         self.input_ranges = input_ranges

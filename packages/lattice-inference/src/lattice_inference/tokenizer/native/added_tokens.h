@@ -25,6 +25,7 @@ typedef struct {
     const lt_character *characters;
     const void *data;
     int kind;
+    const uint8_t *plain; /* as in lt_input */
 } lt_haystack;
 
 /* Where the search stands, and what lt_added_next found. */

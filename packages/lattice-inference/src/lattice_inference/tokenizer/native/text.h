@@ -19,8 +19,9 @@ enum {
 /* A Python str as it lies in memory: 1, 2 or 4 bytes a character. */
 typedef struct {
     const void *data;
-    int32_t length; /* characters */
-    uint8_t kind;   /* 1, 2 or 4 */
+    int32_t length;       /* characters */
+    uint8_t kind;         /* 1, 2 or 4 */
+    const uint8_t *plain; /* NULL, or for each character whether it can be no part of a special token */
 } lt_input;
 
 static inline __attribute__((always_inline)) uint32_t lt_read(const void *data, int kind, int32_t index) {

@@ -8,19 +8,31 @@ static inline uint32_t at(lt_haystack haystack, int32_t index) {
                                : lt_read(haystack.data, haystack.kind, index);
 }
 
-/* Returns the index of the longest token at position and its end, or -1. */
+static inline bool is_plain(lt_haystack haystack, int32_t index) {
+    return haystack.plain[haystack.characters ? haystack.characters[index].source : index] != 0;
+}
+
+/* Returns the index of the longest token at position and its end, or -1. Special tokens that are plain in part do not
+ * count: a text cannot take away the token that stands before it. Whether all of the match is plain goes to *plain. */
 static int32_t longest_match(const lt_added_tokens *tokens, lt_haystack haystack, int32_t position, int32_t end,
-                             int32_t *match_end) {
+                             int32_t *match_end, bool *plain) {
     const lt_trie_node *nodes = tokens->trie.nodes;
-    int32_t node = LT_TRIE_ROOT, found = -1;
+    int32_t node = LT_TRIE_ROOT, found = -1, plain_characters = 0;
     for (int32_t i = position; i < end; i++) {
         node = lt_trie_step_code_point(nodes, node, at(haystack, i));
         if (node < 0)
             break;
-        if (nodes[node].value >= 0) {
-            found = nodes[node].value;
-            *match_end = i + 1;
-        }
+        if (haystack.plain != NULL)
+            plain_characters += is_plain(haystack, i);
+        int32_t value = nodes[node].value;
+        if (value < 0)
+            continue;
+        bool partly = plain_characters > 0 && plain_characters < i + 1 - position;
+        if (partly && (tokens->flags[value] & LT_ADDED_SPECIAL))
+            continue;
+        found = value;
+        *match_end = i + 1;
+        *plain = plain_characters == i + 1 - position;
     }
     return found;
 }
@@ -34,7 +46,8 @@ bool lt_added_next(const lt_added_tokens *tokens, lt_haystack haystack, bool fin
             continue;
         }
         int32_t start = search->position, end = start;
-        int32_t index = longest_match(tokens, haystack, start, search->end, &end);
+        bool plain = false;
+        int32_t index = longest_match(tokens, haystack, start, search->end, &end, &plain);
         if (index < 0) {
             search->position++;
             continue;
@@ -42,7 +55,7 @@ bool lt_added_next(const lt_added_tokens *tokens, lt_haystack haystack, bool fin
         /* A match that is then rejected has still been read: the search goes on behind it, as Hugging Face's does. */
         search->position = end;
         uint8_t flags = tokens->flags[index];
-        if ((flags & LT_ADDED_SPECIAL) && !find_special)
+        if ((flags & LT_ADDED_SPECIAL) && (plain || !find_special))
             continue;
         if (flags & LT_ADDED_SINGLE_WORD) {
             bool touches_left = start > search->start && lt_has(at(haystack, start - 1), LT_UNICODE_WORD);

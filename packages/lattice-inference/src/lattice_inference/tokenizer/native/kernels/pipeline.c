@@ -46,7 +46,7 @@ static int tokenize_general(const lt_pipeline *pipeline, const lt_input *input, 
         status = lt_normalize(pipeline->normalize_steps, pipeline->normalize_count, scratch);
     if (status != LT_OK)
         return status;
-    lt_haystack haystack = {.characters = scratch->text.items};
+    lt_haystack haystack = {.characters = scratch->text.items, .plain = input->plain};
     lt_added_search search = {.start = 0, .end = (int32_t)scratch->text.size};
     while (lt_added_next(&pipeline->normalized_added, haystack, find_special, &search)) {
         status = tokenize_normalized(pipeline, search.text_start, search.token_start, scratch, tokens);
@@ -64,7 +64,7 @@ static int tokenize_general(const lt_pipeline *pipeline, const lt_input *input, 
 /* The direct path of BPE: input that is its own normal form, split and encoded where it lies. */
 static int tokenize_direct(const lt_pipeline *pipeline, const lt_input *input, int32_t start, int32_t end,
                            bool find_special, lt_scratch *scratch, lt_tokens *tokens) {
-    lt_haystack haystack = {.data = input->data, .kind = input->kind};
+    lt_haystack haystack = {.data = input->data, .kind = input->kind, .plain = input->plain};
     lt_added_search search = {.start = start, .end = end, .position = start, .text_start = start};
     int status;
     while (lt_added_next(&pipeline->normalized_added, haystack, find_special, &search)) {
@@ -112,7 +112,7 @@ static int tokenize_piece(const lt_pipeline *pipeline, const lt_input *input, in
 
 int lt_tokenize(const lt_pipeline *pipeline, const lt_input *input, bool find_special, lt_scratch *scratch,
                 lt_tokens *tokens) {
-    lt_haystack haystack = {.data = input->data, .kind = input->kind};
+    lt_haystack haystack = {.data = input->data, .kind = input->kind, .plain = input->plain};
     lt_added_search search = {.start = 0, .end = input->length};
     while (lt_added_next(&pipeline->raw_added, haystack, find_special, &search)) {
         int status = LT_OK;
@@ -177,7 +177,7 @@ int lt_pipeline_finish(lt_pipeline *pipeline, lt_scratch *scratch) {
     pipeline->has_ascii_path = pipeline->kind == LT_MODEL_WORDPIECE && steps_are_local(pipeline);
     for (uint32_t c = 0; c < 128; c++) {
         uint8_t character = (uint8_t)c;
-        lt_input input = {&character, 1, 1};
+        lt_input input = {&character, 1, 1, NULL};
         pipeline->ascii[c] = (lt_ascii_character){LT_ASCII_GENERAL, 0};
         int status = lt_load(&input, 0, 1, scratch);
         if (status == LT_OK)

@@ -1,0 +1,16 @@
+"""A wrong value as an error's message shows it: short, whatever it is."""
+
+from __future__ import annotations
+
+__all__ = ["value_text"]
+
+MOST_CHARACTERS = 80
+
+
+def value_text(value: object) -> str:
+    """Return ``repr(value)``, cut where it is long; the name of its type where Python cannot write it out."""
+    try:
+        text = repr(value)
+    except Exception:  # an integer of more digits than Python writes out, or a class of the caller's
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."

@@ -1,0 +1,253 @@
+"""What a checkpoint must hold for a model and what else it may hold, checked before the model's program is built.
+
+A tensor that nothing reads is a part of another model: an adapter, another layer, a bias that the configuration leaves out.
+Dropping it would give results of a model that was not asked for, so it is refused, but for
+:mod:`~lattice_inference.models.idle_tensors`. A configuration that promises more than the file has is refused at the first
+tensor that is missing, whatever numbers it holds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX
+from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.checkpoint.formats import is_gguf, only_gguf
+from lattice_inference.checkpoint.gguf import gguf_parts
+from lattice_inference.checkpoint.mapped_tensors import TensorInfo
+from lattice_inference.errors import CheckpointError, UnsupportedError
+from lattice_inference.graph.program import Program
+from lattice_inference.input_range import RANGE_SUFFIX
+from lattice_inference.models.bert import TensorNames, build_bert_classifier, build_bert_encoder
+from lattice_inference.models.bert_config import BertConfig
+from lattice_inference.models.bert_gguf import gguf_names
+from lattice_inference.models.idle_tensors import (
+    IDLE_IN_BERT_GGUF,
+    IDLE_IN_DECODER_GGUF,
+    idle_in_bert,
+    idle_in_decoder,
+)
+from lattice_inference.models.llama import GGUF_NAMES, ROPE_FREQUENCIES, DecoderNames, build_llama
+from lattice_inference.models.llama_config import LlamaConfig
+from lattice_inference.models.llama_gguf import FACTORS
+from lattice_inference.models.sentence_layers import SentenceLayer
+
+__all__ = [
+    "check_bert_gguf",
+    "check_classifier",
+    "check_decoder",
+    "check_encoder",
+    "refuse_adapters",
+]
+
+_SHOWN_NAMES = 3
+_COMPARED_BYTES = 1 << 24
+
+_ADAPTER = re.compile(r"(?i)(?:^|[._])(?:lora|adapters?|ia3|modules_to_save|base_layer)(?:[._]|$)")
+_MERGE = (
+    "merge the adapter into the weights (with peft: model.merge_and_unload(), then save_pretrained) and load the result"
+)
+
+
+class _Tensors(Protocol):
+    """An open checkpoint, or several."""
+
+    @property
+    def directory(self) -> Path: ...
+
+    def __contains__(self, name: object) -> bool: ...
+
+    @property
+    def aliases(self) -> Mapping[str, str]: ...
+
+    def names(self) -> tuple[str, ...]: ...
+
+    def info(self, name: str) -> TensorInfo: ...
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """The layers that a configuration promises.
+
+    Attributes:
+        first: what the names of the first layer's tensors begin with; ``0`` is its number.
+        count: how many layers there are.
+        told_by: where that number stands.
+    """
+
+    first: str
+    count: int
+    told_by: str
+
+    def named(self, name: str, layer: int) -> str:
+        """Return the name in another layer of a tensor of the first one."""
+        return f"{self.first.removesuffix('0.')}{layer}.{name.removeprefix(self.first)}"
+
+
+def check_encoder(
+    tensors: _Tensors, config: BertConfig, names: TensorNames, layers: Sequence[SentenceLayer] = ()
+) -> None:
+    """Check the checkpoint of a BERT encoder and of the modules on top of it.
+
+    Raises:
+        CheckpointError: a tensor is missing, has another shape than ``config`` says, or is read by nothing.
+    """
+    one = build_bert_encoder(_one_layer(config), pooling="mean", names=names, layers=layers)
+    idle = idle_in_bert(names.prefix, classifies=False)
+    _check(tensors, _shapes(one), _bert_layers(config, names), idle)
+
+
+def check_classifier(tensors: _Tensors, config: BertConfig, names: TensorNames) -> None:
+    """Check the checkpoint of a BERT encoder with a classification head. Raises as :func:`check_encoder` does."""
+    one = build_bert_classifier(_one_layer(config), names=names)
+    _check(tensors, _shapes(one), _bert_layers(config, names), idle_in_bert(names.prefix, classifies=True))
+
+
+def check_bert_gguf(checkpoint: Checkpoint, config: BertConfig) -> None:
+    """Check the GGUF file of a BERT encoder. Raises as :func:`check_encoder` does."""
+    theirs = gguf_names(1)
+    shapes = {
+        theirs[name]: shape for name, shape in _shapes(build_bert_encoder(_one_layer(config), pooling="mean")).items()
+    }
+    _check(checkpoint, shapes, _Layers("blk.0.", config.num_hidden_layers, "bert.block_count"), IDLE_IN_BERT_GGUF)
+
+
+def check_decoder(checkpoint: Checkpoint, config: LlamaConfig, names: DecoderNames) -> None:
+    """Check the checkpoint or GGUF file of a decoder. Raises as :func:`check_encoder` does."""
+    one = replace(config, num_hidden_layers=1, windows=config.windows[:1])
+    shapes = _shapes(build_llama(one, names))
+    del shapes[ROPE_FREQUENCIES]  # worked out
+    output, embedding = f"{names.output}.weight", f"{names.embedding}.weight"
+    read = {FACTORS}
+    if config.tied and output != embedding and output in checkpoint and embedding in checkpoint:
+        _check_same(checkpoint, output, embedding)
+        read.add(checkpoint.stored_name(output))
+    if names.embedding == GGUF_NAMES.embedding:
+        layers = _Layers("blk.0.", config.num_hidden_layers, "block_count")
+        _check(checkpoint, shapes, layers, IDLE_IN_DECODER_GGUF, read)
+    else:
+        prefix = names.norm.removesuffix("norm")
+        layers = _Layers(f"{prefix}layers.0.", config.num_hidden_layers, "num_hidden_layers")
+        _check(checkpoint, shapes, layers, idle_in_decoder(prefix), read)
+
+
+def refuse_adapters(model: Path) -> None:
+    """Refuse weights with a description of an adapter beside them: loading them alone would leave the adapter out.
+
+    ``model`` is a directory, or a GGUF file; beside such a file counts only where it is the folder's one model.
+
+    Raises:
+        UnsupportedError: there is one.
+    """
+    in_file = is_gguf(model)
+    path = (model.parent if in_file else model) / "adapter_config.json"
+    if os.path.lexists(path) and not (in_file and only_gguf(model.parent) not in gguf_parts(model)):
+        raise UnsupportedError(
+            f"{path}: describes an adapter, and adapters are not applied here: {_MERGE}. If the weights beside it are "
+            "complete without it, move this file away"
+        )
+
+
+def _one_layer(config: BertConfig) -> BertConfig:
+    return replace(config, num_hidden_layers=1)
+
+
+def _bert_layers(config: BertConfig, names: TensorNames) -> _Layers:
+    return _Layers(f"{names.prefix}encoder.layer.0.", config.num_hidden_layers, "num_hidden_layers")
+
+
+def _shapes(program: Program) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor that a program reads."""
+    return {ref.sources[0]: ref.shape for op in program.ops for ref in op.weights.values()}
+
+
+def _check(
+    tensors: _Tensors,
+    shapes: Mapping[str, tuple[int, ...]],
+    layers: _Layers,
+    idle: re.Pattern[str],
+    read: Collection[str] = (),
+) -> None:
+    """Check a checkpoint.
+
+    Args:
+        tensors: the checkpoint.
+        shapes: the tensors that a model of one layer needs.
+        layers: how many there are in fact.
+        idle: matches the names of tensors that may be there without being read.
+        read: tensors that are read if they are there.
+    """
+    used, aliases = set(read), tensors.aliases
+    for name, shape in _needed(shapes, layers):
+        if name not in tensors:
+            inside = name not in shapes
+            why = f" of the {layers.count:,} layers that {layers.told_by} promises" if inside else ""
+            raise CheckpointError(f"{tensors.directory}: the checkpoint holds no tensor {name!r}{why}")
+        info = tensors.info(name)
+        if info.shape != shape:
+            raise CheckpointError(
+                f"{tensors.directory}: the model needs a tensor of shape {shape}, the checkpoint has {name} {info.shape}"
+            )
+        used.add(aliases.get(name, name))
+        if len(shape) == 2:
+            used.add(name + RANGE_SUFFIX)
+            if info.dtype == "I8":
+                used.add(name + SCALE_SUFFIX)
+    unread = [name for name in tensors.names() if name not in used and not idle.fullmatch(name)]
+    if unread:
+        raise CheckpointError(_unread_message(tensors.directory, unread, layers))
+
+
+def _needed(shapes: Mapping[str, tuple[int, ...]], layers: _Layers) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield from shapes.items()
+    in_layer = {name: shape for name, shape in shapes.items() if name.startswith(layers.first)}
+    for layer in range(1, layers.count):
+        yield from ((layers.named(name, layer), shape) for name, shape in in_layer.items())
+
+
+def _unread_message(directory: Path, unread: Sequence[str], layers: _Layers) -> str:
+    shown = ", ".join(f"{name:.200}" for name in unread[:_SHOWN_NAMES])
+    more = f" and {len(unread) - _SHOWN_NAMES:,} more" if len(unread) > _SHOWN_NAMES else ""
+    stem = layers.first.removesuffix("0.")
+    beyond = re.compile(rf"{re.escape(stem)}([0-9]{{1,18}})\.")
+    if any(_ADAPTER.search(name) for name in unread):
+        remedy = _MERGE
+    elif any((found := beyond.match(name)) and int(found[1]) >= layers.count for name in unread):
+        remedy = f"{layers.told_by} is {layers.count:,}; state the number of layers that the file has"
+    else:
+        remedy = "the configuration must say what they are for, or they must be taken out of the file"
+    return (
+        f"{directory}: the checkpoint holds tensors that the model does not read ({len(unread):,}), so its results would be "
+        f"another model's: {shown}{more}. Remedy: {remedy}"
+    )
+
+
+def _check_same(checkpoint: Checkpoint, output: str, embedding: str) -> None:
+    """Refuse an output matrix beside an embedding that it is said to be, unless both are the same bytes."""
+    if checkpoint.stored_name(output) == checkpoint.stored_name(embedding):
+        return
+    pair = [checkpoint.info(name) for name in (output, embedding)]
+    same = (pair[0].dtype, pair[0].shape) == (pair[1].dtype, pair[1].shape)
+    if same:
+        first, second = (_bytes(checkpoint.array(name)) for name in (output, embedding))
+        same = all(
+            np.array_equal(first[start : start + _COMPARED_BYTES], second[start : start + _COMPARED_BYTES])
+            for start in range(0, len(first), _COMPARED_BYTES)
+        )
+    if not same:
+        raise CheckpointError(
+            f"{checkpoint.directory}: tie_word_embeddings is true and {output} is not {embedding}: set it to false if the "
+            f"output matrix is {output}, or take {output} out of the file"
+        )
+
+
+def _bytes(array: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
