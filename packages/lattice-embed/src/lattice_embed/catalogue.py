@@ -142,6 +142,11 @@ class EmbeddingModel(Enum):
         Raises:
             UnknownModelError: no model has that name; the message lists those that there are.
         """
+        given: object = name
+        if not isinstance(given, str):
+            from lattice_embed.errors import InvalidInputError
+
+            raise InvalidInputError(f"a model is named by a string, not by {type(given).__name__}")
         found = _BY_NAME.get(_fold_name(name))
         if found is None:
             from lattice_embed.errors import UnknownModelError

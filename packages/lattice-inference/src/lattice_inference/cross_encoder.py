@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_choice, check_items, check_whole_number
 from lattice_inference.backends.cpu import CpuBackend, sigmoid
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.formats import is_gguf
@@ -89,7 +90,7 @@ class CrossEncoder(TextModel):
             raise InvalidInputError(f"query must be a string, not {type(query).__name__}")
         if isinstance(documents, (str, bytes)):
             raise InvalidInputError("documents must be a sequence of strings, not one string: pass [document]")
-        pairs = [(query, document) for document in documents]
+        pairs = [(query, document) for document in check_items("documents", documents, "strings")]
         return self.score_pairs(pairs, activation=activation, truncate=truncate)
 
     def score_pairs(
@@ -118,10 +119,8 @@ class CrossEncoder(TextModel):
         """
         self._program.check_open()
         activation = self.activation if activation is None else activation
-        if activation not in ("sigmoid", "identity"):
-            raise InvalidInputError(f"activation must be 'sigmoid' or 'identity', not {activation!r}")
-        if truncate not in ("longest_first", "error"):
-            raise InvalidInputError(f"truncate must be 'longest_first' or 'error', not {truncate!r}")
+        check_choice("activation", activation, ("sigmoid", "identity"))
+        check_choice("truncate", truncate, ("longest_first", "error"))
         packed = self.tokenizer.encode_packed(
             _checked(pairs), max_tokens=self.max_tokens, threads=self._program.threads
         )
@@ -203,7 +202,8 @@ def load_cross_encoder(
     tokenizer = load_tokenizer(files.directory)
     least = tokenizer.special_token_count(pair=True) + 1
     if max_tokens is not None:
-        config = CrossEncoderConfig(config.activation, min(max_tokens, config.max_tokens))
+        limit = check_whole_number("max_tokens", max_tokens, 1, 2**63)
+        config = CrossEncoderConfig(config.activation, min(limit, config.max_tokens))
     if not config.max_tokens >= least:
         raise InvalidInputError(
             f"max_tokens is {config.max_tokens}; the special tokens of a pair alone are {least - 1}, so it must be at "
@@ -238,7 +238,7 @@ def load_cross_encoder(
 def _checked(pairs: Iterable[object]) -> list[tuple[str, str]]:
     """Return the pairs as tuples of two strings."""
     checked: list[tuple[str, str]] = []
-    for index, pair in enumerate(pairs):
+    for index, pair in enumerate(check_items("pairs", pairs, "pairs of strings")):
         if isinstance(pair, (str, bytes)) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise InvalidInputError(f"pair {index} is {type(pair).__name__}: pass two strings")
         for text in pair:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_choice, check_flag, check_items, shown
 from lattice_inference.backends.cpu import CpuBackend
 from lattice_inference.backends.cpu.tensor_source import TensorSource
 from lattice_inference.calibration import Calibration, check_calibration
@@ -156,8 +157,8 @@ class Encoder(TextModel):
             NonFiniteError: a vector would hold NaN or infinity; its ``rows`` are indices into ``texts``.
         """
         self._program.check_open()
-        if truncate not in ("right", "error"):
-            raise InvalidInputError(f"truncate must be 'right' or 'error', not {truncate!r}")
+        check_choice("truncate", truncate, ("right", "error"))
+        normalizes = self.normalize if normalize is None else check_flag("normalize", normalize)
         packed = self.tokenizer.encode_packed(
             self._prepare(texts, prompt), max_tokens=self.max_tokens, threads=self._program.threads
         )
@@ -168,7 +169,7 @@ class Encoder(TextModel):
                 "shorten it, or pass truncate='right'"
             )
         lengths = packed.cu_seqlens[1:] - packed.cu_seqlens[:-1]
-        output = "normalized" if (self.normalize if normalize is None else normalize) else "pooled"
+        output = "normalized" if normalizes else "pooled"
         vectors = (
             self._program.run(packed, output)
             if self._cache is None
@@ -198,6 +199,9 @@ class Encoder(TextModel):
         """Return the texts as the tokenizer gets them."""
         if isinstance(texts, (str, bytes)):
             raise InvalidInputError("texts must be a sequence of strings, not one string: pass [text]")
+        if not isinstance(prompt, str):
+            raise InvalidInputError(f"prompt is {shown(prompt)}; expected a string")
+        texts = check_items("texts", texts, "strings")
         lower_case = self._recipe.lower_case
         if not prompt and not lower_case:
             return texts

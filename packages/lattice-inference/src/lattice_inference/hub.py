@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from lattice_inference.argument_checks import check_flag, check_items, shown
 from lattice_inference.checkpoint.formats import is_gguf, only_gguf
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, read_shard_index
@@ -142,6 +143,9 @@ def find_model(
         DownloadError: the hub could not be reached or failed.
     """
     request = _understand(name, revision, files)
+    verify = check_flag("verify", verify)
+    progress = None if progress is None else check_flag("progress", progress)
+    offline = None if offline is None else check_flag("offline", offline)
     searched: list[SourceReport] = []
     for place in _local_places(request):
         if place.directory is not None and place.report.found:
@@ -227,13 +231,17 @@ def _understand(name: str | os.PathLike[str], revision: str | None, files: Seque
     text = os.fspath(name)
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise InvalidInputError(f"{text!r} is no model name and no path")
-    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
-        raise InvalidInputError(f"revision {revision!r} is no branch, tag or commit")
+    if revision is not None and (
+        not isinstance(revision, str) or not _REVISION.fullmatch(revision) or ".." in revision
+    ):
+        raise InvalidInputError(f"revision {shown(revision)} is no branch, tag or commit")
     if isinstance(files, str):
         raise InvalidInputError(f"files must be a sequence of names, not the string {files!r}")
+    if files is not None:
+        files = check_items("files", files, "names")
     for file in files or ():
         if not isinstance(file, str) or not file or os.path.isabs(file) or ".." in Path(file).parts or "\0" in file:
-            raise InvalidInputError(f"files: {file!r} is no name relative to the model's directory")
+            raise InvalidInputError(f"files: {shown(file)} is no name relative to the model's directory")
 
     parts = text.split("/")
     names_a_model = (

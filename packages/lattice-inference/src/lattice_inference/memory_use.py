@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lattice_inference.argument_checks import check_instance
 from lattice_inference.resident_memory import peak_resident_bytes, resident_bytes
 
 if TYPE_CHECKING:
@@ -99,6 +100,9 @@ def memory_report(model: CausalLanguageModel, *, cache_bytes: int = 0, cache_tok
         cache_bytes: keys and values that its caches hold, such as :attr:`Session.cache_bytes`.
         cache_token_bytes: keys and values of one token, such as :attr:`Session.cache_token_bytes`.
     """
+    from lattice_inference.causal_language_model import CausalLanguageModel
+
+    check_instance("model", model, CausalLanguageModel)
     return MemoryReport(
         weights=model.weight_sizes,
         cache_bytes=cache_bytes,

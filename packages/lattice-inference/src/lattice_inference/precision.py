@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+from lattice_inference.argument_checks import shown
 from lattice_inference.errors import UnsupportedError
 
 __all__ = ["Precision", "check_precision"]
@@ -19,5 +20,5 @@ the file has: a quantized one stays as it is.
 
 def check_precision(precision: str) -> None:
     """Raise UnsupportedError for a precision that does not exist."""
-    if precision not in get_args(Precision):
-        raise UnsupportedError(f"precision must be one of {', '.join(get_args(Precision))}, not {precision!r}")
+    if not isinstance(precision, str) or precision not in get_args(Precision):
+        raise UnsupportedError(f"precision must be one of {', '.join(get_args(Precision))}, not {shown(precision)}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lattice_inference.argument_checks import check_callable, check_instance
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.generate.perplexity import evaluated_ids
 from lattice_inference.generate.windows import check_windows, log_probabilities, predictions, windows_of
@@ -74,6 +75,11 @@ def compare_logits(
         InvalidInputError: the vocabularies differ in size, or as :func:`perplexity`.
         NonFiniteError: a model computed NaN or infinity.
     """
+    from lattice_inference.causal_language_model import CausalLanguageModel
+
+    check_instance("reference", reference, CausalLanguageModel)
+    check_instance("model", model, CausalLanguageModel)
+    check_callable("progress", progress)
     if reference.vocab_size != model.vocab_size:
         raise InvalidInputError(
             f"the models have {reference.vocab_size:,} and {model.vocab_size:,} tokens; only equal vocabularies compare"

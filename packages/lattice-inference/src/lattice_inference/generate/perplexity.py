@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lattice_inference.argument_checks import check_callable, check_instance
 from lattice_inference.errors import NonFiniteError
 from lattice_inference.generate.prompt_tokens import check_vocabulary, prompt_ids
 from lattice_inference.generate.windows import check_windows, log_probabilities, predictions, windows_of
@@ -68,6 +69,7 @@ def perplexity(
         InvalidInputError: fewer than 2 tokens, an id that the model has not, or a window, a stride or a limit out of range.
         NonFiniteError: the model gives a token of the text no probability, or computed NaN.
     """
+    check_callable("progress", progress)
     ids = evaluated_ids(model, text, max_tokens, tokenizer)
     check_windows(len(ids), window, stride, model.context_length)
     nlls = np.empty(len(ids) - 1)
@@ -94,9 +96,14 @@ def evaluated_ids(
         InvalidInputError: it is neither a text nor token ids, holds an id that the model has not, or ``max_tokens`` is less
             than 2.
     """
+    from lattice_inference.causal_language_model import CausalLanguageModel
     from lattice_inference.generate.config_checks import MOST_TOKENS, check_integer
+    from lattice_inference.tokenizer import Tokenizer
 
+    check_instance("model", model, CausalLanguageModel)
     check_integer("max_tokens", max_tokens, 2, MOST_TOKENS)
+    if tokenizer is not None:
+        check_instance("tokenizer", tokenizer, Tokenizer)
     reader = (tokenizer or model.tokenizer) if isinstance(text, str) else None
     ids = prompt_ids(reader, text, begins=True, what="the text")[:max_tokens]
     check_vocabulary(ids, model.vocab_size, "the text")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lattice_inference.argument_checks import check_path
 from lattice_inference.errors import TokenizerError
 from lattice_inference.tokenizer.chat_template import ChatTemplate
 from lattice_inference.tokenizer.fields import read_json_object, read_text_file
@@ -44,7 +45,7 @@ def load_chat_template(path: str | os.PathLike[str]) -> ChatTemplate | None:
         TokenizerError, CheckpointError: a file is malformed.
         ModelConfigError: the template is.
     """
-    path = Path(path)
+    path = check_path("path", path)
     texts = _texts_of_file(path) if path.is_file() else _texts_of_directory(path)
     if not texts:
         return None

@@ -9,7 +9,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_flag, check_whole_number
+
 __all__ = ["Encoding", "PackedEncoding"]
+
+MOST_TOKENS = 2**31 - 1
 
 Int32Array = npt.NDArray[np.int32]
 
@@ -69,6 +73,10 @@ class Encoding:
 
     def padded(self, length: int, *, left: bool, token_id: int, type_id: int) -> Encoding:
         """Return the encoding filled up to ``length`` tokens; one that is as long already is returned as it is."""
+        length = check_whole_number("length", length, -MOST_TOKENS, MOST_TOKENS)
+        token_id = check_whole_number("token_id", token_id, -MOST_TOKENS, MOST_TOKENS)
+        type_id = check_whole_number("type_id", type_id, -MOST_TOKENS, MOST_TOKENS)
+        left = check_flag("left", left)
         missing = length - len(self.ids)
         if missing <= 0:
             return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from lattice_inference.argument_checks import check_flag, check_path
 from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.errors import InvalidInputError, ModelNotFoundError, UnsupportedError
 from lattice_inference.tokenizer.definition import parse_definition
@@ -37,7 +38,8 @@ def load_tokenizer(path: str | os.PathLike[str], *, apply_file_limits: bool = Fa
     Raises :class:`ModelNotFoundError` if there is no file, :class:`TokenizerError` if it is malformed and
     :class:`UnsupportedError` if it is of another format or uses a component that is not built.
     """
-    file = _tokenizer_file(Path(path))
+    apply_file_limits = check_flag("apply_file_limits", apply_file_limits)
+    file = _tokenizer_file(check_path("path", path))
     if file.name in (VOCABULARY_NAME, MERGES_NAME):
         definition = read_merges_file(file.parent)
     elif file.suffix == ".txt":

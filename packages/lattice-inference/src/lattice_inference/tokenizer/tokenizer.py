@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Iterable, Sequence
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_flag, check_items, shown
 from lattice_inference.errors import InvalidInputError, TokenizerError, UnsupportedError
 from lattice_inference.tokenizer import _tokenizer as native
 from lattice_inference.tokenizer.bpe import BPE
@@ -78,11 +80,17 @@ class Tokenizer:
 
     def token_to_id(self, token: str) -> int | None:
         """Return the id of ``token``, or ``None`` if there is no such token."""
+        if not isinstance(token, str):
+            raise InvalidInputError(f"token is {shown(token)}; expected a string")
         token_id = self._added.get(token)
         return self._vocabulary.get(token) if token_id is None else token_id
 
     def id_to_token(self, token_id: int) -> str | None:
         """Return the token with the id ``token_id``, or ``None`` if there is none."""
+        try:
+            token_id = operator.index(token_id)
+        except TypeError:
+            raise InvalidInputError(f"token_id is {shown(token_id)}; expected an integer") from None
         token = self._tokens.get(token_id)
         if token is None and isinstance(self._vocabulary, native.PieceTable):
             return self._vocabulary.piece(token_id)
@@ -90,7 +98,7 @@ class Tokenizer:
 
     def special_token_count(self, *, pair: bool = False) -> int:
         """Return how many special tokens the template puts around a text, or around a pair."""
-        return self._templates[pair].special_count
+        return self._templates[check_flag("pair", pair)].special_count
 
     def encode(
         self,
@@ -161,6 +169,11 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int] | npt.NDArray[np.integer], *, skip_special_tokens: bool = True) -> str:
         """Return the text of ``ids``; raise :class:`InvalidInputError` for an id that no token has."""
+        if isinstance(ids, np.ndarray) and (ids.ndim != 1 or isinstance(ids, np.ma.MaskedArray)):
+            raise InvalidInputError(f"ids is a {type(ids).__name__} of {ids.ndim} dimensions; pass a list of ids")
+        if not isinstance(ids, Iterable):
+            raise InvalidInputError(f"ids is {shown(ids)}; pass a list of ids")
+        skip_special_tokens = check_flag("skip_special_tokens", skip_special_tokens)
         tokens = []
         for given in ids.tolist() if isinstance(ids, np.ndarray) else ids:
             token = self.token_of(given, skip_special_tokens=skip_special_tokens)
@@ -170,6 +183,7 @@ class Tokenizer:
 
     def stream(self, *, skip_special_tokens: bool = True) -> TokenStream:
         """Return a stream that turns ids into text one at a time, as they are generated."""
+        skip_special_tokens = check_flag("skip_special_tokens", skip_special_tokens)
         return TokenStream(self, self._definition.decoder.stream(), skip_special_tokens)
 
     def token_of(self, token_id: int, *, skip_special_tokens: bool) -> str | None:
@@ -183,8 +197,10 @@ class Tokenizer:
             number = -1
         token = self.id_to_token(number)
         if token is None:
-            raise InvalidInputError(f"no token has the id {token_id!r}; ids go from 0 to {self._definition.highest_id}")
-        return None if skip_special_tokens and number in self._special_ids else token
+            raise InvalidInputError(
+                f"no token has the id {shown(token_id)}; ids go from 0 to {self._definition.highest_id}"
+            )
+        return None if check_flag("skip_special_tokens", skip_special_tokens) and number in self._special_ids else token
 
     def _encode(
         self,
@@ -196,6 +212,8 @@ class Tokenizer:
         want_offsets: bool,
         threads: int | None = None,
     ) -> native.Encoded:
+        add_special_tokens = check_flag("add_special_tokens", add_special_tokens)
+        special_tokens_in_text = check_flag("special_tokens_in_text", special_tokens_in_text)
         single, pair = self._templates if add_special_tokens else self._bare_templates
         if truncation is None:
             truncation = self._file_truncation
@@ -211,6 +229,7 @@ class Tokenizer:
                 _STRATEGIES[truncation.strategy],
                 truncation.side == "left",
             )
+        limit = min(limit, sys.maxsize)  # no text is as long as that
         threads = native.MAX_THREADS if threads is None else threads
         return self._pipeline.encode(
             firsts, seconds, single, pair, limit, strategy, cut_left, special_tokens_in_text, want_offsets, threads
@@ -235,7 +254,7 @@ def _split_pairs(texts: Iterable[Text]) -> tuple[tuple[str, ...], tuple[str | No
     """Return the first texts, and the second texts unless there are none."""
     if isinstance(texts, str):
         raise InvalidInputError("texts is one str; pass a list of texts")
-    items = tuple(texts)
+    items = check_items("texts", texts, "texts")
     if tuple not in map(type, items):
         return cast(tuple[str, ...], items), None
     firsts: list[str] = []

@@ -80,7 +80,7 @@ class CpuBackend:
         tile_sizes: Mapping[str, int] | None = None,
     ) -> None:
         check_precision(precision)
-        if activations not in get_args(Activations):
+        if not isinstance(activations, str) or activations not in get_args(Activations):
             raise UnsupportedError(
                 f"activations must be one of {', '.join(get_args(Activations))}, not {activations!r}"
             )
