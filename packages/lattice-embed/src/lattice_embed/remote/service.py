@@ -479,7 +479,7 @@ class RemoteEmbeddingService(EmbeddingService):
         )
 
     def _check_model(self, model: ModelName | None) -> None:
-        if model is None or model is self._member or model == self._wire_name:
+        if model is None or model is self._member or (isinstance(model, str) and model == self._wire_name):
             return
         try:
             asked = model if isinstance(model, EmbeddingModel) else EmbeddingModel.parse(model)
