@@ -35,6 +35,13 @@ DEFAULT_MAX_TEXT_CHARS = 32_768
 """Characters (Unicode code points) that one text may have."""
 
 
+def check_flag(name: str, value: object) -> bool:
+    """Return ``value``; raise InvalidInputError unless it is True or False."""
+    if not isinstance(value, bool):
+        raise InvalidInputError(f"{name} is {value!r:.100}; it must be True or False")
+    return value
+
+
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise InvalidInputError unless ``value`` is one of ``choices``."""
     if value not in choices:

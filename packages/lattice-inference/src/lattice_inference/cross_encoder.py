@@ -15,6 +15,7 @@ from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.errors import InvalidInputError, TextTooLongError, UnsupportedError
+from lattice_inference.flags import check_flag
 from lattice_inference.hub import ModelFiles, find_model
 from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.models.bert import build_bert_classifier, find_names
@@ -61,10 +62,17 @@ class CrossEncoder(TextModel):
         precision: Precision,
         isa: str,
         calibration: Calibration | None,
+        special_tokens_in_text: bool,
         reload: partial[CrossEncoder],
     ) -> None:
         super().__init__(
-            files=files, snapshot=snapshot, tokenizer=tokenizer, program=program, precision=precision, reload=reload
+            files=files,
+            snapshot=snapshot,
+            tokenizer=tokenizer,
+            program=program,
+            precision=precision,
+            special_tokens_in_text=special_tokens_in_text,
+            reload=reload,
         )
         self.label_count = label_count
         self.activation: ScoreActivation = config.activation
@@ -79,6 +87,7 @@ class CrossEncoder(TextModel):
         *,
         activation: ScoreActivation | None = None,
         truncate: Literal["longest_first", "error"] = "longest_first",
+        special_tokens_in_text: bool | None = None,
     ) -> npt.NDArray[np.float32]:
         """Score ``query`` with each of ``documents``; see :meth:`score_pairs` for the rest.
 
@@ -90,7 +99,9 @@ class CrossEncoder(TextModel):
         if isinstance(documents, (str, bytes)):
             raise InvalidInputError("documents must be a sequence of strings, not one string: pass [document]")
         pairs = [(query, document) for document in documents]
-        return self.score_pairs(pairs, activation=activation, truncate=truncate)
+        return self.score_pairs(
+            pairs, activation=activation, truncate=truncate, special_tokens_in_text=special_tokens_in_text
+        )
 
     def score_pairs(
         self,
@@ -98,6 +109,7 @@ class CrossEncoder(TextModel):
         *,
         activation: ScoreActivation | None = None,
         truncate: Literal["longest_first", "error"] = "longest_first",
+        special_tokens_in_text: bool | None = None,
     ) -> npt.NDArray[np.float32]:
         """Score pairs of texts; a pair's score is the same bits whatever else is in the call.
 
@@ -107,6 +119,8 @@ class CrossEncoder(TextModel):
                 model's files say.
             truncate: cut a pair over ``max_tokens`` at the end of its longer text, token by token, as Hugging Face's
                 "longest_first" does; or raise.
+            special_tokens_in_text: whether special tokens that a text spells out become those tokens; by default what the
+                model was loaded with.
 
         Returns:
             (n,) float32, or (n, label_count) for a model with several labels.
@@ -123,7 +137,10 @@ class CrossEncoder(TextModel):
         if truncate not in ("longest_first", "error"):
             raise InvalidInputError(f"truncate must be 'longest_first' or 'error', not {truncate!r}")
         packed = self.tokenizer.encode_packed(
-            _checked(pairs), max_tokens=self.max_tokens, threads=self._program.threads
+            _checked(pairs),
+            max_tokens=self.max_tokens,
+            special_tokens_in_text=self._finds_special_tokens(special_tokens_in_text),
+            threads=self._program.threads,
         )
         if truncate == "error" and packed.truncated.any():
             index = int(np.argmax(packed.truncated))
@@ -137,10 +154,16 @@ class CrossEncoder(TextModel):
         scores = sigmoid(logits, isa=self._isa) if activation == "sigmoid" else logits
         return scores[:, 0] if self.label_count == 1 else scores
 
-    def count_tokens(self, pairs: Sequence[tuple[str, str]]) -> npt.NDArray[np.int32]:
+    def count_tokens(
+        self, pairs: Sequence[tuple[str, str]], *, special_tokens_in_text: bool | None = None
+    ) -> npt.NDArray[np.int32]:
         """Return how many tokens each pair has, special tokens included, before truncation."""
-        checked, threads = _checked(pairs), self._program.threads
-        return self.tokenizer.encode_packed(checked, max_tokens=None, threads=threads).token_counts
+        return self.tokenizer.encode_packed(
+            _checked(pairs),
+            max_tokens=None,
+            special_tokens_in_text=self._finds_special_tokens(special_tokens_in_text),
+            threads=self._program.threads,
+        ).token_counts
 
     @property
     def fingerprint(self) -> str:
@@ -148,9 +171,8 @@ class CrossEncoder(TextModel):
         if self._fingerprint is None:
             digest = self._snapshot.digest()
             ranges = "" if self.calibration is None else f":{self.calibration.digest()}"
-            self._fingerprint = (
-                f"{digest}:{self.activation}:{self.max_tokens}:{self.precision}{ranges}:{self._numerics}"
-            )
+            read = f"{self.precision}{ranges}:{self._numerics}{self._text_mark}"
+            self._fingerprint = f"{digest}:{self.activation}:{self.max_tokens}:{read}"
         return self._fingerprint
 
     def __repr__(self) -> str:
@@ -168,6 +190,7 @@ def load_cross_encoder(
     offline: bool | None = None,
     threads: int | None = None,
     calibration: Calibration | None = None,
+    special_tokens_in_text: bool = True,
 ) -> CrossEncoder:
     """Load a cross-encoder: a ``BertForSequenceClassification`` or one of its RoBERTa kin.
 
@@ -183,6 +206,8 @@ def load_cross_encoder(
         threads: the most threads a call may use; by default all of the process's pool.
         calibration: fixed ranges for the inputs of int8 linears, instead of each row's own or those that the files have; see
             :class:`lattice_inference.quantize.Calibrator`.
+        special_tokens_in_text: let special tokens that a text spells out, such as ``[SEP]``, become those tokens, as Hugging
+            Face's library does; with False they are text like any other. A call may say otherwise.
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
@@ -192,6 +217,7 @@ def load_cross_encoder(
     """
     check_precision(precision)
     check_calibration(calibration, precision)
+    check_flag("special_tokens_in_text", special_tokens_in_text)
     files = find_model(path_or_name, offline=offline)
     if is_gguf(files.directory):
         raise UnsupportedError(
@@ -223,6 +249,7 @@ def load_cross_encoder(
         precision=precision,
         isa=backend.isa,
         calibration=calibration,
+        special_tokens_in_text=special_tokens_in_text,
         reload=partial(
             load_cross_encoder,
             os.fspath(path_or_name),
@@ -231,6 +258,7 @@ def load_cross_encoder(
             offline=offline,
             threads=threads,
             calibration=calibration,
+            special_tokens_in_text=special_tokens_in_text,
         ),
     )
 
