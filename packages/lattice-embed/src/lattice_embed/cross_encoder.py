@@ -198,7 +198,7 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
                 self._source.location,
                 precision=self._precision,
                 threads=self._threads,
-                **({} if self._special_tokens_in_text else {"special_tokens_in_text": False}),
+                special_tokens_in_text=self._special_tokens_in_text,
             )
         except inference_errors.UnsupportedError as error:
             raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error

@@ -277,6 +277,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         member = self._source.model
         if member is not None and (reason := missing_feature(member.description)) is not None:
             raise UnsupportedModelError(f"{member.slug} cannot be run here: {reason}")
+        plain: dict[str, Any] = {} if self._special_tokens_in_text else {"special_tokens_in_text": False}
         try:
             encoder = lattice_inference.load_encoder(
                 self._source.location,
@@ -286,7 +287,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
                 max_tokens=None if member is None else member.max_tokens,
                 threads=self._threads,
                 cache=self._cache,
-                **({} if self._special_tokens_in_text else {"special_tokens_in_text": False}),
+                **plain,
             )
         except inference_errors.UnsupportedError as error:
             raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error
