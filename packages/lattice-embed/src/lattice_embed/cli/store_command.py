@@ -69,6 +69,7 @@ def open_service(options: argparse.Namespace, space: VectorSpace | None, truncat
         threads=options.threads,
         truncate="error" if truncate == "error" else "right",
         max_text_chars=MOST_CHARACTERS,
+        special_tokens_in_text=not options.plain,
     )
 
 

@@ -271,6 +271,8 @@ def _found(context: Any, value: Any) -> Any:
 def _sliced(context: Any, value: Any, start: Any, stop: Any, step: Any) -> Any:
     if isinstance(value, (str, list, tuple)):
         made = len(range(*slice(start, stop, step).indices(len(value))))
+        if isinstance(value, UserText) and step not in (None, 1):
+            made = len(value)  # whose marks are looked at one by one
         current_budget().spend(1, made if isinstance(value, str) else ITEM * made)
     return value[start:stop:step]
 
