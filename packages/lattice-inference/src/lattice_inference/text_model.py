@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from lattice_inference.flags import check_flag
+from lattice_inference.argument_checks import checked_flag
 from lattice_inference.hub import ModelFiles
 from lattice_inference.loaded_model import LoadedModel
 from lattice_inference.model_fingerprint import ModelSnapshot
@@ -38,7 +38,7 @@ class TextModel(LoadedModel[TextProgram]):
 
     def _finds_special_tokens(self, asked: bool | None) -> bool:
         """Return whether special tokens that a text spells out become those tokens in a call."""
-        return self.special_tokens_in_text if asked is None else check_flag("special_tokens_in_text", asked)
+        return self.special_tokens_in_text if asked is None else checked_flag("special_tokens_in_text", asked)
 
     @property
     def _text_mark(self) -> str:
