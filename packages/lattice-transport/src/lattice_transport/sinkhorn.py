@@ -262,7 +262,7 @@ def run(
         return _run(*arguments)
     with np.errstate(all="ignore"):  # what leaves the range of its numbers is found by its value
         result = _run(*arguments)
-    if not abs(result.transport_cost) < math.inf:
+    if result.converged and not abs(result.transport_cost) < math.inf:
         raise NumericalError(
             f"the transport cost left the range of float64; costs are up to {max(abs(cost.least), abs(cost.most)):.3g}: "
             "rescale them"
