@@ -133,6 +133,28 @@ def test_option_that_does_not_count_is_named(arguments: list[str], name: str, ca
     assert not Path("s.db").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["embed", "--model", "", "a"],
+        ["similarity", "--model", " ", "a", "b"],
+        ["download", ""],
+        ["embed", "--model", "minilm", "--cache-folder", "", "a"],
+        ["embed", "--model", "minilm", "--base-url", "", "a"],
+        ["embed", "--model", "m", "--base-url", "http://localhost/v1", "--api-key-variable", "", "a"],
+        ["store", "import", "s.db", "--input", "texts.txt", "--model", ""],
+        ["check-drift", "--model", "", "b.json"],
+        ["backfill", "--from-store", "s.db", "--model", ""],
+    ],
+)
+def test_empty_word_is_not_taken_for_a_missing_option(
+    arguments: list[str], loader: Any, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal(capsys, *arguments)
+    assert loader.calls == []
+    assert not Path("s.db").exists()
+
+
 def test_migration_that_was_begun_keeps_its_settings(capsys: Capture) -> None:
     done(capsys, "store", "import", "old.db", "--input", "texts.txt")
     begin = ("backfill", "--from-store", "old.db", "--model", "minilm", "--to-store", "new.db", "--batch-size", "5")

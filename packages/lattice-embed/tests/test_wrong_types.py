@@ -440,3 +440,10 @@ def test_every_public_name_is_tried_or_known_to_take_nothing() -> None:
         if callable(getattr(module, name)) and name not in tried and not isinstance(getattr(module, name), type)
     }
     assert untried == set()
+
+
+def test_integers_of_numpy_are_integers() -> None:
+    description = ModelDescription(**{**DESCRIPTION, "native_dimensions": np.int64(8)})
+    assert type(description.native_dimensions) is int
+    made = VectorProvenance(model="m", dimensions=np.int32(8))  # type: ignore[arg-type]
+    assert made.fingerprint == VectorProvenance(model="m", dimensions=8).fingerprint

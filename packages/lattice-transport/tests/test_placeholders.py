@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from exact_oracle import wide_problem
 from pot_oracle import pot, quietly
 
 from lattice_transport import barycenter, sinkhorn_divergence, solve, solve_unbalanced
@@ -64,4 +65,11 @@ def test_other_entropic_problems_come_back_from_forbidden_pairs():
 def test_potentials_without_digits_are_not_converged():
     # both rows must pay 1e16; what they differ by is lost beside it
     result = solve(None, None, [[1e16, 1e16 + 4], [1e16, 1e16 + 2]], epsilon=0.05)
+    assert not result.converged
+
+
+@pytest.mark.parametrize("seed", [200, 430, 480])
+def test_mass_that_must_go_where_it_should_not_is_unconverged_and_no_error(seed):
+    _, _, cost, supply, demand = wide_problem(seed)
+    result = solve([float(x) for x in supply], [float(x) for x in demand], cost, epsilon=0.05)
     assert not result.converged

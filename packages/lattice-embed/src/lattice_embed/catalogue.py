@@ -9,6 +9,7 @@ of lattice_inference (its ``hub`` and ``known_models``).
 from __future__ import annotations
 
 import difflib
+import operator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NoReturn, get_args
@@ -73,6 +74,12 @@ class ModelDescription:
     def __post_init__(self) -> None:
         for name, kinds in _KINDS.items():
             value = getattr(self, name)
+            if int in kinds and not isinstance(value, bool) and hasattr(value, "__index__"):
+                try:
+                    value = operator.index(value)  # of NumPy's integers too
+                except TypeError:  # an array of one dimension or more
+                    self._refuse(name, "must be an int")
+                object.__setattr__(self, name, value)
             if type(value) not in kinds and not (str in kinds and isinstance(value, str)):
                 self._refuse(
                     name, f"must be {' or '.join('None' if kind is _NONE else kind.__name__ for kind in kinds)}"

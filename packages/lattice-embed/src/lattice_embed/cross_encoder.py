@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from lattice_embed.argument_checks import check_flag
 from lattice_embed.errors import (
     InvalidInputError,
     InvalidTextError,
@@ -68,6 +69,8 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
         truncate: what happens to a pair over the model's token limit: ``"longest_first"`` cuts the end of its longer text,
             ``"error"`` raises :class:`TextTooLongError`.
         max_text_chars: most characters (code points) in one text.
+        special_tokens_in_text: let special tokens that a text spells out, such as ``[SEP]``, become those tokens, as Hugging
+            Face's library does; with False they are text like any other.
 
     Raises:
         UnknownModelError: no model of that name.
@@ -82,6 +85,7 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
         threads: int | None = None,
         truncate: PairTruncation = "longest_first",
         max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
+        special_tokens_in_text: bool = True,
     ) -> None:
         check_choice("precision", precision, get_args(Precision))
         check_choice("truncate", truncate, get_args(PairTruncation))
@@ -95,6 +99,7 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
         self._threads = None if threads is None else check_threads(threads)
         self._truncate: PairTruncation = truncate
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)
+        self._special_tokens_in_text = check_flag("special_tokens_in_text", special_tokens_in_text)
         super().__init__()
 
     # Scoring
@@ -182,6 +187,7 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
             "threads": self._threads,
             "truncate": self._truncate,
             "max_text_chars": self._max_text_chars,
+            "special_tokens_in_text": self._special_tokens_in_text,
         }
         return self._source.location, options
 
@@ -190,7 +196,10 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
 
         try:
             return lattice_inference.load_cross_encoder(
-                self._source.location, precision=self._precision, threads=self._threads
+                self._source.location,
+                precision=self._precision,
+                threads=self._threads,
+                special_tokens_in_text=self._special_tokens_in_text,
             )
         except inference_errors.UnsupportedError as error:
             raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error

@@ -5,8 +5,9 @@ Unstable: the number of shards, the key's length and what an entry costs may cha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from lattice_embed._text_cache import KEY_BYTES, CachedEmbedding, Shard
 from lattice_embed.errors import InvalidInputError
@@ -22,6 +23,8 @@ __all__ = [
     "EmbeddingCache",
     "ShardStats",
 ]
+
+Item = TypeVar("Item")
 
 DEFAULT_CACHE_CAPACITY = 4_000
 """Vectors that a cache holds unless told otherwise: about 7 MB of 384 dimensions."""
@@ -116,19 +119,22 @@ class EmbeddingCache:
 
     def get(self, key: bytes) -> CachedEmbedding | None:
         """Return the entry of a key, which becomes the most recently used of its shard, or None; counts it."""
-        return self._shards[key[0] & self._mask].get(key)
+        return self._shards[_first_byte(key) & self._mask].get(key)
 
     def peek(self, key: bytes) -> CachedEmbedding | None:
         """Return the entry of a key or None, without counting it or changing the order."""
-        return self._shards[key[0] & self._mask].peek(key)
+        return self._shards[_first_byte(key) & self._mask].peek(key)
 
     def get_many(self, keys: Sequence[bytes]) -> list[CachedEmbedding | None]:
         """Return the entry of each key or None, as :meth:`get` does."""
         shards, mask = self._shards, self._mask
-        return [shards[key[0] & mask].get(key) for key in keys]
+        return [shards[_first_byte(key) & mask].get(key) for key in _each("keys", keys)]
 
     def put(self, key: bytes, entry: CachedEmbedding) -> None:
         """Store an entry. One that is larger than a shard's part of ``max_bytes`` is not kept."""
+        _first_byte(key)
+        if not isinstance(entry, CachedEmbedding):
+            raise InvalidInputError(f"an entry of type {type(entry).__name__}; expected a CachedEmbedding")
         if len(key) != KEY_BYTES:
             raise InvalidInputError(f"a key of {len(key)} bytes; keys are digests of {KEY_BYTES}")
         if self.enabled:
@@ -136,8 +142,10 @@ class EmbeddingCache:
 
     def put_many(self, entries: Iterable[tuple[bytes, CachedEmbedding]]) -> None:
         """Store entries by their keys."""
-        for key, entry in entries:
-            self.put(key, entry)
+        for pair in _each("entries", entries):
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise InvalidInputError(f"an item of type {type(pair).__name__}; pass pairs of a key and an entry")
+            self.put(*pair)
 
     def clear(self) -> None:
         """Forget every entry; the counts stay."""
@@ -186,3 +194,18 @@ def _parts(limit: int, count: int) -> list[int]:
 
 def _remake(capacity: int | None, max_bytes: int | None) -> EmbeddingCache:
     return EmbeddingCache(capacity, max_bytes=max_bytes)
+
+
+def _first_byte(key: bytes) -> int:
+    """Return the byte that chooses a key's shard."""
+    if type(key) is not bytes or not key:
+        raise InvalidInputError(f"a key of type {type(key).__name__}; keys are digests of {KEY_BYTES} bytes")
+    return key[0]
+
+
+def _each(name: str, values: Iterable[Item]) -> Iterator[Item]:
+    """Return an iterator over ``values``."""
+    try:
+        return iter(values)
+    except TypeError:
+        raise InvalidInputError(f"{name} is of type {type(values).__name__}; pass a list") from None

@@ -137,6 +137,9 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         max_text_chars: most characters (code points) in one text, its prompt not counted.
         cache: keep vectors on disk, for this and later processes: a ``lattice_inference.VectorCache``, a folder, or True
             for the default folder. (:class:`CachedEmbeddingService` keeps them in memory; it may be put around this.)
+        special_tokens_in_text: let special tokens that a text spells out, such as ``[SEP]``, become those tokens, as Hugging
+            Face's library does; with False they are text like any other. Vectors of both kinds are not mixed in a cache or
+            a store.
 
     Raises:
         UnknownModelError: no model of that name.
@@ -159,6 +162,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         max_batch_size: int = DEFAULT_MAX_BATCH_SIZE,
         max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
         cache: VectorCache | str | os.PathLike[str] | bool | None = None,
+        special_tokens_in_text: bool = True,
     ) -> None:
         check_choice("precision", precision, get_args(Precision))
         check_choice("truncate", truncate, get_args(Truncate))
@@ -170,6 +174,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         self._max_batch_size = check_limit("max_batch_size", max_batch_size)
         self._max_text_chars = check_limit("max_text_chars", max_text_chars)
         self._cache = check_cache(cache)
+        self._special_tokens_in_text = check_flag("special_tokens_in_text", special_tokens_in_text)
         self._last_provenance: tuple[_LoadedModel | None, Role, bool, VectorProvenance] | None = None
         super().__init__()
 
@@ -266,6 +271,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             "max_batch_size": self._max_batch_size,
             "max_text_chars": self._max_text_chars,
             "cache": self._cache,
+            "special_tokens_in_text": self._special_tokens_in_text,
         }
         return self._source.model or self._source.location, options
 
@@ -275,12 +281,14 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         member = self._source.model
         if member is not None and (reason := missing_feature(member.description)) is not None:
             raise UnsupportedModelError(f"{member.slug} cannot be run here: {reason}")
+        plain: dict[str, Any] = {} if self._special_tokens_in_text else {"special_tokens_in_text": False}
         load = partial(
             lattice_inference.load_encoder,
             self._source.location,
             precision=self._precision,
             threads=self._threads,
             cache=self._cache,
+            **plain,
         )
         try:
             encoder = load() if member is None else _load_member(load, member)

@@ -117,6 +117,6 @@ def _naming(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno is None or error.filename == str(path):
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise OSError(error.errno, error.strerror or os.strerror(error.errno), str(path)) from error
     except ValueError as error:  # such as a NUL in the name
         raise InvalidInputError(f"{str(path)!r} cannot be written: {error}") from None

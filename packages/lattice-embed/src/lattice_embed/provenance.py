@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import blake3
+import numpy as np
 
 from lattice_embed.errors import InvalidInputError, ProvenanceMismatchError
 
@@ -63,6 +64,9 @@ class VectorProvenance:
         for field in fields(self):
             value = getattr(self, field.name)
             kind = _KINDS.get(str(field.type), str)
+            if kind is int and isinstance(value, np.integer):
+                value = int(value)
+                object.__setattr__(self, field.name, value)
             if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
                 raise InvalidInputError(f"{field.name} of a provenance is {value!r:.80}; it must be {kind.__name__}")
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.argument_checks import check_choice, check_limit
+from lattice_inference.argument_checks import check_choice, check_limit, checked_flag
 from lattice_inference.backends.cpu import CpuBackend, sigmoid
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.formats import is_gguf
@@ -65,10 +65,17 @@ class CrossEncoder(TextModel):
         precision: Precision,
         isa: str,
         calibration: Calibration | None,
+        special_tokens_in_text: bool,
         reload: partial[CrossEncoder],
     ) -> None:
         super().__init__(
-            files=files, snapshot=snapshot, tokenizer=tokenizer, program=program, precision=precision, reload=reload
+            files=files,
+            snapshot=snapshot,
+            tokenizer=tokenizer,
+            program=program,
+            precision=precision,
+            special_tokens_in_text=special_tokens_in_text,
+            reload=reload,
         )
         self.label_count = label_count
         self.activation: ScoreActivation = config.activation
@@ -83,6 +90,7 @@ class CrossEncoder(TextModel):
         *,
         activation: ScoreActivation | None = None,
         truncate: Literal["longest_first", "error"] = "longest_first",
+        special_tokens_in_text: bool | None = None,
     ) -> npt.NDArray[np.float32]:
         """Score ``query`` with each of ``documents``; see :meth:`score_pairs` for the rest.
 
@@ -94,7 +102,9 @@ class CrossEncoder(TextModel):
         if isinstance(documents, (str, bytes)):
             raise InvalidInputError("documents must be a sequence of strings, not one string: pass [document]")
         pairs = [(query, document) for document in documents]
-        return self.score_pairs(pairs, activation=activation, truncate=truncate)
+        return self.score_pairs(
+            pairs, activation=activation, truncate=truncate, special_tokens_in_text=special_tokens_in_text
+        )
 
     def score_pairs(
         self,
@@ -102,6 +112,7 @@ class CrossEncoder(TextModel):
         *,
         activation: ScoreActivation | None = None,
         truncate: Literal["longest_first", "error"] = "longest_first",
+        special_tokens_in_text: bool | None = None,
     ) -> npt.NDArray[np.float32]:
         """Score pairs of texts; a pair's score is the same bits whatever else is in the call.
 
@@ -111,6 +122,8 @@ class CrossEncoder(TextModel):
                 model's files say.
             truncate: cut a pair over ``max_tokens`` at the end of its longer text, token by token, as Hugging Face's
                 "longest_first" does; or raise.
+            special_tokens_in_text: whether special tokens that a text spells out become those tokens; by default what the
+                model was loaded with.
 
         Returns:
             (n,) float32, or (n, label_count) for a model with several labels.
@@ -125,7 +138,10 @@ class CrossEncoder(TextModel):
         check_choice("activation", activation, ("sigmoid", "identity"))
         check_choice("truncate", truncate, ("longest_first", "error"))
         packed = self.tokenizer.encode_packed(
-            _checked(pairs), max_tokens=self.max_tokens, threads=self._program.threads
+            _checked(pairs),
+            max_tokens=self.max_tokens,
+            special_tokens_in_text=self._finds_special_tokens(special_tokens_in_text),
+            threads=self._program.threads,
         )
         if truncate == "error" and packed.truncated.any():
             index = int(np.argmax(packed.truncated))
@@ -139,10 +155,16 @@ class CrossEncoder(TextModel):
         scores = sigmoid(logits, isa=self._isa) if activation == "sigmoid" else logits
         return scores[:, 0] if self.label_count == 1 else scores
 
-    def count_tokens(self, pairs: Sequence[tuple[str, str]]) -> npt.NDArray[np.int32]:
+    def count_tokens(
+        self, pairs: Sequence[tuple[str, str]], *, special_tokens_in_text: bool | None = None
+    ) -> npt.NDArray[np.int32]:
         """Return how many tokens each pair has, special tokens included, before truncation."""
-        checked, threads = _checked(pairs), self._program.threads
-        return self.tokenizer.encode_packed(checked, max_tokens=None, threads=threads).token_counts
+        return self.tokenizer.encode_packed(
+            _checked(pairs),
+            max_tokens=None,
+            special_tokens_in_text=self._finds_special_tokens(special_tokens_in_text),
+            threads=self._program.threads,
+        ).token_counts
 
     @property
     def fingerprint(self) -> str:
@@ -150,9 +172,8 @@ class CrossEncoder(TextModel):
         if self._fingerprint is None:
             digest = self._snapshot.digest()
             ranges = "" if self.calibration is None else f":{self.calibration.digest()}"
-            self._fingerprint = (
-                f"{digest}:{self.activation}:{self.max_tokens}:{self.precision}{ranges}:{self._numerics}"
-            )
+            read = f"{self.precision}{ranges}:{self._numerics}{self._text_mark}"
+            self._fingerprint = f"{digest}:{self.activation}:{self.max_tokens}:{read}"
         return self._fingerprint
 
     def __repr__(self) -> str:
@@ -170,6 +191,7 @@ def load_cross_encoder(
     offline: bool | None = None,
     threads: int | None = None,
     calibration: Calibration | None = None,
+    special_tokens_in_text: bool = True,
 ) -> CrossEncoder:
     """Load a cross-encoder: a ``BertForSequenceClassification`` or one of its RoBERTa kin.
 
@@ -185,6 +207,8 @@ def load_cross_encoder(
         threads: the most threads a call may use; by default all of the process's pool.
         calibration: fixed ranges for the inputs of int8 linears, instead of each row's own or those that the files have; see
             :class:`lattice_inference.quantize.Calibrator`.
+        special_tokens_in_text: let special tokens that a text spells out, such as ``[SEP]``, become those tokens, as Hugging
+            Face's library does; with False they are text like any other. A call may say otherwise.
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
@@ -197,6 +221,7 @@ def load_cross_encoder(
     check_calibration(calibration, precision)
     if max_tokens is not None:
         check_limit(max_tokens, least=1, most=MAX_POSITIONS)
+    checked_flag("special_tokens_in_text", special_tokens_in_text)
     files = find_model(path_or_name, offline=offline)
     refuse_adapters(files.directory)
     if is_gguf(files.directory):
@@ -231,6 +256,7 @@ def load_cross_encoder(
         precision=precision,
         isa=backend.isa,
         calibration=calibration,
+        special_tokens_in_text=special_tokens_in_text,
         reload=partial(
             load_cross_encoder,
             files.reload_name(path_or_name),
@@ -239,6 +265,7 @@ def load_cross_encoder(
             offline=offline,
             threads=threads,
             calibration=calibration,
+            special_tokens_in_text=special_tokens_in_text,
         ),
     )
 

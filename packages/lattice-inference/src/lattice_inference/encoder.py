@@ -96,6 +96,7 @@ class Encoder(TextModel):
         tokenizer: the model's tokenizer.
         precision: what the weights are kept in.
         calibration: what it was loaded with, or None.
+        special_tokens_in_text: whether special tokens that a text spells out become those tokens.
     """
 
     def __init__(
@@ -108,10 +109,17 @@ class Encoder(TextModel):
         recipe: _Recipe,
         precision: Precision,
         calibration: Calibration | None,
+        special_tokens_in_text: bool,
         reload: partial[Encoder],
     ) -> None:
         super().__init__(
-            files=files, snapshot=snapshot, tokenizer=tokenizer, program=program, precision=precision, reload=reload
+            files=files,
+            snapshot=snapshot,
+            tokenizer=tokenizer,
+            program=program,
+            precision=precision,
+            special_tokens_in_text=special_tokens_in_text,
+            reload=reload,
         )
         self.calibration = calibration
         self.dimension = recipe.dimension
@@ -145,6 +153,7 @@ class Encoder(TextModel):
         prompt: str = "",
         normalize: bool | None = None,
         truncate: Truncate = "right",
+        special_tokens_in_text: bool | None = None,
     ) -> EncodedTexts:
         """Return the vectors of ``texts``; each is the same bits whatever else is in the call.
 
@@ -153,6 +162,8 @@ class Encoder(TextModel):
             prompt: put before every text.
             normalize: scale vectors to length 1; by default what the model's files say.
             truncate: cut a text that exceeds ``max_tokens`` at its right end, or raise.
+            special_tokens_in_text: whether special tokens that a text spells out become those tokens; by default what the
+                model was loaded with.
 
         Raises:
             InvalidInputError: ``texts`` is not a sequence of strings, or a string holds a lone surrogate.
@@ -163,7 +174,10 @@ class Encoder(TextModel):
         check_choice("truncate", truncate, ("right", "error"))
         wants_unit = self.normalize if normalize is None else checked_flag("normalize", normalize)
         packed = self.tokenizer.encode_packed(
-            self._prepare(texts, prompt), max_tokens=self.max_tokens, threads=self._program.threads
+            self._prepare(texts, prompt),
+            max_tokens=self.max_tokens,
+            special_tokens_in_text=self._finds_special_tokens(special_tokens_in_text),
+            threads=self._program.threads,
         )
         if truncate == "error" and packed.truncated.any():
             index = int(np.argmax(packed.truncated))
@@ -180,23 +194,34 @@ class Encoder(TextModel):
         )
         return EncodedTexts(vectors, lengths, packed.truncated)
 
-    def count_tokens(self, texts: Sequence[str], *, prompt: str = "") -> npt.NDArray[np.int32]:
+    def count_tokens(
+        self, texts: Sequence[str], *, prompt: str = "", special_tokens_in_text: bool | None = None
+    ) -> npt.NDArray[np.int32]:
         """Return how many tokens each text has with ``prompt`` before it, special tokens included, before truncation."""
-        prepared, threads = self._prepare(texts, prompt), self._program.threads
-        return self.tokenizer.encode_packed(prepared, max_tokens=None, threads=threads).token_counts
+        return self.tokenizer.encode_packed(
+            self._prepare(texts, prompt),
+            max_tokens=None,
+            special_tokens_in_text=self._finds_special_tokens(special_tokens_in_text),
+            threads=self._program.threads,
+        ).token_counts
 
     def token_offsets(self, text: str) -> npt.NDArray[np.int32]:
         """Return (n, 2) int32: the characters ``text[start:end]`` that each token stands for; no special tokens."""
         if not self._recipe.lower_case:
-            return self.tokenizer.encode(text, add_special_tokens=False).offsets
+            return self._offsets(text)
         (lowered,) = self._prepare([text], "")
-        offsets = self.tokenizer.encode(lowered, add_special_tokens=False).offsets
+        offsets = self._offsets(lowered)
         if len(lowered) == len(text):
             return offsets
         # a letter may have two in lower case: count back to the letters that the caller knows
         sizes = np.array([len(letter.lower()) for letter in text], np.int32)
         letters = np.repeat(np.arange(len(text), dtype=np.int32), sizes)
         return np.stack([letters[offsets[:, 0]], letters[np.maximum(offsets[:, 1], 1) - 1] + 1], axis=1)
+
+    def _offsets(self, text: str) -> npt.NDArray[np.int32]:
+        return self.tokenizer.encode(
+            text, add_special_tokens=False, special_tokens_in_text=self.special_tokens_in_text
+        ).offsets
 
     def _prepare(self, texts: Sequence[str], prompt: str) -> Sequence[str]:
         """Return the texts as the tokenizer gets them."""
@@ -220,8 +245,8 @@ class Encoder(TextModel):
         """What a vector depends on, as text: equal fingerprints mean comparable, bit-identical vectors.
 
         It covers the weights and the tokenizer (SHA-256 of their files), those of modules on top, pooling, token limit,
-        precision, calibration and ``NUMERICS_VERSION``, and for linears that multiply bfloat16 the kind of instruction
-        (``"avx512-tiles"``). Worked out on first use, which reads the files.
+        precision, calibration and ``NUMERICS_VERSION``, ``special_tokens_in_text`` where it is False, and for linears that
+        multiply bfloat16 the kind of instruction (``"avx512-tiles"``). Worked out on first use, which reads the files.
 
         Raises:
             CheckpointError: a file was changed after the model was loaded, before the first use.
@@ -230,7 +255,9 @@ class Encoder(TextModel):
             ranges = "" if self.calibration is None else f":{self.calibration.digest()}"
             self._fingerprint = (
                 f"{self._snapshot.digest()}:{self.pooling}:{self.max_tokens}"
-                f":{self.precision}{ranges}:{self._numerics}" + (":lower" if self._recipe.lower_case else "")
+                f":{self.precision}{ranges}:{self._numerics}"
+                + (":lower" if self._recipe.lower_case else "")
+                + self._text_mark
             )
         return self._fingerprint
 
@@ -251,6 +278,7 @@ def load_encoder(
     threads: int | None = None,
     cache: VectorCache | str | os.PathLike[str] | bool | None = None,
     calibration: Calibration | None = None,
+    special_tokens_in_text: bool = True,
 ) -> Encoder:
     """Load a text encoder.
 
@@ -271,6 +299,8 @@ def load_encoder(
             :class:`~lattice_inference.VectorCache`, a folder, or True for the default folder.
         calibration: fixed ranges for the inputs of int8 linears, instead of each row's own or those that the files have; see
             :class:`lattice_inference.quantize.Calibrator`.
+        special_tokens_in_text: let special tokens that a text spells out, such as ``[SEP]``, become those tokens, as Hugging
+            Face's library does; with False they are text like any other. A call may say otherwise.
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
@@ -282,6 +312,7 @@ def load_encoder(
     check_precision(precision)
     check_calibration(calibration, precision)
     _check_options(pooling, normalize, max_tokens, cache)
+    checked_flag("special_tokens_in_text", special_tokens_in_text)
     files = find_model(path_or_name, offline=offline)
     snapshot = ModelSnapshot.take(files.directory)
     with open_model(files.directory, causal=False) as model:
@@ -312,6 +343,7 @@ def load_encoder(
         threads=threads,
         cache=_absolute_cache(cache),
         calibration=calibration,
+        special_tokens_in_text=special_tokens_in_text,
     )
     encoder = Encoder(
         files=files,
@@ -321,6 +353,7 @@ def load_encoder(
         recipe=recipe,
         precision=precision,
         calibration=calibration,
+        special_tokens_in_text=special_tokens_in_text,
         reload=reload,
     )
     if cache is not None and cache is not False:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from lattice_inference.argument_checks import check_choice
 from lattice_inference.errors import UnsupportedError
+from lattice_inference.value_text import value_text
 
 __all__ = ["Precision", "check_precision"]
 
@@ -20,4 +20,7 @@ the file has: a quantized one stays as it is.
 
 def check_precision(precision: str) -> None:
     """Raise UnsupportedError for a precision that does not exist."""
-    check_choice("precision", precision, get_args(Precision), UnsupportedError)
+    if not isinstance(precision, str) or precision not in get_args(Precision):
+        raise UnsupportedError(
+            f"precision must be one of {', '.join(get_args(Precision))}, not {value_text(precision)}"
+        )

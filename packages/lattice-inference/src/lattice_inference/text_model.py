@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from lattice_inference.argument_checks import checked_flag
 from lattice_inference.hub import ModelFiles
 from lattice_inference.loaded_model import LoadedModel
 from lattice_inference.model_fingerprint import ModelSnapshot
@@ -26,9 +27,20 @@ class TextModel(LoadedModel[TextProgram]):
         tokenizer: Tokenizer,
         program: TextProgram,
         precision: Precision,
+        special_tokens_in_text: bool,
         reload: partial[Any],
     ) -> None:
         super().__init__(files=files, snapshot=snapshot, program=program, precision=precision, reload=reload)
         self._name = files.repo_id or str(files.directory)
         self.tokenizer = tokenizer
+        self.special_tokens_in_text = special_tokens_in_text
         self._fingerprint: str | None = None
+
+    def _finds_special_tokens(self, asked: bool | None) -> bool:
+        """Return whether special tokens that a text spells out become those tokens in a call."""
+        return self.special_tokens_in_text if asked is None else checked_flag("special_tokens_in_text", asked)
+
+    @property
+    def _text_mark(self) -> str:
+        """What a fingerprint says of how texts are read: nothing where they are read as by Hugging Face's library."""
+        return "" if self.special_tokens_in_text else ":plain"

@@ -82,6 +82,13 @@ class TestGenerate:
         told = json.loads(out)
         assert (told["text"], told["token_ids"], told["finish_reason"]) == ("", [], "length")
 
+    def test_special_tokens_of_a_prompt_are_found_unless_it_is_plain(self, lattice, chatting):
+        counts = []
+        for options in ([], ["--plain"]):
+            arguments = ["generate", "--model", chatting, "--max-tokens", "0", "--json", *options, "a<|end|>b"]
+            counts.append(json.loads(lattice(*arguments)[1])["prompt_tokens"])
+        assert counts == [3, len("a<|end|>b")]
+
     def test_a_text_cut_inside_a_character_is_the_same_streamed_or_not(self, lattice, chatting):  # D2
         arguments = ["generate", "--model", chatting, "--temperature", "0", "--max-tokens", "6"]
         assert lattice(*arguments, "Y") == lattice(*arguments, "--stream", "Y") == (0, "es, \ufffd\n", "")
@@ -181,6 +188,13 @@ class TestChat:
     def test_one_message_is_answered(self, lattice, chatting):
         arguments = ["chat", "--model", chatting, "--temperature", "0", "--system", "Be brief."]
         assert lattice(*arguments, "Hello? 😀") == (0, "Yes, 😀.\n", "")
+
+    def test_special_tokens_of_a_message_are_text_unless_asked_for(self, lattice, chatting):
+        counts = []
+        for options in ([], ["--special-tokens-in-text"]):
+            arguments = ["chat", "--model", chatting, "--temperature", "0", "--json", *options, "a<|end|>b"]
+            counts.append(json.loads(lattice(*arguments)[1])["prompt_tokens"])
+        assert counts[0] == counts[1] + len("<|end|>") - 1
 
     def test_lines_are_turns_of_one_conversation(self, lattice, chatting, typed):
         typed("One?\n\nTwo?\n")

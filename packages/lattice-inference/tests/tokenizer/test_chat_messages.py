@@ -54,7 +54,9 @@ def test_what_a_template_has_no_place_for_is_refused(name):
 
 
 @pytest.mark.parametrize("name", ["tools", "documents"])
-@pytest.mark.parametrize("value", ["weather", {"name": "weather"}, 5, iter(TOOLS)], ids=str)
+@pytest.mark.parametrize(
+    "value", ["weather", {"name": "weather"}, 5, iter(TOOLS)], ids=["text", "dict", "int", "iterator"]
+)
 def test_tools_and_documents_are_lists(name, value):
     with pytest.raises(InvalidInputError, match=f"{name} is a "):
         ChatTemplate("{{ tools }}{{ documents }}").render(ASKED, **{name: value})

@@ -77,7 +77,7 @@ def test_what_follows_an_answer_is_known():
         [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}],
         [{"role": "user", "content": "x", "extra": object()}],
     ],
-    ids=str,
+    ids=lambda messages: str(messages).split(" at 0x")[0],
 )
 def test_malformed_messages_are_refused(messages):
     with pytest.raises(InvalidInputError):

@@ -13,6 +13,7 @@ from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.generate.prompt_tokens import encode_rendered
 from lattice_inference.tokenizer import load_tokenizer
 from lattice_inference.tokenizer.chat_template import ChatTemplate
+from lattice_inference.tokenizer.user_text import UserText, concatenated, ranges_of
 from tiny_decoders import ASSISTANT, BOS, BYTES, END, SHOWN, SPECIALS, THINK, USER, write_tokenizer
 
 GOLDENS = json.loads((Path(__file__).parents[1] / "data" / "chat" / "templates.json").read_text(encoding="utf-8"))
@@ -262,3 +263,25 @@ def test_each_place_of_a_token_is_marked_by_itself(tokenizer, text):
             found = tokenizer.encode_marked(text, ranges).ids.tolist()
             assert found.count(END) == 2 - len(chosen)
             assert tokenizer.decode(found, skip_special_tokens=False) == text
+
+
+def test_a_part_of_a_text_has_the_marks_that_lie_in_it():
+    rng = random.Random(3)
+    for _ in range(200):
+        letters = "".join(rng.choice("ab ") for _ in range(rng.randrange(1, 30)))
+        mask = [rng.random() < 0.5 for _ in letters]
+        text = concatenated([UserText(letter) if mine else letter for letter, mine in zip(letters, mask, strict=True)])
+        start, stop, step = (rng.choice([None, *range(-9, 10)]) for _ in range(3))
+        part = text[start : stop : step or None]
+        marks = [False] * len(part)
+        for first, last in ranges_of(part):
+            marks[first:last] = [True] * (last - first)
+        assert (part, marks) == (letters[start : stop : step or None], mask[start : stop : step or None])
+
+
+def test_a_template_over_its_budget_ends_soon_with_marks_too():
+    for source in ("{% for i in range(99999) %}{% set q = m[-1:-2:-1] %}{% endfor %}", "{{ '%2000000000d' % 1 }}"):
+        with pytest.raises(InvalidInputError, match="it makes more than"):
+            ChatTemplate("{% set m = 'x' * 1000000 + messages[0].content %}" + source).render_marked(
+                [{"role": "user", "content": EVIL}]
+            )

@@ -34,9 +34,9 @@ IN_JOURNAL = range(16, COUNT)
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache's folder as a killed process leaves it: some vectors in the database, some only in the journal."""
     folder, live = tmp_path_factory.mktemp("original"), tmp_path_factory.mktemp("live")
-    with VectorCache(live) as cache:
+    with VectorCache(live, max_bytes=2**18) as cache:
         cache.put_many(list(zip(KEYS[:16], VECTORS[:16], strict=True)), space="model")
-    with VectorCache(live) as cache:
+    with VectorCache(live, max_bytes=2**18) as cache:
         cache.put_many([(KEYS[number], VECTORS[number]) for number in IN_JOURNAL], space="another")
         for path in live.iterdir():
             shutil.copyfile(path, folder / path.name)
@@ -47,7 +47,7 @@ def use_cache(folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", VectorCacheWarning)
         for _ in range(2):  # the second finds what the first has left
-            with VectorCache(folder) as cache:
+            with VectorCache(folder, max_bytes=2**18) as cache:
                 for keys in (KEYS, KEYS[:1], KEYS[20:21], KEYS * 20):
                     found = cache.get_many(keys)
                     assert all(vector in (None, VECTORS[key[0]]) for key, vector in zip(keys, found, strict=True))
@@ -55,7 +55,7 @@ def use_cache(folder: Path) -> None:
                 cache.stats()
                 cache.put_many([(bytes([200, number]) * 16, VECTORS[0]) for number in range(200)], space="third")
                 cache.get_many([bytes([200, number]) * 16 for number in range(200)])
-        with VectorCache(folder) as cache:
+        with VectorCache(folder, max_bytes=2**18) as cache:
             try:
                 cache.clear("model")
                 cache.clear()
@@ -150,7 +150,7 @@ def test_two_thousand_flipped_bits_are_never_a_wrong_vector(name: str, original:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", VectorCacheWarning)
             try:
-                with VectorCache(folder) as cache:
+                with VectorCache(folder, max_bytes=2**18) as cache:
                     found = cache.get_many(KEYS)
             except VectorCacheError:
                 assert other
@@ -167,7 +167,7 @@ def test_what_is_moved_from_a_damaged_journal_is_what_was_stored(original: Path,
     data = path.read_bytes()
     assert data.count(VECTORS[17]) == 1
     path.write_bytes(data.replace(VECTORS[17], VECTORS[17][:-1] + b"\x42"))
-    with VectorCache(folder) as cache:
+    with VectorCache(folder, max_bytes=2**18) as cache:
         expected = [None if number == 17 else VECTORS[number] for number in range(COUNT)]
         assert cache.get_many(KEYS) == expected
         assert cache.stats().entries == COUNT - 1
@@ -177,7 +177,7 @@ def test_damaged_journal_of_a_dead_process_is_removed(original: Path, tmp_path: 
     folder = tmp_path / "cache"
     shutil.copytree(original, folder)
     (folder / "vectors.journal-7").write_bytes(b"no journal" * 100)
-    with VectorCache(folder) as cache:
+    with VectorCache(folder, max_bytes=2**18) as cache:
         assert cache.get_many(KEYS) == VECTORS
     assert not list(folder.glob("vectors.journal-*"))
 
@@ -187,7 +187,7 @@ def test_definition_that_is_no_utf_8_is_damage(original: Path, tmp_path: Path) -
     shutil.copytree(original, folder)
     data = (folder / FILE_NAME).read_bytes()
     (folder / FILE_NAME).write_bytes(data.replace(b"key BLOB NOT NULL", b"k\xff\xfe BLOB NOT N\xc3L"))
-    with VectorCache(folder) as cache:
+    with VectorCache(folder, max_bytes=2**18) as cache:
         with pytest.warns(VectorCacheWarning, match="was damaged"):
             assert cache.get_many(KEYS[:1]) == [None]
         cache.put_many([(KEYS[0], VECTORS[0])], space="model")
@@ -207,7 +207,7 @@ def test_definition_of_another_kind_of_column_is_damage(
     data = (folder / FILE_NAME).read_bytes()
     assert data.count(definition) == 1
     (folder / FILE_NAME).write_bytes(data.replace(definition, damaged))
-    with VectorCache(folder) as cache, pytest.warns(VectorCacheWarning, match="was damaged"):
+    with VectorCache(folder, max_bytes=2**18) as cache, pytest.warns(VectorCacheWarning, match="was damaged"):
         assert cache.get_many(KEYS[:1]) == [None]
 
 
@@ -217,7 +217,7 @@ def test_header_that_names_another_program_over_our_tables_is_damage(original: P
     with sqlite3.connect(folder / FILE_NAME) as raw:
         raw.execute("PRAGMA application_id = 7")
     raw.close()
-    with VectorCache(folder) as cache, pytest.warns(VectorCacheWarning, match="was damaged"):
+    with VectorCache(folder, max_bytes=2**18) as cache, pytest.warns(VectorCacheWarning, match="was damaged"):
         assert cache.get_many(KEYS[:1]) == [None]
 
 

@@ -21,6 +21,8 @@ def as_numbers(values: npt.ArrayLike, name: str) -> _Array:
     Raises:
         InvalidInputError: a masked or sparse array, or one that does not hold real numbers.
     """
+    if type(values) is np.ndarray and values.dtype.kind in "fiub":
+        return values
     if _is_masked(values):
         raise InvalidInputError(
             f"{name} is a masked array, and the mask would be ignored; leave out the masked rows, for example with "
@@ -62,6 +64,7 @@ def as_real(values: npt.ArrayLike, name: str, dimensions: int) -> _Array:
     array = as_numbers(values, name)
     if array.ndim != dimensions:
         raise InvalidInputError(f"{name} has shape {array.shape}; it must have {dimensions} dimension(s)")
-    dtype = np.float32 if array.dtype in (np.float32, np.float16) else np.float64
+    if array.dtype == np.float64 or array.dtype == np.float32:
+        return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
     with np.errstate(over="ignore"):  # of longer floats: infinity is refused by what follows
-        return np.ascontiguousarray(array, dtype)
+        return np.ascontiguousarray(array, np.float32 if array.dtype == np.float16 else np.float64)

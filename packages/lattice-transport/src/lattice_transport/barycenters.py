@@ -254,7 +254,7 @@ def free_support_barycenter(
     lambdas: npt.ArrayLike | None = None,
     metric: Metric = "sqeuclidean",
     epsilon: float | None = None,
-    max_updates: int = 100,
+    max_updates: int = 1000,
     tolerance: float = 1e-4,
     config: SinkhornConfig | None = None,
 ) -> FreeSupportResult:

@@ -34,6 +34,8 @@ def check_number(name: str, value: Any) -> float:
 
 
 def _number(value: Any) -> float | None:
+    if type(value) is float:
+        return value
     if isinstance(value, (bool, str, bytes)) or type(value).__name__ == "bool" or getattr(value, "ndim", 0) != 0:
         return None
     try:
@@ -52,6 +54,8 @@ def check_positive(name: str, value: Any) -> float:
 
 def check_count(name: str, value: Any, *, least: int = 1, most: int = MOST_COUNT) -> int:
     """Return ``value`` as an int, or raise InvalidInputError unless it is an integer from ``least`` to ``most``."""
+    if type(value) is int and least <= value <= most:
+        return value
     try:
         count = None if isinstance(value, bool) else operator.index(value)
     except TypeError:

@@ -56,24 +56,26 @@ def check_weights(weights: npt.ArrayLike | None, count: int, axis: int) -> _Floa
         EmptyProblemError: none is above zero.
     """
     if weights is None:
-        return uniform_weights(count)
+        return np.full(count, 1.0 / count)
     side = "source" if axis == 0 else "target"
     array = as_numbers(weights, f"the weights of the {side}")
     if array.ndim != 1 or array.shape[0] != count:
         raise DimensionMismatchError(f"weights of the {side}", expected=(count,), actual=array.shape)
-    with np.errstate(over="ignore"):  # of longer floats: infinity is refused below
-        array = array.astype(np.float64)
+    if array.dtype == np.float64:
+        array = array.copy()
+    else:
+        with np.errstate(over="ignore"):  # of longer floats: infinity is refused below
+            array = array.astype(np.float64)
     valid = (array >= 0.0) & (array < np.inf)
     if not valid.all():
         index = int(np.argmin(valid))
         raise InvalidMarginalError(axis, index, float(array[index]))
-    if not array.any():
+    most = float(array.max()) if count else 0.0
+    if most == 0.0:
         raise EmptyProblemError(f"the weights of the {side} are all zero")
-    with np.errstate(over="ignore"):
-        total = float(array.sum())
-    if not _LEAST_MASS <= total <= _MOST_MASS:
+    if not _LEAST_MASS <= most <= _MOST_MASS:
         raise InvalidInputError(
-            f"the weights of the {side} sum to {total:.3g}; rescale them, so that they are from {_LEAST_MASS:g} to "
+            f"the largest weight of the {side} is {most:.3g}; rescale the weights, so that it is from {_LEAST_MASS:g} to "
             f"{_MOST_MASS:g}"
         )
     return array

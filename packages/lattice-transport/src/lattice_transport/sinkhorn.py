@@ -37,6 +37,7 @@ __all__ = ["SinkhornWorkspace", "WarmStart", "solve", "solve_batch"]
 
 _Float64 = npt.NDArray[np.float64]
 _LN_2 = math.log(2.0)
+_TAME = 1e30  # costs below and epsilons above its inverse: nothing of a balanced problem leaves the range of float64
 _FLOAT32_LEAST_EPSILON = 0.02  # of the range of the costs: below, float32 cannot place a plan to 1e-6
 _FLOAT32_LEAST_THRESHOLD = 2e-7
 SCHEDULE_BELOW = 0.01
@@ -255,9 +256,13 @@ def run(
     if workspace is not None:
         check_kind("workspace", workspace, SinkhornWorkspace)
     check_callable("observer", observer)
+    arguments = cost, marginals, config, taus, product, symmetric, warm_start, workspace, observer, place
+    tame = cost.least > -_TAME and cost.most < _TAME and taus == (math.inf, math.inf) and warm_start is None
+    if tame and config.epsilon is not None and config.epsilon > 1.0 / _TAME:
+        return _run(*arguments)
     with np.errstate(all="ignore"):  # what leaves the range of its numbers is found by its value
-        result = _run(cost, marginals, config, taus, product, symmetric, warm_start, workspace, observer, place)
-    if not abs(result.transport_cost) < math.inf:
+        result = _run(*arguments)
+    if result.converged and not abs(result.transport_cost) < math.inf:
         raise NumericalError(
             f"the transport cost left the range of float64; costs are up to {max(abs(cost.least), abs(cost.most)):.3g}: "
             "rescale them"
@@ -353,8 +358,9 @@ def _run(
     error = _last_error(solver, taus, n)
     iterations = earlier + solver.iterations
     # with larger logarithms, entries of the plan are rounded by more than the marginals show
-    largest = max(float(np.abs(solver.u[:n]).max()), float(np.abs(solver.v[:m]).max()))
-    converged = converged and largest <= _MOST_LOGARITHM
+    if converged and not max(part.most, -part.least) <= 1e-3 * _MOST_LOGARITHM * epsilon:
+        largest = max(float(np.abs(solver.u[:n]).max()), float(np.abs(solver.v[:m]).max()))
+        converged = largest <= _MOST_LOGARITHM
     if not converged and config.error_on_non_convergence:
         raise NotConvergedError(iterations, error, config.convergence_threshold)
     return _result(full, marginals, epsilon, solver, symmetric, taus, converged, error, iterations, tuple(done_stages))

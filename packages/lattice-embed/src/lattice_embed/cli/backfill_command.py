@@ -270,7 +270,7 @@ def _target_path(options: argparse.Namespace) -> Path:
     if options.from_store is None:
         raise InvalidInputError("which migration? name it by --to-store, --journal, or --from-store and --model")
     source = _named(Path(options.from_store))
-    name = resolve_model(options.model or default_model()).name.replace("/", "--")
+    name = resolve_model(default_model() if options.model is None else options.model).name.replace("/", "--")
     if options.output_dim is not None:
         name += f"-{options.output_dim}"
     suffix = source.suffix if source.suffix.lower() in SQLITE_SUFFIXES else ""

@@ -65,7 +65,7 @@ def check_plan(options: argparse.Namespace, journal: Path, plan: MigrationPlan) 
     ):
         if given is not None and planned and not _is_one_place(given, planned):
             raise InvalidInputError(f"{journal} migrates {planned}, not --{name} {given}: name another --journal")
-    if options.model and resolve_model(options.model).location != plan.target.location:
+    if options.model is not None and resolve_model(options.model).location != plan.target.location:
         raise InvalidInputError(
             f"{journal} migrates to {plan.target_model}, not to {options.model}: name another --to-store"
         )

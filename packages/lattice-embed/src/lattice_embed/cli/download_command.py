@@ -16,7 +16,7 @@ __all__ = ["run"]
 
 def run(options: argparse.Namespace) -> int:
     """Find or download the model's files, check them, and print where they are."""
-    source = resolve_model(options.model or default_model())
+    source = resolve_model(default_model() if options.model is None else options.model)
     if source.model is not None and source.model.is_remote:
         raise UnsupportedModelError(f"{source.name} runs at its provider and has no files to download")
     if os.path.isabs(source.location):

@@ -292,6 +292,9 @@ def _add_native_model(command: argparse.ArgumentParser) -> None:
         help="what weights are kept in: those of 16 bits take half the memory and move vectors a little, int8 multiplies "
         "integers, which is fastest and moves them more (default: float32)",
     )
+    command.add_argument(
+        "--plain", action="store_true", help="take special tokens that are spelled out in a text for plain text"
+    )
 
 
 def _add_model(command: argparse.ArgumentParser) -> None:

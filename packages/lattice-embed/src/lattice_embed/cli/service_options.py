@@ -12,7 +12,7 @@ from lattice_embed.remote import RemoteEmbeddingService
 
 __all__ = ["open_service"]
 
-NATIVE_OPTIONS = {"threads": None, "precision": "float32", "truncate": "right"}
+NATIVE_OPTIONS = {"threads": None, "precision": "float32", "truncate": "right", "plain": False}
 """Options that mean something in this process only, and their defaults."""
 
 
@@ -22,9 +22,10 @@ def open_service(options: argparse.Namespace) -> NativeEmbeddingService | Remote
     Raises:
         InvalidInputError: options that do not go together.
     """
-    model = options.model or default_model()
+    model = default_model() if options.model is None else options.model
     output_dim = getattr(options, "output_dim", None)
-    cache = getattr(options, "cache_folder", None) or getattr(options, "cache", None) or None
+    folder = getattr(options, "cache_folder", None)
+    cache = folder if folder is not None else getattr(options, "cache", None) or None
     if options.base_url is None and not _is_remote(model):
         if options.api_key_variable is not None:
             raise InvalidInputError("--api-key-variable goes with --base-url, or a model that runs at a provider")
@@ -37,6 +38,7 @@ def open_service(options: argparse.Namespace) -> NativeEmbeddingService | Remote
             threads=options.threads,
             truncate=options.truncate,
             cache=cache,
+            special_tokens_in_text=not options.plain,
         )
     if cache is not None:
         raise InvalidInputError(

@@ -59,7 +59,7 @@ def open_service(options: argparse.Namespace, space: VectorSpace | None, truncat
                 f"--output-dim {output_dim}: the vectors have {space.dimensions} dimensions, and only a new store may "
                 "have others"
             )
-        model = model or space.location
+        model = space.location if model is None else model
         member = resolve_model(model).model
         output_dim = space.dimensions if member is not None and member.supports_output_dim else None
     return NativeEmbeddingService(
@@ -69,6 +69,7 @@ def open_service(options: argparse.Namespace, space: VectorSpace | None, truncat
         threads=options.threads,
         truncate="error" if truncate == "error" else "right",
         max_text_chars=MOST_CHARACTERS,
+        special_tokens_in_text=not options.plain,
     )
 
 
@@ -78,14 +79,14 @@ def _import(options: argparse.Namespace) -> int:
     store = open_store(options.store) if Path(options.store).exists() else None
     unchanged = 0
     try:
-        if store is not None and options.model and not store.space.holds_vectors:
+        if store is not None and options.model is not None and not store.space.holds_vectors:
             raise InvalidInputError(
                 f"{options.store} holds texts only: import without --model, and `lattice-embed backfill --model` embeds them"
             )
-        if options.model or (store is not None and store.space.holds_vectors):
+        if options.model is not None or (store is not None and store.space.holds_vectors):
             space = None if store is None else store.space
             unchanged = 0 if store is None else _leave_out_known(store, documents)
-            if documents or options.model or _embedding_options(options):
+            if documents or options.model is not None or _embedding_options(options):
                 with open_service(options, space, options.truncate) as service:
                     if store is None:
                         store = create_store(options.store, VectorSpace.of(service))

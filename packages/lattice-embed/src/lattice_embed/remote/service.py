@@ -151,8 +151,8 @@ class RemoteEmbeddingService(EmbeddingService):
             self._output_dim = self._config().output_dim  # checked against the native length
         if headers is not None:
             check_kind("headers", headers, Mapping)
-        if api_key_variable is not None:
-            check_word("api_key_variable", api_key_variable)
+        if api_key_variable is not None and not check_word("api_key_variable", api_key_variable).strip():
+            raise InvalidInputError("api_key_variable is empty: name a variable, or leave it out")
         check_one_key(api_key, api_key_variable, headers)
         self._has_key = api_key is not None or api_key_variable is not None or bool(headers)
         self._address.check_key(allow_plain_http, has_key=self._has_key)
@@ -479,7 +479,7 @@ class RemoteEmbeddingService(EmbeddingService):
         )
 
     def _check_model(self, model: ModelName | None) -> None:
-        if model is None or model is self._member or model == self._wire_name:
+        if model is None or model is self._member or (isinstance(model, str) and model == self._wire_name):
             return
         try:
             asked = model if isinstance(model, EmbeddingModel) else EmbeddingModel.parse(model)

@@ -245,7 +245,10 @@ class Segment:
             raise StoreCorruptError(f"{self._vectors_path} is no NumPy file of float32 numbers of shape {shape}")
         if self.record.rows == 0:
             return np.empty(shape, np.float32)
-        return np.asarray(np.memmap(self._vectors_path, "<f4", "r", offset=self._vectors_start, shape=shape))
+        try:
+            return np.asarray(np.memmap(self._vectors_path, "<f4", "r", offset=self._vectors_start, shape=shape))
+        except ValueError as error:  # it became shorter since its size was asked for
+            raise StoreCorruptError(f"{self._vectors_path} cannot be mapped: {error}") from error
 
     def _read_entries(self) -> Iterator[Entry]:
         data = self._lines.read()

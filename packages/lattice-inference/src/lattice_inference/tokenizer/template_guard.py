@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-from jinja2 import nodes
+from typing import TYPE_CHECKING, Any
 
 from lattice_inference.errors import ModelConfigError
 from lattice_inference.tokenizer.template_budget import (
@@ -20,15 +18,28 @@ from lattice_inference.tokenizer.template_budget import (
 from lattice_inference.tokenizer.template_methods import LARGEST_INTEGER_BITS
 from lattice_inference.tokenizer.user_text import UserText, concatenated, shown
 
+if TYPE_CHECKING:
+    from jinja2 import nodes
+else:
+
+    class _Nodes:
+        """The kinds of Jinja's nodes, imported when a template is compiled: importing Lattice must not need Jinja."""
+
+        def __getattr__(self, name: str) -> Any:
+            from jinja2 import nodes
+
+            setattr(self, name, getattr(nodes, name))
+            return getattr(nodes, name)
+
+    nodes = _Nodes()
+
 __all__ = ["CHARGES", "compared_texts", "escapes_output", "guard", "marks_html"]
 
 _HTML_FILTERS = ("e", "escape", "forceescape", "safe", "urlize", "xmlattr")
 
 _SMALL_BLOCK = 64  # the work of a smaller block is charged where the block stands, whether it runs or not
 
-_BLOCKS: tuple[type[nodes.Node], ...] = (nodes.If, nodes.For, nodes.Macro, nodes.CallBlock, nodes.Block, nodes.With)
-_BLOCKS += (nodes.FilterBlock, nodes.AssignBlock, nodes.Scope, nodes.CondExpr)
-
+_BLOCKS = ("If", "For", "Macro", "CallBlock", "Block", "With", "FilterBlock", "AssignBlock", "Scope", "CondExpr")
 _LOOP_PIECES = 8  # what a loop costs the compiler more than an expression
 
 _CHARGE, _EACH, _SIZED, _FOUND, _KEY, _SLICE, _SUM, _CONCAT = (
@@ -74,7 +85,7 @@ def _check_size(tree: nodes.Template) -> None:
     while stack:
         node = stack.pop()
         count += _LOOP_PIECES if isinstance(node, nodes.For) else 1
-        blocks += isinstance(node, _BLOCKS)
+        blocks += type(node).__name__ in _BLOCKS
         if (isinstance(node, nodes.Name) and node.ctx != "load") or isinstance(node, nodes.Macro):
             names.add(node.name)
         stack.extend(node.iter_child_nodes())
@@ -93,7 +104,7 @@ def _guarded(node: nodes.Node) -> nodes.Node:
             setattr(node, name, _guarded(value))
         elif isinstance(value, list):
             value[:] = [_guarded(item) if isinstance(item, nodes.Node) else item for item in value]
-    guarded = _GUARDS.get(type(node))
+    guarded = _GUARDS.get(type(node).__name__)
     return node if guarded is None else guarded(node)
 
 
@@ -170,18 +181,18 @@ def _constant(node: nodes.Const) -> nodes.Node:
     return node
 
 
-_GUARDS: dict[type[nodes.Node], Callable[[Any], nodes.Node]] = {
-    nodes.For: _loop,
-    nodes.If: _branch,
-    nodes.Macro: _called,
-    nodes.CallBlock: _called,
-    nodes.Block: _called,
-    nodes.Add: _added,
-    nodes.Concat: _joined,
-    nodes.Getitem: _item,
-    nodes.Pair: _pair,
-    nodes.Compare: _comparison,
-    nodes.Const: _constant,
+_GUARDS: dict[str, Callable[[Any], nodes.Node]] = {
+    "For": _loop,
+    "If": _branch,
+    "Macro": _called,
+    "CallBlock": _called,
+    "Block": _called,
+    "Add": _added,
+    "Concat": _joined,
+    "Getitem": _item,
+    "Pair": _pair,
+    "Compare": _comparison,
+    "Const": _constant,
 }
 
 
@@ -271,6 +282,8 @@ def _found(context: Any, value: Any) -> Any:
 def _sliced(context: Any, value: Any, start: Any, stop: Any, step: Any) -> Any:
     if isinstance(value, (str, list, tuple)):
         made = len(range(*slice(start, stop, step).indices(len(value))))
+        if isinstance(value, UserText) and step not in (None, 1):
+            made = len(value)  # whose marks are looked at one by one
         current_budget().spend(1, made if isinstance(value, str) else ITEM * made)
     return value[start:stop:step]
 

@@ -234,9 +234,9 @@ class Tokenizer:
         )
         return PackedEncoding(ids, boundaries, type_ids, counts, truncated)
 
-    def count(self, text: str, *, add_special_tokens: bool = True) -> int:
+    def count(self, text: str, *, add_special_tokens: bool = True, special_tokens_in_text: bool = True) -> int:
         """Return how many tokens ``text`` has, the template's special tokens included unless told otherwise."""
-        counts = self._encode((text,), None, add_special_tokens, True, None, False)[4]
+        counts = self._encode((text,), None, add_special_tokens, special_tokens_in_text, None, False)[4]
         return int(counts[0])
 
     def decode(self, ids: Sequence[int] | npt.NDArray[np.integer], *, skip_special_tokens: bool = True) -> str:

@@ -8,6 +8,7 @@ all of the result is taken for theirs, so a mistake can make a control token pla
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 _SIGN = "\uf8ff"  # of the private use area: it has no case, and nothing escapes it
 _SIGNS = re.compile(f"{_SIGN}+")
-_CHARACTERS = re.compile(r"\S")  # blanks stay what they are: templates trim them and count lines
+_WORDS = re.compile(r"\S+")  # blanks stay what they are: templates trim them and count lines
 
 
 class UserText(str):
@@ -60,7 +61,7 @@ class UserText(str):
         mask = bytearray(len(self))
         for first, last in self._ranges:
             mask[first:last] = b"\1" * (last - first)
-        return UserText(made, _runs(bytes(mask[start:stop:step] if stop >= 0 else mask[start::step])))
+        return UserText(made, _runs(bytes(map(mask.__getitem__, range(start, stop, step)))))
 
     def __iter__(self) -> Iterator[str]:
         """Yield the characters with their marks."""
@@ -88,9 +89,11 @@ def _one(key: SupportsIndex, length: int) -> slice:
 
 
 def _cut(ranges: Ranges, start: int, stop: int) -> Ranges:
-    return tuple(
-        (max(first, start) - start, min(last, stop) - start) for first, last in ranges if first < stop and last > start
-    )
+    if not ranges or (len(ranges) == 1 and ranges[0][0] <= start and stop <= ranges[0][1]):
+        return ((0, stop - start),) if ranges and start < stop else ()
+    low = bisect.bisect_right(ranges, start, key=lambda found: found[1])
+    high = bisect.bisect_left(ranges, stop, key=lambda found: found[0])
+    return tuple((max(first, start) - start, min(last, stop) - start) for first, last in ranges[low:high])
 
 
 def _runs(mask: bytes) -> Ranges:
@@ -248,10 +251,14 @@ class Signer:
         return made
 
 
+def _as_signs(word: re.Match[str]) -> str:
+    return _SIGN * (word.end() - word.start())
+
+
 def _signed(text: UserText) -> str:
     parts, position = [], 0
     plain = str.__getitem__
     for first, last in ranges_of(text):
-        parts += [plain(text, slice(position, first)), _CHARACTERS.sub(_SIGN, plain(text, slice(first, last)))]
+        parts += [plain(text, slice(position, first)), _WORDS.sub(_as_signs, plain(text, slice(first, last)))]
         position = last
     return "".join([*parts, plain(text, slice(position, None))])
