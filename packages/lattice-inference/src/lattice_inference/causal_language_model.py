@@ -16,6 +16,7 @@ from lattice_inference.argument_checks import check_choice, check_count
 from lattice_inference.backends.cpu.weight_forms import Activations
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.json_file import load_json_object
+from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.decoder_program import DecoderProgram
 from lattice_inference.errors import InvalidInputError, TextTooLongError
 from lattice_inference.hub import ModelFiles, find_model
@@ -252,6 +253,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         return extension.sequence, np.ascontiguousarray(ids, np.int32), extension.logits
 
 
+@reading_once()
 def load_model(
     path_or_name: str | os.PathLike[str],
     *,

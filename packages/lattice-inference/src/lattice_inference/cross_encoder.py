@@ -14,6 +14,7 @@ from lattice_inference.argument_checks import check_choice, check_limit, checked
 from lattice_inference.backends.cpu import CpuBackend, sigmoid
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.formats import is_gguf
+from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError, UnsupportedError
 from lattice_inference.hub import ModelFiles, find_model
 from lattice_inference.model_fingerprint import ModelSnapshot
@@ -183,6 +184,7 @@ class CrossEncoder(TextModel):
         )
 
 
+@reading_once()
 def load_cross_encoder(
     path_or_name: str | os.PathLike[str],
     *,

@@ -16,6 +16,7 @@ from lattice_inference.argument_checks import check_choice, check_limit, checked
 from lattice_inference.backends.cpu import CpuBackend
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.formats import is_gguf
+from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError
 from lattice_inference.hub import ModelFiles, find_model
 from lattice_inference.model_fingerprint import ModelSnapshot
@@ -267,6 +268,7 @@ class Encoder(TextModel):
         )
 
 
+@reading_once()
 def load_encoder(
     path_or_name: str | os.PathLike[str],
     *,

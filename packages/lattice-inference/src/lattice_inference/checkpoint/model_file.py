@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from lattice_inference.checkpoint.read_once import remember, remembered
 from lattice_inference.errors import LatticeError, ModelNotFoundError
 
 __all__ = [
@@ -78,8 +79,12 @@ def read_model_file(path: Path, *, max_bytes: int, error: type[LatticeError]) ->
         ModelNotFoundError: nothing is there.
         LatticeError: of the class ``error``, when it is too large, is not a regular file or cannot be read.
     """
+    known = remembered(path)
+    if known is not None and len(known) <= max_bytes:
+        return known
     descriptor, size = open_model_file(path, error=error)
     with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
         if size > max_bytes:
             raise error(f"{path}: {size:,} bytes, and at most {max_bytes:,} are read")
         try:
@@ -89,6 +94,7 @@ def read_model_file(path: Path, *, max_bytes: int, error: type[LatticeError]) ->
             raise error(f"{path}: cannot be read: {cause.strerror}") from cause
     if len(content) > max_bytes:
         raise error(f"{path}: more than the {max_bytes:,} bytes that are read at most")
+    remember(path, status, content)
     return content
 
 

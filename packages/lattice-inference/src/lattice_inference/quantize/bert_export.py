@@ -13,6 +13,7 @@ from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.gguf_writer import TensorToWrite, write_gguf
 from lattice_inference.checkpoint.model_file import content_of
+from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
 from lattice_inference.models.family import GgufExport, vectors
 from lattice_inference.models.opened_model import open_model
@@ -28,6 +29,7 @@ from lattice_inference.tokenizer.gguf_export import wordpiece_metadata
 __all__ = ["export_bert_gguf"]
 
 
+@reading_once()
 def export_bert_gguf(
     directory: str | os.PathLike[str],
     destination: str | os.PathLike[str],

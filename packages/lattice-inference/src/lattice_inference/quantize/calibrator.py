@@ -13,6 +13,7 @@ from typing import Self, get_args
 from lattice_inference.argument_checks import as_number, check_callable, check_choice, check_count
 from lattice_inference.backends.cpu import CpuBackend, CpuProgram, CpuState
 from lattice_inference.calibration import Calibration
+from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.graph.program import Program, Rows, View
 from lattice_inference.hub import find_model
@@ -60,6 +61,7 @@ class Calibrator:
         ModelNotFoundError, CheckpointError, ModelConfigError, UnsupportedError: as the loaders do.
     """
 
+    @reading_once()
     def __init__(
         self,
         path_or_name: str | os.PathLike[str],

@@ -25,6 +25,7 @@ from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.atomic_file import atomic_directory
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.formats import is_gguf, only_gguf
+from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor, write_safetensors
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
@@ -37,6 +38,7 @@ from lattice_inference.required_files import DOWNLOAD_PATTERNS
 __all__ = ["quantize_int8"]
 
 
+@reading_once()
 def quantize_int8(
     directory: str | os.PathLike[str],
     destination: str | os.PathLike[str],

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from lattice_inference.checkpoint.model_file import SNIFF_BYTES, foreign_content, is_stand_in
+from lattice_inference.checkpoint.read_once import remember, remembered
 from lattice_inference.errors import ModelNotFoundError, TokenizerError
 
 __all__ = ["MAX_FILE_BYTES", "Fields", "parse_json_object", "read_file", "read_json_object", "read_text_file"]
@@ -28,9 +29,19 @@ def read_file(path: Path) -> bytes:
         ModelNotFoundError: nothing is there.
         TokenizerError: it is too large, cannot be read, or is a Git LFS pointer or a web page in a file's place.
     """
+    data = remembered(path)
+    if data is None:
+        data = _read(path)
+    if is_stand_in(data[:SNIFF_BYTES]):
+        raise TokenizerError(f"{path} is {foreign_content(data[:SNIFF_BYTES])}")
+    return data
+
+
+def _read(path: Path) -> bytes:
     try:
         with path.open("rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size  # a pipe has none, and a file may grow: the limit is checked again
+            status = os.fstat(file.fileno())
+            size = status.st_size  # a pipe has none, and a file may grow: the limit is checked again
             data = file.read(min(size, MAX_FILE_BYTES) + 1)
             while len(data) <= MAX_FILE_BYTES and (more := file.read(MAX_FILE_BYTES + 1 - len(data))):
                 data += more
@@ -40,8 +51,7 @@ def read_file(path: Path) -> bytes:
         raise TokenizerError(f"{path} cannot be read: {cause.strerror}") from cause
     if len(data) > MAX_FILE_BYTES:
         raise TokenizerError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes, the limit for a tokenizer file")
-    if is_stand_in(data[:SNIFF_BYTES]):
-        raise TokenizerError(f"{path} is {foreign_content(data[:SNIFF_BYTES])}")
+    remember(path, status, data)
     return data
 
 
