@@ -16,7 +16,7 @@ import pytest
 
 import lattice_inference
 from drawn_checkpoints import draw, small_tokenizer, write_directory
-from lattice_inference import load_encoder, load_model, memory_report
+from lattice_inference import Extension, load_encoder, load_model, memory_report
 from lattice_inference.backends.cpu import CpuBackend
 from lattice_inference.capabilities import runs_model_type
 from lattice_inference.cli import main
@@ -199,9 +199,28 @@ def test_a_made_up_name_for_a_decoder_loads_and_is_weighed(tmp_path, monkeypatch
     (directory / "config.json").write_text(json.dumps(config))
     with load_model(directory) as model:
         assert memory_report(model).weights == weights
+        with model.open_cache(tokens=32, page_tokens=32) as cache, cache.sequence() as sequence:
+            model.forward([Extension(sequence, [1])])
+            page = cache.used_bytes
+    need = estimate_memory(directory, context=32)
+    assert (need.context, need.kv_bytes) == (32, page)
     quantize_int8(directory, tmp_path / "int8")
     with load_model(tmp_path / "int8", precision="int8") as model:
         assert model.vocab_size == config["vocab_size"]
+
+
+@pytest.mark.parametrize("change", [{"num_hidden_layers": 9}, {"hidden_size": "x"}, {"model_type": "other"}])
+def test_a_decoder_that_no_loader_takes_is_weighed_without_a_context(tmp_path, change):
+    directory = write_directory(tmp_path / "m", DECODERS["llama"])
+    assert (
+        estimate_memory(directory).context
+        == json.loads((directory / "config.json").read_text())["max_position_embeddings"]
+    )
+    config = json.loads((directory / "config.json").read_text()) | change
+    (directory / "config.json").write_text(json.dumps(config))
+    need = estimate_memory(directory)
+    assert (need.context, need.kv_bytes) == (None, 0)
+    assert need.weights_bytes > 0
 
 
 @pytest.mark.parametrize("load", [partial(load_encoder, pooling="mean"), load_model, Calibrator])

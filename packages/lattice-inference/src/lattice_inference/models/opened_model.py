@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ from lattice_inference.checkpoint.gguf import open_gguf
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.renamed_tensors import RenamedTensors
 from lattice_inference.checkpoint.safetensors import open_checkpoint
-from lattice_inference.graph.program import Program
+from lattice_inference.graph.program import KvSpec, Program
 from lattice_inference.models.families import family_of_config, family_of_gguf
 from lattice_inference.models.family import LOGITS, SCORES, AnyFamily, Head, StoredWeights, vectors
 from lattice_inference.models.sentence_layers import weight_folders
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate
 
-__all__ = ["OpenedModel", "open_model"]
+__all__ = ["Kept", "OpenedModel", "kept_in_directory", "open_model"]
 
 _Tensors = Checkpoint | CheckpointGroup
 
@@ -188,6 +189,29 @@ class OpenedModel:
         if folder not in self._modules:
             self._modules[folder] = self._files.enter_context(open_weights(self.path / folder))
         return self._modules[folder]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a language model keeps of the tokens that it has seen: the most of them, and what of each."""
+
+    context_length: int
+    specs: tuple[KvSpec, ...]
+
+
+def kept_in_directory(config: Path, checkpoint: Checkpoint) -> Kept:
+    """Return what the language model of a ``config.json`` and the open checkpoint beside it keeps.
+
+    Raises:
+        CheckpointError, ModelConfigError: a file is malformed.
+        UnsupportedError: it is no language model that is built.
+    """
+    metadata = load_json_object(config)
+    family = family_of_config(metadata, str(config), causal=True)
+    read = family.read_config(metadata, str(config))
+    weights = family.read_weights(checkpoint, read, LOGITS)
+    check_weights(checkpoint, checkpoint, read, weights)
+    return Kept(read.context_length, tuple(weights.build(read).kv_specs))
 
 
 def open_model(path: Path, *, causal: bool | None = None) -> OpenedModel:
