@@ -1,0 +1,200 @@
+"""Valid calls of lattice_inference's public callables."""
+
+from __future__ import annotations
+
+import lattice_inference
+
+from .call_registry import Call, call, calls
+
+_text = {"text": "a text"}
+
+
+def encoder() -> lattice_inference.Encoder:
+    """Return a small encoder."""
+    return lattice_inference.load_encoder("encoder")
+
+
+def tokenizer() -> lattice_inference.Tokenizer:
+    """Return the tokenizer of the small decoder."""
+    return lattice_inference.load_tokenizer("decoder")
+
+
+def decoder() -> lattice_inference.CausalLanguageModel:
+    """Return a small decoder."""
+    return lattice_inference.load_model("decoder")
+
+
+def session() -> lattice_inference.Session:
+    """Return a session of the small decoder."""
+    return lattice_inference.Session(decoder())
+
+
+def started_session() -> lattice_inference.Session:
+    """Return a session that has a text."""
+    started = session()
+    started.generate("a", _short())
+    return started
+
+
+def reranker() -> lattice_inference.CrossEncoder:
+    """Return a small cross-encoder."""
+    return lattice_inference.load_cross_encoder("reranker")
+
+
+def _short() -> lattice_inference.GenerateConfig:
+    return lattice_inference.GenerateConfig(max_new_tokens=2, seed=1)
+
+
+def _cache() -> lattice_inference.KvCache:
+    return decoder().open_cache(tokens=64)
+
+
+_model = {"model": decoder}
+calls(
+    "lattice_inference",
+    lambda: lattice_inference,
+    {
+        "load_encoder": {"path_or_name": "encoder"},
+        "load_cross_encoder": {"path_or_name": "reranker"},
+        "load_model": {"path_or_name": "decoder"},
+        "load_tokenizer": {"path": "decoder"},
+        "load_chat_template": {"path": "decoder"},
+        "Session": _model,
+        "SessionConfig": {},
+        "GenerateConfig": {},
+        "ChatTemplate": {"source": "{{ messages[0].content }}"},
+        "Chat": {"session": session},
+        "perplexity": _model | {"text": "a text that is long enough", "window": 8, "stride": 4},
+        "compare_logits": {"reference": decoder}
+        | _model
+        | {"text": "a text that is long enough", "window": 8, "stride": 4},
+        "memory_report": _model,
+        "find_model": {"name": "./encoder"},
+        "set_num_threads": {"threads": 1},
+        "VectorCache": {"folder": "vector-cache"},
+    },
+)
+calls(
+    "lattice_inference.Encoder",
+    encoder,
+    {"encode": {"texts": ["a text"]}, "count_tokens": {"texts": ["a text"]}, "token_offsets": _text},
+)
+calls(
+    "lattice_inference.CrossEncoder",
+    reranker,
+    {
+        "score": {"query": "a", "documents": ["a text"]},
+        "score_pairs": {"pairs": [("a", "b")]},
+        "count_tokens": {"pairs": [("a", "b")]},
+    },
+)
+calls(
+    "lattice_inference.CausalLanguageModel",
+    decoder,
+    {"open_cache": {"tokens": 32}},
+)
+
+
+@call("lattice_inference.CausalLanguageModel.forward")
+def _forward() -> Call:
+    model = decoder()
+    cache = model.open_cache(tokens=32)
+    return model.forward, {"extensions": [lattice_inference.Extension(cache.start([1, 2]), [1, 2])]}
+
+
+calls("lattice_inference.KvCache", _cache, {"start": {"token_ids": [1, 2]}})
+
+
+@call("lattice_inference.KvCache.remember")
+def _remember() -> Call:
+    cache = _cache()
+    return cache.remember, {"sequence": cache.start([1])}
+
+
+@call("lattice_inference.KvCache.save")
+def _save() -> Call:
+    model = decoder()
+    cache = model.open_cache(tokens=32)
+    sequence = cache.start([1, 2])
+    model.forward([lattice_inference.Extension(sequence, [1, 2])])
+    return cache.save, {"path": "out-cache", "sequence": sequence}
+
+
+@call("lattice_inference.KvCache.restore")
+def _restore() -> Call:
+    save, given = _save()
+    save(**given)
+    return _cache().restore, {"path": "out-cache"}
+
+
+def _sequence() -> lattice_inference.CachedSequence:
+    return _cache().start([1, 2])
+
+
+calls("lattice_inference.CachedSequence", _sequence, {"reserve": {"tokens": 2}, "rewind": {"length": 0}})
+
+
+@call("lattice_inference.CachedSequence.commit")
+def _commit() -> Call:
+    sequence = _sequence()
+    sequence.reserve(2)
+    return sequence.commit, {"token_ids": [1, 2]}
+
+
+calls(
+    "lattice_inference.Session",
+    started_session,
+    {
+        "generate": {"prompt": "a", "config": _short},
+        "extend": {"text": "a", "config": _short},
+        "stream": {"prompt": "a", "config": _short},
+        "generate_batch": {"prompts": ["a"], "config": _short},
+        "rewind": {"length": 0},
+    },
+)
+calls(
+    "lattice_inference.Chat",
+    lambda: lattice_inference.Chat(session(), config=_short()),
+    {"send": _text, "stream": _text},
+)
+calls(
+    "lattice_inference.GenerateConfig",
+    lattice_inference.GenerateConfig,
+    {"greedy": {}, "filled_from": {"other": lattice_inference.GenerateConfig()}, "resolve": {}},
+)
+calls(
+    "lattice_inference.ChatTemplate",
+    lambda: lattice_inference.ChatTemplate("{{ messages[0].content }}"),
+    {"render": {"messages": [{"role": "user", "content": "a"}]}},
+)
+calls(
+    "lattice_inference.Tokenizer",
+    tokenizer,
+    {
+        "encode": _text,
+        "encode_batch": {"texts": ["a"]},
+        "encode_packed": {"texts": ["a"]},
+        "decode": {"ids": [65]},
+        "count": _text,
+        "stream": {},
+        "token_of": {"token_id": 65, "skip_special_tokens": True},
+        "id_to_token": {"token_id": 65},
+        "token_to_id": {"token": "a"},
+        "special_token_count": {},
+    },
+)
+calls(
+    "lattice_inference.Encoding",
+    lambda: tokenizer().encode("a"),
+    {"padded": {"length": 8, "left": False, "token_id": 0, "type_id": 0}},
+)
+calls(
+    "lattice_inference.VectorCache",
+    lambda: lattice_inference.VectorCache("vector-cache"),
+    {
+        "get_many": {"keys": [b"k" * 32]},
+        "look_up": {"keys": [b"k" * 32]},
+        "put_many": {"entries": [(b"k" * 32, b"abcd")], "space": "s"},
+        "clear": {},
+    },
+)
