@@ -14,22 +14,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import lattice_inference
 from drawn_checkpoints import draw, small_tokenizer, write_directory
 from lattice_inference import Extension, load_encoder, load_model, memory_report
 from lattice_inference.backends.cpu import CpuBackend
 from lattice_inference.capabilities import runs_model_type
+from lattice_inference.checkpoint.formats import open_weights
+from lattice_inference.checkpoint.gguf_writer import TensorToWrite, write_gguf
 from lattice_inference.cli import main
 from lattice_inference.errors import CheckpointError, ModelConfigError, UnsupportedError
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.memory_fit import estimate_memory
 from lattice_inference.models import families
 from lattice_inference.models.config_fields import ConfigFields
-from lattice_inference.models.family import Family, StoredWeights
+from lattice_inference.models.family import Family, GgufModel, StoredWeights
 from lattice_inference.models.opened_model import open_model
 from lattice_inference.quantize import Calibrator, quantize_int8
+from lattice_inference.tokenizer.gguf_export import wordpiece_metadata
 
-PACKAGE = Path(lattice_inference.__file__).parent
 DATA = Path(__file__).parents[1] / "data"
 DECODERS = json.loads((DATA / "decoders" / "cases.json").read_text())["cases"]
 
@@ -75,7 +76,20 @@ def read_weights(checkpoint, config, head):
     return StoredWeights(build, "mix.0.", "depth", idle=re.compile(r"spare"))
 
 
-MIXER = Family("mixer", ("mixer",), read_config, read_weights, text_model_types=("mixer_text",))
+def read_gguf(checkpoint):
+    config = read_config({key.removeprefix("mixer."): value for key, value in checkpoint.metadata.items()}, "the file")
+    return GgufModel(config, partial(read_weights, checkpoint, config))
+
+
+MIXER = Family(
+    "mixer",
+    ("mixer",),
+    read_config,
+    read_weights,
+    text_model_types=("mixer_text",),
+    gguf_architectures=("mixer",),
+    read_gguf=read_gguf,
+)
 
 
 @pytest.fixture
@@ -174,6 +188,28 @@ def test_a_family_is_found_by_the_type_of_its_text_config(table, tmp_path):
         families.family_of_config({"text_config": {}}, "config.json")
 
 
+def test_a_made_up_family_encodes_from_a_gguf_file(mixer, tmp_path):
+    config = json.loads((mixer / "config.json").read_text())
+    with load_encoder(mixer, pooling="mean") as encoder, open_weights(mixer) as checkpoint:
+        keys = {"general.architecture": "mixer", **{f"mixer.{key}": config[key] for key in config}}
+        write_gguf(
+            path := tmp_path / "mixer.gguf",
+            keys | wordpiece_metadata(encoder.tokenizer, 1),
+            [
+                TensorToWrite(name, checkpoint.info(name).shape, "F32", partial(lambda array: [array.tobytes()], array))
+                for name, array in ((name, checkpoint.array(name)) for name in checkpoint.names())
+            ],
+        )
+        want = encoder.encode(TEXTS).vectors
+    with load_encoder(path, pooling="mean") as encoder:
+        assert encoder.encode(TEXTS).vectors.tobytes() == want.tobytes()
+    with Calibrator(path) as calibrator:
+        calibrator.observe(TEXTS)
+        assert calibrator.calibration().ranges.keys() == {"mix.0.matrix", "mix.1.matrix"}
+    with pytest.raises(UnsupportedError, match="of decoders in GGUF files, 'llama', 'qwen2' are built"):
+        load_model(path)
+
+
 def test_the_program_of_a_made_up_family_needs_no_loader(mixer):
     with open_model(mixer) as model:
         head = model.whole_head()
@@ -242,19 +278,21 @@ def test_rows_share_no_name():
 
 
 def test_no_module_outside_of_models_imports_a_family():
+    packages = Path(__file__).parents[3]
+    models = packages / "lattice-inference" / "src" / "lattice_inference" / "models"
     own = {
         f"lattice_inference.models.{path.stem}"
-        for path in (PACKAGE / "models").glob("*.py")
+        for path in (models).glob("*.py")
         for row in families.FAMILIES
         if path.stem == row.name or path.stem.startswith(f"{row.name}_")
     }
     assert {"lattice_inference.models.bert", "lattice_inference.models.llama_gguf"} <= own
-    table = PACKAGE / "models" / "families.py"
-    shared = [path for path in (PACKAGE / "models").glob("*.py") if f"lattice_inference.models.{path.stem}" not in own]
-    others = [path for path in PACKAGE.parent.rglob("*.py") if path.parent != PACKAGE / "models"]
+    table = models / "families.py"
+    shared = [path for path in (models).glob("*.py") if f"lattice_inference.models.{path.stem}" not in own]
+    others = [path for path in packages.glob("*/src/**/*.py") if path.parent != models]
     assert len(others) > 100
     found = [
-        f"{path.relative_to(PACKAGE)}: {name}"
+        f"{path.relative_to(packages)}: {name}"
         for path in (*others, *shared)
         if path != table and "models" in (text := path.read_text(encoding="utf-8"))
         for node in ast.walk(ast.parse(text))
