@@ -282,13 +282,13 @@ def test_no_module_outside_of_models_imports_a_family():
     models = packages / "lattice-inference" / "src" / "lattice_inference" / "models"
     own = {
         f"lattice_inference.models.{path.stem}"
-        for path in (models).glob("*.py")
+        for path in models.glob("*.py")
         for row in families.FAMILIES
         if path.stem == row.name or path.stem.startswith(f"{row.name}_")
     }
     assert {"lattice_inference.models.bert", "lattice_inference.models.llama_gguf"} <= own
     table = models / "families.py"
-    shared = [path for path in (models).glob("*.py") if f"lattice_inference.models.{path.stem}" not in own]
+    shared = [path for path in models.glob("*.py") if f"lattice_inference.models.{path.stem}" not in own]
     others = [path for path in packages.glob("*/src/**/*.py") if path.parent != models]
     assert len(others) > 100
     found = [
