@@ -41,6 +41,7 @@ class OpenedModel:
 
     Attributes:
         path: the directory, or the GGUF file.
+        is_gguf: whether it is one.
         family: which family it is of.
         config: sizes and choices of the network: a :class:`~lattice_inference.models.family.CausalConfig` if the family
             is causal, else a :class:`~lattice_inference.models.family.TextConfig`.
@@ -50,6 +51,7 @@ class OpenedModel:
 
     def __init__(self, path: Path, *, causal: bool | None) -> None:
         self.path = path
+        self.is_gguf = is_gguf(path)
         self.pooling: Pooling | None = None
         self.config: Any
         self._files = ExitStack()
@@ -58,7 +60,7 @@ class OpenedModel:
         self._stored: dict[Head, StoredWeights[Any]] = {}
         with ExitStack() as opening:
             opening.push(self._files)
-            if is_gguf(path):
+            if self.is_gguf:
                 self._open_file(causal)
             else:
                 self._read_directory(causal)
@@ -92,7 +94,7 @@ class OpenedModel:
     @cached_property
     def modules(self) -> SentenceModules | None:
         """What sentence-transformers' files say; None where there are none."""
-        return None if is_gguf(self.path) else read_sentence_modules(self.path)
+        return None if self.is_gguf else read_sentence_modules(self.path)
 
     def whole_head(self) -> Head:
         """Return the head that the files are for; of vectors with the modules on top, and any pooling."""
@@ -127,7 +129,7 @@ class OpenedModel:
     @property
     def has_tokenizer(self) -> bool:
         """Whether there is a tokenizer; a directory without one is not complete."""
-        return not is_gguf(self.path) or self.metadata.get("tokenizer.ggml.model", "no_vocab") != "no_vocab"
+        return not self.is_gguf or self.metadata.get("tokenizer.ggml.model", "no_vocab") != "no_vocab"
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -138,14 +140,14 @@ class OpenedModel:
         """
         from lattice_inference.tokenizer.loading import gguf_tokenizer, load_tokenizer
 
-        return gguf_tokenizer(self.metadata, self.path) if is_gguf(self.path) else load_tokenizer(self.path)
+        return gguf_tokenizer(self.metadata, self.path) if self.is_gguf else load_tokenizer(self.path)
 
     @cached_property
     def special_tokens(self) -> dict[str, str]:
         """The texts of special tokens by their roles."""
         from lattice_inference.tokenizer.chat_template_file import gguf_special_tokens, read_special_tokens
 
-        return gguf_special_tokens(self.metadata) if is_gguf(self.path) else read_special_tokens(self.path)
+        return gguf_special_tokens(self.metadata) if self.is_gguf else read_special_tokens(self.path)
 
     @property
     def template(self) -> Callable[[], ChatTemplate | None]:
@@ -156,7 +158,7 @@ class OpenedModel:
             make_chat_template,
         )
 
-        if not is_gguf(self.path):
+        if not self.is_gguf:
             return partial(load_chat_template, self.path)
         return partial(make_chat_template, gguf_templates(self.metadata), self.special_tokens, self.path)
 
