@@ -38,7 +38,7 @@ class MemoryNeed:
         available_bytes: see :func:`available_memory`.
         weights: each tensor.
         kv_layer_bytes: the keys and values of each layer; empty for a model without.
-        precisions: what the weights would take in other precisions, and as they are.
+        precisions: what the weights would take once loaded, in each precision.
     """
 
     path: Path
@@ -83,8 +83,8 @@ def estimate_memory(path: str | os.PathLike[str], *, context: int | None = None)
         infos = {name: checkpoint.info(name) for name in checkpoint.names()}
         weights = tuple(WeightSize(name, info.dtype, info.nbytes) for name, info in infos.items())
         trained, token_bytes = _context(checkpoint.metadata, str(path))
+        precisions = needs_by_precision(checkpoint)
     nbytes = sum(weight.nbytes for weight in weights)
-    precisions = needs_by_precision(weights, {name: info.shape for name, info in infos.items()})
     if sum(token_bytes) == 0:
         if context is not None:
             raise InvalidInputError(f"{path}: does not say what a token of context takes: leave the context out")
