@@ -14,7 +14,7 @@ from lattice_inference.quantize.model_program import open_model_program
 CASES = json.loads((Path(__file__).parents[1] / "data" / "architectures" / "cases.json").read_text())["cases"]
 
 
-@pytest.mark.parametrize("case", ["cross-encoder-xlm-roberta-old-identity"])
+@pytest.mark.parametrize("case", ["roberta", "dense-tanh", "cross-encoder-xlm-roberta-old-identity"])
 def test_a_precision_takes_what_was_told(case, tmp_path):
     path = write_directory(tmp_path / "model", CASES[case])
     for told in estimate_memory(path).precisions:

@@ -54,11 +54,15 @@ class FloatForm(WeightForm):
 
     def keep(self, weight: PlacedWeight, source: TensorSource, memory: _cpu.Memory) -> StoredArray | None:
         """Round a weight, and pack it if it is a linear's."""
-        values = narrow(read_float32(weight.ref, source), self.dtype, weight.name)
+        values = self.rounded(read_float32(weight.ref, source), weight.name)
         if weight.offset is None:
             return values
         self.pack(values, memory, weight.offset)
         return None
+
+    def rounded(self, values: Float32Array, name: str) -> StoredArray:
+        """Return values as they are kept; ``name`` is for messages."""
+        return narrow(values, self.dtype, name)
 
     def pack(self, values: StoredArray, memory: _cpu.Memory, offset: int) -> None:
         """Write values into panels."""

@@ -1,0 +1,62 @@
+"""A weight form is one object: nothing outside of ``forms/`` compares its name."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import lattice_inference
+from lattice_inference.backends.cpu.forms.registry import known_forms
+
+SOURCE = Path(lattice_inference.__file__).parent
+FORMS = SOURCE / "backends" / "cpu" / "forms"
+NAMES = {form.name for form in known_forms()}
+
+# what a caller asks for, or what a file has: types that forms have their names from
+OTHER_TYPES = {"precision", "activations", "bfloat16_products", "asked", "dtype"}
+
+
+def comparisons(tree: ast.AST) -> list[str]:
+    """Return the comparisons in which something that is no such type is compared with a form's name."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+        elif isinstance(node, ast.Match):
+            sides = [node.subject, *(case.pattern for case in node.cases)]
+        else:
+            continue
+        named = any(isinstance(leaf, ast.Constant) and leaf.value in NAMES for side in sides for leaf in ast.walk(side))
+        words = {word for side in sides for word in identifiers(side)}
+        by_name = any(
+            isinstance(side, ast.Attribute) and side.attr == "name" and "form" in ast.unparse(side) for side in sides
+        )
+        if by_name or (named and not words & OTHER_TYPES):
+            found.append(f"line {node.lineno}: {ast.unparse(node)}"[:200])
+    return found
+
+
+def identifiers(side: ast.AST) -> set[str]:
+    """Return the last identifier of a name, attribute or item."""
+    last = side.value if isinstance(side, ast.Subscript) else side
+    return {getattr(last, "attr", getattr(last, "id", ""))}
+
+
+def test_no_module_outside_forms_compares_a_forms_name():
+    texts = {path: path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py") if FORMS not in path.parents}
+    quoted = [f'"{name}"' for name in NAMES]
+    found = {
+        str(path.relative_to(SOURCE)): comparisons(ast.parse(text))
+        for path, text in texts.items()
+        if re.search(r"form\w*\S*\.name\b", text) or any(name in text for name in quoted)
+    }
+    assert len(found) > 3
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "line", ['form == "int8"', 'weights.form(ref) in ("int8", "Q8_0")', "forms[ref].name != other", '"int8" == f[ref]']
+)
+def test_such_a_comparison_is_found(line):
+    assert comparisons(ast.parse(line))
