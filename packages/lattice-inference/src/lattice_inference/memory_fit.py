@@ -80,10 +80,10 @@ def estimate_memory(path: str | os.PathLike[str], *, context: int | None = None)
     if context is not None and not 1 <= context <= _MAX_COUNT:
         raise InvalidInputError(f"the context is {context}; it must be from 1 to {_MAX_COUNT:,} tokens")
     with open_weights(path) as checkpoint:
+        precisions = needs_by_precision(checkpoint)
         infos = {name: checkpoint.info(name) for name in checkpoint.names()}
         weights = tuple(WeightSize(name, info.dtype, info.nbytes) for name, info in infos.items())
         trained, token_bytes = _context(checkpoint.metadata, str(path))
-        precisions = needs_by_precision(checkpoint)
     nbytes = sum(weight.nbytes for weight in weights)
     if sum(token_bytes) == 0:
         if context is not None:

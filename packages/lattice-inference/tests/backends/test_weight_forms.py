@@ -4,10 +4,15 @@ import ast
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import lattice_inference
-from lattice_inference.backends.cpu.forms.registry import known_forms
+from lattice_inference.backends.cpu import CpuBackend, _cpu
+from lattice_inference.backends.cpu.forms.float import FloatForm
+from lattice_inference.backends.cpu.forms.registry import known_forms, registered_form
+
+from .programs import Tensors, one_op
 
 SOURCE = Path(lattice_inference.__file__).parent
 FORMS = SOURCE / "backends" / "cpu" / "forms"
@@ -60,3 +65,26 @@ def test_no_module_outside_forms_compares_a_forms_name():
 )
 def test_such_a_comparison_is_found(line):
     assert comparisons(ast.parse(line))
+
+
+class OnOneLevel(FloatForm):
+    def __init__(self, isa):
+        super().__init__("on one level", 4)
+        self.isa = isa
+
+    def serves(self, terms):
+        return terms.isa == self.isa
+
+    def suits(self, use):
+        return use.ref.use == "linear"
+
+
+def test_a_form_may_serve_one_level_of_the_instruction_set_only():
+    program, tensors = one_op({"x": np.ones((2, 8), np.float32)}, lambda g, v: g.linear(v["x"], g.weight("w", (4, 8))))
+    tensors["w"] = np.ones((4, 8), np.float32)
+    levels = _cpu.available_isas()
+    with registered_form(OnOneLevel(levels[0])):
+        for isa in levels:
+            sizes = CpuBackend(isa=isa).weight_sizes(program, Tensors(tensors))
+            kept = {size.name: size.dtype for size in sizes}
+            assert kept["w"] == ("on one level" if isa == levels[0] else "float32"), isa
