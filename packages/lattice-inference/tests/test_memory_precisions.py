@@ -1,6 +1,7 @@
 """What doctor says that a precision would take is what a model that is loaded in it takes."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from lattice_inference import load_model
 from lattice_inference.checkpoint.gguf_writer import TensorToWrite, write_gguf
 from lattice_inference.cli import main
 from lattice_inference.memory_fit import estimate_memory
+from lattice_inference.quantize import quantize_gguf
 
 LAYERS, HIDDEN, HEADS, INNER, VOCABULARY = 2, 64, 4, 160, 256
 
@@ -50,9 +52,26 @@ def test_a_precision_takes_what_was_told(llama, precision):
     with load_model(llama, precision=precision, threads=1) as model:
         taken = sum(weight.nbytes for weight in model.weight_sizes)
         layers = {name: size for name, size in _by_layer(model).items() if name is not None}
-    # a weight begins at a multiple of 64 bytes, no more is added
-    assert told.weights_bytes <= taken <= told.weights_bytes + 64 * 40
-    assert told.layer_bytes <= max(layers.values()) <= told.layer_bytes + 64 * 10
+    assert (told.weights_bytes, told.layer_bytes) == (taken, max(layers.values()))
+
+
+@pytest.mark.parametrize("precision", ["stored", "int8"])
+def test_blocks_take_what_was_told(llama, precision, tmp_path):
+    path = tmp_path / "blocks.gguf"
+    quantize_gguf(llama, path, "Q8_0")
+    told = {each.precision: each for each in estimate_memory(path).precisions}[precision]
+    with load_model(path, precision=precision, threads=1) as model:
+        assert told.weights_bytes == sum(weight.nbytes for weight in model.weight_sizes)
+
+
+def test_a_format_without_a_kernel_is_weighed_as_what_it_becomes_and_without_a_notice(tmp_path):
+    path = tmp_path / "blocks.gguf"
+    tensor = TensorToWrite("output.weight", (32, 256), "Q2_K", lambda: [bytes(32 * 84)])
+    write_gguf(path, {"general.architecture": "unknown"}, [tensor])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        told = estimate_memory(path).precisions
+    assert (told[0].precision, told[0].weights_bytes) == ("stored", 32 * 8 * 34)
 
 
 def _by_layer(model):

@@ -39,7 +39,7 @@ class MemoryNeed:
         available_bytes: see :func:`available_memory`.
         weights: each tensor.
         kv_layer_bytes: the keys and values of each layer; empty for a model without.
-        precisions: what the weights would take in other precisions, and as they are.
+        precisions: what the weights would take once loaded, in each precision.
     """
 
     path: Path
@@ -81,13 +81,13 @@ def estimate_memory(path: str | os.PathLike[str], *, context: int | None = None)
     if context is not None and not 1 <= context <= _MAX_COUNT:
         raise InvalidInputError(f"the context is {context}; it must be from 1 to {_MAX_COUNT:,} tokens")
     with open_weights(path) as checkpoint:
+        precisions = needs_by_precision(checkpoint)
         infos = {name: checkpoint.info(name) for name in checkpoint.names()}
         weights = tuple(WeightSize(name, info.dtype, info.nbytes) for name, info in infos.items())
         trained, token_bytes = _context(checkpoint.metadata, str(path))
         if not token_bytes and os.path.isfile(config := Path(path) / "config.json"):
             trained, token_bytes = _context_of_directory(config, checkpoint)
     nbytes = sum(weight.nbytes for weight in weights)
-    precisions = needs_by_precision(weights, {name: info.shape for name, info in infos.items()})
     if sum(token_bytes) == 0:
         if context is not None:
             raise InvalidInputError(f"{path}: does not say what a token of context takes: leave the context out")

@@ -1,34 +1,32 @@
-"""What a model's weights would take in each precision, worked out from their shapes."""
+"""What weights would take in each precision: in the forms that the CPU would keep them in, chosen without reading one."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
-from lattice_inference.backends.weight_sizes import WeightSize
+from lattice_inference.backends.cpu import CpuBackend
+from lattice_inference.backends.cpu.tensor_source import StoredTensorSource
+from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.checkpoint.safetensors import SINGLE_FILE
+from lattice_inference.errors import LatticeError
+from lattice_inference.graph.program import Buffer, Op, Program, Rows, View, WeightRef
 from lattice_inference.memory_use import layer_of
+from lattice_inference.precision import Precision
 
 __all__ = ["PRECISIONS", "PrecisionNeed", "needs_by_precision"]
 
-PRECISIONS = ("stored", "float32", "bfloat16", "int8")
-
-# tables of a decoder's tokens, which may be its output matrix too; and tables that are nothing else
-_TOKENS = re.compile(r"(?:^|\.)(?:token_embd|embed_tokens)\.weight$")
-_TABLE = re.compile(r"(?:^|\.)(?:position_embd|token_types|\w+_embeddings)\.weight$")
-_OUTPUT = re.compile(r"(?:^|\.)(?:output|lm_head)\.weight$")
-
-# of an int8 matrix, for each output: a scale and the sum of its integers
-_INT8_OUTPUT_BYTES = 8
+PRECISIONS: tuple[Precision, ...] = ("stored", "float32", "bfloat16", "int8")
 
 
 @dataclass(frozen=True)
 class PrecisionNeed:
-    """What weights take in one precision.
+    """What weights take in one precision, once loaded on this CPU.
 
     Attributes:
-        precision: as :func:`load_model` takes it; ``"stored"`` is what the files have.
+        precision: as :func:`load_model` takes it; ``"stored"`` keeps what the files have, where there are kernels for it.
         layer_bytes: the weights of the largest layer.
         weights_bytes: all of them.
     """
@@ -38,37 +36,52 @@ class PrecisionNeed:
     weights_bytes: int
 
 
-def needs_by_precision(stored: Sequence[WeightSize], shapes: Mapping[str, Sequence[int]]) -> tuple[PrecisionNeed, ...]:
+def needs_by_precision(checkpoint: Checkpoint) -> tuple[PrecisionNeed, ...]:
     """Return what weights take in each of :data:`PRECISIONS`.
 
-    Vectors are float32 in all of them but the first. With int8 a table of embeddings is float16, unless it is the output
-    matrix, too.
-
-    Args:
-        stored: each weight as the files hold it.
-        shapes: the shape of each, by its name.
+    Of files that hold no model that can be loaded, each matrix counts as the weight of a linear.
     """
-    untied = any(_OUTPUT.search(name) for name in shapes)
-    needs = []
-    for precision in PRECISIONS:
-        if precision == "stored":
-            sizes: Iterable[tuple[str, int]] = [(weight.name, weight.nbytes) for weight in stored]
-        else:
-            sizes = [(name, _nbytes(precision, name, shape, untied)) for name, shape in shapes.items()]
-        layers: dict[int | None, int] = {}
-        for name, nbytes in sizes:
-            layer = layer_of(name)
-            layers[layer] = layers.get(layer, 0) + nbytes
-        largest = max((nbytes for layer, nbytes in layers.items() if layer is not None), default=0)
-        needs.append(PrecisionNeed(precision, largest, sum(layers.values())))
-    return tuple(needs)
+    from lattice_inference.quantize.model_program import open_model_program
+
+    program: Program
+    tensors: StoredTensorSource
+    with ExitStack() as stack:
+        try:
+            model = open_model_program(_model_path(checkpoint.directory), stack)
+            program, tensors = model.program, model.tensors
+        except LatticeError:
+            program, tensors = _program_of(checkpoint), checkpoint
+        return tuple(_need(precision, program, tensors) for precision in PRECISIONS)
 
 
-def _nbytes(precision: str, name: str, shape: Sequence[int], untied: bool) -> int:
-    elements = math.prod(shape)
-    if precision == "float32" or len(shape) < 2:
-        return 4 * elements
-    is_only_a_table = _TABLE.search(name) is not None or (untied and _TOKENS.search(name) is not None)
-    if precision == "int8" and not is_only_a_table:
-        return elements + _INT8_OUTPUT_BYTES * shape[0]
-    return 2 * elements
+def _model_path(path: Path) -> Path:
+    """Return the model's directory for the file that holds all of its tensors."""
+    return path.parent if path.name == SINGLE_FILE else path
+
+
+def _need(precision: Precision, program: Program, tensors: StoredTensorSource) -> PrecisionNeed:
+    layers: dict[int | None, int] = {}
+    for weight in CpuBackend(precision=precision).weight_sizes(program, tensors):
+        layer = layer_of(weight.name)
+        layers[layer] = layers.get(layer, 0) + weight.nbytes
+    largest = max((nbytes for layer, nbytes in layers.items() if layer is not None), default=0)
+    return PrecisionNeed(precision, largest, sum(layers.values()))
+
+
+def _program_of(checkpoint: Checkpoint) -> Program:
+    """Return a program with a linear for each matrix; all that it is good for is to be weighed."""
+    ops: list[Op] = []
+    for name in checkpoint.names():
+        shape = checkpoint.info(name).shape
+        elements, width = math.prod(shape), shape[-1] if shape else 1
+        if elements == 0:
+            continue
+        is_matrix = len(shape) > 1
+        if is_matrix:
+            shape = (elements // width, width)
+        ref = WeightRef((name,), shape, "linear" if is_matrix else "vector")
+        x, y = (
+            View(Buffer(len(ops), name, Rows.TOKENS, columns), 0, columns) for columns in (width, elements // width)
+        )
+        ops.append(Op("linear" if is_matrix else "rms_norm", (x,), {"weight": ref}, (y,)))
+    return Program(tuple(ops), {})

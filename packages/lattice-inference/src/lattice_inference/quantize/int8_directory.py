@@ -18,9 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference._version import __version__
-from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
+from lattice_inference.backends.cpu.forms.weight_form import WeightForm
 from lattice_inference.backends.cpu.weight_forms import WeightForms
-from lattice_inference.backends.cpu.weights import narrow
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.atomic_file import atomic_directory
 from lattice_inference.checkpoint.checkpoint import Checkpoint
@@ -124,7 +123,7 @@ def _write(
     refs = {name: ref for name, ref in used.items() if name in model.checkpoint}  # others are worked out at load
     tensors: list[StoredTensor] = []
     for name, ref in refs.items():
-        tensors += _stored(name, ref, forms[ref], is_calibrated=calibration is not None)
+        tensors += _tensors(name, ref, forms[ref], is_calibrated=calibration is not None)
     metadata = {"format": "pt", "lattice.precision": "int8", "lattice.version": __version__}
     if calibration is not None:
         metadata["lattice.calibration"] = calibration.as_metadata()
@@ -133,12 +132,9 @@ def _write(
     return tensors
 
 
-def _stored(name: str, ref: WeightRef, form: str, *, is_calibrated: bool) -> list[StoredTensor]:
-    if form == "int8":
-        scales = StoredTensor(name + SCALE_SUFFIX, "F32", ref.shape[:1])
-        ranges = [StoredTensor(name + RANGE_SUFFIX, "F32", (2,))] if is_calibrated else []
-        return [StoredTensor(name, "I8", ref.shape), scales, *ranges]
-    return [StoredTensor(name, "F16" if form == "float16" else "F32", ref.shape)]
+def _tensors(name: str, ref: WeightRef, form: WeightForm, *, is_calibrated: bool) -> list[StoredTensor]:
+    ranges = [StoredTensor(name + RANGE_SUFFIX, "F32", (2,))] if form.takes_range and is_calibrated else []
+    return [*form.file_tensors(name, ref.shape), *ranges]
 
 
 def _arrays(
@@ -156,16 +152,9 @@ def _arrays(
             raise CheckpointError(
                 f"the model needs a tensor of shape {ref.shape}, the checkpoint has {name} {weight.shape}"
             )
-        if forms[ref] == "int8":
-            matrix: Int8Matrix = quantize_matrix(weight, name)
-            yield matrix.integers
-            yield matrix.scales
-            if calibration is not None:
-                limits = calibration.range(name)
-                yield np.array([limits.low, limits.high], np.float32)
-        elif forms[ref] == "float16":
-            yield narrow(weight, "float16", name).view(np.float16)
-        else:
-            yield weight
+        yield from forms[ref].file_arrays(weight, name)
+        if forms[ref].takes_range and calibration is not None:
+            limits = calibration.range(name)
+            yield np.array([limits.low, limits.high], np.float32)
         checkpoint.drop_pages(name)
         on_tensor(name)

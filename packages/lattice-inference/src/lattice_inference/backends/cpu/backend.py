@@ -13,18 +13,20 @@ import numpy.typing as npt
 from lattice_inference.argument_checks import check_choice
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
-from lattice_inference.backends.cpu.block_packing import reading_first_weights
+from lattice_inference.backends.cpu.forms.block_packing import reading_first_weights
 from lattice_inference.backends.cpu.integer_inputs import quantize_inputs
 from lattice_inference.backends.cpu.keys_for_attention import hand_over_keys
-from lattice_inference.backends.cpu.lowering import IN_PLACE, ROW_FLOATS, RULES, lower
+from lattice_inference.backends.cpu.lowering import IN_PLACE, RULES, lower
 from lattice_inference.backends.cpu.rounded_inputs import round_inputs
 from lattice_inference.backends.cpu.state import CpuState
 from lattice_inference.backends.cpu.tensor_source import TensorSource
 from lattice_inference.backends.cpu.weight_forms import Activations, Bfloat16Products, WeightForms
-from lattice_inference.backends.cpu.weights import ResidentWeights
+from lattice_inference.backends.cpu.weights import ResidentWeights, WeightLayout
+from lattice_inference.backends.weight_sizes import WeightSize
 from lattice_inference.errors import InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.compile import CompiledProgram, compile_program
+from lattice_inference.graph.fusion import fuse
 from lattice_inference.graph.program import KvSpec, Program, Rows
 from lattice_inference.input_range import InputRange
 from lattice_inference.precision import Precision, check_precision
@@ -114,10 +116,10 @@ class CpuBackend:
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
         """
-        forms = WeightForms(self.precision, source, self.activations, self.input_ranges, self.bfloat16_products)
+        forms = self._forms(source)
 
         def narrow_inputs(fused: Program) -> Program:
-            quantized = quantize_inputs(forms.choose(fused), forms.integer_input, ROW_FLOATS, in_norms=self.fused)
+            quantized = quantize_inputs(forms.choose(fused), forms.input_rows, in_norms=self.fused)
             rounded = round_inputs(quantized, forms.rounded_inputs, _cpu.bfloat16_row_floats, in_producers=self.fused)
             return hand_over_keys(rounded) if self.fused else rounded
 
@@ -133,6 +135,17 @@ class CpuBackend:
         products = "widened" if self.bfloat16_products == "float32" else self.bfloat16_products
         plan = _cpu.Plan(self.isa, self.dot, self.tiles, products, self.tile_sizes)
         return CpuProgram(compiled, weights, plan, self.threads)
+
+    def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:
+        """Return what each weight of ``program`` would take, compiled; types and shapes are read, and no weight."""
+        forms = self._forms(source, is_dry=True)
+        return WeightLayout(forms.choose(fuse(program, RULES if self.fused else ())), forms).sizes()
+
+    def _forms(self, source: TensorSource, *, is_dry: bool = False) -> WeightForms:
+        products = self.bfloat16_products
+        return WeightForms(
+            self.precision, source, self.activations, self.input_ranges, products, isa=self.isa, is_dry=is_dry
+        )
 
     @staticmethod
     def open_state(specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> CpuState:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
-from lattice_inference.backends.cpu.weight_forms import PANEL_FORMS
+from lattice_inference.backends.cpu.forms.input_rows import QUANTIZERS, IntegerRows
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.compile import CompiledProgram
 from lattice_inference.graph.fusion import Concat, Fusion
@@ -19,7 +19,7 @@ from lattice_inference.graph.program import Op, Rows, View
 if TYPE_CHECKING:
     from lattice_inference.backends.cpu.weights import ResidentWeights
 
-__all__ = ["IN_PLACE", "ROW_FLOATS", "RULES", "lower"]
+__all__ = ["IN_PLACE", "LINEAR", "RULES", "lower"]
 
 _ACTIVATIONS = ("gelu", "relu", "silu", "tanh")
 
@@ -51,15 +51,8 @@ IN_PLACE: Mapping[str, int] = {
 }
 """Ops that may write over one of their inputs: they read an element of it only to write the same one."""
 
-ROW_FLOATS = {
-    "quantize_rows": _cpu.integer_row_floats,
-    "quantize_blocks": _cpu.block_row_floats,
-    "quantize_block_pairs": lambda elements: 2 * _cpu.block_row_floats(elements),
-}
-"""The floats that a quantized row takes, by the op that quantizes."""
-
 # The numbers of kernels/step.h.
-_EMBED_ROWS, _LINEAR, _ADD, _ACTIVATION, _LAYER_NORM, _ATTENTION, _POOL, _L2_NORMALIZE = range(8)
+_EMBED_ROWS, LINEAR, _ADD, _ACTIVATION, _LAYER_NORM, _ATTENTION, _POOL, _L2_NORMALIZE = range(8)
 _MUL, _SILU_MUL, _RMS_NORM, _ROPE_ANGLES, _ROPE, _KV_WRITE, _PAGED_ATTENTION, _PAGED_MERGE, _GATHER_ROWS = range(8, 17)
 _ROWS = {Rows.TOKENS: 0, Rows.SEQUENCES: 1, Rows.LOGIT_ROWS: 2}
 _PAIRINGS = {"half": 0, "interleaved": 1}
@@ -111,11 +104,12 @@ def _activation_code(kind: str, op: Op) -> int:
 
 def _embed_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
     table = op.weights["table"]
+    form = weights.form(table)
     arguments: Arguments = {
         "weight": weights[table],
         # the table of a tied embedding is kept as the linear that it is too
-        "packed": table.use == "linear" and weights.form(table) not in PANEL_FORMS,
-        "weight_type": weights.form(table),
+        "packed": table.use == "linear" and not form.in_panels,
+        "weight_type": form.weight_type,
         "mode": _IDS[str(op.attributes["ids"])],
     }
     if op.inputs:
@@ -129,7 +123,7 @@ def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, 
     arguments: Arguments = {
         "inputs": [_operand(op.inputs[0], memory)],
         "weight": weights[weight],
-        "weight_type": form,
+        "weight_type": form.weight_type,
         "k": weight.shape[1],
     }
     if "bias" in op.weights:
@@ -139,36 +133,24 @@ def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, 
         arguments["residual"] = _operand(op.inputs[1], memory)
     elif suffix:
         arguments["activation"] = _activation_code(suffix, op)
-    if form == "bfloat16_pairs":
-        return _cpu.BFLOAT16_LINEAR, arguments
-    if form not in PANEL_FORMS:
-        return _LINEAR, arguments
-    if weights.forms.integer_input(op) is None:
-        return _cpu.DEQUANTIZED_LINEAR, arguments
-    return _cpu.INT8_LINEAR if form == "int8" else _cpu.BLOCK_LINEAR, arguments
-
-
-_QUANTIZERS = {
-    "quantize_rows": _cpu.QUANTIZE_ROWS,
-    "quantize_blocks": _cpu.QUANTIZE_BLOCKS,
-    "quantize_block_pairs": _cpu.QUANTIZE_BLOCK_PAIRS,
-}
+    return form.kernel(weights.forms.input_rows(op)), arguments
 
 
 def _linear_pairs(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
     weight = op.weights["weight"]
+    form = weights.form(weight)
     (x,) = op.inputs
-    return _cpu.BLOCK_LINEAR, {
+    return form.kernel(IntegerRows("quantize_block_pairs")), {
         "inputs": [(memory.placement[x.buffer], x.width // 2, 0)],
         "weight": weights[weight],
-        "weight_type": weights.form(weight),
+        "weight_type": form.weight_type,
         "k": weight.shape[1],
         "pairs": True,
     }
 
 
 def _quantize(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return _QUANTIZERS[op.kind], {"k": op.inputs[0].width, "bounds": _bounds(op)}
+    return QUANTIZERS[op.kind], {"k": op.inputs[0].width, "bounds": _bounds(op)}
 
 
 def _bounds(op: Op) -> npt.NDArray[np.float32] | None:

@@ -13,27 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
+from lattice_inference.backends.cpu.forms.reading import check_shapes
+from lattice_inference.backends.cpu.forms.weight_form import PlacedWeight
 from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS, dequantize_blocks
 from lattice_inference.errors import CheckpointError
-from lattice_inference.graph.program import Program, WeightRef
+from lattice_inference.graph.program import Program
 
-__all__ = ["BlockWeight", "pack_block_weights", "reading_first_weights"]
+__all__ = ["pack_block_weights", "reading_first_weights"]
 
 _PART_ELEMENTS = 1 << 22
 _PARTS_AHEAD = 12  # read before they are packed, some 50 MB
 _READ_AT_ONCE_BYTES = 256 << 20
 _TOUCHED_BYTES = 4 << 20
 _FIRST_WEIGHTS = 64
-
-
-@dataclass(frozen=True)
-class BlockWeight:
-    """A weight that is packed: its format, and the byte offset of its panels."""
-
-    ref: WeightRef
-    form: str
-    offset: int
 
 
 @contextlib.contextmanager
@@ -72,17 +65,19 @@ def reading_first_weights(program: Program, source: TensorSource) -> Iterator[No
 class _Part:
     """Some rows of a weight as they lie in the file, and what packs them."""
 
-    weight: BlockWeight
+    weight: PlacedWeight
     blocks: Sequence[npt.NDArray[np.generic]]
     pack: Callable[[], bool]
 
 
-def pack_block_weights(weights: Iterable[BlockWeight], source: StoredTensorSource, memory: _cpu.Memory) -> None:
+def pack_block_weights(weights: Sequence[PlacedWeight], source: StoredTensorSource, memory: _cpu.Memory) -> None:
     """Pack ``weights`` into ``memory`` on as many threads as the pool may use, and let go of the file's pages.
 
     Raises:
-        CheckpointError: a scale is NaN or infinite.
+        CheckpointError: a tensor is missing, has another shape, or a scale that is NaN or infinite.
     """
+    for weight in weights:
+        check_shapes(weight.ref, [source.info(name).shape for name in weight.ref.sources])
     parts = list(itertools.chain.from_iterable(_parts_of(weight, source, memory) for weight in weights))
     left = {weight: sum(1 for _ in group) for weight, group in itertools.groupby(parts, key=lambda part: part.weight)}
     queue, lock = iter(enumerate(parts)), threading.Lock()
@@ -107,8 +102,7 @@ def pack_block_weights(weights: Iterable[BlockWeight], source: StoredTensorSourc
                 return
             ahead.release()
             if not part.pack():
-                names = " + ".join(part.weight.ref.sources)
-                raise CheckpointError(f"{names} has a scale that is NaN or infinite: the file is damaged")
+                raise CheckpointError(f"{part.weight.name} has a scale that is NaN or infinite: the file is damaged")
             with lock:
                 left[part.weight] -= 1
                 is_done = left[part.weight] == 0
@@ -130,11 +124,11 @@ def pack_block_weights(weights: Iterable[BlockWeight], source: StoredTensorSourc
         source.drop_pages(name)  # the reader may have come to a page that was packed already
 
 
-def _parts_of(weight: BlockWeight, source: StoredTensorSource, memory: _cpu.Memory) -> Iterator[_Part]:
-    ref, form = weight.ref, weight.form
+def _parts_of(weight: PlacedWeight, source: StoredTensorSource, memory: _cpu.Memory) -> Iterator[_Part]:
+    ref, form = weight.ref, weight.form.name
     rows, depth = ref.shape
     step = max(_cpu.PANEL, _PART_ELEMENTS // depth // _cpu.PANEL * _cpu.PANEL)
-    panel_bytes = _cpu.block_panel_bytes(form, depth)
+    panel_bytes = weight.form.panel_bytes(depth)
     arrays = [source.array(name) for name in ref.sources]
     stored = [source.info(name).dtype for name in ref.sources]
     bounds = [0, *itertools.accumulate(len(array) for array in arrays)]
@@ -147,7 +141,7 @@ def _parts_of(weight: BlockWeight, source: StoredTensorSource, memory: _cpu.Memo
 
         def pack(
             pieces: list[tuple[str, npt.NDArray[np.generic]]] = pieces,
-            target: int = weight.offset + first // _cpu.PANEL * panel_bytes,
+            target: int = weight.panels + first // _cpu.PANEL * panel_bytes,
         ) -> bool:
             blocks = [_bytes_of(rows, dtype, form) for dtype, rows in pieces]
             joined = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)

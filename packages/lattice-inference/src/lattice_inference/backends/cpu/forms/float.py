@@ -1,0 +1,129 @@
+"""Weights as floats of 32 or 16 bits, which kernels widen to float32 where they use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.backends.cpu import _cpu
+from lattice_inference.backends.cpu.forms.input_rows import FloatRows, InputRows
+from lattice_inference.backends.cpu.forms.reading import read_float32
+from lattice_inference.backends.cpu.forms.weight_form import (
+    LinearUse,
+    PlacedWeight,
+    StoredArray,
+    Terms,
+    WeightForm,
+    WeightUse,
+)
+from lattice_inference.backends.cpu.lowering import LINEAR
+from lattice_inference.backends.cpu.tensor_source import TensorSource
+from lattice_inference.checkpoint.dtypes import bfloat16_bits
+from lattice_inference.checkpoint.safetensors_writer import StoredTensor
+from lattice_inference.errors import CheckpointError
+
+__all__ = ["FLOAT16", "FLOAT32", "FloatForm", "narrow"]
+
+Float32Array = npt.NDArray[np.float32]
+
+
+class FloatForm(WeightForm):
+    """Floats in panels [n / 16][k][16], and tables as they are."""
+
+    def __init__(self, name: str, itemsize: int) -> None:
+        self.name = self.dtype = self.weight_type = name
+        self._itemsize = itemsize
+
+    def panel_bytes(self, depth: int) -> int:
+        """Return the bytes of a panel: its elements'."""
+        return _cpu.PANEL * depth * self._itemsize
+
+    def row_bytes(self, width: int) -> int:
+        """Return the bytes of a row: its elements'."""
+        return width * self._itemsize
+
+    def input_rows(self, use: LinearUse) -> InputRows:
+        """Return float32."""
+        return FloatRows.FLOAT32
+
+    def kernel(self, rows: InputRows) -> int:
+        """Return the kernel of floats."""
+        return LINEAR
+
+    def keep(self, weight: PlacedWeight, source: TensorSource, memory: _cpu.Memory) -> StoredArray | None:
+        """Round a weight, and pack it if it is a linear's."""
+        values = self.rounded(read_float32(weight.ref, source), weight.name)
+        if weight.offset is None:
+            return values
+        self.pack(values, memory, weight.offset)
+        return None
+
+    def rounded(self, values: Float32Array, name: str) -> StoredArray:
+        """Return values as they are kept; ``name`` is for messages."""
+        return narrow(values, self.dtype, name)
+
+    def pack(self, values: StoredArray, memory: _cpu.Memory, offset: int) -> None:
+        """Write values into panels."""
+        _cpu.pack_panels(values, memory, offset)
+
+
+class _Float32(FloatForm):
+    """What is always possible: it stands at the end of the list."""
+
+    def serves(self, terms: Terms) -> bool:
+        """Say yes."""
+        return True
+
+    def suits(self, use: WeightUse) -> bool:
+        """Say yes."""
+        return True
+
+
+class _Float16(FloatForm):
+    """Also for tables where int8 was asked for: rounding those to int8 would cost as much quality as that of all linears."""
+
+    def serves(self, terms: Terms) -> bool:
+        """Whether float16 may be asked for, or int8."""
+        return terms.precision in ("float16", "int8", "stored")
+
+    def suits(self, use: WeightUse) -> bool:
+        """Whether float16 was asked for, or it is such a table."""
+        return use.asks("float16", "F16") or (use.ref.use == "rows" and use.asks("int8", "I8"))
+
+    def file_tensors(self, name: str, shape: tuple[int, ...]) -> list[StoredTensor]:
+        """Return one tensor."""
+        return [StoredTensor(name, "F16", shape)]
+
+    def file_arrays(self, weight: Float32Array, name: str) -> Iterator[npt.NDArray[np.generic]]:
+        """Yield its halves."""
+        yield narrow(weight, self.dtype, name).view(np.float16)
+
+
+FLOAT32 = _Float32("float32", 4)
+FLOAT16 = _Float16("float16", 2)
+
+
+def narrow(weight: Float32Array, precision: str, name: str) -> StoredArray:
+    """Return ``weight`` in ``precision``, rounded to nearest even; 16-bit types as the uint16 of their bits.
+
+    Raises:
+        CheckpointError: a finite value would become infinite; ``name`` says of which tensor.
+    """
+    if precision == "float32":
+        return weight
+    finite = np.isfinite(weight)
+    if precision == "float16":
+        with np.errstate(over="ignore"):
+            halves = weight.astype(np.float16).view(np.uint16)
+    else:
+        halves = bfloat16_bits(weight)
+    infinite = (halves & 0x7FFF) == (0x7C00 if precision == "float16" else 0x7F80)
+    if (infinite & finite).any():
+        limit = 65504.0 if precision == "float16" else 3.3895e38
+        raise CheckpointError(
+            f"{name} holds {float(np.abs(weight[finite]).max()):g} and {precision} ends at {limit:g}: load the model with "
+            "precision='float32'" + (" or 'bfloat16'" if precision == "float16" else "")
+        )
+    return np.ascontiguousarray(halves)

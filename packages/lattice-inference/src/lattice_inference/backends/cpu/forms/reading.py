@@ -1,0 +1,73 @@
+"""Reads a weight from its source: all of its tensors, in floats or in integers, of the shape that the program says."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
+from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.errors import CheckpointError
+from lattice_inference.graph.program import WeightRef
+
+__all__ = ["check_shapes", "read_float32", "read_int8"]
+
+Float32Array = npt.NDArray[np.float32]
+
+
+def read_float32(ref: WeightRef, source: TensorSource) -> Float32Array:
+    """Return a weight in float32, whatever the source has.
+
+    Raises:
+        CheckpointError: a tensor is missing or of another shape.
+    """
+    tensors = [_float32(name, source) for name in ref.sources]
+    check_shapes(ref, [tensor.shape for tensor in tensors])
+    return np.ascontiguousarray(tensors[0] if len(tensors) == 1 else np.concatenate(tensors))
+
+
+def read_int8(ref: WeightRef, source: TensorSource) -> Int8Matrix:
+    """Return a weight in int8 with scales: the source's, or its floats rounded.
+
+    Raises:
+        CheckpointError: a tensor is missing, of another shape, or not finite.
+    """
+    parts = [_int8(name, source) or quantize_matrix(_float32(name, source), name) for name in ref.sources]
+    check_shapes(ref, [part.integers.shape for part in parts])
+    if len(parts) == 1:
+        return parts[0]
+    return Int8Matrix(
+        np.concatenate([part.integers for part in parts]), np.concatenate([part.scales for part in parts])
+    )
+
+
+def _float32(name: str, source: TensorSource) -> Float32Array:
+    stored = _int8(name, source)
+    return source.float32(name) if stored is None else stored.float32()
+
+
+def _int8(name: str, source: TensorSource) -> Int8Matrix | None:
+    """Return a matrix that the source has as int8 with scales, else None.
+
+    Raises:
+        CheckpointError: it has int8 without scales that fit.
+    """
+    if not isinstance(source, StoredTensorSource) or source.info(name).dtype != "I8":
+        return None
+    info = source.info(name)
+    if name + SCALE_SUFFIX not in source:
+        raise CheckpointError(f"{name} is int8 and the checkpoint has no scales for it, {name + SCALE_SUFFIX}")
+    scales = source.float32(name + SCALE_SUFFIX)
+    if len(info.shape) != 2 or scales.size != info.shape[0]:
+        raise CheckpointError(f"{name} is int8 of shape {info.shape} and has scales of shape {scales.shape}")
+    integers = np.ascontiguousarray(source.array(name), np.int8)
+    if integers.size and int(integers.min()) < -127:
+        raise CheckpointError(f"{name} holds -128: int8 weights go from -127 to 127")
+    return Int8Matrix(integers, scales.reshape(-1))
+
+
+def check_shapes(ref: WeightRef, shapes: list[tuple[int, ...]]) -> None:
+    """Raise CheckpointError unless tensors of these shapes are the weight together."""
+    if any(shape[1:] != ref.shape[1:] for shape in shapes) or sum(shape[0] for shape in shapes) != ref.shape[0]:
+        names = " + ".join(f"{name} {shape}" for name, shape in zip(ref.sources, shapes, strict=True))
+        raise CheckpointError(f"the model needs a tensor of shape {ref.shape}, the checkpoint has {names}")
