@@ -2,11 +2,12 @@
 
 import io
 import pickle
+import re
 
 import numpy as np
 import pytest
 
-from lattice_transport import cli
+from lattice_transport import OutOfMemoryError, cli
 from lattice_transport.cli import barycenter_command, distance_command, drift_command
 
 
@@ -18,7 +19,10 @@ def vectors(tmp_path, monkeypatch):
 
 
 def run(capsys, *arguments):
-    status = cli.main([*arguments])
+    try:
+        status = cli.main([*arguments])
+    except SystemExit as ended:  # the parser refuses an argument
+        status = ended.code
     out, err = capsys.readouterr()
     return status, out, err
 
@@ -90,7 +94,35 @@ def test_wrong_file_is_said_in_one_line_with_what_to_do(capsys, vectors, kind, c
 def test_mistakes_have_the_status_of_the_docs_and_no_traceback(capsys, vectors, arguments, status):
     got, _, err = run(capsys, *(vectors if argument == "A" else argument for argument in arguments))
     assert got == status
-    assert err.startswith("lattice-transport: error: ")
+    usage, _, message = err.rpartition("lattice-transport")
+    assert usage == "" or (status == 2 and usage.startswith("usage: "))
+    assert re.fullmatch(r"( [a-z]+)?: error: [^\n]+\n", message)
+
+
+@pytest.mark.parametrize(
+    ("module", "step", "arguments", "remedy"),
+    [
+        (distance_command, "emd", ["distance", "A", "A", "--method", "emd"], "fewer vectors, or another --method"),
+        (drift_command, "detect_drift", ["drift", "A", "A"], "fewer vectors, or a smaller --max-samples"),
+        (
+            barycenter_command,
+            "free_support_barycenter",
+            ["barycenter", "A", "--points", "2", "--output", "o.npy"],
+            "fewer vectors, or fewer --points",
+        ),
+    ],
+)
+@pytest.mark.parametrize("error", [MemoryError(), OutOfMemoryError("a cost matrix", 9, 9)])
+def test_a_command_without_memory_says_what_to_give_instead(
+    capsys, monkeypatch, vectors, module, step, arguments, remedy, error
+):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(module, step, fail)
+    status, out, err = run(capsys, *(vectors if argument == "A" else argument for argument in arguments))
+    assert (status, out) == (1, "")
+    assert err.endswith(f"; give {remedy}\n")
     assert err.count("\n") == 1
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lattice_transport.errors import InvalidInputError
+from lattice_transport.errors import InvalidInputError, OutOfMemoryError
 
-__all__ = ["as_numbers", "as_real"]
+__all__ = ["as_numbers", "as_real", "large_matrix"]
 
 _Array = npt.NDArray[Any]
 
@@ -68,3 +68,15 @@ def as_real(values: npt.ArrayLike, name: str, dimensions: int) -> _Array:
         return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
     with np.errstate(over="ignore"):  # of longer floats: infinity is refused by what follows
         return np.ascontiguousarray(array, np.float32 if array.dtype == np.float16 else np.float64)
+
+
+def large_matrix(what: str, rows: int, columns: int, dtype: npt.DTypeLike = np.float64) -> _Array:
+    """Return a matrix of zeros that grows with the product of two numbers of points.
+
+    Raises:
+        OutOfMemoryError: there is no memory for it.
+    """
+    try:
+        return np.zeros((rows, columns), dtype)
+    except (MemoryError, ValueError):  # a ValueError: more bytes than an address space has
+        raise OutOfMemoryError(what, rows, columns) from None

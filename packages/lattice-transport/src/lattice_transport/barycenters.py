@@ -17,7 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
-from lattice_transport.checks import check_callable, check_choice, check_count, check_kind, check_list, check_positive
+from lattice_transport.checks import (
+    check_callable,
+    check_choice,
+    check_count,
+    check_flag,
+    check_kind,
+    check_list,
+    check_positive,
+)
 from lattice_transport.config import SinkhornConfig
 from lattice_transport.costs import METRICS, Cost, Metric, PointClouds, as_cost, as_points, points_that_fit
 from lattice_transport.epsilon import default_epsilon
@@ -144,6 +152,8 @@ def barycenter(
     check_positive("convergence_threshold", convergence_threshold)
     check_count("max_iterations", max_iterations)
     check_callable("observer", observer)
+    debiased = check_flag("debiased", debiased)
+    check_flag("error_on_non_convergence", error_on_non_convergence)
     checked = [as_cost(cost) for cost in check_list("costs", costs)]
     if not checked:
         raise EmptyProblemError("a barycentre needs at least one measure")

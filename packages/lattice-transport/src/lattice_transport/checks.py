@@ -7,12 +7,15 @@ import operator
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+import numpy as np
+
 from lattice_transport.errors import InvalidEpsilonError, InvalidInputError, shown
 
 __all__ = [
     "check_callable",
     "check_choice",
     "check_count",
+    "check_flag",
     "check_kind",
     "check_list",
     "check_number",
@@ -77,6 +80,15 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in known:
         raise InvalidInputError(f"{name} must be one of {', '.join(known)}, not {shown(value)}")
     return value
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Return True or False, or the 1 or 0 that stands for it, or raise InvalidInputError."""
+    if value is True or value is False:
+        return value
+    if isinstance(value, (int, np.bool_, np.integer)) and value in (0, 1):
+        return bool(value)
+    raise InvalidInputError(f"{name} must be True or False, not {shown(value)}")
 
 
 def check_kind(name: str, value: Any, kind: type[_T]) -> _T:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lattice_transport.checks import check_choice, check_count, check_number, check_positive
+from lattice_transport.checks import check_choice, check_count, check_flag, check_number, check_positive
 from lattice_transport.errors import InvalidInputError, InvalidScheduleError, shown
 
 __all__ = ["EpsilonSchedule", "Observer", "Precision", "SinkhornConfig", "SinkhornProgress"]
@@ -52,8 +52,10 @@ class EpsilonSchedule:
         """Return the epsilons before ``target``, largest first.
 
         Raises:
-            InvalidScheduleError: the start is not above the target, or more than 10,000 stages lie between.
+            InvalidScheduleError: the target is no positive number, it is not below the start, or more than 10,000 stages
+                lie between.
         """
+        target = _checked_field(check_positive, "target", target, "it must be positive and finite")
         if not self.start > target:
             raise InvalidScheduleError(
                 "start", self.start, f"it must be above the epsilon that is aimed at, {target!r}"
@@ -108,6 +110,7 @@ class SinkhornConfig:
         check_positive("min_marginal", self.min_marginal)
         check_count("max_iterations", self.max_iterations)
         check_count("check_convergence_every", self.check_convergence_every)
+        check_flag("error_on_non_convergence", self.error_on_non_convergence)
         check_choice("precision", self.precision, ("auto", "float32", "float64"))
         relaxation = self.relaxation
         if isinstance(relaxation, str):

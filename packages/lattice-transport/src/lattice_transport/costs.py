@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
-from lattice_transport.arrays import as_real
+from lattice_transport.arrays import as_real, large_matrix
 from lattice_transport.checks import check_choice
 from lattice_transport.errors import (
     DimensionMismatchError,
@@ -142,13 +142,13 @@ def cost_matrix(x: npt.ArrayLike, y: npt.ArrayLike, metric: Metric = "sqeuclidea
     """Return the costs between all points of ``x`` (n, dimension) and of ``y`` (m, dimension), as (n, m).
 
     Products are taken in float64 and the result is rounded to the dtype of the points. The distance of a point to
-    itself, when ``x`` is ``y``, is exactly 0.
+    itself, when ``x`` is ``y``, is exactly 0. OutOfMemoryError is raised where there is no memory for the matrix.
     """
     clouds = PointClouds(x, y, metric)
     source, target = np.asarray(clouds.x), np.asarray(clouds.y)
     n, m = len(source), len(target)
     px, py, x_squared, y_squared = _prepared(source, target, metric, np.float64)
-    result = np.empty((n, m), source.dtype)
+    result = large_matrix("a cost matrix", n, m, source.dtype)
     block = max(1, min(n, (4 << 20) // (8 * m)))
     solver = _transport.Solver(block, m, double_precision=True, clouds=True)
     panels = _transport.pack_panels(py)

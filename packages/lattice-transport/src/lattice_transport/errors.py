@@ -22,6 +22,7 @@ __all__ = [
     "NonFinitePointError",
     "NotConvergedError",
     "NumericalError",
+    "OutOfMemoryError",
     "PivotLimitError",
     "TooFewSamplesError",
     "TransportError",
@@ -48,6 +49,15 @@ class InvalidInputError(TransportError, ValueError):
 
 class BusyError(TransportError, RuntimeError):
     """Another thread works on the same detector."""
+
+
+class OutOfMemoryError(TransportError, MemoryError):
+    """There is no memory for a matrix that was asked for."""
+
+    def __init__(self, what: str, rows: int, columns: int) -> None:
+        self.rows = rows
+        self.columns = columns
+        super().__init__(f"there is no memory for {what} of {rows:,} x {columns:,} numbers; give fewer vectors")
 
 
 class EmptyProblemError(InvalidInputError):

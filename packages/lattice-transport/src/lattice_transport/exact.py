@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
-from lattice_transport.arrays import as_real
-from lattice_transport.checks import check_count, check_number, check_seed
+from lattice_transport.arrays import as_real, large_matrix
+from lattice_transport.checks import check_count, check_flag, check_number, check_seed
 from lattice_transport.costs import PointClouds, as_cost, as_points
 from lattice_transport.errors import (
     CostOverflowError,
@@ -62,7 +62,7 @@ class EmdResult:
 
     def plan(self) -> _Float64:
         """Return the dense plan (n, m)."""
-        result = np.zeros((len(self.u), len(self.v)))
+        result = large_matrix("a transport plan", len(self.u), len(self.v))
         result[self.sources, self.targets] = self.masses
         return result
 
@@ -97,6 +97,7 @@ def emd(
     """
     if max_pivots is not None:
         check_count("max_pivots", max_pivots)
+    check_flag("error_on_non_convergence", error_on_non_convergence)
     checked = as_cost(cost.matrix() if isinstance(cost, PointClouds) else cost)
     assert checked.matrix is not None
     marginals = balanced_marginals(a, b, checked.rows, checked.columns)

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport import _transport
+from lattice_transport.arrays import large_matrix
+from lattice_transport.checks import check_count
 from lattice_transport.costs import Cost
 from lattice_transport.measures import Marginals
 
@@ -107,13 +109,15 @@ class SinkhornResult:
 
     def plan(self) -> _Array:
         """Return the transport plan (n, m), in the dtype of the cost. Points without mass have exactly zero."""
-        result = np.zeros(self.shape, self._cost.dtype)
+        result = large_matrix("a transport plan", *self.shape, self._cost.dtype)
         for first, block in self.plan_blocks():
             result[first : first + len(block)] = block
         return result
 
     def plan_blocks(self, rows_per_block: int | None = None) -> Iterator[tuple[int, _Array]]:
         """Yield (first row, rows of the plan), a part at a time. A block is overwritten by the next."""
+        if rows_per_block is not None:
+            check_count("rows_per_block", rows_per_block)
         n, m = self.shape
         rows, columns = self._marginals.rows, self._marginals.columns
         kept_n = n if rows is None else len(rows)
@@ -124,7 +128,7 @@ class SinkhornResult:
         solver.configure(self.epsilon)
         solver.u[:kept_n] = (self.log_u if rows is None else self.log_u[rows]) / _LN_2
         solver.v[:kept_m] = (self.log_v if columns is None else self.log_v[columns]) / _LN_2
-        size = rows_per_block or max(1, min(kept_n, (8 << 20) // (8 * kept_m)))
+        size = min(kept_n, rows_per_block or max(1, (8 << 20) // (8 * kept_m)))
         room = np.empty((size, kept_m), np.float64 if double else np.float32)
         done = 0  # rows of the full plan
         for first in range(0, kept_n, size):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from lattice_transport import _transport
 from lattice_transport.arrays import as_numbers
-from lattice_transport.checks import check_callable, check_choice, check_count, check_kind, check_list
+from lattice_transport.checks import check_callable, check_choice, check_count, check_flag, check_kind, check_list
 from lattice_transport.config import EpsilonSchedule, Observer, Precision, SinkhornConfig, SinkhornProgress
 from lattice_transport.costs import Cost, PointClouds, as_cost
 from lattice_transport.epsilon import default_epsilon
@@ -68,6 +68,7 @@ class SinkhornWorkspace:
         rows = check_count("the rows of a workspace", rows)
         columns = check_count("the columns of a workspace", columns)
         check_choice("precision", precision, ("float32", "float64"))
+        clouds = check_flag("clouds", clouds)
         self.rows = rows
         self.columns = columns
         self.precision = precision

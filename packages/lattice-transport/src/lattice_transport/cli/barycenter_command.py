@@ -9,7 +9,15 @@ import numpy as np
 
 from lattice_transport.barycenters import barycenter, free_support_barycenter
 from lattice_transport.checks import check_count, check_seed
-from lattice_transport.cli.files import Progress, check_output, print_json, read_vectors, set_threads, write_npy
+from lattice_transport.cli.files import (
+    Progress,
+    check_output,
+    print_json,
+    read_vectors,
+    set_threads,
+    suggests,
+    write_npy,
+)
 from lattice_transport.costs import PointClouds, as_points
 from lattice_transport.errors import DimensionMismatchError, InvalidInputError
 
@@ -28,6 +36,7 @@ def _lambdas(text: str | None, count: int) -> list[float] | None:
     return values
 
 
+@suggests("fewer --points")
 def run(options: argparse.Namespace) -> int:
     """Find the barycentre and write it."""
     set_threads(options)

@@ -6,7 +6,15 @@ import argparse
 import math
 from typing import Any
 
-from lattice_transport.cli.files import Progress, check_output, print_json, read_vectors, set_threads, write_npy
+from lattice_transport.cli.files import (
+    Progress,
+    check_output,
+    print_json,
+    read_vectors,
+    set_threads,
+    suggests,
+    write_npy,
+)
 from lattice_transport.config import SinkhornConfig, SinkhornProgress
 from lattice_transport.costs import PointClouds
 from lattice_transport.divergence import sinkhorn_divergence
@@ -19,6 +27,7 @@ from lattice_transport.sinkhorn import solve
 __all__ = ["run"]
 
 
+@suggests("another --method")
 def run(options: argparse.Namespace) -> int:
     """Compute the distance and print it."""
     set_threads(options)

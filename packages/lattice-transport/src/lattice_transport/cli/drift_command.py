@@ -6,13 +6,14 @@ import argparse
 
 from lattice_transport.atomic_file import write_atomically
 from lattice_transport.checks import check_count
-from lattice_transport.cli.files import Progress, check_output, print_json, read_vectors, set_threads
+from lattice_transport.cli.files import Progress, check_output, print_json, read_vectors, set_threads, suggests
 from lattice_transport.drift import detect_drift
 from lattice_transport.drift.plots import DOTS_PER_INCH, check_plots
 
 __all__ = ["run"]
 
 
+@suggests("a smaller --max-samples")
 def run(options: argparse.Namespace) -> int:
     """Run the test and print its report."""
     set_threads(options)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport.atomic_file import as_path, check_writable, write_atomically
-from lattice_transport.errors import InvalidInputError
+from lattice_transport.errors import InvalidInputError, OutOfMemoryError
 
-__all__ = ["Progress", "check_output", "print_json", "read_vectors", "set_threads", "write_npy"]
+__all__ = ["Progress", "check_output", "print_json", "read_vectors", "set_threads", "suggests", "write_npy"]
+
+_Command = Callable[[argparse.Namespace], int]
 
 
 def read_vectors(name: str) -> npt.NDArray[Any]:
@@ -112,6 +116,24 @@ def set_threads(options: argparse.Namespace) -> None:
         _transport.set_num_threads(options.threads)
     except (ValueError, OverflowError) as error:
         raise InvalidInputError(f"--threads: {error}") from None
+
+
+def suggests(alternative: str) -> Callable[[_Command], _Command]:
+    """Return what adds ``alternative`` to the message of a command that runs out of memory."""
+
+    def decorate(command: _Command) -> _Command:
+        @functools.wraps(command)
+        def run(options: argparse.Namespace) -> int:
+            try:
+                return command(options)
+            except MemoryError as error:
+                known = isinstance(error, OutOfMemoryError)
+                cause = str(error) if known else "out of memory; give fewer vectors"
+                raise MemoryError(f"{cause}, or {alternative}") from None
+
+        return run
+
+    return decorate
 
 
 class Progress:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lattice_transport.checks import check_callable, check_choice, check_count, check_positive, check_seed
+from lattice_transport.checks import check_callable, check_choice, check_count, check_flag, check_positive, check_seed
 from lattice_transport.config import SinkhornConfig
 from lattice_transport.costs import METRICS, Metric, as_cost, cost_matrix, points_that_fit
 from lattice_transport.drift.baselines import classifier_test, mmd_test
@@ -29,8 +29,11 @@ _Float64 = npt.NDArray[np.float64]
 MIN_SAMPLES = 8
 """The least vectors a side for a test. With fewer, hardly any permutation differs from the sample itself."""
 
-MOST_PERMUTATIONS = 1_000_000
-"""The most permutations of a test: their p-values are a millionth apart."""
+MOST_PERMUTATIONS = 100_000
+"""The most permutations of a test, however small its samples are."""
+
+MOST_WORK = 1 << 34
+"""The most permutations times pairs of a reference and a current vector: beyond it a test takes hours."""
 
 RELATIVE_EPSILON = 0.5
 """Default epsilon as a part of the mean cost of the pooled sample: blurs sampling noise, keeps clusters apart."""
@@ -72,7 +75,8 @@ def detect_drift(
             is refused.
         epsilon: strength of the entropic term, in units of the cost; None takes half of the pooled sample's mean cost.
         false_alarm_rate: the p-value at which drift is reported.
-        permutations: how many, at most a million; the p-value is a multiple of 1 / (permutations + 1).
+        permutations: how many; the p-value is a multiple of 1 / (permutations + 1). At most 100,000, and at most 2^34
+            over the pairs of a reference and a current vector.
         reindex_effect: the effect size from which the verdict is ``reindex``.
         outlier_std_threshold: standard deviations above the mean cost at which an item is an outlier.
         baselines: run the MMD and classifier tests as well.
@@ -91,6 +95,7 @@ def detect_drift(
     check_count("max_samples", max_samples)
     check_choice("metric", metric, METRICS)
     check_callable("observer", observer)
+    baselines = check_flag("baselines", baselines)
     seed = check_seed(seed)
     check_rate(false_alarm_rate, permutations)
     check_positive("reindex_effect", reindex_effect)
@@ -107,6 +112,11 @@ def detect_drift(
             "dimension of the current vectors", expected=before.array.shape[1], actual=after.array.shape[1]
         )
     n, m = len(before), len(after)
+    if not permutations * n * m <= MOST_WORK:
+        raise InvalidInputError(
+            f"{permutations:,} permutations of {n:,} + {m:,} vectors would take hours; with samples of that size ask for "
+            f"at most {MOST_WORK // (n * m):,}, or give a smaller max_samples"
+        )
     pooled = np.concatenate([before.array, after.array])
     points_that_fit(pooled, "the vectors", metric)
     costs = cost_matrix(pooled, pooled, metric)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,9 +82,9 @@ def check_rate(false_alarm_rate: float, permutations: int) -> None:
     if not 0.0 < check_number("false_alarm_rate", false_alarm_rate) < 1.0:
         raise InvalidInputError(f"false_alarm_rate must be between 0 and 1, not {false_alarm_rate!r}")
     if not (permutations + 1) * false_alarm_rate >= 1.0 - 1e-9:
-        least = int(np.ceil(1.0 / false_alarm_rate)) - 1
+        least = math.ceil(1.0 / max(false_alarm_rate, 1e-300)) - 1
         raise InvalidInputError(
-            f"{permutations} permutations cannot resolve a false-alarm rate of {false_alarm_rate:g}: {least} can"
+            f"{permutations} permutations cannot resolve a false-alarm rate of {false_alarm_rate:g}: {least:.6g} can"
         )
 
 

@@ -9,9 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from lattice_transport.arrays import as_numbers
 from lattice_transport.checks import check_kind, check_list
 from lattice_transport.costs import as_points
-from lattice_transport.errors import DimensionMismatchError, MixedModelsError
+from lattice_transport.errors import DimensionMismatchError, InvalidInputError, MixedModelsError, shown
 from lattice_transport.measures import check_weights, normalize_weights
 
 __all__ = ["SupportsFingerprint", "VectorSet", "as_vector_set"]
@@ -83,9 +84,19 @@ class VectorSet:
 
     def subset(self, kept: npt.NDArray[np.int64]) -> VectorSet:
         """Return the vectors at positions ``kept``, under the ids that they have here."""
+        kept = self._checked_positions(kept)
         ids = self.ids if self.ids is not None else range(len(self))
         weights = None if self.weights is None else np.asarray(self.weights)[kept]
         return VectorSet(self.array[kept], weights, [ids[int(i)] for i in kept], self.fingerprint, name=self.name)
+
+    def _checked_positions(self, kept: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        positions, count = as_numbers(kept, "the positions"), len(self)
+        integers = positions.dtype.kind in "iu" or positions.size == 0
+        if not (integers and positions.ndim == 1 and ((-count <= positions) & (positions < count)).all()):
+            raise InvalidInputError(
+                f"the positions are {shown(kept)}; they must be a list of integers from 0 to {count - 1}"
+            )
+        return positions.astype(np.int64, copy=False)
 
 
 def as_vector_set(
