@@ -136,7 +136,9 @@ def use_text_cache(folder: Path) -> None:
         call = draw.choice(CALLS)
         if call == "put":
             data = struct.pack("<f", draw.random()) * draw.choice((1, 8, 300))
-            shard.put(key, CachedEmbedding(data, token_count=draw.choice((0, 1, 2**31 - 1)), truncated=False, origin=origin))
+            shard.put(
+                key, CachedEmbedding(data, token_count=draw.choice((0, 1, 2**31 - 1)), truncated=False, origin=origin)
+            )
             put[key] = data
         elif call == "clear" and draw.random() < 0.1:
             shard.clear()

@@ -28,18 +28,76 @@ MESSAGES = [
 ]
 
 NUMBERS = ("0", "1", "-1", "2", "7", "60", "1000", "10**5", "10**9", "2**31", "2**63", "-10**9", "1.5", "1e308", "-0.0")
-TEXTS = ("''", "'a'", "'ab '", "'%2000000000d'", "'{:2000000000}'", "'<b>'", "'é漢'", "'a' * 9999", "'www.a.b '", "'\\n'")
+TEXTS = (
+    "''",
+    "'a'",
+    "'ab '",
+    "'%2000000000d'",
+    "'{:2000000000}'",
+    "'<b>'",
+    "'é漢'",
+    "'a' * 9999",
+    "'www.a.b '",
+    "'\\n'",
+)
 LISTS = ("[]", "[1, 2]", "messages", "range(9)", "range(99999)", "[[1], [2]]", "messages[0].items()", "(1, 2)", "'abc'")
 MAPPINGS = ("{}", "{'a': 1}", "messages[0]", "{'a': {'b': [1]}}", "dict(a=1)", "namespace(x=1)")
 NAMES = ("x", "y", "m", "loop", "ns.x", "ns.y", "bos_token", "messages", "undefined", "loop.index", "varargs", "self")
 METHODS = (
-    *("upper()", "strip()", "split()", "replace('a', 'aaaaaaaaa')", "format(1)", "join(messages)", "center(10**9)", "title()"),
-    *("encode()", "items()", "keys()", "get('a')", "append(1)", "index(1)", "count('a')", "zfill(10**8)", "ljust(10**7)"),
-    *("expandtabs(10**9)", "format_map({})", "__class__", "__init__.__globals__", "splitlines()", "translate({97: 'x' * 99})"),
-    *("copy()", "pop()", "update(a=1)", "partition('a')", "rsplit('a', 9)", "casefold()", "startswith('a')", "bit_length()"),
+    *(
+        "upper()",
+        "strip()",
+        "split()",
+        "replace('a', 'aaaaaaaaa')",
+        "format(1)",
+        "join(messages)",
+        "center(10**9)",
+        "title()",
+    ),
+    *(
+        "encode()",
+        "items()",
+        "keys()",
+        "get('a')",
+        "append(1)",
+        "index(1)",
+        "count('a')",
+        "zfill(10**8)",
+        "ljust(10**7)",
+    ),
+    *(
+        "expandtabs(10**9)",
+        "format_map({})",
+        "__class__",
+        "__init__.__globals__",
+        "splitlines()",
+        "translate({97: 'x' * 99})",
+    ),
+    *(
+        "copy()",
+        "pop()",
+        "update(a=1)",
+        "partition('a')",
+        "rsplit('a', 9)",
+        "casefold()",
+        "startswith('a')",
+        "bit_length()",
+    ),
 )
 BINARY = ("+", "-", "*", "/", "//", "%", "**", "~", "==", "<", "in", "and", "or", "not in", "is sameas", ">=", "!=")
-TESTS = ("defined", "odd", "divisibleby(3)", "string", "mapping", "iterable", "none", "in [1]", "sameas 1", "filter", "eq 1")
+TESTS = (
+    "defined",
+    "odd",
+    "divisibleby(3)",
+    "string",
+    "mapping",
+    "iterable",
+    "none",
+    "in [1]",
+    "sameas 1",
+    "filter",
+    "eq 1",
+)
 
 
 class Grammar:
@@ -76,7 +134,9 @@ class Grammar:
             return f"({inner} is {draw.choice(TESTS)})"
         if kind == 14:
             return f"({inner} if {self.expression(depth + 1)} else {self.expression(depth + 1)})"
-        name = draw.choice(("f", "g", "cycler", "joiner", "dict", "namespace", "range", "raise_exception", "loop", "caller"))
+        name = draw.choice(
+            ("f", "g", "cycler", "joiner", "dict", "namespace", "range", "raise_exception", "loop", "caller")
+        )
         return f"{name}({inner})" if draw.random() < 0.9 else f"{name}(*{inner}, **{self.expression(depth + 1)})"
 
     def body(self, depth: int = 0) -> str:

@@ -34,7 +34,7 @@ def damage_state(folder: Path, draw: random.Random) -> None:
     """Damage the numbers of a state, or its arrays, or the archive."""
     path = folder / "state.npz"
     if draw.random() < 0.5:
-        damage_archive(path, draw)
+        damage_archive(path, draw, (zipfile.ZIP_STORED,))
         return
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}

@@ -110,11 +110,16 @@ def make_states(folder: Path) -> None:
     ):
         network = NetworkBuilder().input(3).hidden(4, Activation.TANH).output(2).build(seed=0)
         (folder / name).mkdir()
-        result = BackpropTrainer(network, config).train(np.eye(3), np.ones((3, 2)), validation=(np.eye(3), np.ones((3, 2))))
+        result = BackpropTrainer(network, config).train(
+            np.eye(3), np.ones((3, 2)), validation=(np.eye(3), np.ones((3, 2)))
+        )
         result.state.save(folder / name / "state.npz")
 
 
-def damage_archive(path: Path, draw: random.Random) -> None:
+PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+
+
+def damage_archive(path: Path, draw: random.Random, packed: tuple[int, ...] = PACKED) -> None:
     """Damage a member of an archive of arrays, whose checksum then fits, or the archive itself."""
     if draw.random() < 0.3:
         damage_file(path, draw)
@@ -130,12 +135,15 @@ def damage_archive(path: Path, draw: random.Random) -> None:
     elif kind == 2:
         members[draw.choice(("x", "a.npy", "../x.npy", "é.npy", "x" * 300 + ".npy"))] = members[name]
     elif kind == 3:
-        members[name] = members[name] * draw.choice((2, 500, 20_000))
+        members[name] = members[name] * draw.choice((2, 50, 500))
     else:
         head = draw.choice((40, 128, len(members[name])))
         members[name] = mutated_bytes(members[name][:head], draw) + members[name][head:]
-    way = draw.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA))
-    with zipfile.ZipFile(path, "w", way) as archive:
+    if draw.random() < 0.003:  # what inflates: a small file of a large array
+        head = b"{'descr': '<f8', 'fortran_order': False, 'shape': (25000000,), }".ljust(117) + b"\n"
+        members[name] = b"\x93NUMPY\x01\x00v\x00" + head + bytes(200_000_000)
+        packed = (zipfile.ZIP_DEFLATED,)
+    with zipfile.ZipFile(path, "w", draw.choice(packed), compresslevel=1) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
 
@@ -183,7 +191,11 @@ ERRORS = (FannError,)
 TARGETS = [
     Target("networks", make_networks, damage_network, use_network, ERRORS),
     Target(
-        "training-states", make_states, lambda folder, draw: damage_archive(folder / "state.npz", draw), use_state, ERRORS
+        "training-states",
+        make_states,
+        lambda folder, draw: damage_archive(folder / "state.npz", draw),
+        use_state,
+        ERRORS,
     ),
     Target("tables", make_tables, damage_table, use_table, ERRORS),
 ]

@@ -53,7 +53,9 @@ class Server:
                 return
             received += part
         head, _, body = received.partition(b"\r\n\r\n")
-        (length,) = [int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:"]
+        (length,) = [
+            int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:"
+        ]
         while len(body) < length:
             body += connection.recv(65_536) or b"\0" * length
 
@@ -61,7 +63,15 @@ class Server:
 @cache
 def server() -> Server:
     """Return the one server of this process."""
-    for variable in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy", "OPENAI_API_KEY"):
+    for variable in (
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "OPENAI_API_KEY",
+    ):
         os.environ.pop(variable, None)
     return Server()
 
@@ -73,7 +83,9 @@ def document(*, packed: bool) -> bytes:
         {
             "object": "embedding",
             "index": index,
-            "embedding": base64.b64encode(vector.tobytes()).decode() if packed else [float(number) for number in vector],
+            "embedding": base64.b64encode(vector.tobytes()).decode()
+            if packed
+            else [float(number) for number in vector],
         }
         for index, vector in enumerate(vectors)
     ]
@@ -102,7 +114,13 @@ HEADERS = (
     *("Content-Encoding: gzip", "Content-Encoding: deflate", "Content-Encoding: br", "Content-Encoding: zstd"),
     *("Transfer-Encoding: chunked", "Content-Length: 99999999999999999999", "Content-Length: -1", "Content-Length: 0"),
     *("Retry-After: 1e999", "Retry-After: Mon, 01 Jan 99999 00:00:00 GMT", "Retry-After: \xff", "retry-after-ms: nan"),
-    *("Set-Cookie: a=b", "X: " + "x" * 70_000, "Content-Type: text/html; charset=utf-7", "Location: http://[::1", "bad header"),
+    *(
+        "Set-Cookie: a=b",
+        "X: " + "x" * 70_000,
+        "Content-Type: text/html; charset=utf-7",
+        "Location: http://[::1",
+        "bad header",
+    ),
 )
 
 
@@ -129,7 +147,9 @@ def use_answer(folder: Path) -> None:
     asked = server()
     asked.answer = (folder / "head").read_bytes() + b"\r\n\r\n" + (folder / "body.json").read_bytes()
     address = f"http://127.0.0.1:{asked.port}/v1"
-    with RemoteEmbeddingService("model", base_url=address, retry=RetryPolicy(max_retries=0), timeout=SECONDS) as service:
+    with RemoteEmbeddingService(
+        "model", base_url=address, retry=RetryPolicy(max_retries=0), timeout=SECONDS
+    ) as service:
         service.embed(TEXTS)
 
 

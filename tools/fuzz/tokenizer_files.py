@@ -34,7 +34,21 @@ def write_json(folder: Path, name: str, value: Any) -> None:
 
 def word_piece() -> tokenizers.Tokenizer:
     """Return a small BERT tokenizer."""
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "##a", "##b", "the", "quick", "##s", "漢", "'"]
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *"abcdefghij",
+        "##a",
+        "##b",
+        "the",
+        "quick",
+        "##s",
+        "漢",
+        "'",
+    ]
     tokenizer = tokenizers.Tokenizer(WordPiece({word: place for place, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -142,10 +156,58 @@ def damage_sentencepiece(folder: Path, draw: random.Random) -> None:
 
 
 ATOMS = (
-    *("a", "z", ".", r"\s", r"\S", r"\p{L}", r"\p{N}", r"\p{M}", r"\d", r"\w", "[a-z]", r"[^\s\p{L}]", "[zy]", "é", " "),
-    *("漢", r"\r", r"\x41", r"\u{1F600}", r"\b", "^", "$", r"\A", r"\Z", r"[[:alpha:]]", r"[\p{L}&&[a-z]]", r"\1", r"\K"),
+    *(
+        "a",
+        "z",
+        ".",
+        r"\s",
+        r"\S",
+        r"\p{L}",
+        r"\p{N}",
+        r"\p{M}",
+        r"\d",
+        r"\w",
+        "[a-z]",
+        r"[^\s\p{L}]",
+        "[zy]",
+        "é",
+        " ",
+    ),
+    *(
+        "漢",
+        r"\r",
+        r"\x41",
+        r"\u{1F600}",
+        r"\b",
+        "^",
+        "$",
+        r"\A",
+        r"\Z",
+        r"[[:alpha:]]",
+        r"[\p{L}&&[a-z]]",
+        r"\1",
+        r"\K",
+    ),
 )
-COUNTS = ("", "", "", "*", "+", "?", "*?", "+?", "*+", "++", "{2}", "{1,3}", "{0,}", "{1000}", "{1,100}", "{,5}", "{9999999}")
+COUNTS = (
+    "",
+    "",
+    "",
+    "*",
+    "+",
+    "?",
+    "*?",
+    "+?",
+    "*+",
+    "++",
+    "{2}",
+    "{1,3}",
+    "{0,}",
+    "{1000}",
+    "{1,100}",
+    "{,5}",
+    "{9999999}",
+)
 GROUPS = ("(", "(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?<name>", "(?-i:", "(?s-m:")
 
 

