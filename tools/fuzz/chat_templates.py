@@ -1,7 +1,8 @@
-"""Chat templates drawn from a grammar of what a template can do, with sizes that no chat needs, and the files they come in."""
+"""Chat templates drawn from a grammar, with sizes that no chat needs, and the files that they come in."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from pathlib import Path
@@ -241,10 +242,8 @@ def use_template(folder: Path) -> None:
         lambda: template.render_marked(MESSAGES, add_generation_prompt=True),
         template.answer_end,
     ):
-        try:
+        with contextlib.suppress(LatticeError):
             call()
-        except LatticeError:
-            pass
 
 
 def make_files(folder: Path) -> None:

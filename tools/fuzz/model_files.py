@@ -27,8 +27,9 @@ __all__ = ["TARGETS"]
 add_tests("inference", "damage")
 TINY_BERT = add_tests("inference", "models").parent / "data" / "tiny_bert"
 
-from tiny_decoders import write_drawn_model  # noqa: E402
 from weight_files import change_weight_file, use_weight_file, write_weight_files  # noqa: E402
+
+from tiny_decoders import write_drawn_model  # noqa: E402
 
 
 def make_weight_files(folder: Path) -> None:

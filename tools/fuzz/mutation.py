@@ -87,7 +87,7 @@ def mutated_document(content: bytes, draw: random.Random) -> bytes:
     except (ValueError, RecursionError):  # the second piece of damage to what is no JSON any more
         return mutated_bytes(content, draw)
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
-        value = mutated_json(value, draw)
+        value = mutated_json(value, draw) if draw.random() < 0.4 else with_neighbour(value, draw)
     text = json.dumps(value, ensure_ascii=draw.random() < 0.5)
     if kind == 2:  # nested beyond what is read, at a place where a value stands
         place = text.find(":", draw.randrange(len(text) + 1)) + 1
@@ -97,6 +97,51 @@ def mutated_document(content: bytes, draw: random.Random) -> bytes:
     elif kind == 3:  # a name twice
         text = text.replace("{", '{"' + draw.choice(("version", "model", "a", "__metadata__")) + '": 1, ', 1)
     return text.encode("utf-8", "surrogatepass")
+
+
+def with_neighbour(value: Any, draw: random.Random) -> Any:
+    """Change one value to another of its kind, which more often passes the first check than one of another kind does.
+
+    A way down is drawn step by step, so that the few settings are hit as often as the many entries of a table.
+    """
+    root = [value]
+    holder: Any = root
+    name: Any = 0
+    texts = [text for text in _texts(value) if len(text) < 200]
+    while isinstance(holder[name], (dict, list)) and holder[name] and draw.random() < 0.9:
+        holder = holder[name]
+        name = draw.choice(list(holder)) if isinstance(holder, dict) else draw.randrange(len(holder))
+    old = holder[name]
+    if isinstance(old, bool) or old is None:
+        holder[name] = draw.choice((True, False, None))
+    elif isinstance(old, int):
+        holder[name] = draw.choice(
+            (old + 1, old - 1, old * 2, -old, 0, 1, old // 2, old * 1000, 10**6, 2**31 - 1, 2**24)
+        )
+    elif isinstance(old, float):
+        holder[name] = draw.choice((-old, 0.0, -0.0, old * 1e9, 1e308, 5e-324, 1e-30, 3.5e38, old * 2, 1.0, 65520.0))
+    elif isinstance(old, str):
+        holder[name] = draw.choice(
+            (mutated_text(old, draw), draw.choice(texts or [""]), old * 2, old + "x", old.upper())
+        )
+    elif isinstance(old, list):
+        choices = (old[::-1], old * 2, old[:1] * 500, old[1:], old[:-1], [old], old + [draw.choice(texts or [""])])
+        holder[name] = draw.choice(choices)
+    elif old and isinstance(holder, (dict, list)):
+        inner = dict(old)
+        key = draw.choice(list(inner))
+        inner[draw.choice((key + "x", *texts[:50]))] = inner.pop(key)
+        holder[name] = inner
+    return root[0]
+
+
+def _texts(value: Any) -> list[str]:
+    """Return some of the texts in what JSON holds, and its names."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for name, inner in list(value.items())[:60] for text in (name, *_texts(inner))]
+    return [text for inner in value[:60] for text in _texts(inner)] if isinstance(value, list) else []
 
 
 def damage_file(path: Path, draw: random.Random) -> None:

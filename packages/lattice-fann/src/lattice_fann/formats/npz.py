@@ -87,7 +87,7 @@ def _guarded(path: str | os.PathLike[str], file: IO[bytes], work: Any) -> Any:
     except MemoryError:
         raise
     except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds for damaged bytes
-        raise FormatError(f"{path}: a damaged .npz file: {type(error).__name__}: {str(error):.200}") from None
+        raise FormatError(f"{path}: a damaged .npz file: {type(error).__name__}: {error!s:.200}") from None
 
 
 def _members(archive: zipfile.ZipFile) -> Mapping[str, zipfile.ZipInfo]:
