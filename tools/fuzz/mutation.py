@@ -125,7 +125,7 @@ def with_neighbour(value: Any, draw: random.Random) -> Any:
             (mutated_text(old, draw), draw.choice(texts or [""]), old * 2, old + "x", old.upper())
         )
     elif isinstance(old, list):
-        choices = (old[::-1], old * 2, old[:1] * 500, old[1:], old[:-1], [old], old + [draw.choice(texts or [""])])
+        choices = (old[::-1], old * 2, old[:1] * 500, old[1:], old[:-1], [old], [*old, draw.choice(texts or [""])])
         holder[name] = draw.choice(choices)
     elif old and isinstance(holder, (dict, list)):
         inner = dict(old)

@@ -52,6 +52,7 @@ def written(path, state, arrays, save=np.savez):
             for name in ("false_alarm_rate", "reindex_effect", "epsilon", "chosen_epsilon")
             for value in (-1.0, 0.0, float("nan"), 1e400, 10**400, "x", [])
         ],
+        ("false_alarm_rate", 5e-324),
         ("metric", "x"),
         ("metric", 3),
         ("fingerprint", 5),
