@@ -139,6 +139,9 @@ def test_a_plot_without_matplotlib_is_refused_before_training(
     ("content", "more", "message"),
     [
         ("a,b\n1,2\n", ["--target", "c"], "0 columns named 'c': a, b"),
+        ("a" * 9000 + ",b" * 99 + "\n1" + ",2" * 99 + "\n", ["--target", "c"], "aaa..., b, b, b"),
+        (",".join(f"c{i}" for i in range(99)) + "\n" + ",".join("1" * 99) + "\n", ["--target", "c"], "c19 and 79 more"),
+        ("a,b\n1,2\n" + "x" * 9000 + ",3\n", ["--target", "b"], "no finite number"),
         ("a,b\n1,2\nx,3\n", ["--target", "b"], "line 3: 'a' is 'x', no finite number"),
         ("a,b\n1,2\n,3\n", ["--target", "b"], "line 3: 'a' is ''"),
         ("a,b\n1,2\nnan,3\n", ["--target", "b"], "line 3: 'a' is 'nan'"),

@@ -207,6 +207,19 @@ def test_an_archive_of_texts_or_of_one_name_twice_is_refused(tmp_path: Path) -> 
         TrainingState.load(tmp_path / "x.npz")
 
 
+def test_long_names_in_an_archive_are_cut_in_errors(tmp_path: Path) -> None:
+    content = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1), }", bytes(4))
+    archive_of(tmp_path / "x.npz", **{"a" * 9000: content})
+    damaged = (tmp_path / "x.npz").read_bytes().replace(b"a" * 9000, b"b" * 9000, 1)
+    many = {f"{number:04}" + "a" * 200: content for number in range(300)}
+    for path in (archive_of(tmp_path / "many.npz", **many), tmp_path / "x.npz", tmp_path / "d.npz"):
+        (tmp_path / "d.npz").write_bytes(damaged)
+        for reader in READERS.values():
+            with pytest.raises(FannError) as caught:
+                reader(path)
+            assert len(str(caught.value)) < 3_000
+
+
 def test_arrays_of_any_layout_are_read(tmp_path: Path) -> None:
     x = np.arange(12.0).reshape(4, 3)
     for same in (np.asfortranarray(x), x.astype(">f8"), x.astype(np.float16), x.astype(np.uint8)):

@@ -52,6 +52,7 @@ def written(path, state, arrays, save=np.savez):
             for name in ("false_alarm_rate", "reindex_effect", "epsilon", "chosen_epsilon")
             for value in (-1.0, 0.0, float("nan"), 1e400, 10**400, "x", [])
         ],
+        ("false_alarm_rate", 5e-324),
         ("metric", "x"),
         ("metric", 3),
         ("fingerprint", 5),
@@ -103,6 +104,18 @@ def test_parts_that_do_not_fit_together_are_refused(tmp_path, saved, change):
     change(state, arrays)
     with pytest.raises(InvalidInputError):
         OnlineDriftDetector.restore(written(tmp_path / "x.npz", state, arrays))
+
+
+def test_every_part_of_a_state_must_be_there(tmp_path, saved):
+    state, arrays = parts_of(saved)
+    for name in state:
+        rest = {key: value for key, value in state.items() if key != name}
+        with pytest.raises(InvalidInputError, match="format" if name == "format" else f"lacks {name}$"):
+            OnlineDriftDetector.restore(written(tmp_path / "x.npz", rest, arrays))
+    for name in arrays:
+        rest = {key: value for key, value in arrays.items() if key != name}
+        with pytest.raises(InvalidInputError, match=name):
+            OnlineDriftDetector.restore(written(tmp_path / "x.npz", state, rest))
 
 
 def test_sizes_are_looked_at_before_anything_is_unpacked(tmp_path, saved):

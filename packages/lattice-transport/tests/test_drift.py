@@ -159,6 +159,8 @@ def test_equal_points_are_no_drift():
         ({"false_alarm_rate": 0.0}, InvalidInputError),
         ({"false_alarm_rate": math.nan}, InvalidInputError),
         ({"false_alarm_rate": 0.001}, InvalidInputError),
+        ({"false_alarm_rate": 1e-30}, InvalidInputError),
+        ({"false_alarm_rate": 5e-324}, InvalidInputError),
         ({"permutations": 0}, InvalidInputError),
         ({"epsilon": math.nan}, InvalidInputError),
         ({"metric": "x"}, InvalidInputError),

@@ -198,10 +198,12 @@ def test_pause_and_resume(capsys: Capture) -> None:
         (["store", "import", "old.db", "--input", "corpus.txt", "--model", "minilm"], 2, "holds texts only"),
         (["store", "query", "old.db", "text"], 2, "texts only"),
         (["store", "import", "new.db", "--input", "bad.jsonl"], 2, "bad.jsonl, line 2"),
+        (["store", "import", "new.db", "--input", "deep.jsonl"], 2, "deep.jsonl, line 1: no JSON"),
     ],
 )
 def test_mistakes_are_told_in_one_line(arguments: list[str], status: int, part: str, capsys: Capture) -> None:
     Path("bad.jsonl").write_text('{"id": "a", "text": "t"}\n{"id": 1, "text": "t"}\n')
+    Path("deep.jsonl").write_text("[" * 100_000)
     run(capsys, "store", "import", "old.db", "--input", "corpus.txt")
     got, message = failure(capsys, *arguments)
     assert part in message

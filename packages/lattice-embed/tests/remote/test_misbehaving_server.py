@@ -454,3 +454,15 @@ def test_server_that_ignores_the_model_is_not_believed(server: Any, connect: Any
     service: RemoteEmbeddingService = connect("text-embedding-3-small")  # 1,536 dimensions; the server has 8
     with pytest.raises(RemoteResponseError, match="8 dimensions for text 0; 1,536 are expected"):
         service.embed(["a"])
+
+
+@pytest.mark.parametrize("line", [b"no header" * 1_000, b"\xef\xbb\xbf" * 5_000 + b": x", b"content-encoding: gzip"])
+def test_head_that_is_none_is_told_in_few_words(server: Any, connect: Any, embed: Any, line: bytes) -> None:
+    def behave(handler: Any, asked: Any) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + line + b"\r\nContent-Length: 2\r\n\r\n{}")
+        handler.close_connection = True
+
+    server.usual = behave
+    with pytest.raises(RemoteServiceError) as caught:
+        embed(connect(), TEXTS)
+    assert len(str(caught.value)) < 500

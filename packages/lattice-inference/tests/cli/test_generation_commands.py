@@ -230,7 +230,16 @@ class TestChat:
 
     @pytest.mark.parametrize(
         "line",
-        ["/nothing", "/set heat 1", "/set temperature -1", "/undo", "/save", "/load /nowhere", "/save /no/where"],
+        [
+            "/nothing",
+            "/set heat 1",
+            "/set temperature -1",
+            "/set top_k " + "[" * 100_000,
+            "/undo",
+            "/save",
+            "/load /nowhere",
+            "/save /no/where",
+        ],
     )
     def test_a_command_that_cannot_be_is_told(self, lattice, chatting, typed, line):
         typed(line + "\n")
@@ -245,6 +254,9 @@ class TestChat:
         _, out, _ = lattice(*arguments, "--variable", "long=true", "--variable", "style=L", "x")
         assert (json.loads(out)["prompt_tokens"], json.loads(out)["text"]) == (3, "ab")
         assert lattice(*arguments, "--variable", "long", "x")[0] == 2
+        status, out, err = lattice(*arguments, "--variable", "long=" + "[" * 100_000, "x")
+        assert (status, out) == (2, "")
+        assert err == "lattice: error: --variable long: its value nests too many lists or objects\n"
 
     def test_input_that_is_not_utf8_is_refused(self, lattice, chatting, typed):
         typed(b"\xff\n")

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import shutil
 import sqlite3
-import struct
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from damaged_caches import (
+    COUNT,
+    KEYS,
+    VECTORS,
+    is_other_version,
+    lqecache_parts,
+    make_cache,
+    mutate_records,
+    set_journal_head,
+    use_cache,
+    write_lqecache,
+)
 from mutated_files import mutate_database, mutate_file, mutated_bytes, mutated_json
 
 from lattice_inference import InvalidInputError, LatticeError, VectorCache, VectorCacheError
@@ -24,43 +33,13 @@ from lattice_inference.vector_cache.lqecache import lqecache_key
 
 Damage = Callable[[Path, random.Random], object]
 
-COUNT = 24
-KEYS = [bytes([number]) * 32 for number in range(COUNT)]
-VECTORS = [np.full(48, number, np.float32).tobytes() for number in range(COUNT)]
-IN_JOURNAL = range(16, COUNT)
-
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache's folder as a killed process leaves it: some vectors in the database, some only in the journal."""
     folder, live = tmp_path_factory.mktemp("original"), tmp_path_factory.mktemp("live")
-    with VectorCache(live, max_bytes=2**18) as cache:
-        cache.put_many(list(zip(KEYS[:16], VECTORS[:16], strict=True)), space="model")
-    with VectorCache(live, max_bytes=2**18) as cache:
-        cache.put_many([(KEYS[number], VECTORS[number]) for number in IN_JOURNAL], space="another")
-        for path in live.iterdir():
-            shutil.copyfile(path, folder / path.name)
+    make_cache(live, folder)
     return folder
-
-
-def use_cache(folder: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", VectorCacheWarning)
-        for _ in range(2):  # the second finds what the first has left
-            with VectorCache(folder, max_bytes=2**18) as cache:
-                for keys in (KEYS, KEYS[:1], KEYS[20:21], KEYS * 20):
-                    found = cache.get_many(keys)
-                    assert all(vector in (None, VECTORS[key[0]]) for key, vector in zip(keys, found, strict=True))
-                cache.put_many([(KEYS[0], VECTORS[0])], space="model")
-                cache.stats()
-                cache.put_many([(bytes([200, number]) * 16, VECTORS[0]) for number in range(200)], space="third")
-                cache.get_many([bytes([200, number]) * 16 for number in range(200)])
-        with VectorCache(folder, max_bytes=2**18) as cache:
-            try:
-                cache.clear("model")
-                cache.clear()
-            except VectorCacheError:
-                pass  # said of clear() alone: nothing was removed
 
 
 def damaged(original: Path, folder: Path, name: str, damage: Damage, draw: random.Random) -> Path:
@@ -68,20 +47,6 @@ def damaged(original: Path, folder: Path, name: str, damage: Damage, draw: rando
     (path,) = folder.glob(name)
     damage(path, draw)
     return folder
-
-
-def set_journal_head(path: Path, draw: random.Random) -> None:
-    """Put numbers at the edges of what 64 bits hold into a journal's head."""
-    data = bytearray(path.read_bytes())
-    for place in draw.sample((8, 16, 24), draw.randint(1, 3)):
-        struct.pack_into("<Q", data, place, draw.choice((0, 63, 64, 2**31, 2**63 - 1, 2**63, 2**64 - 1)))
-    path.write_bytes(data)
-
-
-def mutate_records(path: Path, draw: random.Random) -> None:
-    data = path.read_bytes()
-    end = struct.unpack_from("<Q", data, 16)[0]
-    path.write_bytes((data[:64] + mutated_bytes(data[64:end], draw)).ljust(len(data), b"\0")[: len(data)])
 
 
 KINDS: list[tuple[str, Damage]] = [
@@ -92,17 +57,6 @@ KINDS: list[tuple[str, Damage]] = [
     ("vectors.journal-*", mutate_file),
     ("vectors.board", mutate_file),
 ]
-
-
-def is_other_version(folder: Path) -> bool:
-    """Whether the damage made the file one of another version or program, which is refused by name and left alone."""
-    try:
-        with sqlite3.connect(f"file:{folder / FILE_NAME}?mode=ro", uri=True) as raw:
-            numbers = [raw.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
-        raw.close()
-    except (sqlite3.Error, UnicodeError):
-        return False
-    return numbers != [0x4C564543, 1]
 
 
 def check(original: Path, work: Path, name: str, damage: Damage, count: int, seed: int) -> None:
@@ -241,25 +195,6 @@ def test_keys_that_are_no_bytes_are_found_nowhere(original: Path, tmp_path: Path
 
 
 # Files of the reference implementation
-
-
-def lqecache_parts() -> tuple[dict[str, Any], bytes]:
-    payload = b"".join(struct.pack("<QI3f", lqecache_key([number]), 3, number, 1, 2) for number in range(4))
-    fields = {
-        "version": 1,
-        "payload_sha256": hashlib.sha256(payload).hexdigest(),
-        "base_model_rev": "a",
-        "tokenizer_rev": "b",
-        "embedding_dim": 3,
-        "entry_count": 4,
-    }
-    return fields, payload
-
-
-def write_lqecache(path: Path, manifest: Any, payload: bytes) -> Path:
-    encoded = json.dumps(manifest).encode()
-    path.write_bytes(b"LQECACHE" + struct.pack("<I", len(encoded)) + encoded + payload)
-    return path
 
 
 def check_lqecaches(folder: Path, count: int, seed: int) -> None:

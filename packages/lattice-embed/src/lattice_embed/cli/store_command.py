@@ -161,7 +161,7 @@ def _read_documents(source: str) -> dict[str, str]:
             continue
         try:
             fields = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInputError(f"{source}, line {number}: no JSON: {error}") from None
         if not isinstance(fields, dict) or not all(isinstance(fields.get(name), str) for name in ("id", "text")):
             raise InvalidInputError(f'{source}, line {number}: not an object with the strings "id" and "text"')

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lattice_embed.errors import LatticeEmbedError, ServiceClosedError
 from lattice_embed.remote.errors import RemoteConnectionError, RemoteResponseError, RemoteTimeoutError
-from lattice_embed.remote.protocol import Answer
+from lattice_embed.remote.protocol import SHOWN_CHARACTERS, Answer
 
 if TYPE_CHECKING:
     import ssl
@@ -326,7 +326,9 @@ def _opened(kind: Any, direct: bool) -> Any:
 
 
 def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    """Return an error's words in one line; the HTTP library's may quote all of a bad header."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    return words if len(words) <= SHOWN_CHARACTERS else f"{words[:SHOWN_CHARACTERS]}..."
 
 
 def _finish(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[Any, None]) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from lattice_fann.arrays import float32_of
 from lattice_fann.errors import FormatError, InvalidInputError
 from lattice_fann.formats.files import git_lfs_pointer
-from lattice_fann.formats.npz import array_names, read_arrays
+from lattice_fann.formats.npz import array_names, listed_names, read_arrays
 
 __all__ = ["Table", "read_inputs", "read_table"]
 
@@ -55,7 +55,7 @@ def read_table(name: str, target: str, inputs: str | None) -> Table:
         raise InvalidInputError("--inputs names an array of a .npz file; in a .csv file all other columns are inputs")
     header, rows = _rows(name)
     if header.count(target) != 1:
-        raise InvalidInputError(f"{name} has {header.count(target)} columns named {target!r}: {', '.join(header)}")
+        raise InvalidInputError(f"{name} has {header.count(target)} columns named {target!r}: {listed_names(header)}")
     position = header.index(target)
     kept = [i for i in range(len(header)) if i != position]
     if not kept:
@@ -86,7 +86,7 @@ def read_inputs(name: str, columns: list[str] | None, width: int, inputs: str | 
             kept = list(range(len(header)))
         elif columns is not None and any(column in header for column in columns):
             missing = [column for column in columns if column not in header]
-            raise InvalidInputError(f"{name} lacks the columns {', '.join(missing[:10])}")
+            raise InvalidInputError(f"{name} lacks the columns {listed_names(missing)}")
         else:
             kept = list(range(len(header)))
         x = _numbers(name, header, rows, kept)
@@ -137,7 +137,7 @@ def _numbers(name: str, header: list[str], rows: list[list[str]], kept: list[int
     for number, row in enumerate(rows, start=2):
         for i in kept:
             if not _is_number(row[i]) or not abs(float(row[i])) <= _LARGEST:
-                raise InvalidInputError(f"{name}, line {number}: {header[i]!r} is {row[i]!r}, no finite number")
+                raise InvalidInputError(f"{name}, line {number}: {header[i]!r:.80} is {row[i]!r:.80}, no finite number")
     raise InvalidInputError(f"{name} holds a number that is not finite in float32")
 
 
@@ -172,10 +172,10 @@ def _arrays(name: str, wanted: list[str]) -> dict[str, npt.NDArray[Any]]:
 def _pick(names: list[str], key: str | None, option: str, name: str) -> str:
     if key is None:
         if len(names) != 1:
-            raise InvalidInputError(f"{name} holds {', '.join(names) or 'nothing'}: name the array with {option}")
+            raise InvalidInputError(f"{name} holds {listed_names(names) or 'nothing'}: name the array with {option}")
         return names[0]
     if key not in names:
-        raise InvalidInputError(f"{name} holds no array {key!r}; it holds {', '.join(names) or 'nothing else'}")
+        raise InvalidInputError(f"{name} holds no array {key!r}; it holds {listed_names(names) or 'nothing else'}")
     return key
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from lattice_fann.errors import FannError, FormatError
 from lattice_fann.formats.files import git_lfs_pointer
 
-__all__ = ["MAX_INFLATION", "array_names", "read_arrays"]
+__all__ = ["MAX_INFLATION", "array_names", "listed_names", "read_arrays"]
 
 MAX_INFLATION = 50
 """How many times its own size a compressed file may grow, once it is above ``FREE_BYTES``."""
@@ -23,6 +23,9 @@ MAX_INFLATION = 50
 FREE_BYTES = 64 << 20
 _MAX_HEADER_BYTES = 10_000
 _MAX_MEMBERS = 10_000
+
+MOST_SHOWN = 20
+"""Names that an error lists."""
 
 
 def array_names(path: str | os.PathLike[str]) -> list[str]:
@@ -50,7 +53,9 @@ def read_arrays(path: str | os.PathLike[str], names: Collection[str] | None = No
         wanted = list(members) if names is None else list(names)
         missing = [name for name in wanted if name not in members]
         if missing:
-            raise FormatError(f"it holds no array {missing[0]!r}; it holds {', '.join(members) or 'nothing'}")
+            raise FormatError(
+                f"it holds no array {missing[0]!r:.80}; it holds {listed_names(list(members)) or 'nothing'}"
+            )
         total = sum(members[name].file_size for name in wanted)
         if total > max(FREE_BYTES, MAX_INFLATION * size):
             raise FormatError(
@@ -82,7 +87,7 @@ def _guarded(path: str | os.PathLike[str], file: IO[bytes], work: Any) -> Any:
     except MemoryError:
         raise
     except Exception as error:  # zipfile, zlib and NumPy raise a dozen kinds for damaged bytes
-        raise FormatError(f"{path}: a damaged .npz file: {type(error).__name__}: {error}") from None
+        raise FormatError(f"{path}: a damaged .npz file: {type(error).__name__}: {error!s:.200}") from None
 
 
 def _members(archive: zipfile.ZipFile) -> Mapping[str, zipfile.ZipInfo]:
@@ -93,7 +98,7 @@ def _members(archive: zipfile.ZipFile) -> Mapping[str, zipfile.ZipInfo]:
     for entry in entries:
         name = entry.filename.removesuffix(".npy")
         if name in members or name == entry.filename:
-            raise FormatError(f"it holds {entry.filename!r} {'twice' if name in members else ', no .npy array'}")
+            raise FormatError(f"it holds {entry.filename!r:.80} {'twice' if name in members else ', no .npy array'}")
         members[name] = entry
     return members
 
@@ -121,3 +126,9 @@ def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> npt.NDArray[Any]:
             raise FormatError(f"{entry.filename} has another length than the archive says")
     flat = content.view(dtype) if nbytes else np.empty(math.prod(shape), dtype=dtype)
     return flat.reshape(shape[::-1]).T if in_columns else flat.reshape(shape)
+
+
+def listed_names(names: list[str]) -> str:
+    """Return the first names, each cut: a damaged file may have any number, of any length."""
+    shown = [name if len(name) <= 60 else f"{name[:60]}..." for name in names[:MOST_SHOWN]]
+    return ", ".join(shown) + (f" and {len(names) - MOST_SHOWN:,} more" if len(names) > MOST_SHOWN else "")

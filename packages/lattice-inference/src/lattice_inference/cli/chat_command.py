@@ -152,4 +152,6 @@ def _variables(options: argparse.Namespace) -> dict[str, Any]:
             variables[name] = json.loads(value)
         except ValueError:
             variables[name] = value
+        except RecursionError:
+            raise InvalidInputError(f"--variable {name}: its value nests too many lists or objects") from None
     return variables

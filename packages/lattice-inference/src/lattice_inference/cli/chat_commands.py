@@ -103,7 +103,7 @@ class ChatCommands:
             raise InvalidInputError(f"there is nothing called {name!r} to set; there are {', '.join(names)}")
         try:
             parsed = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed = value
         self._chat.config = replace(self._chat.config or GenerateConfig(), **{name: parsed})
 

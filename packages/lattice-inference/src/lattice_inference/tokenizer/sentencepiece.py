@@ -62,6 +62,10 @@ class PieceSplit:
     def _pattern(self) -> re.Pattern[str]:
         return re.compile("|".join(map(re.escape, self.pieces)))
 
+    @staticmethod
+    def begin() -> None:
+        """Begin a call of the tokenizer: a search for pieces takes time in proportion, so there is nothing to limit."""
+
     def __call__(self, text: str) -> list[tuple[int, int]]:
         """Return the ranges of the words of ``text``; some may be empty."""
         ends = [0, *(end for match in self._pattern.finditer(text) for end in match.span()), len(text)]

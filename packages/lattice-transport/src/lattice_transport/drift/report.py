@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,9 +81,10 @@ def check_rate(false_alarm_rate: float, permutations: int) -> None:
     if not 0.0 < check_number("false_alarm_rate", false_alarm_rate) < 1.0:
         raise InvalidInputError(f"false_alarm_rate must be between 0 and 1, not {false_alarm_rate!r}")
     if not (permutations + 1) * false_alarm_rate >= 1.0 - 1e-9:
-        least = math.ceil(1.0 / max(false_alarm_rate, 1e-300)) - 1
+        wanted = 1.0 / false_alarm_rate  # infinite for the smallest rates
+        remedy = f"{int(np.ceil(wanted)) - 1} can" if wanted < 1e9 else "take a larger rate"
         raise InvalidInputError(
-            f"{permutations} permutations cannot resolve a false-alarm rate of {false_alarm_rate:g}: {least:.6g} can"
+            f"{permutations} permutations cannot resolve a false-alarm rate of {false_alarm_rate:g}: {remedy}"
         )
 
 

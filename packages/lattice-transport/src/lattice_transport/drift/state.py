@@ -40,6 +40,7 @@ _SETTINGS = (
     "seed",
     "reference_fingerprint",
 )
+_PROGRESS = ("fingerprint", "dimension", "samples_seen", "since_check", "cooling", "position", "chosen_epsilon")
 
 
 def write_state(path: str | os.PathLike[str], state: dict[str, Any], arrays: dict[str, _Float64]) -> None:
@@ -128,11 +129,8 @@ def check_state(state: dict[str, Any], arrays: dict[str, _Float64]) -> dict[str,
         raise InvalidInputError(
             f"a detector of format {shown(state.get('format'))} was saved; this version reads {FORMAT}"
         )
-    missing = [
-        name
-        for name in (*_SETTINGS, "fingerprint", "dimension", "samples_seen", "since_check", "cooling", "position")
-        if name not in state
-    ] + [name for name in ("pending", "reference", "window", "null") if name not in arrays]
+    missing = [name for name in (*_SETTINGS, *_PROGRESS) if name not in state]
+    missing += [name for name in ("pending", "reference", "window", "null") if name not in arrays]
     if missing:
         raise InvalidInputError(f"a saved detector lacks {', '.join(missing)}")
     settings = {name: state[name] for name in _SETTINGS}
