@@ -57,6 +57,9 @@ def test_model_is_loaded_by_the_first_call_with_its_own_facts(loader: Any) -> No
             "sentence-transformers/all-MiniLM-L6-v2",
             {
                 "precision": "float32",
+                "pooling": "mean",
+                "normalize": True,
+                "max_tokens": 256,
                 "threads": None,
                 "cache": None,
             },

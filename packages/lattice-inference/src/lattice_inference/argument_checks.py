@@ -88,10 +88,10 @@ def as_number(value: Any) -> float | None:
 
 
 def checked_flag(name: str, value: object) -> bool:
-    """Return True or False, or the 1 or 0 that stands for it; anything else is refused."""
-    if isinstance(value, (bool, np.bool_)) or as_token_id(value) in (0, 1):
+    """Return True or False; NumPy's are as good, and anything else is refused."""
+    if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    raise InvalidInputError(f"{name} is {value_text(value)}; expected True or False")
+    raise InvalidInputError(f"{name} must be True or False, not {value_text(value)}")
 
 
 def check_choice(

@@ -365,8 +365,8 @@ def load_encoder(
 
 def _check_options(pooling: object, normalize: object, max_tokens: object, cache: object) -> None:
     """Refuse values that are none before any file is looked for."""
-    if pooling is not None and pooling not in _POOLINGS:
-        raise InvalidInputError(f"pooling must be {', '.join(map(repr, _POOLINGS))} or None, not {pooling!r:.60}")
+    if pooling is not None and not (isinstance(pooling, str) and pooling in _POOLINGS):
+        raise InvalidInputError(f"pooling must be {', '.join(map(repr, _POOLINGS))} or None, not {value_text(pooling)}")
     if normalize is not None:
         checked_flag("normalize", normalize)
     if max_tokens is not None:

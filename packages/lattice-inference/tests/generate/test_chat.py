@@ -195,7 +195,7 @@ def test_a_message_can_end_its_turn_where_that_is_asked_for(session):
 
 @pytest.mark.parametrize("wrong", ["false", 0, None])
 def test_whether_messages_make_special_tokens_is_true_or_false(session, wrong):
-    with pytest.raises(InvalidInputError, match="special_tokens_in_text is"):
+    with pytest.raises(InvalidInputError, match="special_tokens_in_text must be"):
         Chat(session, special_tokens_in_text=wrong)
 
 
@@ -217,7 +217,7 @@ def test_a_prompt_makes_special_tokens_unless_it_is_told_not_to(drawn_model):
             assert list(session.token_ids) == 2 * expected
             (result,) = session.generate_batch([text], silent, special_tokens_in_text=wanted)
             assert result.prompt_tokens == len(expected)
-        with pytest.raises(InvalidInputError, match="special_tokens_in_text is 'no'"):
+        with pytest.raises(InvalidInputError, match="special_tokens_in_text must be True or False, not 'no'"):
             session.generate(text, silent, special_tokens_in_text="no")
     with Session(drawn_model, config=SessionConfig(special_tokens_in_text=False)) as session:
         session.generate(text, silent)

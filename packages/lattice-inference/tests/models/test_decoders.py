@@ -214,10 +214,10 @@ def test_a_call_beyond_one_step_is_the_same(drawn, monkeypatch):
     ("ids", "problem"),
     [
         ([], "at least one"),
-        ([1.5], "at least one integer"),
-        ([[1]], "sequence of"),
+        ([1.5], "1.5 at 0"),
+        ([[1]], r"\[1\] at 0"),
         ([0, VOCAB], "token id 128 is outside"),
-        ([-1], "token id -1"),
+        ([-1], "holds -1"),
     ],
 )
 def test_ids_that_are_none_are_refused(drawn, ids, problem):

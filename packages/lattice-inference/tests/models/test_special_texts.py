@@ -69,7 +69,7 @@ def test_a_score_depends_on_whether_special_tokens_are_found(ranker):
 
 @pytest.mark.parametrize("wrong", ["no", 0, None])
 def test_the_setting_is_true_or_false(directory, ranker, wrong):
-    with pytest.raises(InvalidInputError, match="special_tokens_in_text is"):
+    with pytest.raises(InvalidInputError, match="special_tokens_in_text must be"):
         load_encoder(directory, special_tokens_in_text=wrong)
-    with pytest.raises(InvalidInputError, match="special_tokens_in_text is"):
+    with pytest.raises(InvalidInputError, match="special_tokens_in_text must be"):
         load_cross_encoder(ranker, special_tokens_in_text=wrong)

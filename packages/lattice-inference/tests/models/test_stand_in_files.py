@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from changed_checkpoints import change_config, change_tensors
 from drawn_checkpoints import write_directory
-from lattice_inference import Extension, Session, load_cross_encoder, load_encoder, load_model, load_tokenizer
+from lattice_inference import Chat, Extension, Session, load_cross_encoder, load_encoder, load_model, load_tokenizer
 from lattice_inference.errors import LatticeError, ModelConfigError, TokenizerError
 from lattice_inference.models.sentence_modules import read_sentence_modules
 from lattice_inference.quantize import export_bert_gguf
@@ -78,8 +78,8 @@ def test_a_file_of_a_decoder(tmp_path, name):
     if name.endswith("index.json"):
         (directory / "model.safetensors").unlink()
     (directory / name).write_bytes(POINTER)
-    with pytest.raises(LatticeError, match="git lfs pull"), load_model(directory) as model, Session(model):
-        pass
+    with pytest.raises(LatticeError, match="git lfs pull"), load_model(directory) as model, Session(model) as session:
+        Chat(session)  # a template is read when a chat is asked for
 
 
 def test_a_tokenizers_file_that_cannot_be_read_is_a_typed_error(tmp_path, monkeypatch):

@@ -194,7 +194,7 @@ def _observer(
         if value is None:
             continue
         if as_number(value) is None:
-            raise InvalidInputError(f"{name} is {value_text(value)}; expected a number")
+            raise InvalidInputError(f"{name} must be a number, not {value_text(value)}")
         if method != user:
             raise InvalidInputError(f"{name} is for method {user!r}, and the method is {method!r}: leave it out")
     percentile = 99.99 if given_percentile is None else float(given_percentile)
