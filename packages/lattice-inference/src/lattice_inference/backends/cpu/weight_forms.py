@@ -44,10 +44,10 @@ class WeightForms:
             rows are int8; it counts before one that the source has. Without either each row has its own range.
         products: what bfloat16 weights are multiplied by and how.
         isa: the level of the instruction set that will run the program, if one will.
-        is_dry: tell nobody of weights that take more memory than they take in the file: nothing will be loaded.
+        is_dry: do not tell of weights that take more memory than they take in the file: nothing will be loaded.
 
     Attributes:
-        twins: for a table that reads a linear's panels, that linear's weight.
+        shared: for a table that reads a linear's panels, that linear's weight.
     """
 
     def __init__(
@@ -62,16 +62,16 @@ class WeightForms:
         is_dry: bool = False,
     ) -> None:
         self._terms = Terms(precision, activations, products, isa)
-        self._candidates = forms_for(self._terms)
+        self._candidates: dict[str | None, tuple[Terms, tuple[WeightForm, ...]]] = {}
         self._input_ranges = {} if input_ranges is None else input_ranges
         self._stored = source if isinstance(source, StoredTensorSource) else None  # asked once: it takes its time
         self._is_dry = is_dry
-        self._any_use = LinearUse(self._terms)  # whether rows are bfloat16 does not depend on their range
         self._producers: dict[Buffer, list[Op]] = defaultdict(list)
         self._forms: dict[WeightRef, WeightForm] = {}
+        self._rounded: set[WeightRef] = set()
         self._results: set[Buffer] = set()
         self._values: set[View] = set()
-        self.twins: dict[WeightRef, WeightRef] = {}
+        self.shared: dict[WeightRef, WeightRef] = {}
 
     def choose(self, program: Program) -> Program:
         """Decide for every weight of ``program``, and return it with each linear of several forms cut into one a form."""
@@ -94,7 +94,10 @@ class WeightForms:
                 form = self._choose(ref, ops, None if linear is None else self._forms[linear])
                 self._forms[ref] = form
                 if linear is not None and form.in_panels and self._forms[linear] is form:
-                    self.twins[ref] = linear
+                    self.shared[ref] = linear
+        use = LinearUse(self._terms)  # whether rows are bfloat16 does not depend on the linear
+        rounded = {form for form in set(self._forms.values()) if form.input_rows(use) is FloatRows.BFLOAT16}
+        self._rounded = {ref for ref, form in self._forms.items() if form in rounded}
         return program
 
     def __getitem__(self, ref: WeightRef) -> WeightForm:
@@ -135,13 +138,12 @@ class WeightForms:
     @property
     def products(self) -> Bfloat16Products | None:
         """What rows rounded to bfloat16 are multiplied by; None if no linear takes such rows."""
-        rounded = any(form.input_rows(self._any_use) is FloatRows.BFLOAT16 for form in set(self._forms.values()))
-        return self._terms.products if rounded else None
+        return self._terms.products if self._rounded else None
 
     def rounded_inputs(self, op: Op) -> int:
         """Return how many inputs of an op, from the first on, are taken as rows of bfloat16."""
         if op.kind.startswith("linear"):
-            return int(self._forms[op.weights["weight"]].input_rows(self._any_use) is FloatRows.BFLOAT16)
+            return int(op.weights["weight"] in self._rounded)
         if op.kind == "attention" and self._terms.products == "tiles" and int(op.attributes["head_dim"]) % 32 == 0:
             makers = [maker for view in op.inputs for maker in self._producers[view.buffer]]
             if all(maker.kind.startswith("linear") and self.rounded_inputs(maker) for maker in makers):
@@ -149,12 +151,20 @@ class WeightForms:
         return 0
 
     def _choose(self, ref: WeightRef, readers: list[Op], linear: WeightForm | None = None) -> WeightForm:
+        if ref.use == "vector":
+            return FLOAT32
         stored, name = None, ref.sources[0]
-        if self._stored is not None and self._terms.precision == "stored" and ref.use != "vector":
+        if self._stored is not None and self._terms.precision == "stored":
             stored = self._stored.info(name).dtype
-        use = WeightUse(ref, tuple(readers), self._terms, stored, linear)
-        form = FLOAT32 if ref.use == "vector" else next(form for form in self._candidates if form.suits(use))
-        if stored is not None and form.repacks(stored) and not self._is_dry:
+        if stored not in self._candidates:
+            terms = replace(self._terms, stored=stored)
+            self._candidates[stored] = terms, forms_for(terms)
+        terms, candidates = self._candidates[stored]
+        use = WeightUse(ref, tuple(readers), terms, linear)
+        for form in candidates:  # the last suits all
+            if form.suits(use):
+                break
+        if stored in form.repacked and not self._is_dry:
             warnings.warn(
                 f"weights in {stored} (the first is {name}) are kept as {form.name}, which takes more memory",
                 RepackedWeightsWarning,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.forms.float import narrow
-from lattice_inference.backends.cpu.forms.weight_form import PlacedWeight, StoredArray, WeightForm
+from lattice_inference.backends.cpu.forms.weight_form import PackTogether, PlacedWeight, StoredArray, WeightForm
 from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.backends.cpu.weight_forms import WeightForms
 from lattice_inference.backends.weight_sizes import WeightSize
@@ -29,25 +28,30 @@ class WeightLayout:
     def __init__(self, program: Program, forms: WeightForms) -> None:
         refs = list(dict.fromkeys(ref for op in program.ops for ref in op.weights.values()))
         self.weights: list[PlacedWeight] = []
+        self._nbytes: list[int] = []  # of each
         self.offsets: dict[WeightRef, int] = {}
         self.nbytes = 0
         for ref in refs:
-            if ref in forms.twins:
+            if ref in forms.shared:
                 continue
             form = forms[ref]
             if ref.use == "linear" or form.in_panels:
                 self.offsets[ref] = self.nbytes
-                self.nbytes += _panel_bytes(ref, form)
+                self._nbytes.append(_panel_bytes(ref, form))
+                self.nbytes += self._nbytes[-1]
+            else:
+                self._nbytes.append(_row_bytes(ref, form))
             self.weights.append(PlacedWeight(ref, form, self.offsets.get(ref)))
-        self.offsets |= {ref: self.offsets[forms.twins[ref]] for ref in refs if ref in forms.twins}
+        self.offsets |= {ref: self.offsets[forms.shared[ref]] for ref in refs if ref in forms.shared}
 
     def sizes(self) -> tuple[WeightSize, ...]:
         """Return what each weight takes, those in panels first; two that share one form count once."""
-        in_panels = [weight for weight in self.weights if weight.offset is not None]
-        others = [weight for weight in self.weights if weight.offset is None]
-        sizes = [(weight, _panel_bytes(weight.ref, weight.form)) for weight in in_panels]
-        sizes += [(weight, _row_bytes(weight.ref, weight.form)) for weight in others]
-        return tuple(WeightSize(weight.name, weight.form.dtype, nbytes) for weight, nbytes in sizes)
+        in_panels: list[WeightSize] = []
+        others: list[WeightSize] = []
+        for weight, nbytes in zip(self.weights, self._nbytes, strict=True):
+            size = WeightSize(weight.name, weight.form.dtype, nbytes)
+            (others if weight.offset is None else in_panels).append(size)
+        return (*in_panels, *others)
 
 
 class ResidentWeights:
@@ -66,8 +70,7 @@ class ResidentWeights:
         self._layout = WeightLayout(program, forms)
         self.memory = _cpu.Memory(self._layout.nbytes, huge_pages=self._layout.nbytes >= _cpu.HUGE_PAGE)
         self._arrays: dict[WeightRef, StoredArray] = {}
-        together: dict[Callable[[Sequence[PlacedWeight], StoredTensorSource, _cpu.Memory], None], list[PlacedWeight]]
-        together = {}
+        together: dict[PackTogether, list[PlacedWeight]] = {}
         for weight in self._layout.weights:
             if weight.form.pack_together is not None:
                 together.setdefault(weight.form.pack_together, []).append(weight)

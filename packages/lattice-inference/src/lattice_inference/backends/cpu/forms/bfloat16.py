@@ -16,12 +16,8 @@ class _Bfloat16(FloatForm):
     """Multiplied by float32."""
 
     def serves(self, terms: Terms) -> bool:
-        """Whether bfloat16 may be asked for."""
-        return terms.precision in ("bfloat16", "stored")
-
-    def suits(self, use: WeightUse) -> bool:
         """Whether bfloat16 was asked for."""
-        return use.asks("bfloat16", "BF16")
+        return terms.asks("bfloat16", "BF16")
 
 
 class _Bfloat16Pairs(FloatForm):
@@ -35,12 +31,12 @@ class _Bfloat16Pairs(FloatForm):
         self.dtype = "bfloat16"
 
     def serves(self, terms: Terms) -> bool:
-        """Whether bfloat16 may be asked for, and the CPU multiplies it."""
-        return terms.products != "float32" and terms.precision in ("bfloat16", "stored")
+        """Whether bfloat16 was asked for, and the CPU multiplies it."""
+        return terms.products != "float32" and terms.asks("bfloat16", "BF16")
 
     def suits(self, use: WeightUse) -> bool:
-        """Whether bfloat16 was asked for, and only linears over tokens read the weight."""
-        return use.is_over_tokens and use.asks("bfloat16", "BF16")
+        """Whether only linears over tokens read the weight."""
+        return use.is_over_tokens
 
     def panel_bytes(self, depth: int) -> int:
         """Return the bytes of a panel, whose depth is rounded up."""

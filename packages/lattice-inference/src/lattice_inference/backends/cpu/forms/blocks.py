@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.forms.block_packing import pack_block_weights
 from lattice_inference.backends.cpu.forms.input_rows import FloatRows, InputRows, IntegerRows
-from lattice_inference.backends.cpu.forms.weight_form import LinearUse, PlacedWeight, Terms, WeightForm, WeightUse
+from lattice_inference.backends.cpu.forms.weight_form import LinearUse, PlacedWeight, Terms, WeightForm
 from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
 
@@ -28,24 +26,12 @@ class _Blocks(WeightForm):
 
     def __init__(self, name: str) -> None:
         self.name = self.dtype = self.weight_type = name
-        self._formats = {name} | (_REPACKED if name == "Q8_0" else set())
-
-    @property
-    def pack_together(self) -> Callable[[Sequence[PlacedWeight], StoredTensorSource, _cpu.Memory], None]:
-        """What packs all block formats on all threads."""
-        return pack_block_weights
+        self.pack_together = pack_block_weights  # all formats at once, on all threads
+        self.repacked = _REPACKED if name == "Q8_0" else frozenset()
 
     def serves(self, terms: Terms) -> bool:
-        """Whether weights stay as they are stored."""
-        return terms.precision == "stored"
-
-    def suits(self, use: WeightUse) -> bool:
-        """Whether the weight is stored so."""
-        return use.stored in self._formats
-
-    def repacks(self, stored: str) -> bool:
-        """Whether that is another block format."""
-        return stored != self.name
+        """Whether a weight is stored so, and stays as it is."""
+        return terms.stored == self.name or terms.stored in self.repacked
 
     def panel_bytes(self, depth: int) -> int:
         """Return the bytes of a panel."""

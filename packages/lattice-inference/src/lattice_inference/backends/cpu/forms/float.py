@@ -76,21 +76,17 @@ class _Float32(FloatForm):
         """Say yes."""
         return True
 
-    def suits(self, use: WeightUse) -> bool:
-        """Say yes."""
-        return True
-
 
 class _Float16(FloatForm):
     """Also for tables where int8 was asked for: rounding those to int8 would cost as much quality as that of all linears."""
 
     def serves(self, terms: Terms) -> bool:
-        """Whether float16 may be asked for, or int8."""
-        return terms.precision in ("float16", "int8", "stored")
+        """Whether float16 was asked for, or int8."""
+        return terms.asks("float16", "F16") or terms.asks("int8", "I8")
 
     def suits(self, use: WeightUse) -> bool:
         """Whether float16 was asked for, or it is such a table."""
-        return use.asks("float16", "F16") or (use.ref.use == "rows" and use.asks("int8", "I8"))
+        return use.ref.use == "rows" or use.terms.asks("float16", "F16")
 
     def file_tensors(self, name: str, shape: tuple[int, ...]) -> list[StoredTensor]:
         """Return one tensor."""

@@ -33,16 +33,14 @@ class _Int8(WeightForm):
     takes_range = True
 
     def serves(self, terms: Terms) -> bool:
-        """Whether int8 may be asked for."""
-        return terms.precision in ("int8", "stored")
+        """Whether int8 was asked for."""
+        return terms.asks("int8", "I8")
 
     def suits(self, use: WeightUse) -> bool:
-        """Whether int8 was asked for, and the weight is none of the exceptions."""
-        if not use.asks("int8", "I8"):
-            return False
+        """Whether the weight is none of the exceptions."""
         if use.ref.use == "rows":
             return use.linear is self
-        return use.stored is not None or not use.is_over_sequences
+        return use.terms.stored is not None or not use.is_over_sequences
 
     def panel_bytes(self, depth: int) -> int:
         """Return the bytes of a panel: integers, scales and sums."""

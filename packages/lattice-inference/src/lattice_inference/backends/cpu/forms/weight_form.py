@@ -18,7 +18,16 @@ from lattice_inference.graph.program import Op, Rows, WeightRef
 from lattice_inference.input_range import InputRange
 from lattice_inference.precision import Precision
 
-__all__ = ["Activations", "Bfloat16Products", "LinearUse", "PlacedWeight", "Terms", "WeightForm", "WeightUse"]
+__all__ = [
+    "Activations",
+    "Bfloat16Products",
+    "LinearUse",
+    "PackTogether",
+    "PlacedWeight",
+    "Terms",
+    "WeightForm",
+    "WeightUse",
+]
 
 Activations = Literal["int8", "float32"]
 """What a linear with integer weights multiplies them by."""
@@ -43,12 +52,18 @@ class Terms:
         activations: what integer weights are multiplied by.
         products: what bfloat16 weights are multiplied by and how.
         isa: the level of the instruction set; None where weights are written and not run.
+        stored: under the precision ``"stored"`` the type that the source has a weight in, where it says that.
     """
 
     precision: Precision
     activations: Activations = "int8"
     products: Bfloat16Products = "float32"
     isa: str | None = None
+    stored: str | None = None
+
+    def asks(self, precision: str, stored: str) -> bool:
+        """Whether this precision was asked for, or what is stored and the source has this type."""
+        return self.stored == stored if self.precision == "stored" else self.precision == precision
 
 
 @dataclass(frozen=True)
@@ -59,19 +74,13 @@ class WeightUse:
         ref: the weight; no vector, which is always float32.
         readers: the ops that read it.
         terms: what was asked for.
-        stored: under the precision ``"stored"`` the type that the source has it in, where it says that.
         linear: for a table whose tensors are a linear's weight too, the form of that.
     """
 
     ref: WeightRef
     readers: tuple[Op, ...]
     terms: Terms
-    stored: str | None = None
     linear: WeightForm | None = None
-
-    def asks(self, precision: str, stored: str) -> bool:
-        """Whether this precision was asked for, or what is stored and the source has this type."""
-        return self.stored == stored if self.terms.precision == "stored" else self.terms.precision == precision
 
     @property
     def is_over_sequences(self) -> bool:
@@ -125,6 +134,9 @@ class PlacedWeight:
         return self.offset
 
 
+PackTogether = Callable[[Sequence[PlacedWeight], StoredTensorSource, _cpu.Memory], None]
+
+
 class WeightForm(ABC):
     """One way to keep weights. A form has no state: one object stands for it.
 
@@ -133,6 +145,7 @@ class WeightForm(ABC):
         dtype: what a report says that values are kept in.
         weight_type: what the kernels know it as, of ``_cpu.WEIGHT_TYPES``.
         in_panels: whether tables lie in panels too, which a linear with the same tensors then shares; else they are rows.
+        repacked: stored types that take more memory in this form, which the user is told.
         takes_range: whether its rows can be rounded within a calibration's range.
         pack_together: packs all weights of the forms that have this function, at once and before all others; or None,
             and :meth:`keep` is called for each weight.
@@ -142,24 +155,17 @@ class WeightForm(ABC):
     dtype: str
     weight_type: str
     in_panels: bool = False
+    repacked: frozenset[str] = frozenset()
     takes_range: bool = False
-
-    @property
-    def pack_together(self) -> Callable[[Sequence[PlacedWeight], StoredTensorSource, _cpu.Memory], None] | None:
-        """What packs weights of this form and others at once; see above."""
-        return None
+    pack_together: PackTogether | None = None
 
     @abstractmethod
     def serves(self, terms: Terms) -> bool:
-        """Whether any weight may be kept so: on this CPU, in this precision."""
+        """Whether a weight may be kept so: on this CPU, in this precision, of what is stored."""
 
-    @abstractmethod
     def suits(self, use: WeightUse) -> bool:
         """Whether a weight shall be kept so. The first form of the list that serves and says so has it."""
-
-    def repacks(self, stored: str) -> bool:
-        """Whether a weight that is stored so takes more memory in this form, which its user is told."""
-        return False
+        return True
 
     @abstractmethod
     def panel_bytes(self, depth: int) -> int:
