@@ -12,7 +12,16 @@ import numpy as np
 
 from lattice_embed.errors import InvalidInputError
 
-__all__ = ["check_flag", "check_integer", "check_kind", "check_number", "check_path", "check_word", "shown"]
+__all__ = [
+    "check_flag",
+    "check_integer",
+    "check_kind",
+    "check_list",
+    "check_number",
+    "check_path",
+    "check_word",
+    "shown",
+]
 
 
 def check_flag(name: str, value: object) -> bool:
@@ -89,6 +98,20 @@ def check_path(name: str, value: object) -> Path:
     if "\0" in str(path):
         raise InvalidInputError(f"{name} is {shown(value)}; it must be a path without NUL and lone surrogates")
     return path
+
+
+def check_list(name: str, value: object) -> list[Any]:
+    """Return the parts of ``value`` as a list.
+
+    Raises:
+        InvalidInputError: it is a single str or bytes, or cannot be iterated over.
+    """
+    if not isinstance(value, str | bytes):
+        try:
+            return list(value)  # type: ignore[call-overload,no-any-return]
+        except TypeError:
+            pass
+    raise InvalidInputError(f"{name} is {shown(value)}; it must be a list")
 
 
 def check_kind(name: str, value: object, kind: type[Any]) -> None:
