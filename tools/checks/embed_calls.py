@@ -101,7 +101,6 @@ calls(
             "max_tokens": 8,
             "pooling": "mean",
         },
-        "EmbeddingModel": {"0": "all-minilm-l6-v2"},
         "EmbeddingResult": {"vectors": matrix},
         "VectorProvenance": {"model": "m", "dimensions": 3},
         "check_drift": {"service": service, "baseline": _baseline},

@@ -384,7 +384,7 @@ def load_encoder(
 
 def _check_options(pooling: object, normalize: object, max_tokens: object, cache: object) -> None:
     """Refuse values that are none before any file is looked for."""
-    if pooling is not None and pooling not in _POOLINGS:
+    if pooling is not None and not (isinstance(pooling, str) and pooling in _POOLINGS):
         raise InvalidInputError(f"pooling must be {', '.join(map(repr, _POOLINGS))} or None, not {pooling!r:.60}")
     if normalize is not None:
         checked_flag("normalize", normalize)
