@@ -7,7 +7,15 @@ import os
 import numpy as np
 import pytest
 
-from lattice_inference import Chat, ChatTemplate, InvalidInputError, ModelNotFoundError, find_model, load_chat_template
+from lattice_inference import (
+    Chat,
+    ChatTemplate,
+    GenerateConfig,
+    InvalidInputError,
+    ModelNotFoundError,
+    find_model,
+    load_chat_template,
+)
 from lattice_inference.tokenizer.encoding import Encoding
 
 ARRAYS = [np.empty(0), np.ones(3), np.array(["a", "b"])]
@@ -84,3 +92,11 @@ def test_padding_is_on_the_left_or_not(wrong):
     with pytest.raises(InvalidInputError, match="left"):
         encoding().padded(4, left=wrong, token_id=0, type_id=0)
     assert encoding().padded(4, left=True, token_id=9, type_id=1).ids.tolist() == [9, 9, 5, 6]
+
+
+@pytest.mark.parametrize("value", [np.eye(3), np.ma.array([1, 2], mask=[False, True]), np.ones((2, 2, 2), complex)])
+def test_a_message_that_shows_an_array_is_one_line(value):
+    for call in (lambda: GenerateConfig(seed=value), lambda: GenerateConfig(stop=value), lambda: ChatTemplate(value)):
+        with pytest.raises(InvalidInputError) as raised:
+            call()
+        assert "\n" not in str(raised.value)

@@ -124,7 +124,10 @@ def shown(value: object) -> str:
     """What a value is, in few words: integers of thousands of digits, which Python does not print, included."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"an int of {value.bit_length():,} bits"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # of a class of the caller's, which may do anything
+        return f"a {type(value).__name__}"
     if len(text) <= 80 and "\n" not in text:
         return text
     return f"a {type(value).__name__}"
