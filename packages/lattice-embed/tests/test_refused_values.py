@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lattice_embed import EmbeddingModel, InvalidInputError, RetryPolicy, UnknownModelError
+from lattice_embed import DriftBaseline, EmbeddingModel, InvalidInputError, RetryPolicy, UnknownModelError
 from lattice_embed._text_cache import Shard, TextKeys
 from lattice_embed.cli import main
+from lattice_embed.migration import read_verdict
 from lattice_embed.stores import (
     Chunking,
     NumpyVectorStore,
@@ -145,3 +147,18 @@ def test_a_store_in_a_missing_folder_is_a_request_without_sense(
     (tmp_path / "texts.txt").write_text("a text\n", encoding="utf-8")
     assert main(["store", "import", place, "--input", "texts.txt"]) == 2
     assert "the folder nodir does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [None, 1, "x", object(), io.BytesIO, io.StringIO(), np.ones(2)])
+def test_a_baseline_is_written_to_a_file_of_bytes(wrong: Any) -> None:
+    baseline = object.__new__(DriftBaseline)
+    with pytest.raises(InvalidInputError, match="file is"):
+        baseline.write_to(wrong)
+
+
+@pytest.mark.parametrize("decision", [None, 1, [], np.ones(2), np.array(["stable", "watch"]), "never"])
+def test_a_verdict_is_a_known_word(decision: Any) -> None:
+    with pytest.raises(InvalidInputError, match="no drift report"):
+        read_verdict({"verdict": {"decision": decision}})
+    with pytest.raises(InvalidInputError, match="report"):
+        read_verdict("a\0b")
