@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 from collections.abc import Callable
@@ -101,7 +102,6 @@ calls(
             "max_tokens": 8,
             "pooling": "mean",
         },
-        "EmbeddingModel": {"0": "all-minilm-l6-v2"},
         "EmbeddingResult": {"vectors": matrix},
         "VectorProvenance": {"model": "m", "dimensions": 3},
         "check_drift": {"service": service, "baseline": _baseline},
@@ -128,7 +128,9 @@ calls(
     },
 )
 calls("lattice_embed.DriftBaseline", lambda: lattice_embed.DriftBaseline, {"of": {"service": service} | _TEXTS})
-calls("lattice_embed.DriftBaseline", _baseline, {"save": {"path": "out-baseline.json"}})
+calls(
+    "lattice_embed.DriftBaseline", _baseline, {"save": {"path": "out-baseline.json"}, "write_to": {"file": io.BytesIO}}
+)
 
 
 @call("lattice_embed.DriftBaseline.load")
@@ -150,7 +152,10 @@ calls(
 calls(
     "lattice_embed.ModelConfig",
     lambda: lattice_embed.ModelConfig(lattice_embed.EmbeddingModel.ALL_MINILM_L6_V2),
-    {"to_embedding_key": {"revision": "r"}},
+    {
+        "to_embedding_key": {"revision": "r"},
+        "try_new": {"model": lattice_embed.EmbeddingModel.ALL_MINILM_L6_V2},
+    },
 )
 calls("lattice_embed.RetryPolicy", lattice_embed.RetryPolicy, {"delay": {"retry": 1}})
 calls(
@@ -339,3 +344,8 @@ calls(
     {"of": {"service": service}, "from_fields": {"fields": _SPACE.to_fields()}},
 )
 calls("lattice_embed.migration", lambda: lattice_embed.migration, {"BackfillConfig": {}})
+
+
+@call("lattice_embed.migration.read_verdict")
+def _read_verdict() -> Call:
+    return lattice_embed.migration.read_verdict, {"report": {"verdict": {"decision": "stable"}}}

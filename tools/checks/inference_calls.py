@@ -165,7 +165,7 @@ calls(
 calls(
     "lattice_inference.ChatTemplate",
     lambda: lattice_inference.ChatTemplate("{{ messages[0].content }}"),
-    {"render": {"messages": [{"role": "user", "content": "a"}]}},
+    {name: {"messages": [{"role": "user", "content": "a"}]} for name in ("render", "render_marked")},
 )
 calls(
     "lattice_inference.Tokenizer",

@@ -29,7 +29,7 @@ MADE_BY_THE_LIBRARY = {
             "Metric",
         },
         *{"HalfMatrix", "StoredMatrix", "StoredVector", "TopK", "BinaryVector", "Int4Vector", "QuantizedVector"},
-        *{"BackfillCoordinator", "MigrationController", "MigrationPlan"},
+        *{"BackfillCoordinator", "DriftVerdict", "MigrationController", "MigrationPlan"},
         *{"code_of", "queries_for", "rows_for"},  # what the modules of vectors ask each other
     },
     "lattice_fann": {

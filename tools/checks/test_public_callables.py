@@ -19,9 +19,6 @@ from .command_cases import PROGRAMS, write_command_folder
 from .conftest import ROOT
 from .public_calls import CALLS, MADE_BY_THE_LIBRARY
 
-#: What fails today, as name and argument, a line each. The list only shrinks.
-KNOWN = Path(__file__).with_name("known_untyped_errors.txt")
-
 # one process for each: a group that takes long shows which it is
 GROUPS = sorted({".".join(name.split(".")[:2]) for name in CALLS})
 
@@ -89,7 +86,4 @@ def test_wrong_arguments_are_typed_errors(group: str, folder: Path, snippet_envi
         env=environment,
     )
     assert done.returncode == 0, done.stderr
-    known = set(KNOWN.read_text(encoding="utf-8").splitlines())
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    new = [entry for entry in found if f"{entry['name']} {entry['argument']}".strip() not in known]
-    assert new == []
+    assert [json.loads(line) for line in done.stdout.splitlines()] == []

@@ -65,6 +65,8 @@ cdef class TextKeys:
         cdef uint64_t size
         cdef bytes encoded
         cdef lk_hash hash
+        if text is None:
+            raise TypeError("a text is a str, not None")
         if PyUnicode_IS_ASCII(text):
             data, size = <const char*>PyUnicode_DATA(text), PyUnicode_GET_LENGTH(text)
         else:
@@ -161,6 +163,8 @@ cdef class Shard:
         return None if found == NULL else <CachedEmbedding>found
 
     cpdef put(self, bytes key, CachedEmbedding entry):
+        if key is None or entry is None:
+            raise TypeError("a shard keeps an entry under a key, and neither is None")
         cdef Py_ssize_t size = PyBytes_GET_SIZE(entry.data) + OVERHEAD
         if PyDict_Contains(self.entries, key):
             replaced = self.entries.pop(key, None)
@@ -270,7 +274,7 @@ cdef class Landing:
     cdef SingleFlight _flights
     cdef Flight _flight
 
-    def keep(self, cnp.ndarray vectors, cnp.ndarray token_counts, cnp.ndarray truncated, origin, bytes owner):
+    def keep(self, cnp.ndarray vectors not None, cnp.ndarray token_counts not None, cnp.ndarray truncated not None, origin, bytes owner not None):
         """Keep the only row of a result (arrays as EmbeddingResult has them), and hand it to whoever waits.
 
         Returns False, and does nothing, if the row holds NaN or infinity.
@@ -307,7 +311,7 @@ cdef class Landing:
         flight.land(results)
 
 
-def find(TextKeys keys, str text, list shards, bytes owner):
+def find(TextKeys keys not None, str text not None, list shards not None, bytes owner not None):
     """Return the entry of a known text; None, and nothing is counted, where it is not known or was cut for another service."""
     key = keys.key(text)
     shard = <Shard>shards[(<uint8_t>PyBytes_AS_STRING(key)[0]) & (len(shards) - 1)]
@@ -315,7 +319,7 @@ def find(TextKeys keys, str text, list shards, bytes owner):
     return None if entry is None or (entry.truncated and entry.owner != owner) else shard.get(key)
 
 
-def find_or_claim(TextKeys keys, str text, list shards, bytes owner, SingleFlight flights):
+def find_or_claim(TextKeys keys not None, str text not None, list shards not None, bytes owner not None, SingleFlight flights not None):
     """Look a text up, and return its entry; or claim it. None where that takes waiting for somebody else."""
     key = keys.key(text)
     shard = <Shard>shards[(<uint8_t>PyBytes_AS_STRING(key)[0]) & (len(shards) - 1)]

@@ -12,7 +12,16 @@ import numpy as np
 
 from lattice_embed.errors import InvalidInputError
 
-__all__ = ["check_flag", "check_integer", "check_kind", "check_number", "check_path", "check_word", "shown"]
+__all__ = [
+    "check_flag",
+    "check_integer",
+    "check_kind",
+    "check_list",
+    "check_number",
+    "check_path",
+    "check_word",
+    "shown",
+]
 
 
 def check_flag(name: str, value: object) -> bool:
@@ -91,6 +100,20 @@ def check_path(name: str, value: object) -> Path:
     return path
 
 
+def check_list(name: str, value: object) -> list[Any]:
+    """Return the parts of ``value`` as a list.
+
+    Raises:
+        InvalidInputError: it is a single str or bytes, or cannot be iterated over.
+    """
+    if not isinstance(value, str | bytes):
+        try:
+            return list(value)  # type: ignore[call-overload,no-any-return]
+        except TypeError:
+            pass
+    raise InvalidInputError(f"{name} is {shown(value)}; it must be a list")
+
+
 def check_kind(name: str, value: object, kind: type[Any]) -> None:
     """Raise InvalidInputError unless ``value`` is of ``kind``."""
     if not isinstance(value, kind):
@@ -101,7 +124,10 @@ def shown(value: object) -> str:
     """What a value is, in few words: integers of thousands of digits, which Python does not print, included."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"an int of {value.bit_length():,} bits"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # of a class of the caller's, which may do anything
+        return f"a {type(value).__name__}"
     if len(text) <= 80 and "\n" not in text:
         return text
     return f"a {type(value).__name__}"

@@ -186,6 +186,12 @@ class EmbeddingModel(Enum):
     TEXT_EMBEDDING_3_SMALL = "text-embedding-3-small"
 
     @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        from lattice_embed.errors import UnknownModelError
+
+        raise UnknownModelError(f"{value!r:.60} is no slug of a model; EmbeddingModel.parse knows other names too")
+
+    @classmethod
     def default(cls) -> EmbeddingModel:
         """Return the model of code that names none: BGE-small, small and English. See docs/choosing-a-model.md."""
         return cls.BGE_SMALL_EN_V1_5

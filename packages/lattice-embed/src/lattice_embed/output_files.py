@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from lattice_embed.errors import InvalidInputError, LatticeEmbedError, StoreError
+from lattice_embed.errors import InvalidInputError, LatticeEmbedError
 from lattice_inference.checkpoint.atomic_file import atomic_file
 
 __all__ = ["OutputError", "check_output", "check_store_place", "write_computed", "write_file"]
@@ -42,11 +42,11 @@ def check_store_place(place: Path) -> None:
     """Make sure that a store, or a journal, can be made or written to at ``place``.
 
     Raises:
-        StoreError: its folder does not exist.
+        InvalidInputError: its folder does not exist.
         OSError: it cannot be written to.
     """
     if not place.exists() and not place.parent.is_dir():
-        raise StoreError(f"{place}: the folder {place.parent} does not exist")
+        raise InvalidInputError(f"{place}: the folder {place.parent} does not exist")
     _probe(place if place.is_dir() else place.parent, place)
     if place.is_file() and not os.access(place, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))

@@ -18,11 +18,13 @@ _LONGEST = 80
 
 
 def shown(value: Any) -> str:
-    """Return ``repr(value)``, cut where it is long; the type alone where there is no repr."""
+    """Return ``repr(value)`` on one line, cut where it is long; the type alone where there is no repr."""
     try:
         text = repr(value)
     except Exception:  # integers of over 4,300 digits have none, and a class may do anything
         return f"a value of type {type(value).__name__}"
+    if "\n" in text:  # of an array, say: a message is one line
+        text = " ".join(text.split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ __all__ = [
     "check_path",
     "check_provides",
     "checked_flag",
+    "checked_mapping",
 ]
 
 
@@ -92,6 +93,19 @@ def checked_flag(name: str, value: object) -> bool:
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise InvalidInputError(f"{name} must be True or False, not {value_text(value)}")
+
+
+def checked_mapping(name: str, value: object, *, of_texts: bool = False) -> dict[str, Any]:
+    """Return a mapping as a dict, an empty one for ``None``; with ``of_texts`` its values are strings too."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidInputError(f"{name} is {value_text(value)}; expected a mapping, or None")
+    for key, part in value.items():
+        if not isinstance(key, str) or (of_texts and not isinstance(part, str)):
+            expected = "strings by name" if of_texts else "values by name"
+            raise InvalidInputError(f"{name} holds {value_text(key)}: {value_text(part)}; expected {expected}")
+    return dict(value)
 
 
 def check_choice(

@@ -102,7 +102,7 @@ class CrossEncoder(TextModel):
             raise InvalidInputError(f"query must be a string, not {type(query).__name__}")
         if isinstance(documents, (str, bytes)):
             raise InvalidInputError("documents must be a sequence of strings, not one string: pass [document]")
-        pairs = [(query, document) for document in documents]
+        pairs = [(query, document) for document in check_text_list(documents, "documents")]
         return self.score_pairs(
             pairs, activation=activation, truncate=truncate, special_tokens_in_text=special_tokens_in_text
         )

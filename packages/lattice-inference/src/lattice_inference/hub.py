@@ -29,6 +29,8 @@ from lattice_inference.checksums import check_digest
 from lattice_inference.errors import DownloadError, InvalidInputError, LatticeError, ModelNotFoundError
 from lattice_inference.known_models import KnownModel, known_model
 from lattice_inference.required_files import DOWNLOAD_PATTERNS, missing_files
+from lattice_inference.text_lists import check_text_list
+from lattice_inference.value_text import value_text
 
 __all__ = [
     "ModelFiles",
@@ -236,13 +238,14 @@ def _understand(name: str | os.PathLike[str], revision: str | None, files: Seque
     text = os.fspath(name)
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise InvalidInputError(f"{text!r} is no model name and no path")
-    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
-        raise InvalidInputError(f"revision {revision!r} is no branch, tag or commit")
-    if isinstance(files, str):
-        raise InvalidInputError(f"files must be a sequence of names, not the string {files!r}")
+    if revision is not None and not (
+        isinstance(revision, str) and _REVISION.fullmatch(revision) and ".." not in revision
+    ):
+        raise InvalidInputError(f"revision {value_text(revision)} is no branch, tag or commit")
+    files = None if files is None else tuple(check_text_list(files, "files", "names"))
     for file in files or ():
         if not isinstance(file, str) or not file or os.path.isabs(file) or ".." in Path(file).parts or "\0" in file:
-            raise InvalidInputError(f"files: {file!r} is no name relative to the model's directory")
+            raise InvalidInputError(f"files: {value_text(file)} is no name relative to the model's directory")
 
     parts = text.split("/")
     names_a_model = (
@@ -255,7 +258,7 @@ def _understand(name: str | os.PathLike[str], revision: str | None, files: Seque
     if not names_a_model and known is None:
         if revision is not None:
             raise InvalidInputError(f"{text!r} is a directory, which has no revision {revision!r}")
-        return _Request(text, _absolute(text), True, None, None, None, _as_tuple(files))
+        return _Request(text, _absolute(text), True, None, None, None, files)
     return _Request(
         name=text,
         path=_absolute(text) if names_a_model and revision is None else None,
@@ -263,12 +266,8 @@ def _understand(name: str | os.PathLike[str], revision: str | None, files: Seque
         repo_id=known.repo_id if known is not None else text,
         known=known,
         revision=revision,
-        files=_as_tuple(files),
+        files=files,
     )
-
-
-def _as_tuple(files: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if files is None else tuple(files)
 
 
 def _local_places(request: _Request) -> Iterator[_Place]:
@@ -303,7 +302,8 @@ def _inspect(
         note = f"a directory or a GGUF file is needed, and this is {content_of(directory)}"
         return _Place(SourceReport(source, str(directory), False, (), note), None)
     if not os.path.isdir(directory):
-        return _Place(SourceReport(source, str(directory), False, (), "no such directory"), None)
+        note = "neither a directory nor a file" if os.path.lexists(directory) else "no such directory"
+        return _Place(SourceReport(source, str(directory), False, (), note), None)
     missing = missing_files(directory, known=known, files=request.files) + tuple(listed)
     if missing and request.files is None and known is None:
         file = only_gguf(directory)

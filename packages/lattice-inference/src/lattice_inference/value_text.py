@@ -8,9 +8,11 @@ MOST_CHARACTERS = 80
 
 
 def value_text(value: object) -> str:
-    """Return ``repr(value)``, cut where it is long; the name of its type where Python cannot write it out."""
+    """Return ``repr(value)`` on one line, cut where it is long; the name of its type where Python cannot write it out."""
     try:
         text = repr(value)
     except Exception:  # an integer of more digits than Python writes out, or a class of the caller's
         return f"<{type(value).__name__}>"
+    if "\n" in text:  # of an array, say: a message is one line
+        text = " ".join(text.split())
     return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."

@@ -188,10 +188,13 @@ def test_folder_with_a_name_that_is_too_long_turns_the_cache_off(tmp_path: Path)
         cache.put_many([(KEYS[0], VECTORS[0])], space="model")
 
 
-def test_keys_that_are_no_bytes_are_found_nowhere(original: Path, tmp_path: Path) -> None:
+def test_keys_that_are_no_bytes_are_refused(original: Path, tmp_path: Path) -> None:
     shutil.copytree(original, tmp_path / "cache")
     with VectorCache(tmp_path / "cache") as cache:
-        assert cache.get_many(["text", 7, None, b"short"]) == [None] * 4  # type: ignore[list-item]
+        assert cache.get_many([b"short"]) == [None]
+        for wrong in ("text", 7, None):
+            with pytest.raises(InvalidInputError, match="keys holds"):
+                cache.get_many([KEYS[0], wrong])  # type: ignore[list-item]
 
 
 # Files of the reference implementation

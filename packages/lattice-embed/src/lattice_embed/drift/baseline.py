@@ -7,6 +7,7 @@ damaged, or edited by hand, is not compared with.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -17,7 +18,7 @@ from typing import Any, BinaryIO, Self
 import blake3
 import numpy as np
 
-from lattice_embed.argument_checks import check_kind, check_number, check_path, check_word
+from lattice_embed.argument_checks import check_kind, check_number, check_path, check_word, shown
 from lattice_embed.arrays import float32_array
 from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError, LatticeEmbedError
@@ -148,7 +149,13 @@ class DriftBaseline:
         write_file(check_path("path", path), self.write_to)
 
     def write_to(self, file: BinaryIO) -> None:
-        """Write the baseline to an open file."""
+        """Write the baseline to a file that is open for bytes.
+
+        Raises:
+            InvalidInputError: it is no file, or open for text.
+        """
+        if isinstance(file, type | io.TextIOBase) or not hasattr(file, "writelines"):
+            raise InvalidInputError(f"file is {shown(file)}; it must be a file that is open for bytes")
         file.writelines(line.encode() for line in self._lines())
 
     @classmethod

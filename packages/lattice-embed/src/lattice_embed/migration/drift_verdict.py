@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lattice_embed.argument_checks import check_path
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.stores.space import VectorSpace
 
@@ -62,7 +63,7 @@ def read_verdict(report: object) -> DriftVerdict:
         OSError: the file cannot be read.
     """
     if isinstance(report, (str, os.PathLike)):
-        return _of_fields(_read(Path(report)), str(report))
+        return _of_fields(_read(check_path("report", report)), str(report))
     if isinstance(report, Mapping):
         return _of_fields(report, "the report")
     if not hasattr(report, "verdict") or not callable(getattr(report, "to_dict", None)):
@@ -86,7 +87,7 @@ def _read(path: Path) -> Any:
 def _of_fields(fields: Any, name: str) -> DriftVerdict:
     verdict = fields.get("verdict") if isinstance(fields, Mapping) else None
     decision = verdict.get("decision") if isinstance(verdict, Mapping) else None
-    if not isinstance(verdict, Mapping) or decision not in _DECISIONS:
+    if not isinstance(verdict, Mapping) or not isinstance(decision, str) or decision not in _DECISIONS:
         raise InvalidInputError(
             f"{name} is no drift report: it has no verdict with a decision of {', '.join(_DECISIONS)}. "
             "'lattice-transport drift --json' prints one"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from lattice_embed.argument_checks import check_number
+from lattice_embed.argument_checks import check_integer, check_number
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.validation import check_limit
 
@@ -60,6 +61,7 @@ class RetryPolicy:
 
     def delay(self, retry: int) -> float:
         """Return the seconds to wait before retry number ``retry``, counted from 0."""
+        retry = check_integer("retry", retry, lowest=0, highest=sys.maxsize)
         longest = min(self.max_delay, self.initial_delay * 2.0 ** min(retry, 60))
         return longest * random.uniform(0.5, 1.0)
 

@@ -11,6 +11,7 @@ import blake3
 import numpy as np
 import numpy.typing as npt
 
+from lattice_embed.argument_checks import check_list, check_word
 from lattice_embed.arrays import float32_array
 from lattice_embed.errors import InvalidInputError, SpaceMismatchError
 from lattice_embed.origin import origin_of
@@ -75,7 +76,7 @@ def check_id(document_id: object) -> str:
         raise InvalidInputError(
             f"the id {document_id[:40]!r}... has {size:,} bytes; the limit is {MOST_ID_BYTES:,}: use a digest of it"
         )
-    return document_id
+    return document_id if type(document_id) is str else str.__str__(document_id)
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class StoredDocument:
     truncated: bool = False
 
     def __post_init__(self) -> None:
-        check_id(self.id)
+        object.__setattr__(self, "id", check_id(self.id))
         if not isinstance(self.text, str):
             raise InvalidInputError(f"the text of document {self.id!r} is a {type(self.text).__name__}, not a str")
         for name in ("fingerprint", "reason"):
@@ -151,7 +152,9 @@ class StoredDocument:
                 )
         if not isinstance(self.state, DocumentState):
             raise InvalidInputError(f"the state of document {self.id!r} is {self.state!r:.80}; pass a DocumentState")
-        object.__setattr__(self, "spans", tuple(_checked_span(self.id, span) for span in self.spans))
+        object.__setattr__(
+            self, "spans", tuple(_checked_span(self.id, span) for span in check_list("spans", self.spans))
+        )
         vectors = float32_array(self.vectors, f"the array of vectors of document {self.id!r}")
         object.__setattr__(self, "vectors", vectors)
         if vectors.ndim != 2 or len(vectors) != len(self.spans):
@@ -193,7 +196,7 @@ class StoredDocument:
         if origin is not None and origin.fingerprint not in ("", fingerprint):
             raise SpaceMismatchError(expected=fingerprint, actual=origin.fingerprint)
         matrix = np.atleast_2d(float32_array(vectors, f"the array of vectors of document {document_id!r}"))
-        where = ((0, len(text)),) if spans is None else tuple(spans)
+        where = ((0, len(check_word("text", text))),) if spans is None else tuple(check_list("spans", spans))
         return cls(
             document_id,
             text,

@@ -32,7 +32,7 @@ from lattice_embed.stores.document import DocumentVersion, Match, StoredDocument
 from lattice_embed.stores.durable_files import exclusive_lock, place_of, sync_folder, write_durably
 from lattice_embed.stores.exact_search import SearchBlock, check_query, nearest_documents
 from lattice_embed.stores.segment import Deleted, Entry, Segment, SegmentRecord, write_segment
-from lattice_embed.stores.space import VectorSpace
+from lattice_embed.stores.space import VectorSpace, checked_space
 from lattice_embed.stores.vector_store import DEFAULT_SCAN
 from lattice_embed.stores.writing import check_after, check_documents, check_ids
 from lattice_embed.validation import check_limit
@@ -99,7 +99,7 @@ class NumpyVectorStore:
         Raises:
             StoreError: there is something at ``path`` already, or it cannot be written.
         """
-        folder = place_of(path)
+        space, folder = checked_space(space), place_of(path)
         if not folder.parent.is_dir():
             raise StoreError(f"{folder}: the folder {folder.parent} does not exist")
         try:
@@ -108,7 +108,7 @@ class NumpyVectorStore:
                 remove_leftovers(folder)
                 if {entry.name for entry in folder.iterdir()} - {LOCK}:
                     raise StoreError(f"{folder} is not empty: open the store in it, or name another folder")
-                _write_manifest(folder, space or VectorSpace(), [], 1)
+                _write_manifest(folder, space, [], 1)
             sync_folder(folder.parent)
         except FileExistsError:
             raise StoreError(f"{folder} is a file: name a folder") from None

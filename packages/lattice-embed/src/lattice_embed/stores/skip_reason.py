@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from lattice_embed.argument_checks import check_kind, check_word
 from lattice_embed.errors import InvalidInputError, InvalidTextError, NonFiniteVectorError, TextTooLongError
 
 __all__ = ["SkipKind", "SkipReason"]
@@ -49,7 +50,7 @@ class SkipReason:
         Raises:
             InvalidInputError: there is no such kind.
         """
-        kind, _, detail = stored.partition(": ")
+        kind, _, detail = check_word("stored", stored).partition(": ")
         try:
             return cls(SkipKind(kind), detail)
         except ValueError:
@@ -63,4 +64,5 @@ class SkipReason:
             return cls(SkipKind.CONTENT_TOO_LARGE, f"{error.length} {error.unit}, the limit is {error.limit}")
         if isinstance(error, NonFiniteVectorError):
             return cls(SkipKind.NON_FINITE_VECTOR, error.model)
+        check_kind("error", error, InvalidTextError)
         return cls(SkipKind.INVALID_ENCODING, error.reason)

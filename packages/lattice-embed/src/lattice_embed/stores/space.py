@@ -8,13 +8,13 @@ from typing import Any
 
 import blake3
 
-from lattice_embed.argument_checks import check_kind
+from lattice_embed.argument_checks import check_kind, check_word
 from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError, SpaceMismatchError
 from lattice_embed.service import EmbeddingService
 from lattice_embed.validation import check_limit, check_role, is_expressible
 
-__all__ = ["Chunking", "VectorSpace"]
+__all__ = ["Chunking", "VectorSpace", "checked_space"]
 
 MOST_DIMENSIONS = 2**20
 """The longest vectors that a store holds."""
@@ -88,6 +88,8 @@ class VectorSpace:
             raise InvalidInputError(f"dimensions is {self.dimensions!r:.40}; the limit is {MOST_DIMENSIONS:,}")
         if (self.dimensions == 0) != (self.fingerprint == ""):
             raise InvalidInputError("a space has both dimensions and a fingerprint, or, for texts only, neither")
+        if self.chunking is not None:
+            check_kind("chunking", self.chunking, Chunking)
         if self.chunking is not None and self.chunking.tokens is None:
             raise InvalidInputError("the chunking of a space says how many tokens: use VectorSpace.of, or fill it in")
 
@@ -131,7 +133,7 @@ class VectorSpace:
 
     def check_fingerprint(self, fingerprint: str) -> None:
         """Raise SpaceMismatchError unless ``fingerprint`` is this space's."""
-        if fingerprint != self.fingerprint:
+        if check_word("fingerprint", fingerprint) != self.fingerprint:
             raise SpaceMismatchError(expected=self.fingerprint, actual=fingerprint)
 
     def to_fields(self) -> dict[str, Any]:
@@ -161,5 +163,17 @@ class VectorSpace:
                 role=Role(fields["role"]),
                 chunking=None if chunking is None else Chunking(chunking["tokens"], chunking["overlap"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             raise InvalidInputError(f"no description of an embedding space: {error!r}") from error
+
+
+def checked_space(space: VectorSpace | None) -> VectorSpace:
+    """Return ``space``, or that of texts only for None.
+
+    Raises:
+        InvalidInputError: it is neither.
+    """
+    if space is None:
+        return VectorSpace()
+    check_kind("space", space, VectorSpace)
+    return space

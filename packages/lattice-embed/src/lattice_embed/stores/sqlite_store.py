@@ -17,7 +17,7 @@ from lattice_embed.errors import StoreCorruptError
 from lattice_embed.result import Float32Array
 from lattice_embed.stores.document import DocumentVersion, Match, StoredDocument
 from lattice_embed.stores.exact_search import SearchBlock, check_query, nearest_documents
-from lattice_embed.stores.space import VectorSpace
+from lattice_embed.stores.space import VectorSpace, checked_space
 from lattice_embed.stores.sqlite_database import SqliteDatabase
 from lattice_embed.stores.sqlite_format import FORMAT, pages_of, read_space, space_row
 from lattice_embed.stores.stored_row import (
@@ -80,7 +80,7 @@ class SqliteVectorStore:
         Raises:
             StoreError: there is something at ``path`` already, or it cannot be written.
         """
-        fields = space_row(json.dumps((space or VectorSpace()).to_fields()))
+        fields = space_row(json.dumps(checked_space(space).to_fields()))
         SqliteDatabase.create(path, FORMAT, [("INSERT INTO space VALUES (?, ?)", fields)])
         return cls(path)
 
@@ -131,13 +131,15 @@ class SqliteVectorStore:
         Raises:
             StoreCorruptError: a document's row is not what was written. Its text is compared by :meth:`verify`.
         """
-        found = {row[1]: self._document_of(row) for row in self._rows_of(f"text, {SEALED_COLUMNS}, seal", ids)}
-        return [found.get(document_id) for document_id in ids]
+        checked = check_ids(ids)
+        found = {row[1]: self._document_of(row) for row in self._rows_of(f"text, {SEALED_COLUMNS}, seal", checked)}
+        return [found.get(document_id) for document_id in checked]
 
     def versions(self, ids: Sequence[str]) -> list[DocumentVersion | None]:
         """Return what :meth:`get` does, without texts and vectors."""
-        found = {row[0]: self._version_of(row) for row in self._rows_of(VERSION_COLUMNS, ids)}
-        return [found.get(document_id) for document_id in ids]
+        checked = check_ids(ids)
+        found = {row[0]: self._version_of(row) for row in self._rows_of(VERSION_COLUMNS, checked)}
+        return [found.get(document_id) for document_id in checked]
 
     def scan(self, *, after: str = "", limit: int = DEFAULT_SCAN) -> list[DocumentVersion]:
         """Return up to ``limit`` documents whose ids come after ``after``, in order; an empty list at the end."""
@@ -216,8 +218,7 @@ class SqliteVectorStore:
             raise StoreCorruptError(f"{self.path}: a document's number is {last!r:.40}: restore the store from a copy")
         return last + 1
 
-    def _rows_of(self, columns: str, ids: Sequence[str]) -> list[Row]:
-        checked = check_ids(ids)
+    def _rows_of(self, columns: str, checked: list[str]) -> list[Row]:
         rows: list[Row] = []
         with self._database.snapshot():
             for start in range(0, len(checked), MOST_PARAMETERS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lattice_embed.argument_checks import check_list
 from lattice_embed.errors import DimensionMismatchError, InvalidInputError
 from lattice_embed.stores.document import DocumentState, StoredDocument, check_id
 from lattice_embed.stores.space import VectorSpace
@@ -20,7 +21,8 @@ def check_documents(space: VectorSpace, documents: Sequence[StoredDocument]) -> 
         InvalidInputError: two documents have one id, or something is no document.
     """
     seen: set[str] = set()
-    for document in documents:
+    listed = check_list("documents", documents)
+    for document in listed:
         if not isinstance(document, StoredDocument):
             raise InvalidInputError(f"a {type(document).__name__} is no StoredDocument")
         if document.id in seen:
@@ -30,7 +32,7 @@ def check_documents(space: VectorSpace, documents: Sequence[StoredDocument]) -> 
             space.check_fingerprint(document.fingerprint)
             if document.vectors.shape[1] != space.dimensions:
                 raise DimensionMismatchError(expected=space.dimensions, actual=document.vectors.shape[1])
-    return list(documents)
+    return listed
 
 
 def check_after(after: str) -> str:
@@ -48,8 +50,8 @@ def check_ids(ids: Sequence[str]) -> list[str]:
     """Return ``ids`` as a list.
 
     Raises:
-        InvalidInputError: a single str, or something that cannot be an id.
+        InvalidInputError: a single str, no list, or something that cannot be an id.
     """
     if isinstance(ids, str):
         raise InvalidInputError("ids is a str, which would be read letter by letter: pass a list, [id]")
-    return [check_id(document_id) for document_id in ids]
+    return [check_id(document_id) for document_id in check_list("ids", ids)]

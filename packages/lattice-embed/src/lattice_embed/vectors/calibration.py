@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from lattice_embed.argument_checks import check_number
-from lattice_embed.arrays import float32_array
+from lattice_embed.arrays import float32_array, plain_array
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors.stored_matrix import Float32Array, as_rows
 
@@ -76,15 +76,35 @@ class Int8Calibration:
         return len(self.steps)
 
     def quantize(self, rows: Float32Array) -> npt.NDArray[np.int8]:
-        """Return int8 of float32 rows (n, dims)."""
+        """Return int8 of float32 rows (n, dims).
+
+        Raises:
+            InvalidInputError: rows of another length, or NaN among their values.
+        """
+        rows = float32_array(rows, "rows")
+        self._check_length("rows", rows)
         steps = np.clip(np.rint((rows - self.offsets) / self.steps), -127, 127)
+        if np.isnan(steps).any():
+            raise InvalidInputError("rows holds NaN, which has no place on int8: leave those rows out")
         data: npt.NDArray[np.int8] = steps.astype(np.int8)
         return data
 
     def dequantize(self, data: npt.NDArray[np.int8]) -> Float32Array:
-        """Return float32 of int8 rows (n, dims)."""
+        """Return float32 of int8 rows (n, dims).
+
+        Raises:
+            InvalidInputError: no int8, or rows of another length.
+        """
+        data = plain_array(data, "data", kinds="iu")
+        self._check_length("data", data)
+        if data.dtype != np.int8:
+            raise InvalidInputError(f"data is of {data.dtype}; it must be int8")
         rows: Float32Array = data.astype(np.float32) * self.steps + self.offsets
         return rows
+
+    def _check_length(self, name: str, rows: npt.NDArray[Any]) -> None:
+        if rows.ndim not in (1, 2) or rows.shape[-1] != self.dims:
+            raise InvalidInputError(f"{name} has shape {rows.shape}; its rows must have {self.dims} components")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Int8Calibration):

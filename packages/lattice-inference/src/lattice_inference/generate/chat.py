@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lattice_inference.argument_checks import checked_flag
+from lattice_inference.argument_checks import check_provides, checked_flag, checked_mapping
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.generate.prompt_tokens import encode_rendered
 from lattice_inference.generate.result import FinishReason, GenerateResult
@@ -63,6 +63,7 @@ class Chat:
         variables: Mapping[str, Any] | None = None,
         special_tokens_in_text: bool = False,
     ) -> None:
+        check_provides("session", session, "chat_template", "a Session")
         self.session = session
         found = session.chat_template if template is None else template
         if found is None:
@@ -74,7 +75,7 @@ class Chat:
         self.template = found
         self.config = config
         self.special_tokens_in_text = checked_flag("special_tokens_in_text", special_tokens_in_text)
-        self.variables = dict(variables or {})
+        self.variables = checked_mapping("variables", variables)
         taken = sorted(_OWN_VARIABLES.intersection(self.variables))
         if taken:
             raise InvalidInputError(f"the variable {taken[0]!r} is the chat's: give it another name")
@@ -132,7 +133,9 @@ class Chat:
             self.messages.append(question)
             try:
                 ids = self.prompt_ids()
-                stream = self.session.stream(ids, config or self.config, continues=False, cancelled=cancelled)
+                stream = self.session.stream(
+                    ids, self.config if config is None else config, continues=False, cancelled=cancelled
+                )
             except BaseException:
                 self.messages = before
                 raise

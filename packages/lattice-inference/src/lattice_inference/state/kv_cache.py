@@ -13,12 +13,14 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_count, check_path, check_provides
 from lattice_inference.errors import CacheFullError, InvalidInputError
 from lattice_inference.state.page_pool import PagePool
 from lattice_inference.state.page_storage import PageStorage
 from lattice_inference.state.prefix_file import read_prefix, write_prefix
 from lattice_inference.state.prefix_tree import PrefixTree
-from lattice_inference.token_ids import checked_token_ids
+from lattice_inference.token_ids import MOST_TOKEN_ID, as_token_id, checked_token_ids
+from lattice_inference.value_text import value_text
 
 __all__ = ["CachedSequence", "KvCache"]
 
@@ -108,6 +110,7 @@ class KvCache:
 
     def remember(self, sequence: CachedSequence) -> None:
         """Keep what ``sequence`` holds now for later sequences that begin alike, within ``prefix_bytes``."""
+        check_provides("sequence", sequence, "check_open", "a CachedSequence")
         with self._lock:
             sequence.check_open()
             if self._prefixes.max_pages:
@@ -126,6 +129,10 @@ class KvCache:
         Raises:
             WriteError: the file cannot be written.
         """
+        check_path("path", path)
+        if not Path(path).name:
+            raise InvalidInputError(f"path is {value_text(path)}; expected the path of a file")
+        check_provides("sequence", sequence, "check_open", "a CachedSequence")
         sequence.check_open()
         write_prefix(Path(path), self.storage, sequence.token_ids, sequence.pages, identity=self._identity())
 
@@ -137,6 +144,7 @@ class KvCache:
             CheckpointError: it is damaged, or was written by another model, precision or kind of cache.
             CacheFullError: it does not fit.
         """
+        check_path("path", path)
         self._check_open()
         with read_prefix(Path(path), self.storage, identity=self._identity()) as prefix:
             sequence = self.sequence()
@@ -227,10 +235,11 @@ class CachedSequence:
             InvalidInputError: ``length`` is not from 0 to the present length.
         """
         self.check_open()
-        if not 0 <= length <= self.length:
-            raise InvalidInputError(f"a sequence of {self.length} tokens cannot be rewound to {length}")
-        del self._token_ids[length:]
-        self._drop_pages(self._pages_for(length))
+        kept = as_token_id(length)
+        if kept is None or not 0 <= kept <= self.length:
+            raise InvalidInputError(f"a sequence of {self.length} tokens cannot be rewound to {value_text(length)}")
+        del self._token_ids[kept:]
+        self._drop_pages(self._pages_for(kept))
 
     def close(self) -> None:
         """Give the pages back; closing twice is harmless."""
@@ -251,6 +260,8 @@ class CachedSequence:
             CacheFullError: there is no room; nothing has changed.
         """
         self.check_open()
+        if type(tokens) is not int:
+            tokens = check_count("tokens", tokens, least=0, most=MOST_TOKEN_ID)
         first = self.length // self.page_tokens  # the page of the next token
         shared = first < len(self._pages) and self.cache._pool.holders(self._pages[first]) > 1
         missing = max(0, self._pages_for(self.length + tokens) - len(self._pages))
@@ -268,9 +279,20 @@ class CachedSequence:
             self._table = None
 
     def commit(self, token_ids: Iterable[int]) -> None:
-        """Count ``token_ids``, whose keys and values have been written to reserved room, as held. For backends' callers."""
-        self._token_ids.extend(token_ids)
-        assert self._pages_for(self.length) <= len(self._pages), "only reserved room can be committed"
+        """Count ``token_ids``, whose keys and values have been written to reserved room, as held. For backends' callers.
+
+        Raises:
+            InvalidInputError: these are no token ids, or :meth:`reserve` has made no room for them.
+        """
+        held = self.length
+        try:
+            self._token_ids.extend(token_ids)
+        except (TypeError, ValueError, OverflowError):
+            del self._token_ids[held:]
+            raise InvalidInputError(f"token_ids is {value_text(token_ids)}; expected token ids") from None
+        if not self._pages_for(self.length) <= len(self._pages):
+            del self._token_ids[held:]
+            raise InvalidInputError("there is no room for these token ids: call reserve with their number first")
 
     @property
     def page_tokens(self) -> int:

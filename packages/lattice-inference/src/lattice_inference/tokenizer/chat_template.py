@@ -11,6 +11,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lattice_inference.argument_checks import checked_mapping
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.tokenizer.chat_left_out import refuse_left_out
 from lattice_inference.tokenizer.chat_messages import ROLES, Message, checked_messages, plain_json
@@ -24,6 +25,7 @@ from lattice_inference.tokenizer.template_budget import (
 )
 from lattice_inference.tokenizer.template_methods import Clock
 from lattice_inference.tokenizer.user_text import Ranges, marked, ranges_of
+from lattice_inference.value_text import value_text
 
 if TYPE_CHECKING:
     from lattice_inference.tokenizer.template_environment import CompiledTemplate
@@ -59,9 +61,11 @@ class ChatTemplate:
         *,
         named: Mapping[str, str] | None = None,
     ) -> None:
+        if not isinstance(source, str):
+            raise InvalidInputError(f"source is {value_text(source)}; expected the text of a template")
         self.source = source
-        self.special_tokens = dict(special_tokens or {})
-        self.named = dict(named or {})
+        self.special_tokens = checked_mapping("special_tokens", special_tokens, of_texts=True)
+        self.named = checked_mapping("named", named, of_texts=True)
         for text in (source, *self.named.values()):
             _compiled(text)
 
@@ -143,6 +147,8 @@ class ChatTemplate:
         variables: Mapping[str, object],
     ) -> dict[str, Any]:
         """Return what the template is given, checked."""
+        if not (now is None or isinstance(now, datetime.datetime)):
+            raise InvalidInputError(f"now is {value_text(now)}; expected a datetime, or None")
         values = {
             **self.special_tokens,
             **{name: plain_json(value, name) for name, value in variables.items()},

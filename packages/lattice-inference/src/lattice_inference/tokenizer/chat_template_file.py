@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lattice_inference.argument_checks import check_path
 from lattice_inference.checkpoint.formats import is_gguf, only_gguf
 from lattice_inference.errors import TokenizerError
 from lattice_inference.tokenizer.chat_template import ChatTemplate
@@ -53,6 +54,7 @@ def load_chat_template(path: str | os.PathLike[str]) -> ChatTemplate | None:
         TokenizerError, CheckpointError: a file is malformed.
         ModelConfigError: the template is.
     """
+    check_path("path", path)
     path = _place(Path(path))
     texts = _texts_of_file(path) if os.path.isfile(path) else _texts_of_directory(path)
     return make_chat_template(texts, read_special_tokens(path), path) if texts else None

@@ -9,6 +9,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.argument_checks import check_count, checked_flag
+from lattice_inference.token_ids import MOST_TOKEN_ID
+
 __all__ = ["Encoding", "PackedEncoding"]
 
 Int32Array = npt.NDArray[np.int32]
@@ -69,10 +72,14 @@ class Encoding:
 
     def padded(self, length: int, *, left: bool, token_id: int, type_id: int) -> Encoding:
         """Return the encoding filled up to ``length`` tokens; one that is as long already is returned as it is."""
+        if type(length) is not int or not length <= MOST_TOKEN_ID:
+            length = check_count("length", length, least=0, most=MOST_TOKEN_ID)
         missing = length - len(self.ids)
         if missing <= 0:
             return self
-        width = (missing, 0) if left else (0, missing)
+        token_id = check_count("token_id", token_id, least=0, most=MOST_TOKEN_ID)
+        type_id = check_count("type_id", type_id, least=0, most=MOST_TOKEN_ID)
+        width = (missing, 0) if checked_flag("left", left) else (0, missing)
         return Encoding(
             np.pad(self.ids, width, constant_values=token_id),
             np.pad(self.offsets, (width, (0, 0))),

@@ -102,7 +102,7 @@ class Tokenizer:
 
     def special_token_count(self, *, pair: bool = False) -> int:
         """Return how many special tokens the template puts around a text, or around a pair."""
-        return self._templates[pair].special_count
+        return self._templates[checked_flag("pair", pair)].special_count
 
     def encode(
         self,
@@ -257,6 +257,9 @@ class Tokenizer:
 
         Raises :class:`InvalidInputError` for an id that no token has.
         """
+        given: object = skip_special_tokens
+        if type(given) is not bool:  # asked first: there is a call for every token
+            skip_special_tokens = checked_flag("skip_special_tokens", given)
         number = as_token_id(token_id)
         token = None if number is None else self.id_to_token(number)
         if token is None:

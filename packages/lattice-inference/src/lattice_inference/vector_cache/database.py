@@ -29,8 +29,10 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from zlib import crc32
 
-from lattice_inference.errors import InvalidInputError, VectorCacheError
+from lattice_inference.argument_checks import check_count
+from lattice_inference.errors import VectorCacheError
 from lattice_inference.vector_cache._journal import MappedJournal, record_bytes
+from lattice_inference.vector_cache.call_checks import check_space, checked_entries, checked_folder, checked_keys
 from lattice_inference.vector_cache.checkpoints import Checkpoints
 from lattice_inference.vector_cache.connecting import (
     CANNOT_OPEN,
@@ -96,17 +98,12 @@ class VectorCache:
             another has taken its place.
 
     Raises:
-        InvalidInputError: ``max_bytes`` is no int of at least 262,144, or ``folder`` is no path.
+        InvalidInputError: ``max_bytes`` is no int from 262,144 to 2^63 - 1, or ``folder`` is no path.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
-        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or not max_bytes >= LEAST_MAX_BYTES:
-            raise InvalidInputError(f"max_bytes is {max_bytes!r}; it must be an int of at least {LEAST_MAX_BYTES:,}")
-        if folder is not None and not isinstance(folder, (str, os.PathLike)):
-            raise InvalidInputError(f"folder is a {type(folder).__name__}; pass a path")
-        if folder is not None and "\0" in os.fsdecode(folder):
-            raise InvalidInputError(f"folder is {folder!r:.80}; no path has a NUL in it")
-        chosen = default_cache_folder() if folder is None else Path(folder).expanduser()
+        max_bytes = check_count("max_bytes", max_bytes, least=LEAST_MAX_BYTES, most=2**63 - 1)
+        chosen = default_cache_folder() if folder is None else checked_folder(folder)
         self.folder = Path(os.path.abspath(chosen))  # a later chdir must not move it
         self.path = self.folder / FILE_NAME
         self._name = str(self.path)  # looked at by every store
@@ -132,12 +129,14 @@ class VectorCache:
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the vector's bytes for each key, or None. A vector that does not match its checksum counts as missing."""
+        keys = checked_keys(keys)
         mapped = self.mapped
         vectors = None if mapped is None else mapped.find(keys)
         return self.look_up(keys) if vectors is None else vectors
 
     def look_up(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Do :meth:`get_many` for keys that the journal's memory has no answer for."""
+        keys = checked_keys(keys)
         with self._lock:
             mapped = self.mapped
             if mapped is not None and mapped.is_due():  # often nothing else is the matter
@@ -169,7 +168,11 @@ class VectorCache:
         Args:
             entries: keys of 32 bytes, and the vectors' bytes.
             space: what made them, for :meth:`stats` and :meth:`clear`.
+
+        Raises InvalidInputError for an entry that is no pair of bytes, or no text as ``space``.
         """
+        entries = checked_entries(entries)
+        check_space(space)
         if not entries:
             return
         mapped = self.mapped
