@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -93,12 +94,16 @@ def damage_vectors(folder: Path, draw: random.Random) -> None:
 
 
 def use_vectors(folder: Path) -> None:
-    """Measure, test and average."""
+    """Measure, test or average: what, follows from the files."""
     a, b = str(folder / "a.npy"), str(folder / "b.npy")
-    for method in ("divergence", "emd", "sliced", "gaussian"):
+    kind = zlib.crc32((folder / "a.npy").read_bytes() + (folder / "b.npy").read_bytes()) % 6
+    if kind < 4:
+        method = ("divergence", "emd", "sliced", "gaussian")[kind]
         run_command(main, "distance", a, b, "--method", method, "--max-iterations", "50", "--json")
-    run_command(main, "drift", a, b, "--permutations", "19", "--json")
-    run_command(main, "barycenter", a, b, "--points", "2", "--output", str(folder / "out.npy"))
+    elif kind == 4:
+        run_command(main, "drift", a, b, "--permutations", "19", "--json")
+    else:
+        run_command(main, "barycenter", a, b, "--points", "2", "--output", str(folder / "out.npy"))
 
 
 ERRORS = (TransportError,)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from registry import MODULES
+from registry import CHECK, MODULES
 from target import ROOT
 
 KEPT = ROOT / "build" / "fuzz"
@@ -48,7 +48,7 @@ def run_worker(target: str, folder: Path, options: argparse.Namespace, first: in
     """Run the child from an input on; return its exit status, or None where it had to be ended."""
     command = [sys.executable, str(Path(__file__).with_name("worker.py")), "--target", target, "--folder", str(folder)]
     command += ["--seed", str(options.seed), "--first", str(first), "--seconds", str(seconds)]
-    command += ["--rounds", str(options.rounds)]
+    command += ["--rounds", str(options.first + options.rounds - first)]
     if options.input is not None:
         command += ["--input", str(options.input.resolve())]
     environment = {
@@ -104,7 +104,7 @@ def run_target(target: str, options: argparse.Namespace, seconds: float) -> Outc
                 {"what": what, "where": "", "details": said[-3_000:]},
             )
             first = number + 1
-            if time.monotonic() > deadline or options.rounds == 1 or options.input is not None:
+            if time.monotonic() > deadline or first >= options.first + options.rounds:
                 break
     return outcome
 
@@ -146,7 +146,7 @@ def keep(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", action="append", choices=sorted(MODULES), help="run this one; may be repeated")
+    parser.add_argument("--target", action="append", choices=[*MODULES, CHECK], help="run this one; may be repeated")
     parser.add_argument("--seed", type=int, default=0, help="another seed draws other inputs (default: 0)")
     parser.add_argument("--seconds", type=float, help="time for each target (default: 60 s shared by all of them)")
     parser.add_argument("--first", type=int, default=0, help="number of the first input")

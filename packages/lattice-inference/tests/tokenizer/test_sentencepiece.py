@@ -214,3 +214,11 @@ def test_a_quarter_of_a_million_pieces_load(tmp_path):
     with bounded_work():
         tokenizer = load_tokenizer(tmp_path)
     assert tokenizer.vocab_size == 250_007
+
+
+def test_a_long_name_of_a_class_is_cut_in_the_error(tmp_path):
+    (tmp_path / "spiece.model").write_bytes(SMALL + TRAINER)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "T" + "\U0010ffff" * 5_000}))
+    with pytest.raises(UnsupportedError, match="names the tokenizer class") as caught:
+        load_tokenizer(tmp_path)
+    assert len(str(caught.value)) < 1_000

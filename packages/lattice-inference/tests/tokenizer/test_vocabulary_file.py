@@ -106,3 +106,10 @@ def test_repeated_line(write, vocabularies):
     ours = load_tokenizer(write(text=text))
     assert ours.encode("the", add_special_tokens=False).ids.tolist() == [3000]
     assert ours.id_to_token(vocabularies["uncased"].index("the")) is None
+
+
+@pytest.mark.parametrize("config", [{"tokenizer_class": "T" + "\U0010ffff" * 5_000}, {"unk_token": "u" * 20_000}])
+def test_long_words_of_a_file_are_cut_in_the_error(write, config):
+    with pytest.raises((TokenizerError, UnsupportedError)) as caught:
+        load_tokenizer(write(config).parent)
+    assert len(str(caught.value)) < 1_000

@@ -119,7 +119,7 @@ def _parse_metadata(raw: object, path: Path) -> dict[str, str]:
     characters = 0
     for key, value in raw.items():
         if not isinstance(value, str):
-            raise CheckpointError(f"{path}: __metadata__[{key!r}] is {_shown(value)}, and only strings are allowed")
+            raise CheckpointError(f"{path}: __metadata__[{key!r:.80}] is {_shown(value)}, and only strings are allowed")
         characters += len(key) + len(value)
     if characters > MAX_METADATA_CHARACTERS:
         raise CheckpointError(

@@ -191,7 +191,7 @@ class BertConfig:
         position_embedding_type = fields.text("position_embedding_type", default="absolute")
         if position_embedding_type != "absolute":
             raise UnsupportedError(
-                f"{source}: position_embedding_type is {position_embedding_type!r}; only 'absolute' is built"
+                f"{source}: position_embedding_type is {position_embedding_type!r:.80}; only 'absolute' is built"
             )
 
         vocab_size = fields.integer("vocab_size", 1, MAX_VOCAB_SIZE)

@@ -167,7 +167,7 @@ def _list_modules(path: Path) -> list[tuple[str, str]]:
             raise UnsupportedError(f"{path}: module {position} ({kind}) has kwargs, which are not built")
         folder = fields.text("path")
         if not _stays_inside(folder):
-            raise ModelConfigError(f"{path}: module {position}: path {folder!r} leaves the model's directory")
+            raise ModelConfigError(f"{path}: module {position}: path {folder!r:.80} leaves the model's directory")
         listed.append((kind, module_folder(folder)))
     kinds = [kind for kind, _ in listed]
     if kinds[:2] != ["Transformer", "Pooling"] or {"Transformer", "Pooling"} & set(kinds[2:]):
@@ -219,7 +219,7 @@ def _pooling(config: Mapping[str, object], source: str) -> Pooling:
         named = config["pooling_mode"]
         modes = [str(mode) for mode in named] if isinstance(named, list) else [fields.text("pooling_mode")]
         if any(name in config for name in _POOLING_SWITCHES) and switched != modes:
-            raise ModelConfigError(f"{source}: pooling_mode is {named!r}, but the switches say {switched!r}")
+            raise ModelConfigError(f"{source}: pooling_mode is {named!r:.80}, but the switches say {switched!r}")
     if not modes:
         raise ModelConfigError(f"{source}: no kind of pooling is switched on")
     if len(modes) > 1:
@@ -249,7 +249,7 @@ def _check_normalize(path: Path) -> None:
     for name in ("module_input_name", "module_output_name"):
         value = config.get(name)
         if value not in (None, "sentence_embedding"):
-            raise UnsupportedError(f"{path}: {name} is {value!r}; only 'sentence_embedding' is built")
+            raise UnsupportedError(f"{path}: {name} is {value!r:.80}; only 'sentence_embedding' is built")
 
 
 def read_token_limit(directory: Path, *, task: str, output: str, method_output: str) -> int | None:
@@ -277,7 +277,7 @@ def _transformer_config(
     config = load_json_object(path)
     for name, value in {"transformer_task": task, "module_output_name": output}.items():
         if config.get(name, value) != value:
-            raise UnsupportedError(f"{path}: {name} is {config[name]!r}; only {value!r} is built")
+            raise UnsupportedError(f"{path}: {name} is {config[name]!r:.80}; only {value!r} is built")
     for name in ("query_length", "document_length", "query_expansion"):
         if config.get(name):
             raise UnsupportedError(f"{path}: {name} belongs to multi-vector models, which are not built")
@@ -311,7 +311,7 @@ def _model_options(path: Path) -> tuple[dict[str, str], str | None, str | None]:
     config = load_json_object(path)
     model_type = config.get("model_type", "SentenceTransformer")
     if model_type != "SentenceTransformer":
-        raise UnsupportedError(f"{path}: model_type is {model_type!r}; only 'SentenceTransformer' is built")
+        raise UnsupportedError(f"{path}: model_type is {model_type!r:.80}; only 'SentenceTransformer' is built")
     prompts = config.get("prompts")
     if prompts is None:
         prompts = {}
@@ -324,5 +324,5 @@ def _model_options(path: Path) -> tuple[dict[str, str], str | None, str | None]:
         raise ModelConfigError(f"{path}: default_prompt_name {default_prompt_name!r} is none of the prompts")
     similarity = config.get("similarity_fn_name")
     if similarity is not None and not (isinstance(similarity, str) and similarity in _SIMILARITY_FUNCTIONS):
-        raise UnsupportedError(f"{path}: similarity_fn_name {similarity!r} is none of {_SIMILARITY_FUNCTIONS}")
+        raise UnsupportedError(f"{path}: similarity_fn_name {similarity!r:.80} is none of {_SIMILARITY_FUNCTIONS}")
     return dict(prompts), default_prompt_name, similarity

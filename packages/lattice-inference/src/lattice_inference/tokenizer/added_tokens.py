@@ -83,14 +83,14 @@ def assign_ids(tokens: list[AddedToken], vocabulary: dict[str, int] | native.Pie
     highest = -1
     for token in tokens:
         if token.content in ids:
-            raise TokenizerError(f"the added token {token.content!r} is listed twice")
+            raise TokenizerError(f"the added token {token.content!r:.80} is listed twice")
         token_id = vocabulary.get(token.content, -1)
         if token_id < 0:
             token_id = max(len(vocabulary), highest + 1)
             taken = set(vocabulary.values()) if taken is None else taken
             if token_id in taken:
                 raise TokenizerError(
-                    f"the added token {token.content!r} would get the id {token_id}, which the vocabulary uses: "
+                    f"the added token {token.content!r:.80} would get the id {token_id}, which the vocabulary uses: "
                     "its ids have holes"
                 )
         ids[token.content] = token_id

@@ -285,7 +285,7 @@ def parse_decoder(value: object, where: str = "decoder") -> Decoder:
         return SpaceDecoder()
     kind = component_type(value, where)
     if kind not in _PARSERS:
-        raise UnsupportedError(f"{where} is a {kind!r} decoder; supported are {', '.join(sorted(_PARSERS))}")
+        raise UnsupportedError(f"{where} is a {kind!r:.80} decoder; supported are {', '.join(sorted(_PARSERS))}")
     fields = Fields(value, where)
     decoder = _PARSERS[kind](fields)
     fields.finish()

@@ -81,7 +81,7 @@ def parse_definition(value: dict[str, Any]) -> TokenizerDefinition:
     for token, token_id in stated:
         if ids[token.content] != token_id:
             raise TokenizerError(
-                f"added_tokens gives {token.content!r} the id {token_id}, but by the vocabulary and the tokens before "
+                f"added_tokens gives {token.content!r:.80} the id {token_id}, but by the vocabulary and the tokens before "
                 f"it, its id is {ids[token.content]}"
             )
     definition = TokenizerDefinition(

@@ -48,8 +48,8 @@ def read_merges_file(directory: Path) -> TokenizerDefinition:
     family = tokenizer_family(directory, config)
     if family not in _FAMILIES:
         raise UnsupportedError(
-            f"{directory} names the tokenizer class {family!r}, for which {VOCABULARY_NAME} and {MERGES_NAME} do not say "
-            f"how a text is split; use the model's tokenizer.json (known: {', '.join(sorted(filter(None, _FAMILIES)))})"
+            f"{directory} names the tokenizer class {family!r:.80}, for which {VOCABULARY_NAME} and {MERGES_NAME} do not "
+            f"say how a text is split; use the model's tokenizer.json (known: {', '.join(sorted(filter(None, _FAMILIES)))})"
         )
     model = BPE(read_json_object(directory / VOCABULARY_NAME), _read_merges(directory / MERGES_NAME))
     return _FAMILIES[family](model, config)

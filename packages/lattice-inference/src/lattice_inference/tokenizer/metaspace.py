@@ -72,7 +72,7 @@ def _parse(fields: Fields) -> tuple[str, str, bool]:
         raise TokenizerError(f"{fields.where}.prepend_scheme is {scheme!r:.60}; expected one of {sorted(_SCHEMES)}")
     adds_prefix = fields.raw("add_prefix_space", None) is None or fields.boolean("add_prefix_space")
     if not adds_prefix and scheme != "never":
-        raise TokenizerError(f"{fields.where}.add_prefix_space is false, but its prepend_scheme is {scheme!r}")
+        raise TokenizerError(f"{fields.where}.add_prefix_space is false, but its prepend_scheme is {scheme!r:.80}")
     if fields.raw("str_rep", None) is not None:
         fields.string("str_rep")
     split = True if fields.raw("split", None) is None else fields.boolean("split")

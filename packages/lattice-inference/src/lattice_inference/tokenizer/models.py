@@ -27,5 +27,5 @@ def parse_model(value: object, where: str = "model") -> Model:
     # older files do not say what they are when it shows: only BPE has merges
     kind = "BPE" if fields.has("merges") and not fields.has("type") else fields.string("type")
     if kind not in _PARSERS:
-        raise UnsupportedError(f"{where} is of type {kind!r}; supported are {', '.join(sorted(_PARSERS))}")
+        raise UnsupportedError(f"{where} is of type {kind!r:.80}; supported are {', '.join(sorted(_PARSERS))}")
     return _PARSERS[kind](fields)

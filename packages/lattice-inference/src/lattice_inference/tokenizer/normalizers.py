@@ -41,7 +41,7 @@ def parse_normalizer(value: object, where: str = "normalizer") -> Steps:
 def _flatten(value: object, where: str) -> Steps:
     kind = component_type(value, where)
     if kind not in _PARSERS:
-        raise UnsupportedError(f"{where} is a {kind!r} normalizer; supported are {', '.join(sorted(_PARSERS))}")
+        raise UnsupportedError(f"{where} is a {kind!r:.80} normalizer; supported are {', '.join(sorted(_PARSERS))}")
     fields = Fields(value, where)
     steps = _PARSERS[kind](fields)
     fields.finish()
@@ -53,7 +53,7 @@ def _flatten(value: object, where: str) -> Steps:
 def _bert(fields: Fields) -> Steps:
     strip_accents = fields.raw("strip_accents", None)
     if not isinstance(strip_accents, bool | None):
-        raise TokenizerError(f"{fields.where}.strip_accents is {strip_accents!r}; expected true, false or null")
+        raise TokenizerError(f"{fields.where}.strip_accents is {strip_accents!r:.80}; expected true, false or null")
     return bert_normalizer(
         clean_text=fields.boolean("clean_text"),
         handle_chinese_chars=fields.boolean("handle_chinese_chars"),

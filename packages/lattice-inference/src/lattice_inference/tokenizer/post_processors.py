@@ -73,7 +73,7 @@ def parse_post_processor(value: object, where: str = "post_processor") -> PostPr
         return DEFAULT_POST_PROCESSOR
     kind = component_type(value, where)
     if kind not in _PARSERS:
-        raise UnsupportedError(f"{where} is a {kind!r} post-processor; supported are {', '.join(sorted(_PARSERS))}")
+        raise UnsupportedError(f"{where} is a {kind!r:.80} post-processor; supported are {', '.join(sorted(_PARSERS))}")
     fields = Fields(value, where)
     processor = _PARSERS[kind](fields)
     fields.finish()
@@ -108,7 +108,7 @@ def _template(fields: Fields) -> PostProcessor:
                 raise TokenizerError(f"{where} names {name!r}, which is not in {fields.where}.special_tokens")
             parts = [Part(-1, token_id, type_id) for token_id in special[name]]
         else:
-            raise TokenizerError(f"{where} is a {kind!r}; expected Sequence or SpecialToken")
+            raise TokenizerError(f"{where} is a {kind!r:.80}; expected Sequence or SpecialToken")
         part.finish()
         return parts
 

@@ -39,7 +39,7 @@ def parse_pre_tokenizer(value: object, where: str = "pre_tokenizer") -> Steps:
 def _flatten(value: object, where: str) -> Steps:
     kind = component_type(value, where)
     if kind not in _PARSERS:
-        raise UnsupportedError(f"{where} is a {kind!r} pre-tokenizer; supported are {', '.join(sorted(_PARSERS))}")
+        raise UnsupportedError(f"{where} is a {kind!r:.80} pre-tokenizer; supported are {', '.join(sorted(_PARSERS))}")
     fields = Fields(value, where)
     steps = _PARSERS[kind](fields)
     fields.finish()

@@ -82,7 +82,7 @@ def read_sentencepiece_model(path: Path) -> TokenizerDefinition:
     file = read_sentencepiece_file(path)
     if file.model_type not in ("bpe", "unigram"):
         raise UnsupportedError(
-            f"{path} is a SentencePiece model of type {file.model_type!r}; supported are bpe, unigram"
+            f"{path} is a SentencePiece model of type {file.model_type!r:.80}; supported are bpe, unigram"
         )
     config_path = path.with_name(CONFIG_NAME)
     config = Fields(read_json_object(config_path) if config_path.exists() else {}, CONFIG_NAME)
@@ -101,7 +101,7 @@ def read_sentencepiece_model(path: Path) -> TokenizerDefinition:
             )
         return _general(file, config, path)
     raise UnsupportedError(
-        f"{path}: the directory names the tokenizer class {family!r}, which reads a SentencePiece model in a way of its "
+        f"{path}: the directory names the tokenizer class {family!r:.80}, which reads a SentencePiece model in a way of its "
         "own that is not built; use the model's tokenizer.json"
     )
 

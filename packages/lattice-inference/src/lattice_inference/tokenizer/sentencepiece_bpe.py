@@ -31,7 +31,7 @@ def sentencepiece_bpe(file: SentencePieceFile, config: Fields, family: str, path
     """
     if family not in _LLAMA:
         raise UnsupportedError(
-            f"{path}: the directory names the tokenizer class {family!r}; of SentencePiece's BPE models, Llama's are "
+            f"{path}: the directory names the tokenizer class {family!r:.80}; of SentencePiece's BPE models, Llama's are "
             "supported; use the model's tokenizer.json"
         )
     vocabulary = {piece: i for i, piece in enumerate(file.pieces)}

@@ -122,7 +122,7 @@ class PatternSplit:
         found = _construct_not_alike(self.pattern)
         if found is not None:
             raise UnsupportedError(
-                f"{where}.pattern uses {found!r}, which is supported only in the patterns of published models: "
+                f"{where}.pattern uses {found!r:.80}, which is supported only in the patterns of published models: "
                 f"{self.pattern:.200}"
             )
         try:

@@ -401,7 +401,9 @@ def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
             continue
         content = pipeline.normalize(token.content)
         if not content:
-            raise UnsupportedError(f"the added token {token.content!r} is nothing once normalized, so it is everywhere")
+            raise UnsupportedError(
+                f"the added token {token.content!r:.80} is nothing once normalized, so it is everywhere"
+            )
         normalized.setdefault(content, (content, ids[token.content], token.flags))
     pipeline.finish(raw, list(normalized.values()))
     trimming = definition.post_processor.trimming
@@ -428,4 +430,4 @@ def _set_bpe(pipeline: native.Pipeline, model: BPE, *, byte_level: bool) -> None
         byte_level=byte_level,
     )
     if model.unknown_token is not None and unknown_id < 0 and not pipeline.has_all_bytes():
-        raise TokenizerError(f"the unknown token {model.unknown_token!r} is not in model.vocab")
+        raise TokenizerError(f"the unknown token {model.unknown_token!r:.80} is not in model.vocab")

@@ -51,7 +51,7 @@ def read_vocabulary_file(path: Path) -> TokenizerDefinition:
     added = config_added_tokens(config, list(special.values()))
     for token in added:
         if token.content not in vocabulary:
-            raise TokenizerError(f"{path} lacks the special token {token.content!r} that {CONFIG_NAME} asks for")
+            raise TokenizerError(f"{path} lacks the special token {token.content!r:.80} that {CONFIG_NAME} asks for")
     strip_accents = config.raw("strip_accents", None)
     if not isinstance(strip_accents, bool | None):
         raise TokenizerError(f"{CONFIG_NAME}.strip_accents is {strip_accents!r:.60}; expected true, false or null")
@@ -86,7 +86,7 @@ def _refuse_other_tokenizers(config: Fields) -> None:
         name = config.string("tokenizer_class")
         if name.removesuffix("Fast").removesuffix("Tokenizer") not in _BERT_CLASSES:
             raise UnsupportedError(
-                f"{CONFIG_NAME} names the tokenizer class {name!r}, which does not read a vocab.txt as BERT does; use "
+                f"{CONFIG_NAME} names the tokenizer class {name!r:.80}, which does not read a vocab.txt as BERT does; use "
                 "the model's tokenizer.json"
             )
     if not config.boolean("do_basic_tokenize", True):

@@ -31,7 +31,7 @@ class WordPiece:
     def __post_init__(self) -> None:
         check_vocabulary(self.vocabulary, "model.vocab")
         if self.unknown_token not in self.vocabulary:
-            raise TokenizerError(f"the unknown token {self.unknown_token!r} is not in model.vocab")
+            raise TokenizerError(f"the unknown token {self.unknown_token!r:.80} is not in model.vocab")
 
 
 def check_vocabulary(vocabulary: dict[str, int], where: str) -> None:
