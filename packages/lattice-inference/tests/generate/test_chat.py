@@ -193,7 +193,7 @@ def test_a_message_can_end_its_turn_where_that_is_asked_for(session):
     assert chat.prompt_ids() == [BOS, USER, *EVIL.encode(), END, ASSISTANT]
 
 
-@pytest.mark.parametrize("wrong", ["false", 2, None])
+@pytest.mark.parametrize("wrong", ["false", 0, 2, None])
 def test_whether_messages_make_special_tokens_is_true_or_false(session, wrong):
     with pytest.raises(InvalidInputError, match="special_tokens_in_text must be"):
         Chat(session, special_tokens_in_text=wrong)
