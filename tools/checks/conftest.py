@@ -54,6 +54,8 @@ def snippet_folder(tmp_path: Path) -> Path:
     ]
     (tmp_path / "corpus.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     (tmp_path / "table.tsv").write_text("".join(f"{i}\t{text}\n" for i, text in enumerate(texts)), encoding="utf-8")
+    verdict = {"decision": "stable", "reasons": ["the vectors are where they were"]}
+    (tmp_path / "drift.json").write_text(json.dumps({"verdict": verdict}), encoding="utf-8")
     with create_store(tmp_path / "corpus.db") as store:
         store.put([StoredDocument.pending(str(number), text) for number, text in enumerate(texts, 1)])
     cases = ROOT / "packages" / "lattice-inference" / "tests" / "data" / "architectures" / "cases.json"
