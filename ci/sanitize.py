@@ -59,6 +59,8 @@ TESTS = {
         "tests/test_plans.py",
     ],
 }
+# Their slow tests draw thousands of problems for what a few dozen show here.
+QUICK_ONLY = {"lattice-fann", "lattice-transport"}
 # The sweeps are too slow under a sanitizer, a fork beside running threads waits inside its allocator, an emulated CPU cannot
 # load it, and who counts allocations wants to come before all libraries, as it does.
 LEFT_OUT = (
@@ -129,6 +131,8 @@ def run_packages() -> None:
     for name, tests in TESTS.items():
         present = [test for test in tests if (WORK / "packages" / name / test).exists()]
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", LEFT_OUT, *present]
+        if name in QUICK_ONLY:
+            command += ["-m", "not slow"]
         subprocess.run(command, cwd=WORK / "packages" / name, env=environment, check=True)
 
 
