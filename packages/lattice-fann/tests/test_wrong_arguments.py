@@ -184,9 +184,7 @@ def refused(call: Callable[..., Any], arguments: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_wrong_arguments_give_errors_of_the_package(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_arguments_give_errors_of_the_package(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # "x" is a good name for a file to write
     call, good = CALLS[name]
     call(**good)

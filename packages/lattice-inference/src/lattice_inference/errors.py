@@ -24,8 +24,19 @@ __all__ = [
 ]
 
 
+MOST_CHARACTERS = 4_000
+"""The longest message: what a file or a caller gives may be quoted in one, and is cut in the middle."""
+
+
 class LatticeError(Exception):
     """Base of every error raised on purpose."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if len(text) <= MOST_CHARACTERS:
+            return text
+        half = MOST_CHARACTERS // 2
+        return f"{text[:half]} ... {text[-half:]}"
 
 
 class InvalidInputError(LatticeError, ValueError):
