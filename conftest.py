@@ -12,8 +12,11 @@ from collections.abc import Generator
 
 import pytest
 
-QUICK_SECONDS = 1.0
-"""Processor time that a test without the marker ``slow`` may take under ``--hold-quick``, on the machine of REFERENCE."""
+QUICK_SECONDS = 2.0
+"""Processor time that a test without the marker ``slow`` may take under ``--hold-quick``, on the machine of REFERENCE.
+
+Twice what it should take alone: two lanes of checks share the processors' caches and clock.
+"""
 
 REFERENCE = 0.026
 """Processor seconds of :func:`_loop` on the machine that the tests were marked on (AMD EPYC, 2 cores, idle)."""
@@ -25,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--slow", action="store_true", help="run only the tests with the marker slow")
     group.addoption("--all", action="store_true", help="run the tests with the marker slow too")
     group.addoption(
-        "--hold-quick", action="store_true", help="fail a test that takes a second of processor time and is not slow"
+        "--hold-quick", action="store_true", help="fail a test that takes two seconds of processor time and is not slow"
     )
 
 

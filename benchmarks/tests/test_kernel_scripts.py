@@ -75,6 +75,7 @@ def test_a_call_is_held_beside_each_peak_that_the_cpu_has() -> None:
     assert row == "| bfloat16, 32 x 128 tokens, 2 threads | 0.0 | 64% | 200% |  |"
 
 
+@pytest.mark.slow
 def test_peaks_of_bfloat16_are_measured_where_the_cpu_has_them() -> None:
     cpu = lattice_inference.cpu_info()
     with peak.PeakMeter(cpu["isa"], "cc", features=cpu["features"]) as meter:
@@ -133,6 +134,7 @@ def test_kernel_tables_set_ways_and_levels_side_by_side() -> None:
     assert kernels.misses(record) == []
 
 
+@pytest.mark.slow
 def test_vectors_are_measured_with_the_peers_that_are_here(tmp_path: Path) -> None:
     record = tmp_path / "vectors.json"
     arguments = ["--threads", "1", "--rounds", "1", "--rows", "64", "--dims", "32", "--json", str(record)]
@@ -160,6 +162,7 @@ def test_tiny_networks_have_a_limit_by_cell() -> None:
     assert fann.misses(fann_record("epoch, digits", 3, lattice_fann=1.0)) == []
 
 
+@pytest.mark.slow
 def test_tiny_networks_are_measured(tmp_path: Path) -> None:
     record = tmp_path / "fann.json"
     arguments = ["--cells", "forward, 64 samples", "--threads", "1", "--rounds", "1", "--json", str(record)]
@@ -177,6 +180,7 @@ def test_tiles_are_set_beside_products_of_bfloat16(monkeypatch: pytest.MonkeyPat
     assert "| blocks of 32, all together | 16.38 | 500 | 0.50 |" in lines
 
 
+@pytest.mark.slow
 def test_tiles_are_measured_where_there_are_some(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = tmp_path / "tiles.json"
     if tiles.main(["--rounds", "1", "--json", str(record)]) == 0:

@@ -9,6 +9,7 @@ import live_backfill
 from paraphrase_l3_weights import PACKAGE, find_onnx_file, write_paraphrase_l3
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_queries_and_writes_go_on_while_the_model_is_changed(tmp_path: Path, minilm_directory: Path) -> None:
     onnx_file = find_onnx_file()

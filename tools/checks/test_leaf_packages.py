@@ -89,6 +89,7 @@ def test_the_hub_client_comes_with_lattice_embed_only() -> None:
     assert "lattice-inference[hub]" in names(declared("lattice-embed")["dependencies"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", LEAVES)
 def test_a_leaf_imports_and_works_alone(package: str) -> None:
     command = [sys.executable, "-W", "error", "-c", _ALONE, package.replace("-", "_"), WORK[package]]

@@ -95,6 +95,7 @@ def is_kernel(source: Path) -> bool:
     return any(source.name in ast.unparse(each) for each in lists)
 
 
+@pytest.mark.slow
 @needs_objdump
 @pytest.mark.parametrize("source", c_sources(), ids=lambda path: f"{path.parts[-4]}/{path.name}")
 def test_baseline_objects_hold_no_instruction_beyond_x86_64_v2(source: Path, tmp_path: Path) -> None:
@@ -141,6 +142,7 @@ def build_and_run(name: str, folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_pool_runs_every_task_once_on_threads_that_may_take_part(tmp_path: Path) -> None:
     assert build_and_run("pool_test", tmp_path, "20000", "10") == "pool: ok\n"

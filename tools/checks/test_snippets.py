@@ -36,6 +36,7 @@ def cases(table: dict[str, str]) -> list[object]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", cases({name: code for name, code in SNIPPETS.items() if code}))
 def test_snippets_of_the_page_run(page, request, snippet_folder, snippet_environment):
     if MODEL.search(SNIPPETS[page]):
@@ -63,6 +64,7 @@ def test_snippets_that_are_not_run_compile(name):
             compile("\n" * (block.line - 1) + block.code, name, "exec")
 
 
+@pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.parametrize("command", [pytest.param(c, id=place) for place, c in COMMANDS if is_local(c)])
 def test_command_succeeds(command, minilm_directory, snippet_folder, snippet_environment):

@@ -139,6 +139,7 @@ def test_inspect_tells_what_a_file_of_the_reference_holds(tmp_path: Path, capsys
     assert "only" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_damaged_cache_is_a_warning_and_the_vectors_are_right(folder: Path, capsys: Capture) -> None:
     want = embed(capsys, "a cat")
     folder.mkdir()

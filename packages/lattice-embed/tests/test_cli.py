@@ -346,6 +346,7 @@ def run_process(*arguments: str, **options: Any) -> subprocess.CompletedProcess[
     return subprocess.run(command, capture_output=True, timeout=60, check=False, **options)
 
 
+@pytest.mark.slow
 def test_module_runs_as_a_program() -> None:
     done = run_process("--version")
     assert done.returncode == 0
@@ -364,6 +365,7 @@ def test_help_needs_no_numpy() -> None:
     assert done.stdout == "False\n"
 
 
+@pytest.mark.slow
 def test_reader_that_goes_away_is_no_traceback() -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -379,6 +381,7 @@ def test_reader_that_goes_away_is_no_traceback() -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_full_disk_at_the_other_end_is_no_traceback() -> None:
     with open("/dev/full", "wb") as full:
@@ -389,6 +392,7 @@ def test_full_disk_at_the_other_end_is_no_traceback() -> None:
     assert done.stderr.count(b"\n") == 1
 
 
+@pytest.mark.slow
 def test_narrow_output_encoding_is_no_traceback() -> None:
     code = "from lattice_embed.cli import main; import sys; main(['models', '--json']); print('\u8a9e')"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LATTICE_OFFLINE": "1"}
@@ -397,6 +401,7 @@ def test_narrow_output_encoding_is_no_traceback() -> None:
     assert done.stdout.endswith(b"\\u8a9e\n")
 
 
+@pytest.mark.slow
 def test_interrupted_process_stops_without_a_traceback() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "lattice_embed", "embed", "--model", "minilm", "-"],

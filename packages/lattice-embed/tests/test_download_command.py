@@ -55,6 +55,7 @@ def run(environment: dict[str, str]) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_a_model_is_downloaded_then_used_offline(run: Run, tmp_path: Path) -> None:
     done = run("download", "--json", "org/encoder")
     assert (done.returncode, done.stderr) == (0, "")
@@ -76,6 +77,7 @@ def test_a_model_is_downloaded_then_used_offline(run: Run, tmp_path: Path) -> No
     assert json.loads(vectors.stdout)["dim"] == 48
 
 
+@pytest.mark.slow
 def test_people_are_told_what_happened_and_where(run: Run) -> None:
     done = run("download", "org/ranker")
     first, directory = done.stdout.splitlines()
@@ -84,6 +86,7 @@ def test_people_are_told_what_happened_and_where(run: Run) -> None:
     assert run("download", "org/ranker").stdout.startswith("org/ranker: already here (hf_cache), 1.4 MB")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "variables", "status", "words"),
     [
@@ -106,6 +109,7 @@ def test_failures_are_explained(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_progress_is_shown_at_a_terminal_only(environment: dict[str, str], run: Run) -> None:
     assert run("download", "org/encoder").stderr == ""
     terminal, end = pty.openpty()
@@ -130,6 +134,7 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_a_model_in_an_installed_package_is_checked_not_downloaded(run: Run) -> None:
     done = run("download", "all-minilm-l6-v2", LATTICE_OFFLINE="1")

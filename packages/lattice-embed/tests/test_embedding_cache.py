@@ -174,6 +174,7 @@ def test_a_copy_by_pickle_has_the_limits_and_nothing_in_it() -> None:
     assert (len(copy), copy.stats().max_bytes) == (0, 2**20)
 
 
+@pytest.mark.slow
 def test_a_fork_in_the_middle_of_another_threads_work_leaves_a_usable_copy() -> None:
     cache = EmbeddingCache(100)
     stop = threading.Event()

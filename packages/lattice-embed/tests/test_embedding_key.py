@@ -45,6 +45,7 @@ def test_numbers_are_those_of_the_reference() -> None:
     assert (key.metric, key.dtype, key.norm) == (DistanceMetric.COSINE, VectorDType.FLOAT32, VectorNorm.NONE)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(keys, keys)
 def test_keys_are_equal_where_their_bytes_are(first: EmbeddingKey, second: EmbeddingKey) -> None:

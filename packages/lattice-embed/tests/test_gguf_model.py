@@ -19,6 +19,7 @@ from lattice_inference.quantize import export_bert_gguf
 TEXTS = ["A man is eating food.", "", "Ünïcödé 日本 😀"]
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_vectors_are_those_of_the_directory(minilm: NativeEmbeddingService, tmp_path: Path) -> None:
     path = export_bert_gguf(find_model("minilm", offline=True).directory, tmp_path / "minilm.gguf", "F32").path

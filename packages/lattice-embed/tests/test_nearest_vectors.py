@@ -50,6 +50,7 @@ def one_thread() -> Iterator[None]:
     _vectors.set_num_threads(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("tier", "count", "dims"), LONG)
 def test_rows_of_a_long_matrix_score_as_a_few_do(
     tier: Any, count: int, dims: int, on_each_isa: Levels, one_thread: None
@@ -77,6 +78,7 @@ def test_more_rows_than_any_matrix_has_are_all_of_them() -> None:
         assert ops.search(query[None], matrix, 10**30).indices.tolist() == [best.indices.tolist()]
 
 
+@pytest.mark.slow
 def test_rescoring_gives_exact_scores_of_the_best_candidates() -> None:
     rows, query = draw(2000, 64), draw(64, seed=1)
     exact = ops.top_k(query, rows, 5)

@@ -59,6 +59,7 @@ def test_what_stands_before_the_limit_counts_and_what_stands_behind_does_not(min
     assert not np.array_equal(minilm.embed_one("one " + words), minilm.embed_one("another " + words))
 
 
+@pytest.mark.slow
 def test_vector_is_the_same_in_any_company(minilm: NativeEmbeddingService) -> None:
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(["cat", "dog", "run", "blue", "seven"], size)) for size in rng.integers(1, 90, 40)]
@@ -123,6 +124,7 @@ def test_similarity_ranks_sentences_as_people_do(minilm: NativeEmbeddingService)
     assert math.isclose(correlation, 0.8203, abs_tol=0.0002)
 
 
+@pytest.mark.slow
 def test_int8_costs_little_of_the_direction(minilm: NativeEmbeddingService, capsys: pytest.CaptureFixture[str]) -> None:
     texts = [text for text in ODD_TEXTS if len(text) < 400] + ["A sentence of everyday words.", "Another one, longer."]
     with NativeEmbeddingService(EmbeddingModel.ALL_MINILM_L6_V2, precision="int8") as small:

@@ -62,6 +62,7 @@ def test_bytes_are_those_of_the_format(case: dict[str, Any], on_each_isa: Levels
         assert [f"{byte:02x}" for byte in ops.quantize(vector, "binary").data[0]] == case["binary"]
 
 
+@pytest.mark.slow
 @given(
     rows=hnp.arrays(
         np.float32,

@@ -329,6 +329,7 @@ def test_target_that_cannot_be_written_is_refused() -> None:
 # Nearest rows
 
 
+@pytest.mark.slow
 @given(
     scores=hnp.arrays(
         np.float32, st.integers(1, 60), elements=st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0, float("nan")])

@@ -81,6 +81,7 @@ def test_every_truncation_is_refused() -> None:
             Network.from_bytes(handmade()[:length])
 
 
+@pytest.mark.slow
 def test_random_damage_is_refused_or_gives_a_network() -> None:
     generator = np.random.RandomState(0)
     for _ in range(2000):

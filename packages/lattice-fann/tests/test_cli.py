@@ -121,6 +121,7 @@ def test_bench_measures(capsys: pytest.CaptureFixture[str]) -> None:
     assert "one sample" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_plot_is_drawn_where_matplotlib_is(flowers: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert train(flowers, "--target", "kind", "--plot", str(tmp_path / "loss.png")) == 0

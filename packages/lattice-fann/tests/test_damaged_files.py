@@ -173,6 +173,7 @@ LYING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", LYING)
 @pytest.mark.parametrize("reader", READERS)
 def test_arrays_that_lie_are_refused(reader: str, kind: str, tmp_path: Path) -> None:

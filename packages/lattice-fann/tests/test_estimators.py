@@ -113,6 +113,7 @@ def test_training_stops_when_the_loss_no_longer_falls() -> None:
     assert model.fit(x, labels).n_iter_ < 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("targets", [1, 3])
 def test_regression_keeps_the_targets_shape(targets: int) -> None:
     x, _ = blobs()

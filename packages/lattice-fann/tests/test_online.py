@@ -196,6 +196,7 @@ def test_scores_are_those_of_choices_without_replacement(k: int) -> None:
     assert mean == pytest.approx(np.zeros(4), abs=1e-12)  # the score's expectation is zero: the probabilities are right
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2])
 def test_the_leave_one_out_estimate_is_unbiased(k: int) -> None:
     z = np.array([0.5, -0.3, 1.2, 0.0])

@@ -52,6 +52,7 @@ def test_trajectories_are_those_of_pytorch(goldens: dict[str, np.ndarray], name:
             assert np.linalg.norm(mine - wanted) <= 1e-5 * np.linalg.norm(wanted)
 
 
+@pytest.mark.slow
 def test_a_step_moves_every_parameter_of_a_wide_layer_once() -> None:
     """Wide layers are updated in blocks; the first block moves the biases, and no other."""
     network = NetworkBuilder().input(400).hidden(200, Activation.TANH).output(3, Activation.SOFTMAX).build(seed=0)

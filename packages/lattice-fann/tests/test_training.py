@@ -87,6 +87,7 @@ def test_a_curve_is_learned() -> None:
     assert 1 - residual.var() / np.sin(x).var() > 0.999
 
 
+@pytest.mark.slow
 def test_digits_are_learned() -> None:
     """97 % of scikit-learn's digits, on samples kept out."""
     digits = pytest.importorskip("sklearn.datasets").load_digits()

@@ -14,6 +14,7 @@ HEAVY = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "statement",
     [

@@ -20,6 +20,7 @@ def histograms():
     return s[:, None], a / a.sum(1, keepdims=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "debiased"), [(0.1, False), (0.01, False), (1e-3, False), (0.01, True), (1e-3, True)]
 )
@@ -107,6 +108,7 @@ def test_bad_barycentres_are_refused():
         )
 
 
+@pytest.mark.slow
 def test_free_support_moves_to_the_middle():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))

@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 PAGES = [PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "transport.md"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_snippets_run(page):
     if not page.is_file():

@@ -32,6 +32,7 @@ def test_no_drift_is_stable():
     assert "no drift" in report.verdict.reasons[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "decision"), [(0.3, Verdict.WATCH), (1.0, Verdict.REINDEX)])
 def test_effect_size_is_the_shift_in_standard_deviations(shift, decision):
     report = detect_drift(sample(1, 200), sample(2, 200, shift=shift))
@@ -52,6 +53,7 @@ def test_embedding_shift_of_a_fifth_of_sigma_is_found_in_384_dimensions():
     assert report.effect_size == pytest.approx(0.2, rel=0.15)
 
 
+@pytest.mark.slow
 def test_rate_of_false_alarms_is_the_stated_one():
     """400 nulls: within the binomial 99.9 % band of 10 %."""
     random = np.random.default_rng(0)
@@ -178,6 +180,7 @@ def test_observer_cancels():
         detect_drift(sample(1), sample(2), observer=lambda done, total: done < 5)
 
 
+@pytest.mark.slow
 def test_plot_is_drawn_or_its_need_is_named(tmp_path):
     from lattice_transport import MissingDependencyError
 

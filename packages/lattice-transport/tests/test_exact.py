@@ -31,6 +31,7 @@ def linear_program(a, b, cost):
     return solution.fun
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     n=st.integers(1, 15),

@@ -67,6 +67,7 @@ def test_shift_is_found_and_cools_down(detector):
     assert detector.check().verdict.decision is Verdict.REINDEX
 
 
+@pytest.mark.slow
 def test_stable_stream_seldom_alarms():
     """300 checks of independent windows at 5 %: within the binomial 99.9 % band."""
     alarms = 0

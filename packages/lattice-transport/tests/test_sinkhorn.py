@@ -63,6 +63,7 @@ def test_two_by_two_problem_has_the_known_plan(epsilon, plan, cost, tolerance):
     assert result.transport_cost == pytest.approx(cost, abs=tolerance)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     n=st.integers(1, 40),

@@ -25,6 +25,7 @@ def objective(plan, a, b, cost, epsilon, tau_source, tau_target):
     return value + tau_source * kl(plan.sum(1), a) + tau_target * kl(plan.sum(0), b)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     n=st.integers(1, 30),

@@ -188,6 +188,7 @@ def test_new_baseline_needs_a_model(stored: Path, tmp_path: Path, capsys: Captur
     assert not (tmp_path / "new.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_gate_passes_on_the_real_model_in_a_process_of_its_own(minilm: Any) -> None:
     command = [sys.executable, "-m", "lattice_embed", "check-drift", "--enforce", "--json", str(FROZEN)]

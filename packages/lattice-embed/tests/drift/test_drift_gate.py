@@ -264,6 +264,7 @@ def test_this_release_gives_the_vectors_that_are_frozen(minilm: NativeEmbeddingS
     assert report.texts == 50
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_other_precision_is_noticed(minilm: NativeEmbeddingService) -> None:
     with NativeEmbeddingService("minilm", precision="bfloat16") as rougher:

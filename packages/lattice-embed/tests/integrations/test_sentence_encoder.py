@@ -257,6 +257,7 @@ def test_e1_pooling_and_length_are_the_models_own(pair: tuple[Any, SentenceEncod
     assert np.abs(theirs - ours).max() < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_e5_e6_vector_does_not_depend_on_its_batch(minilm: NativeEmbeddingService) -> None:
     encoder = SentenceEncoder(minilm)

@@ -475,6 +475,7 @@ def test_damaged_text_stops_instead_of_being_embedded_for_ever(bench: Bench) -> 
     assert bench.coordinator.state is MigrationState.FAILED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill", [False, True])
 def test_two_processes_share_the_work(bench: Bench, kill: bool) -> None:
     """Each document is embedded by one of them; if one is killed, the other takes over what it was at."""

@@ -285,6 +285,7 @@ def processed() -> int:
         return controller.progress().processed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_same_command_goes_on_after_a_kill_or_an_interrupt(how: signal.Signals, capsys: Capture) -> None:
     Path("many.txt").write_text("\n".join(f"text {number}" for number in range(300)))

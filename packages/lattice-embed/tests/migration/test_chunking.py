@@ -77,6 +77,7 @@ def test_chunks_share_the_tokens_that_are_asked_for(minilm: NativeEmbeddingServi
         assert text[start - 1] == " "
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_end_of_a_long_document_is_found_by_its_chunk(minilm: NativeEmbeddingService, tmp_path: Path) -> None:
     """E14: two texts that differ only after the limit must not be the same to a search."""

@@ -55,6 +55,7 @@ def test_e12_empty_texts_are_documents_like_any_other(minilm: NativeEmbeddingSer
         assert one.vectors[0].tobytes() == stored["empty"].vectors[0].tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_e5_e6_vector_does_not_depend_on_the_batch_it_was_filled_in(
     minilm: NativeEmbeddingService, tmp_path: Path
@@ -65,6 +66,7 @@ def test_e5_e6_vector_does_not_depend_on_the_batch_it_was_filled_in(
         assert stored[name].vectors[0].tobytes() == minilm.embed_one(texts[name]).tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_e16_text_over_the_limit_of_characters_is_cut_not_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

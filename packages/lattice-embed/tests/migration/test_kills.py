@@ -13,6 +13,7 @@ SCRIPT = Path(__file__).with_name("killed_backfills.py")
 KILLS = 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "target"), [("a.db", "folder"), ("folder", "b.db")])
 def test_no_kill_loses_a_write_or_repeats_an_embedding(source: str, target: str, tmp_path: Path) -> None:
     """The script asserts after each kill; see there."""

@@ -433,6 +433,7 @@ class Migration(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_sync")
 def test_invariants_hold_under_any_sequence() -> None:
     run_state_machine_as_test(

@@ -134,6 +134,7 @@ def test_empty_store_finds_nothing(store: VectorStore) -> None:
     assert store.query([1, 0, 0, 0], 3) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
@@ -322,6 +323,7 @@ def test_text_that_another_program_wrote_is_no_reason_to_stop(tmp_path: Path) ->
         assert found.text == "\udcffA"
 
 
+@pytest.mark.slow
 def test_segments_are_merged_and_strays_removed(tmp_path: Path) -> None:
     with create_store(tmp_path / "s", SPACE) as store, open_store(tmp_path / "s") as reader:
         (tmp_path / "s" / "segment-00000099.npy").write_bytes(b"of a killed writer")
@@ -348,6 +350,7 @@ def test_folder_can_be_read_with_numpy_alone(tmp_path: Path) -> None:
     assert (line["id"], line["spans"], line["digest"]) == ("a", [[0, 1], [1, 2]], digest_of_text("some text"))
 
 
+@pytest.mark.slow
 def test_two_processes_write_at_once(path: Path) -> None:
     create_store(path, SPACE).close()
     code = (

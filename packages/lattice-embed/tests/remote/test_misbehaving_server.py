@@ -407,6 +407,7 @@ def test_order_is_restored(server: Any, connect: Any, embed: Any, seed: int) -> 
     check(server, embed(connect(max_texts_per_request=4), TEXTS))
 
 
+@pytest.mark.slow
 def test_body_beyond_all_measure_is_not_read(server: Any, connect: Any, embed: Any) -> None:
     server.usual = server.endless()
     with pytest.raises(RemoteResponseError, match=r"more than [0-9,]+ bytes"):

@@ -151,6 +151,7 @@ def test_vector_is_the_same_alone_and_in_any_batch(body, bert):
         assert (ready.run(sequence_of(batch, index))["normalized"][0] == together[index]).all(), LENGTHS[index]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", BODIES, ids="-".join)
 def test_vector_does_not_depend_on_the_number_of_threads(body, bert, threads):
     program, tensors = bert

@@ -34,6 +34,7 @@ def check(inputs, write, *, lengths, tolerance, tensors=None):
 SHAPES = [(width, depth) for width in WIDTHS for depth in (1, 2, 16, 31, 384)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "depth"), [shape for shape in SHAPES if not EMULATED or shape != (384, 384)])
 def test_linear_is_within_the_bound_of_a_chain(width, depth):
     rng = np.random.default_rng(width * 1000 + depth)

@@ -28,6 +28,7 @@ def ready():
     return CpuBackend().compile(program, Tensors(tensors))
 
 
+@pytest.mark.slow
 def test_eight_python_threads_at_once_get_what_one_gets(ready):
     rng = np.random.default_rng(1)
     batches = [random_batch(rng, rng.integers(1, 60, 6).tolist()) for _ in range(16)]
@@ -101,6 +102,7 @@ def run_with(environment, code):
     )
 
 
+@pytest.mark.slow
 def test_thread_count_comes_from_the_environment():
     code = "from lattice_inference.backends.cpu import _cpu; print(_cpu.get_num_threads())"
     assert run_with({"LATTICE_NUM_THREADS": "5", "OMP_NUM_THREADS": "2"}, code).stdout.strip() == "5"
@@ -138,6 +140,7 @@ digest = hashlib.sha256(y.tobytes()).hexdigest()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no processor affinity on this system")
 def test_four_threads_on_one_processor_compute_what_others_do():
     one = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
@@ -189,6 +192,7 @@ def test_import_leaves_the_gil_off():
     assert run_with({"PYTHONWARNINGS": "error"}, code).stdout == "False\n"
 
 
+@pytest.mark.slow
 def test_instruction_set_comes_from_the_environment():
     code = "from lattice_inference.runtime import cpu_info; print(cpu_info()['isa'])"
     assert run_with({"LATTICE_ISA": "baseline"}, code).stdout.strip() == "baseline"
@@ -272,6 +276,7 @@ def test_large_values_that_sum_to_infinity_are_not_mistaken_for_infinity():
     assert (CpuBackend().compile(program, Tensors(tensors)).run(batch_of([2]))["y"] == x).all()
 
 
+@pytest.mark.slow
 def test_memory_of_a_burst_is_given_back(ready):
     pool = ArenaPool(keep_bytes=1 << 20)
     small, large = pool.take(1000), pool.take(64 << 20)
@@ -296,6 +301,7 @@ def test_memory_is_zeroed_aligned_and_writable():
         assert bytes(memoryview(memory)[-1:]) == b"\x07"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_children_forked_while_other_threads_take_memory_find_no_lock_held():
     """In a process of its own: it forks while threads run, as a server's worker pool does."""

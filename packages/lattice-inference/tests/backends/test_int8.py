@@ -82,6 +82,7 @@ def assert_every_body_gives_the_definition(x, weight, bias, **options):
         assert run_linear(x, weight, bias, body, **options)[0].tobytes() == want, (len(x), name_of(body))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5, 15, 16, 17, 37, 64, 80, 127, 128, 384])
 def test_a_linear_is_its_definition_bit_for_bit(depth):
     rng = np.random.default_rng(depth)

@@ -46,6 +46,7 @@ def test_vector_is_the_same_alone_and_in_any_batch(isa, bert):
         assert (ready.run(sequence_of(batch, index))["normalized"][0] == together[index]).all(), LENGTHS[index]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", _cpu.available_isas())
 def test_vector_does_not_depend_on_the_number_of_threads(isa, bert, threads):
     program, tensors = bert

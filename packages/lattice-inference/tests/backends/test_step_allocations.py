@@ -70,6 +70,7 @@ print(json.dumps({"noticed": noticed, "steps": counted, "mapped": mapped}))
 """
 
 
+@pytest.mark.slow
 def test_a_step_of_decoding_allocates_nothing(tmp_path):
     sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
     from drawn_checkpoints import write_directory

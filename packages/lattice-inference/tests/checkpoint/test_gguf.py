@@ -213,6 +213,7 @@ def test_a_part_of_another_model_is_refused(parts, tmp_path, names, part, messag
 # The real model
 
 
+@pytest.mark.slow
 def test_a_real_model(smollm2: Path):
     reader = gguf.GGUFReader(smollm2)
     with open_weights(smollm2) as checkpoint:

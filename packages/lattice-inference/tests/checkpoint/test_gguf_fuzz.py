@@ -44,6 +44,7 @@ def outcome(path: Path, what: str) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_changed_files_give_our_errors_or_none(tmp_path, seeds):
     deadline = time.monotonic() + SECONDS
     names = list(seeds)

@@ -148,6 +148,7 @@ def test_a_large_array_of_empty_strings_is_walked_over_in_time(tmp_path):
     assert time.thread_time() - start < 2  # alone it is a quarter of a second
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.sampled_from([b"a", "é".encode(), "😀".encode(), b"\xc3", b"\xa9", b"\xff"])), max_size=5))
 @example([[b"\xc3"], [b"\xa9"]])

@@ -30,12 +30,14 @@ def depth_of(value: object) -> int:
     return 1 + max(map(depth_of, value), default=0) if isinstance(value, list) else 0
 
 
+@pytest.mark.slow
 @given(json_values, st.booleans())
 def test_what_is_valid_reads_as_python_reads_it(value, ascii_only):
     content = json.dumps(value, ensure_ascii=ascii_only).encode()
     assert parse_json(content, source="x", max_depth=64) == value
 
 
+@pytest.mark.slow
 @given(json_values, st.integers(0, 6))
 def test_depth_is_exact(value, limit):
     content = json.dumps(value).encode()

@@ -110,6 +110,7 @@ def mutate(content: bytes, steps: list[tuple[str, int, int]], *, mend_length: bo
     return bytes(changed)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=mutations, mend_length=st.booleans())
 def test_mutated_files_never_crash_and_are_refused_where_the_reference_refuses(tmp_path, steps, mend_length):
@@ -124,6 +125,7 @@ def test_mutated_files_never_crash_and_are_refused_where_the_reference_refuses(t
         assert ours == {name: reference[name] for name in ours}
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=200))
 def test_random_bytes_are_refused_where_the_reference_refuses(tmp_path, content):
@@ -175,6 +177,7 @@ def test_nesting_is_refused_without_recursion(write_safetensors, opening):
     assert time.thread_time() - started < 5, "seconds of CPU"
 
 
+@pytest.mark.slow
 def test_a_header_as_large_as_the_largest_legitimate_one_is_read(write_safetensors):
     header = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
     with open_safetensors(write_safetensors(header.ljust(132_095_296), b"\x07")) as file:
@@ -202,6 +205,7 @@ def test_caps_on_count_and_metadata_are_enforced(write_safetensors, monkeypatch)
         open_safetensors(write_safetensors({"__metadata__": {"12345": "67890x"}}))
 
 
+@pytest.mark.slow
 def test_many_tensors_are_read(write_safetensors):
     header = {f"t{i}": {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i in range(20_000)}
     with open_safetensors(write_safetensors(header, bytes(20_000))) as file:

@@ -270,6 +270,7 @@ class TestChat:
         assert (status, out) == (1, "")
         assert "no chat template" in err
 
+    @pytest.mark.slow
     def test_at_a_terminal_an_interrupt_ends_the_answer_only(self, tmp_path):
         """The model goes on for ever; the user interrupts it, asks for the history, and ends the conversation."""
         table = np.zeros((VOCAB, VOCAB), np.float32)

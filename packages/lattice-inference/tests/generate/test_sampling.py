@@ -64,6 +64,7 @@ def test_a_position_draws_the_same_in_any_order():
     assert forward != [sampler(50, temperature=1.0, seed=10).sample(logits, position) for position in range(30)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config", [{}, {"top_k": 4}, {"top_p": 0.8}, {"temperature": 0.5}, {"min_p": 0.2, "typical_p": 0.9}]
 )

@@ -61,6 +61,7 @@ class TestText:
         assert (result.text, result.token_ids, result.finish_reason) == ("bc", (98, 99), "stop_token")
         assert result.stop_token_id == EOS
 
+    @pytest.mark.slow
     def test_an_emoji_comes_whole_when_its_last_byte_does(self, told_model):  # D1
         stream = Session(told_model("a😀é!", EOS)).stream("a", GREEDY)
         pieces = [piece.text for piece in stream]
@@ -105,6 +106,7 @@ class TestText:
             assert Session(model).generate("a", GenerateConfig.greedy(3)).text == "xxx"
             assert VOCAB - 1 not in Session(model).generate("a", GenerateConfig(seed=0, max_new_tokens=20)).token_ids
 
+    @pytest.mark.slow
     def test_a_stream_keeps_no_more_than_a_character(self, drawn_model):  # D9
         import tracemalloc
 
@@ -239,6 +241,7 @@ class TestTheSameBits:
         for one, other in zip(alone, together, strict=True):
             assert (one.token_ids, one.text, one.finish_reason) == (other.token_ids, other.text, other.finish_reason)
 
+    @pytest.mark.slow
     def test_a_batch_larger_than_the_cache_waits_for_room(self, drawn_model):
         config = GenerateConfig(max_new_tokens=40, seed=1, ignore_stop_tokens=True)
         prompts = [f"prompt {index}" for index in range(7)]
@@ -446,6 +449,7 @@ def test_the_models_generation_config_fills_what_is_left_out(tmp_path):
         assert session.generate("hello").token_ids == session.generate("hello", GenerateConfig.greedy(3)).token_ids
 
 
+@pytest.mark.slow
 def test_sessions_of_one_model_run_in_several_threads(drawn_model):
     prompts = [f"thread {index}" for index in range(4)]
     expected = [Session(drawn_model).generate(prompt, DRAWN).token_ids for prompt in prompts]
@@ -462,6 +466,7 @@ def test_sessions_of_one_model_run_in_several_threads(drawn_model):
     assert got == expected
 
 
+@pytest.mark.slow
 def test_a_closed_session_gives_its_memory_back(drawn_model):
     session = Session(drawn_model)
     session.generate("hello", GREEDY)

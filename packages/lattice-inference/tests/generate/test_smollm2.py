@@ -36,6 +36,7 @@ def session(model):
         yield made
 
 
+@pytest.mark.slow
 def test_greedy_ids_are_those_of_transformers(session):
     result = session.generate(PROMPT, GenerateConfig.greedy(len(GOLDEN["greedy"])))
     assert list(result.token_ids) == GOLDEN["greedy"]
@@ -48,6 +49,7 @@ def test_a_batch_gives_the_same_ids(session):
     assert session.generate_batch(prompts, GenerateConfig.greedy(6))[1].token_ids == GREEDY_IDS
 
 
+@pytest.mark.slow
 def test_a_turn_of_a_conversation_answers_the_question(session):
     chat = Chat(session, config=GenerateConfig.greedy(40))
     result = chat.send("What is the capital of France?")
@@ -67,6 +69,7 @@ def test_an_emoji_survives_the_way_through_the_model(session):
     assert session.tokenizer.decode(session.token_ids) == f"{text} 😀\nA:"
 
 
+@pytest.mark.slow
 def test_a_text_is_predicted_as_well_as_by_transformers(model):
     """All of the 2,048 tokens that the perplexity of 25.24 is about take a minute: tools/goldens/smollm2.py has them."""
     result = perplexity(model, GOLDEN["text"], window=GOLDEN["window"], stride=GOLDEN["stride"])
@@ -74,6 +77,7 @@ def test_a_text_is_predicted_as_well_as_by_transformers(model):
     assert result.nll == pytest.approx(GOLDEN["nll"], abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activations", ["int8", "float32"])
 def test_as_stored_it_goes_on_alike_by_integers_and_by_floats(file, activations):
     with (

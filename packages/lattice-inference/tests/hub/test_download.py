@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
+@pytest.mark.slow
 def test_a_model_is_downloaded_once_and_only_what_is_needed(hub, find, write_model):
     folder, _, requests = hub
     write_model(folder / "org" / "name")
@@ -29,6 +30,7 @@ def test_a_model_is_downloaded_once_and_only_what_is_needed(hub, find, write_mod
     assert len(requests()) == asked
 
 
+@pytest.mark.slow
 def test_shards_are_downloaded(hub, find, write_model):
     write_model(hub[0] / "org" / "sharded", shards=3)
     source, directory, _ = find("org/sharded")
@@ -36,6 +38,7 @@ def test_shards_are_downloaded(hub, find, write_model):
     assert len(list(Path(directory).glob("model-*-of-00003.safetensors"))) == 3
 
 
+@pytest.mark.slow
 def test_an_interrupted_download_is_finished_not_used(hub, find, write_model):
     write_model(hub[0] / "org" / "name")
     _, directory, _ = find("org/name")
@@ -47,6 +50,7 @@ def test_an_interrupted_download_is_finished_not_used(hub, find, write_model):
     assert (Path(directory) / "modules.json").is_file()
 
 
+@pytest.mark.slow
 def test_only_the_files_asked_for_are_downloaded(hub, find, write_model):
     write_model(hub[0] / "org" / "name")
     source, directory, _ = find("org/name", files=["vocab.txt"])
@@ -65,6 +69,7 @@ def contents_asked_for(requests):
     return counts
 
 
+@pytest.mark.slow
 def test_eight_processes_that_ask_at_once_download_once(hub, start, write_model):
     directory = write_model(hub[0] / "org" / "name")
     (directory / ".slow").touch()
@@ -76,6 +81,7 @@ def test_eight_processes_that_ask_at_once_download_once(hub, start, write_model)
     assert contents_asked_for(hub[2]()) == dict.fromkeys(files, 1)
 
 
+@pytest.mark.slow
 def test_a_connection_that_breaks_is_taken_up_where_it_broke(hub, find, write_model):
     directory = write_model(hub[0] / "org" / "name")
     save_file({"t": np.arange(6 << 20, dtype=np.float32)}, directory / "model.safetensors")  # 24 MB
@@ -87,6 +93,7 @@ def test_a_connection_that_breaks_is_taken_up_where_it_broke(hub, find, write_mo
     assert int(again.removeprefix("bytes=").removesuffix("-")) >= 8 << 20
 
 
+@pytest.mark.slow
 def test_a_known_model_is_downloaded_at_the_commit_on_record(hub, find, write_model):
     pinned = "5c38ec7c405ec4b44b94cc5a9bb96e735b38267a"
     directory = write_model(hub[0] / "BAAI" / "bge-small-en-v1.5")
@@ -97,6 +104,7 @@ def test_a_known_model_is_downloaded_at_the_commit_on_record(hub, find, write_mo
     assert find("bge-small", files=["modules.json"], offline=True) == ["hf_cache", found[1], pinned]
 
 
+@pytest.mark.slow
 def test_a_commit_that_the_hub_no_longer_has_gives_way_to_the_main_branch(hub, find, write_model):
     """The digests on record, not the commit, say what a file must be."""
     write_model(hub[0] / "BAAI" / "bge-small-en-v1.5")
@@ -105,6 +113,7 @@ def test_a_commit_that_the_hub_no_longer_has_gives_way_to_the_main_branch(hub, f
     assert find("bge-small", files=["modules.json"], offline=True) == ["hf_cache", found[1], COMMIT]
 
 
+@pytest.mark.slow
 def test_a_token_opens_a_private_repository(hub, find, write_model):
     directory = write_model(hub[0] / "org" / "name")
     (directory / ".token").write_text("hf_secret")
@@ -115,6 +124,7 @@ def test_a_token_opens_a_private_repository(hub, find, write_model):
     assert find("org/name", {"HF_HUB_CACHE": "second", "HF_TOKEN": "hf_secret"})[0] == "hub"
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_in_the_cache_is_found_by_the_name_of_the_file(hub, find, write_model):
     """Large files of the Hugging Face cache are named by their SHA-256, so every model has digests there."""
     write_model(hub[0] / "org" / "name")
@@ -130,6 +140,7 @@ def test_a_flipped_byte_in_the_cache_is_found_by_the_name_of_the_file(hub, find,
     assert find("org/name", verify=False)[0] == "hf_cache"
 
 
+@pytest.mark.slow
 def test_a_cache_on_another_volume_works(hub, find, write_model, tmp_path):
     shared_memory = Path("/dev/shm")
     if not os.access(shared_memory, os.W_OK) or shared_memory.stat().st_dev == tmp_path.stat().st_dev:
@@ -142,6 +153,7 @@ def test_a_cache_on_another_volume_works(hub, find, write_model, tmp_path):
         assert find("org/name", {"HF_HUB_CACHE": cache}, offline=True)[0] == "hf_cache"
 
 
+@pytest.mark.slow
 def test_dense_modules_come_with_their_weights(hub, find, write_model):
     directory = write_model(hub[0] / "org" / "name")
     modules = json.loads((directory / "modules.json").read_text())
@@ -159,6 +171,7 @@ def test_dense_modules_come_with_their_weights(hub, find, write_model):
     assert (Path(found) / "2_Dense" / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_a_relative_cache_gives_links_that_hold(hub, find, write_model, tmp_path):
     write_model(hub[0] / "org" / "name")
     source, directory, _ = find("org/name", {"HF_HUB_CACHE": "relative/cache"})
@@ -167,6 +180,7 @@ def test_a_relative_cache_gives_links_that_hold(hub, find, write_model, tmp_path
     assert (Path(directory) / "config.json").read_text().startswith("{")
 
 
+@pytest.mark.slow
 def test_a_download_that_is_not_the_known_model_is_refused(hub, find, write_model):
     write_model(hub[0] / "BAAI" / "bge-small-en-v1.5")
     kind, message = find("bge-small")
@@ -175,6 +189,7 @@ def test_a_download_that_is_not_the_known_model_is_refused(hub, find, write_mode
     assert "--force-download" in message
 
 
+@pytest.mark.slow
 def test_an_absent_repository_is_said_to_be_absent_after_every_place(find):
     kind, message = find("org/absent")
     assert kind == "ModelNotFoundError"
@@ -182,6 +197,7 @@ def test_an_absent_repository_is_said_to_be_absent_after_every_place(find):
     assert "Looked in:" in message
 
 
+@pytest.mark.slow
 def test_an_absent_revision_is_named(hub, find, write_model):
     write_model(hub[0] / "org" / "name")
     kind, message = find("org/name", revision="v9")
@@ -189,6 +205,7 @@ def test_an_absent_revision_is_named(hub, find, write_model):
     assert "revision v9" in message
 
 
+@pytest.mark.slow
 def test_a_repository_without_safetensors_is_refused(hub, find, write_model):
     directory = write_model(hub[0] / "org" / "name")
     (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
@@ -197,12 +214,14 @@ def test_a_repository_without_safetensors_is_refused(hub, find, write_model):
     assert "lacks model.safetensors" in message
 
 
+@pytest.mark.slow
 def test_a_hub_that_is_away_is_a_download_error(find):
     kind, message = find("org/name", {"HF_ENDPOINT": "http://127.0.0.1:9"})
     assert kind == "DownloadError"
     assert "'org/name'" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variable", ["LATTICE_OFFLINE", "HF_HUB_OFFLINE"])
 def test_offline_asks_the_hub_nothing(hub, find, write_model, variable):
     write_model(hub[0] / "org" / "name")
@@ -210,6 +229,7 @@ def test_offline_asks_the_hub_nothing(hub, find, write_model, variable):
     assert hub[2]() == []
 
 
+@pytest.mark.slow
 def test_a_hub_that_fails_in_between_is_not_taken_for_one_without_weights(hub, find, write_model):
     directory = write_model(hub[0] / "org" / "name")
     (directory / ".fail-on-model.safetensors").touch()

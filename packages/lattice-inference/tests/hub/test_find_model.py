@@ -508,6 +508,7 @@ def test_a_cached_model_is_loaded_without_a_socket(empty_machine, put_into_huggi
                 path.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_a_model_on_this_machine_needs_no_package_of_the_hub(data_directory):
     """The core needs NumPy alone; the hub's packages, one of them large, are for downloads."""
     code = (

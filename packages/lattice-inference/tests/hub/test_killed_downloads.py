@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import lattice_inference
 from drawn_checkpoints import write_directory
 from lattice_inference import load_encoder
@@ -80,6 +82,7 @@ print(json.dumps(results))
 """
 
 
+@pytest.mark.slow
 def test_fifty_kills_leave_either_no_model_or_the_right_one(hub, tmp_path, monkeypatch):
     folder, address, _ = hub
     case = json.loads(CASES.read_text())["cases"]["dense-tanh"]

@@ -95,6 +95,7 @@ def test_results_equal_those_of_sentence_transformers_to_a_millionth(drawn, outp
     assert (np.abs(got.reshape(rows.shape).astype(np.float64) - rows) / scale).max() <= 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_bits_depend_on_neither_company_nor_place_nor_threads(drawn, name):
     inputs = inputs_of(name)
@@ -112,6 +113,7 @@ def test_bits_depend_on_neither_company_nor_place_nor_threads(drawn, name):
         set_num_threads(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_fusion_changes_no_bit_and_the_program_means_what_the_reference_computes(drawn, outputs, name):
     directory = drawn(name)

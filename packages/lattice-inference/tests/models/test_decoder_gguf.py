@@ -225,6 +225,7 @@ def smollm2():
         yield model
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_smollm2_goes_on_as_transformers_does(smollm2):
     prompt = smollm2.tokenizer.encode("The capital of France is").ids
@@ -239,6 +240,7 @@ def test_smollm2_goes_on_as_transformers_does(smollm2):
         assert found == [7042, 30, 198, 198, 504, 2988], dtype
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_smollm2_chunks_and_company_show_in_no_bit(smollm2):
     ids = draw_ids("smollm2", 40, smollm2.vocab_size)

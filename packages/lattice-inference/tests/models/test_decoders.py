@@ -112,6 +112,7 @@ def test_the_size_of_pages_shows_in_no_bit(drawn, page_tokens):
         assert (all_logits(model, ids, page_tokens=page_tokens) == all_logits(model, ids)).all()
 
 
+@pytest.mark.slow
 def test_a_context_of_32768_tokens_works(drawn, outputs):  # H10
     name = "long-llama"
     ids = ids_of(name)

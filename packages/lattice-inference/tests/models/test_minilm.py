@@ -26,6 +26,7 @@ def encoder(minilm_directory):
         yield made
 
 
+@pytest.mark.slow
 def test_fifty_texts_equal_transformers_to_a_millionth(encoder, fifty):
     texts, want = fifty
     got = encoder.encode(texts).vectors
@@ -33,6 +34,7 @@ def test_fifty_texts_equal_transformers_to_a_millionth(encoder, fifty):
     assert ((got.astype(np.float64) * want).sum(axis=1) >= 0.9999999).all()
 
 
+@pytest.mark.slow
 def test_the_bits_of_fifty_texts_are_on_record(encoder, fifty, data_directory):
     """A release that changes a bit of these vectors must raise NUMERICS_VERSION."""
     if _cpu.select_isa() == "baseline":
@@ -44,6 +46,7 @@ def test_the_bits_of_fifty_texts_are_on_record(encoder, fifty, data_directory):
     assert got == recorded
 
 
+@pytest.mark.slow
 def test_a_text_alone_has_the_bits_it_has_among_fifty(encoder, fifty):
     texts, _ = fifty
     together = encoder.encode(texts).vectors
@@ -55,6 +58,7 @@ def test_the_model_says_how_it_wants_to_be_used(encoder):
     assert (encoder.dimension, encoder.max_tokens, encoder.pooling, encoder.normalize) == (384, 256, "mean", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("precision", "least"), [("bfloat16", 0.9999), ("float16", 0.999999)])
 def test_weights_of_sixteen_bits_keep_the_direction(minilm_directory, encoder, fifty, precision, least):
     texts, want = fifty
@@ -67,6 +71,7 @@ def test_weights_of_sixteen_bits_keep_the_direction(minilm_directory, encoder, f
         assert (half.encode([texts[7]]).vectors[0] == got[7]).all()
 
 
+@pytest.mark.slow
 def test_int8_keeps_the_direction_nearly(minilm_directory, encoder, fifty):
     texts, want = fifty
     with load_encoder(minilm_directory, precision="int8") as small:
@@ -80,6 +85,7 @@ def test_int8_keeps_the_direction_nearly(minilm_directory, encoder, fifty):
             assert (small.encode([texts[index]]).vectors[0] == got[index]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "least"), [("Q8_0", 0.998), ("Q4_1", 0.997), ("F16", 0.999999)])
 def test_a_gguf_file_may_stay_as_it_is_stored(minilm_directory, fifty, tmp_path, dtype, least):
     """Block-quantized weights by int8 activations give nearly what the same weights give in float32."""

@@ -112,6 +112,7 @@ def _opened_by_loading(directory: Path, kind: str = "load_encoder") -> set[str]:
     return set(done.stdout.split("\n")) - {""}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_file_that_loading_reads_is_covered(layout: str, data_directory: Path, tmp_path: Path) -> None:
     directory = _tiny(data_directory, tmp_path / "model")
@@ -155,6 +156,7 @@ def test_modules_with_weights_are_covered_in_any_folder(cases: dict[str, object]
     assert opened - {name for name, _ in ModelSnapshot.take(directory).files} - set(SAID_OTHERWISE) == set()
 
 
+@pytest.mark.slow
 def test_every_file_that_a_cross_encoder_reads_is_covered(cases: dict[str, object], tmp_path: Path) -> None:
     directory = write_directory(tmp_path / "model", cases["cross-encoder-bert"])  # type: ignore[arg-type]
     opened = _opened_by_loading(directory, "load_cross_encoder")

@@ -94,6 +94,7 @@ def test_a_tokenizers_file_that_cannot_be_read_is_a_typed_error(tmp_path, monkey
         load_tokenizer(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["", ".", "./"])
 def test_the_root_folder_may_be_named(encoder, path):
     with load_encoder(encoder) as plain:

@@ -96,6 +96,7 @@ def test_smaller_types_come_near(tiny, tmp_path, dtype, bound):
     assert 0 < difference < bound
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_the_real_minilm(minilm_directory, tmp_path):
     with load_encoder(minilm_directory) as encoder:

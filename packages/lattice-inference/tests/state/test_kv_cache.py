@@ -249,6 +249,7 @@ def test_without_a_budget_nothing_is_remembered():
     assert cache.used_bytes == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(6, 40), st.integers(0, 20))
 def test_whatever_is_done_every_sequence_holds_its_own_tokens(seed, pages, remembered):
@@ -440,6 +441,7 @@ def test_a_failed_save_leaves_the_file_that_was_there(tmp_path, monkeypatch):
 # The CPU's pages.
 
 
+@pytest.mark.slow
 def test_memory_is_taken_as_pages_are_written_and_given_back_on_close():
     from pathlib import Path
 

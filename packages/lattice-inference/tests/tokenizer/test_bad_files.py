@@ -32,6 +32,7 @@ def malformed(data_directory):
     return json.loads((data_directory / "wordpiece/malformed.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_every_malformed_file_is_refused(definition, data_directory, tmp_path):
     cases = malformed(data_directory)
     assert len(cases) > 60

@@ -29,6 +29,7 @@ def load(value, tmp_path):
     return load_tokenizer(path)
 
 
+@pytest.mark.slow
 def test_every_malformed_file_is_refused(good, tmp_path):
     cases = json.loads((DATA / "malformed.json").read_text(encoding="utf-8"))
     assert len(cases) > 50
@@ -118,6 +119,7 @@ def test_a_model_written_with_escaped_keys_is_refused(good, tmp_path):
         load(text.encode(), tmp_path)
 
 
+@pytest.mark.slow
 def test_damaged_charsmaps_are_harmless(good, tmp_path):
     """Whatever stands in the trie: no crash, no endless loop."""
     whole = charsmap()
@@ -168,6 +170,7 @@ def test_patterns_equal_the_oracle(pattern):
         assert pipeline.normalize(text) == theirs.normalize_str(text), ascii(text)
 
 
+@pytest.mark.slow
 def test_hostile_vocabularies_are_built(good, tmp_path):
     value = {**good, "added_tokens": [], "post_processor": None, "normalizer": None}
     for pieces in (

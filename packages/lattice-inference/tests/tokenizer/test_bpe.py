@@ -38,6 +38,7 @@ def pattern(request, make_both, udhr):
     return make_both(trained(request.param, udhr.values()))
 
 
+@pytest.mark.slow
 def test_declaration_of_human_rights(pattern, udhr):
     for text in udhr.values():
         pattern.compare(text)
@@ -45,6 +46,7 @@ def test_declaration_of_human_rights(pattern, udhr):
             pattern.compare(line, line[::-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["{}", "a{}b", " {}'s1\n", "e{} ", "'{}"])
 @pytest.mark.parametrize("name", SCANNERS)
 def test_splitting_at_every_code_point(name, form):
@@ -56,6 +58,7 @@ def test_splitting_at_every_code_point(name, form):
         assert pipeline.split(text)[2] == [span for _, span in theirs.pre_tokenize_str(text)]
 
 
+@pytest.mark.slow
 def test_code_points_in_words(pattern):
     """Every one that is not an ideograph or a syllable, and some of those."""
     characters = [c for c in BUSY_CHARACTERS if ord(c) < 0x3400 or 0xA000 <= ord(c) < 0xAC00 or ord(c) % 19 == 0]
@@ -105,6 +108,7 @@ def test_a_word_of_a_million_characters_ends(pattern, unit):
         assert pattern.ours.count(unit * (1_000_000 // len(unit))) > 0
 
 
+@pytest.mark.slow
 def test_threads_share_one_tokenizer(pattern, udhr):
     texts = list(udhr.values())
     expected = pattern.ours.encode_packed(texts).token_ids
@@ -137,6 +141,7 @@ def test_wide_and_narrow_strings_agree(pattern):
         assert pattern.ours.encode(f"{text}\n{wide}", add_special_tokens=False).ids.tolist()[: len(ids)] == ids
 
 
+@pytest.mark.slow
 def test_a_word_is_the_same_from_the_cache_and_without(pattern):
     """Words of the same length and beginning, more of them than the cache holds, in two orders."""
     generator = random.Random(4)
@@ -149,6 +154,7 @@ def test_a_word_is_the_same_from_the_cache_and_without(pattern):
         assert ids == pattern.theirs.encode(word, add_special_tokens=False).ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["long words", "many words"])
 def test_words_do_not_stay_in_memory(make_both, udhr, kind):
     """Case C6: the cache has a bounded number of short keys."""

@@ -107,6 +107,7 @@ def test_hostile_models_are_loaded(small, tmp_path):
 OTHER_PATTERNS = [r"\p{Lu}?\p{Ll}+|\d{1,2}|.", r"[\r\n]", r"(?i:'s)|[^\p{L}\s]+|\s?\p{L}++", r"\s+(?=\S)|\d+?"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", OTHER_PATTERNS)
 @pytest.mark.parametrize("behavior", ["isolated", "removed", "contiguous", "merged_with_previous", "merged_with_next"])
 def test_other_patterns_go_through_the_regex_package(make_both, udhr, pattern, behavior):
@@ -152,6 +153,7 @@ def write_files(directory, tokenizer, **config):
         (directory / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "pattern", "name"),
     [
@@ -210,6 +212,7 @@ def sentencepiece(pieces, model_type=2):
     return out + message(2, b"\x18" + varint(model_type) + varint(35 << 3) + b"\x01")
 
 
+@pytest.mark.slow
 def test_a_sentencepiece_model_of_type_bpe(tmp_path, make_both, udhr):
     """Llama's form: special pieces, bytes, then pieces in the order of their merges."""
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=700, show_progress=False)

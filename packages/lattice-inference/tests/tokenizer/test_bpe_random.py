@@ -136,6 +136,7 @@ def test_truncation_counts_from_the_first_token_kept(make_both, seed):
             both.compare(text, truncation=Truncation(limit, side=side))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [49, 60, 500, 9000])
 def test_long_words_of_random_letters(make_both, size):
     """Words too long for the array, and for the heap alone: every way of merging gives the same."""

@@ -76,6 +76,7 @@ def vectors(bpe_data, name):
     return [(text, [int(number) for number in line.split()]) for text, line in zip(inputs, lines, strict=False)]
 
 
+@pytest.mark.slow
 def test_gpt2_recorded_ids(real_gpt2):
     for text, ids in RECORDED.items():
         assert real_gpt2.ours.encode(text).ids.tolist() == ids, text
@@ -97,6 +98,7 @@ def test_gpt2_long_words(real_gpt2):
         real_gpt2.compare(text)
 
 
+@pytest.mark.slow
 def test_llama_vectors(make_both, bpe_data):
     both = make_both(llama(llama_pieces(bpe_data)))
     for text, ids in vectors(bpe_data, "llama_spm"):
@@ -104,6 +106,7 @@ def test_llama_vectors(make_both, bpe_data):
         both.compare(text)
 
 
+@pytest.mark.slow
 def test_llama_texts(real_llama, udhr):
     generator = random.Random(0)
     pool = [*"ab \u2581\n日é😀<>0", "  ", "<s>", "<0x41>", "</s>", "the", "\u2581\u2581", "ſ", "\u0301"]
@@ -113,6 +116,7 @@ def test_llama_texts(real_llama, udhr):
         assert real_llama.ours.decode(ids) == real_llama.theirs.decode(ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["a", " ", "\n", "日", "🫠", "the ", "\u2581a"])
 def test_llama_texts_of_a_million_characters_end(real_llama, unit):
     """Case C5: there a text is one word, whatever stands in it."""
@@ -191,6 +195,7 @@ def qwen_model(qwen_resources):
     return qwen(qwen_resources / "qwen.tiktoken")
 
 
+@pytest.mark.slow
 @pytest.mark.model
 @pytest.mark.parametrize(("name", "pattern", "nfc"), [("qwen2", QWEN2, True), ("qwen35", QWEN35, False)])
 def test_qwen_vectors(make_both, bpe_data, qwen_model, udhr, name, pattern, nfc):
@@ -203,6 +208,7 @@ def test_qwen_vectors(make_both, bpe_data, qwen_model, udhr, name, pattern, nfc)
         both.compare(text)
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_case_c3_one_end_of_text_behind_a_text_for_embedding(make_both, qwen_model):
     """Qwen3-Embedding's template adds the end of text; nothing may add it again, and a text that holds it keeps its own."""
@@ -242,6 +248,7 @@ def test_every_token_stands_for_bytes(real_gpt2):
         assert b"".join([table[i] for i in real_gpt2.ours.encode(text).ids.tolist()]) == text.encode()
 
 
+@pytest.mark.slow
 def test_vocabulary_and_merges_files(real_gpt2, bpe_data, tmp_path, udhr):
     """Case C1: without tokenizer.json, GPT-2's own pattern is meant."""
     vocabulary, merges = gpt2(bpe_data)

@@ -79,6 +79,7 @@ GPT2_SPLIT = pre_tokenizers.ByteLevel(add_prefix_space=False)
 DIGITS = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), GPT2_SPLIT])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pre", "pre_tokenizer", "nfc", "ignores_merges"),
     [
@@ -105,6 +106,7 @@ def test_each_name_of_a_split(tmp_path, gpt2_model, texts, pre, pre_tokenizer, n
     agree(load_tokenizer(path), theirs, texts)
 
 
+@pytest.mark.slow
 def test_llama_pieces(tmp_path, data_directory, texts):
     pieces = llama_pieces(data_directory / "bpe")
     ours = load_tokenizer(write_gguf_vocabulary(tmp_path / "v.gguf", "llama", **llama_fields(pieces)))
@@ -113,6 +115,7 @@ def test_llama_pieces(tmp_path, data_directory, texts):
     assert again.encode("Hello 😀").ids.tolist() == ours.encode("Hello 😀").ids.tolist()
 
 
+@pytest.mark.slow
 def test_an_emoji_of_byte_tokens_survives(tmp_path, data_directory):
     pieces = llama_pieces(data_directory / "bpe")
     ours = load_tokenizer(write_gguf_vocabulary(tmp_path / "v.gguf", "llama", **llama_fields(pieces)))
@@ -121,6 +124,7 @@ def test_an_emoji_of_byte_tokens_survives(tmp_path, data_directory):
     assert ours.decode(ids) == "a 🪿 b"
 
 
+@pytest.mark.slow
 def test_a_space_prefix_is_added_only_where_the_file_wants_it(tmp_path, data_directory):
     fields = llama_fields(llama_pieces(data_directory / "bpe"))
     without = load_tokenizer(write_gguf_vocabulary(tmp_path / "v.gguf", "llama", add_space_prefix=False, **fields))
@@ -129,6 +133,7 @@ def test_a_space_prefix_is_added_only_where_the_file_wants_it(tmp_path, data_dir
     assert without.decode(without.encode(" Hello", add_special_tokens=False).ids) == " Hello"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [{}, {"add_bos_token": False}, {"add_eos_token": True}])
 def test_flags_say_what_stands_around_a_text(tmp_path, data_directory, flags):
     fields = llama_fields(llama_pieces(data_directory / "bpe"))
@@ -139,6 +144,7 @@ def test_flags_say_what_stands_around_a_text(tmp_path, data_directory, flags):
     assert ids.count(1) <= 1
 
 
+@pytest.mark.slow
 def test_a_file_without_a_bos_adds_none(tmp_path, data_directory):
     """Case K8: no id is invented where the file names none."""
     fields = llama_fields(llama_pieces(data_directory / "bpe"))
@@ -161,6 +167,7 @@ def test_wordpiece_goes_to_a_file_and_back(tmp_path, request, name):
         both.compare(text, "a pair")
 
 
+@pytest.mark.slow
 @pytest.mark.model
 def test_the_real_wordpiece_vocabulary(tmp_path, minilm_directory, texts):
     ours = load_tokenizer(minilm_directory)
@@ -182,6 +189,7 @@ def test_the_real_wordpiece_vocabulary(tmp_path, minilm_directory, texts):
     ]
 
 
+@pytest.mark.slow
 def test_the_real_smollm2(smollm2, texts):
     with open_gguf(smollm2) as checkpoint:
         fields = {key: list(value) for key, value in checkpoint.metadata.items() if isinstance(value, GgufArray)}

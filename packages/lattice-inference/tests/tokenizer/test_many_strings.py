@@ -45,6 +45,7 @@ def both(request, make_both, udhr, data_directory):
     return make_both(trained(request.param, udhr.values()))
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_random_strings(both, request):
     draw = random.Random(zlib.crc32(request.node.name.encode()))
     for _ in range(0, STRINGS, 10_000):

@@ -59,6 +59,7 @@ def test_long_lists_give_the_arrays_of_one_thread_and_of_one_text_at_a_time(name
     assert many.truncated.any()
 
 
+@pytest.mark.slow
 def test_long_lists_of_pairs_and_of_texts_with_offsets_agree_with_the_oracle(uncased, udhr):
     texts = lines(udhr, 400)
     pairs = list(zip(texts, reversed(texts), strict=True))
@@ -89,6 +90,7 @@ def test_long_lists_split_by_a_pattern_outside_of_c_agree_with_the_oracle(make_b
     assert both.ours.encode_packed(texts).token_ids.tolist() == [i for encoding in theirs for i in encoding.ids]
 
 
+@pytest.mark.slow
 def test_threads_of_python_that_tokenize_at_once_get_the_same_arrays(uncased, udhr):
     texts = lines(udhr)
     expected = uncased.ours.encode_packed(texts, threads=1).token_ids.tobytes()

@@ -102,6 +102,7 @@ def test_random_tokenizers_on_random_texts(make_both, seed):
             both.compare(text, pair, truncation=Truncation(limit, side=side), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["uncased", "cased"])
 def test_random_mixtures(which, request, udhr):
     both = request.getfixturevalue(which)

@@ -36,6 +36,7 @@ def test_declaration_of_human_rights(minilm, udhr):
             minilm.compare(line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(3))
 def test_every_code_point_inside_a_word(minilm, part):
     for start in range(part * 0x4000, 0x110000, 3 * 0x4000):

@@ -154,6 +154,7 @@ def test_malformed_models(data, message, tmp_path):
         load_tokenizer(tmp_path)
 
 
+@pytest.mark.slow
 def test_truncated_at_every_length(tmp_path):
     data = (DATA / "t5/spiece.model").read_bytes()
     (tmp_path / "config.json").write_text('{"model_type": "t5"}')
@@ -206,6 +207,7 @@ def test_a_large_file_is_refused_without_being_read(tmp_path):
         load_tokenizer(path)
 
 
+@pytest.mark.slow
 def test_a_quarter_of_a_million_pieces_load(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "xlm-roberta"}')
     pieces = b"".join(piece(f"\u2581{i:06x}", -0.0001 * i) for i in range(250_000))

@@ -64,6 +64,7 @@ def test_flags_of_added_tokens(uncased, make_both, flags):
             both.compare(text, special_tokens_in_text=special_tokens_in_text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "llama"])
 def test_added_tokens_are_text_and_special_ones_are_not(uncased, make_both, udhr, data_directory, kind):
     """Case D3: whatever the model and the decoder, whole or streamed."""
@@ -103,6 +104,7 @@ def test_added_token_that_normalizes_to_nothing_is_refused(uncased, make_both):
         make_both(tokenizer)
 
 
+@pytest.mark.slow
 def test_decode_matches(uncased, cased, udhr):
     for both in (uncased, cased):
         for text in [*udhr.values(), "Don't! I'm, you've \" ' n't [MASK] do not ..."]:

@@ -20,6 +20,7 @@ ASKED = [{"role": "user", "content": "hello"}]
 SECONDS = 3  # of the processor, where it is idle at most half a second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_over_its_budget_ends_soon(name):
     start = time.process_time()
@@ -28,6 +29,7 @@ def test_a_template_over_its_budget_ends_soon(name):
     assert time.process_time() - start < SECONDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE_SOURCES)
 def test_a_template_that_takes_long_to_compile_is_refused(name):
     start = time.process_time()

@@ -48,6 +48,7 @@ def normalize(steps, text):
     return native.Pipeline(bytes(steps), b"").split(text)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NORMALIZERS)
 def test_normalizer_on_every_code_point(name):
     theirs, steps = NORMALIZERS[name]
@@ -60,6 +61,7 @@ def test_normalizer_on_every_code_point(name):
             pytest.fail(f"{name}: {len(wrong)} code points differ in {pattern!r}: {list(map(ascii, wrong[:20]))}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(3))
 @pytest.mark.parametrize("name", PRE_TOKENIZERS)
 def test_pre_tokenizer_on_every_code_point(name, part):
@@ -72,6 +74,7 @@ def test_pre_tokenizer_on_every_code_point(name, part):
         assert pipeline.split(text)[2] == [span for _, span in theirs.pre_tokenize_str(text)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
 def test_runs_of_marks_are_ordered_alike(form):
     theirs, steps = NORMALIZERS[form]
@@ -86,6 +89,7 @@ def test_runs_of_marks_are_ordered_alike(form):
     assert normalize(steps, text) == theirs.normalize_str(text)
 
 
+@pytest.mark.slow
 def test_tables_are_those_of_the_installed_oracle(monkeypatch):
     """The generator's probe, run again on a sample, must give what the committed tables hold."""
     monkeypatch.syspath_prepend(Path(__file__).parents[4] / "tools/unicode")

@@ -202,6 +202,7 @@ def test_table_of_pieces_equals_a_dictionary():
     assert 3 not in table
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit", ["a", "^", " ", "\u2581", "日", "☃", "e\u0301", "\u0301", "\u200d", "ﷺ", "<mask>", "ab "]
 )
@@ -212,6 +213,7 @@ def test_a_megabyte_of_anything_ends(xlmr, unit):
         assert xlmr.ours.count(piece * 20) > 0
 
 
+@pytest.mark.slow
 def test_large_vocabularies_load(tmp_path):
     generator = random.Random(1)
     syllables = ["\u2581", *"etaoinshrdlu", "日本", "é", "ing", "tion"]

@@ -33,6 +33,7 @@ def compare(theirs, steps, pattern, characters):
         pytest.fail(f"{len(wrong)} code points differ in {pattern!r}: {list(map(ascii, wrong[:20]))}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["{}", "a{}b", "①{}x", "{}①\u0301", "™\u200d{}\u0301", "{}\u094d\u0958\u0301"])
 def test_precompiled_rules_on_every_code_point(pattern):
     steps = (precompiled(charsmap()),)
@@ -46,6 +47,7 @@ def test_other_rules_on_every_code_point(compile_charsmap, pattern):
     compare(normalizers.Precompiled(compiled), (precompiled(compiled),), pattern, BUSY_CHARACTERS)
 
 
+@pytest.mark.slow
 def test_nmt_on_every_code_point():
     compare(normalizers.Nmt(), (native.NORMALIZE_NMT,), "a{}b", CHARACTERS)
 
@@ -65,6 +67,7 @@ def test_runs_of_what_forms_clusters(compile_charsmap):
             assert pipeline.normalize(line) == theirs.normalize_str(line), ascii(line)
 
 
+@pytest.mark.slow
 def test_the_table_of_clusters_is_that_of_the_installed_oracle(monkeypatch):
     """The generator's probe, run again on a sample, must give what the committed table holds."""
     monkeypatch.syspath_prepend(TOOLS)
@@ -90,6 +93,7 @@ def test_the_table_of_clusters_is_that_of_the_installed_oracle(monkeypatch):
         assert kinds[stage2[block << shift | code_point & (1 << shift) - 1]] == flags, hex(code_point)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_ids_and_offsets_on_every_code_point(make_both, part):
     both = make_both(xlm_roberta())

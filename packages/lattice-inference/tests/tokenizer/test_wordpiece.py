@@ -6,6 +6,7 @@ from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import WordPiece
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["uncased", "cased"])
 def test_declaration_of_human_rights(which, request, udhr):
     both = request.getfixturevalue(which)
@@ -14,6 +15,7 @@ def test_declaration_of_human_rights(which, request, udhr):
         assert both.ours.count(text) == len(both.theirs.encode(text).ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["uncased", "cased"])
 @pytest.mark.parametrize("pattern", ["{}", "the{}the"])
 def test_every_code_point_of_the_first_three_planes(which, pattern, request):

@@ -150,6 +150,7 @@ def test_threads_share_one_cache(tmp_path: Path) -> None:
         assert cache.stats().entries == 800
 
 
+@pytest.mark.slow
 def test_processes_that_begin_a_database_together_lose_nothing(tmp_path: Path) -> None:
     start, go = os.pipe()
     children = []
@@ -184,6 +185,7 @@ def test_parent_and_forked_child_both_go_on(tmp_path: Path) -> None:
         assert get(cache, 1, 2, 3) == [vector(1), vector(2), vector(3)]
 
 
+@pytest.mark.slow
 def test_a_fork_waits_for_the_thread_that_is_at_work(tmp_path: Path) -> None:
     """A child that was forked in the middle of another thread's transaction must not find the cache locked for ever."""
     stop = threading.Event()

@@ -269,6 +269,7 @@ def _encode_until_killed(encoder: Encoder, cache: VectorCache, pipe: int, seed: 
         os.write(pipe, struct.pack("<II", done, cache.misses - before))
 
 
+@pytest.mark.slow
 def test_killed_fifty_times_loses_nothing_and_repeats_nothing(directory: Path, tmp_path: Path) -> None:
     """SIGKILL at a random moment: every vector whose call returned is there, whole, and is not computed again."""
     generator = random.Random(8)

@@ -84,6 +84,7 @@ def statements(cache: VectorCache) -> list[str]:
 # What is killed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_at_any_moment_of_storing_and_moving_loses_nothing_and_repeats_nothing(
     seed: int, tmp_path: Path, small_journals: None
@@ -218,6 +219,7 @@ def test_what_lies_in_the_journal_of_a_process_is_there_after_its_death_for_all(
         assert get(cache, 1, 2) == vectors(1, 2)
 
 
+@pytest.mark.slow
 def test_two_processes_that_move_all_the_time_lose_nothing_and_find_everything(
     tmp_path: Path, small_journals: None
 ) -> None:
