@@ -157,7 +157,7 @@ def run_tests(session: nox.Session, *arguments: str) -> None:
         "OPENBLAS_NUM_THREADS": "1",  # NumPy is an oracle here; its threads that wait would spin
     }
     # A test that runs for ever fails by name. Tests of a file share their fixtures, so one worker runs all of them.
-    shared = ("-q", "-n", str(os.cpu_count() or 1), "--dist", "loadfile", "--timeout", "600")
+    shared = ("-q", "-n", str(os.cpu_count() or 1), "--dist", "loadfile", "--timeout", "1200")
     session.run("python", "-m", "pytest", *shared, *arguments, env=environment)
 
 
