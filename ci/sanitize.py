@@ -35,38 +35,12 @@ TESTS = {
         "tests/tokenizer/test_unigram_random.py",
         "tests/tokenizer/test_vocabulary_file.py",
         "tests/tokenizer/test_wordpiece.py",
-        "tests/vector_cache/test_journal.py",
     ],
-    "lattice-embed": [
-        "tests/test_vectors.py",
-        "tests/test_stored_vectors.py",
-        "tests/test_nearest_vectors.py",
-        "tests/test_embedding_cache.py",
-        "tests/test_cached_service.py",
-    ],
-    "lattice-fann": [
-        "tests/test_network.py",
-        "tests/test_optimizers.py",
-        "tests/test_training.py",
-        "tests/test_threads.py",
-    ],
-    "lattice-transport": [
-        "tests/test_native_math.py",
-        "tests/test_array_entry.py",
-        "tests/test_divergence.py",
-        "tests/test_exact.py",
-        "tests/test_exact_range.py",
-        "tests/test_plans.py",
-    ],
+    "lattice-embed": ["tests/test_vectors.py", "tests/test_stored_vectors.py", "tests/test_nearest_vectors.py"],
 }
-# Their slow tests draw thousands of problems for what a few dozen show here.
-QUICK_ONLY = {"lattice-fann", "lattice-transport"}
 # The sweeps are too slow under a sanitizer, a fork beside running threads waits inside its allocator, an emulated CPU cannot
 # load it, and who counts allocations wants to come before all libraries, as it does.
-LEFT_OUT = (
-    "not every_code_point and not forked_while and not fork_in_the_middle and not cpu_without_avx "
-    "and not allocates_nothing"
-)
+LEFT_OUT = "not every_code_point and not forked_while and not cpu_without_avx and not allocates_nothing"
 
 
 def library(name: str) -> str:
@@ -104,7 +78,7 @@ def sanitized_environment() -> dict[str, str]:
 
 
 def build() -> None:
-    """Build the packages in a copy of the tree."""
+    """Build both packages in a copy of the tree."""
     copy_sources(WORK)
     environment = {**os.environ, "LATTICE_SANITIZE": "address,undefined", "CC": "gcc"}
     for name in TESTS:
@@ -131,8 +105,6 @@ def run_packages() -> None:
     for name, tests in TESTS.items():
         present = [test for test in tests if (WORK / "packages" / name / test).exists()]
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", LEFT_OUT, *present]
-        if name in QUICK_ONLY:
-            command += ["-m", "not slow"]
         subprocess.run(command, cwd=WORK / "packages" / name, env=environment, check=True)
 
 
