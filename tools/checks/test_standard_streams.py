@@ -132,6 +132,7 @@ def test_what_is_computed_is_kept_with_any_streams_closed(folder: Path, closed: 
     assert remove_results(folder) == ["out.npy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [name for name in PROGRAMS if name != "lattice-transport"])
 @pytest.mark.parametrize("redirections", ["0<&-", "0<&- 1>&- 2>&-"], ids=["input", "all"])
 def test_reading_from_a_closed_input_is_an_error_of_the_request(folder: Path, program: str, redirections: str) -> None:
@@ -147,6 +148,7 @@ def test_reading_from_a_closed_input_is_an_error_of_the_request(folder: Path, pr
     assert done.stderr.count(b"\n") == bool(told)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_messages_that_cannot_be_written_stop_nothing(folder: Path) -> None:
     remove_results(folder)
@@ -158,6 +160,7 @@ def test_messages_that_cannot_be_written_stop_nothing(folder: Path) -> None:
     assert run_command_line("lattice-fann", ["no-command"], folder, redirections="2>/dev/full").returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_has_gone_is_no_traceback(folder: Path, program: str, unbuffered: str) -> None:

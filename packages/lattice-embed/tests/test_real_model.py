@@ -40,6 +40,7 @@ def test_goldens_are_met(minilm: NativeEmbeddingService) -> None:
     assert not result.truncated.any()
 
 
+@pytest.mark.slow
 def test_text_over_the_limit_is_cut_and_reported(minilm: NativeEmbeddingService) -> None:
     text = golden("long_input_case")["input"]
     assert minilm.count_tokens([text]).tolist() == [429]
@@ -53,6 +54,7 @@ def test_text_over_the_limit_is_cut_and_reported(minilm: NativeEmbeddingService)
         strict.embed(["short", text])
 
 
+@pytest.mark.slow
 def test_what_stands_before_the_limit_counts_and_what_stands_behind_does_not(minilm: NativeEmbeddingService) -> None:
     words = "word " * 254
     assert np.array_equal(minilm.embed_one(words + "one ending"), minilm.embed_one(words + "another end"))

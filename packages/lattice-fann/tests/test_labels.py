@@ -57,6 +57,7 @@ def test_classes_that_are_no_labels_are_refused(kind: str) -> None:
         MLPClassifier(2, max_iter=1).partial_fit(X, [0, 1] * 4, classes=REFUSED[kind][0])
 
 
+@pytest.mark.slow
 def test_the_rule_is_that_of_scikit_learn() -> None:
     sklearn = pytest.importorskip("sklearn.utils.multiclass")
     targets: list[Any] = [X[:, 0], np.arange(8.0) % 3, np.arange(8) % 3, np.array(["a", "b"] * 4), [True, False] * 4]

@@ -219,6 +219,7 @@ def test_the_leave_one_out_estimate_is_unbiased(k: int) -> None:
     assert (np.abs(np.mean(estimates, axis=0) - exact) < 5 * error + 1e-6).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2])
 def test_routers_learn_from_preferences(k: int) -> None:
     generator = np.random.RandomState(0)

@@ -41,6 +41,7 @@ def test_service_without_a_tokenizer_is_told() -> None:
         VectorSpace.of(HashService("old"), chunking=Chunking(10, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.model
 @settings(max_examples=40, deadline=None)
 @given(

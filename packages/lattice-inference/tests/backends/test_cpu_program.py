@@ -169,6 +169,7 @@ assert len(threads()) == before, "the import started a thread"
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     platform.machine() != "x86_64" or shutil.which("qemu-x86_64-static") is None, reason="needs qemu-x86_64-static"
 )

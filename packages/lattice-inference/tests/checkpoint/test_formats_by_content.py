@@ -48,6 +48,7 @@ def named(gguf, tmp_path):
     return copy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("as_folder", [False, True])
 def test_every_call_takes_it_by_any_name(named, gguf, tmp_path, name, as_folder):

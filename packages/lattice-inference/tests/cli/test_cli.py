@@ -115,6 +115,7 @@ def test_no_command_and_no_such_command(capsys):
     assert failure(capsys, "generat")[0] == 2
 
 
+@pytest.mark.slow
 def test_the_reader_of_the_output_may_go_away(model):
     command = f"{sys.executable} -m lattice_inference tokenize --model {model} --count --input - | head -n 1"
     done = subprocess.run(["bash", "-c", command], input=b"ab\n" * 20_000, capture_output=True, check=False)

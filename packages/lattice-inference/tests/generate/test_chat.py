@@ -160,6 +160,7 @@ def test_a_variable_cannot_take_the_place_of_the_conversation(session, name):
 RECURSIVE = "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}"
 
 
+@pytest.mark.slow
 def test_opening_a_session_renders_nothing(tmp_path, monkeypatch):
     def render(*args, **kwargs):
         pytest.fail("a template was rendered")

@@ -144,6 +144,7 @@ def snapshot_of(directory: Path) -> str:
     return ModelSnapshot.take(directory).digest()
 
 
+@pytest.mark.slow
 def test_modules_with_weights_are_covered_in_any_folder(cases: dict[str, object], tmp_path: Path) -> None:
     directory = write_directory(tmp_path / "model", cases["dense-tanh"])  # type: ignore[arg-type]
     (directory / "2_Dense").rename(directory / "2_[Dense]*")  # no pattern, only a name

@@ -168,6 +168,7 @@ def test_truncated_at_every_length(tmp_path):
         assert tokenizer.vocab_size < EXPECTED["t5"]["vocab_size"]  # cut between two pieces, which no reader can tell
 
 
+@pytest.mark.slow
 def test_damaged_bytes_give_an_error_or_a_tokenizer(tmp_path):
     data = (DATA / "general/tokenizer.model").read_bytes()
     generator = random.Random(9)

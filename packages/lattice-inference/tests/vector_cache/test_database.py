@@ -414,6 +414,7 @@ def test_a_full_disk_is_a_warning_and_no_error(tmp_path: Path) -> None:
 # The log
 
 
+@pytest.mark.slow
 def test_the_log_is_copied_into_the_database_while_vectors_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
