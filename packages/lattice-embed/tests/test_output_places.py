@@ -209,5 +209,5 @@ def test_baseline_that_cannot_be_written_is_kept_elsewhere(
 
 @needs_sealed
 def test_error_of_a_saved_baseline_names_the_file(service: NativeEmbeddingService) -> None:
-    with pytest.raises(OSError, match=r"'/proc/b\.json'$"):
+    with pytest.raises(OSError, match=r"^/proc/b\.json: "):
         DriftBaseline.of(service, ["one"]).save("/proc/b.json")

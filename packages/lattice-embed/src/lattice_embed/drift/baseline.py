@@ -22,11 +22,11 @@ from lattice_embed.argument_checks import check_kind, check_number, check_path, 
 from lattice_embed.arrays import float32_array
 from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError, LatticeEmbedError
-from lattice_embed.output_files import write_file
 from lattice_embed.result import Float32Array
 from lattice_embed.service import EmbeddingService
 from lattice_embed.validation import check_iterable, check_limit, check_role, check_text
 from lattice_inference import NUMERICS_VERSION
+from lattice_inference.checkpoint.atomic_file import atomic_file
 
 __all__ = ["DriftBaseline", "DriftBaselineError", "DriftTolerance"]
 
@@ -146,7 +146,8 @@ class DriftBaseline:
         Raises:
             WriteError: it cannot be written. A file that was there before is as it was.
         """
-        write_file(check_path("path", path), self.write_to)
+        with atomic_file(check_path("path", path)) as file:
+            self.write_to(file)
 
     def write_to(self, file: BinaryIO) -> None:
         """Write the baseline to a file that is open for bytes.
