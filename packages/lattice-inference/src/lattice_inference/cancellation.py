@@ -24,7 +24,7 @@ _asked: ContextVar[Asked | None] = ContextVar("lattice_cancellation", default=No
 
 
 class StepsCancelled(BaseException):
-    """Nobody waits for the result any more. No handler of errors should take it for a failure of the work."""
+    """No caller waits for the result any more. No handler of errors should take it for a failure of the work."""
 
 
 def cancellation() -> Asked | None:
@@ -33,10 +33,10 @@ def cancellation() -> Asked | None:
 
 
 def check_cancelled() -> None:
-    """End the work here if nobody waits for its result.
+    """End the work here if no caller waits for its result.
 
     Raises:
-        StepsCancelled: nobody does.
+        StepsCancelled: no caller waits.
     """
     asked = _asked.get()
     if asked is not None and asked():

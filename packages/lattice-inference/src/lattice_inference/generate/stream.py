@@ -21,7 +21,7 @@ __all__ = ["GenerationStream", "Steps"]
 
 
 class Steps:
-    """The steps of one generation and the pieces that nobody has read yet: what a stream and its session share.
+    """The steps of one generation and the pieces not read yet: what a stream and its session share.
 
     Steps and their end take turns, so a session that ends them waits for the present step.
 
@@ -79,7 +79,7 @@ class Steps:
             return (*self.generation.sequence.token_ids, *self.generation.pending)
 
     def leave(self) -> None:
-        """End the generation that nobody can read any more; does not wait for the present step, which then ends it."""
+        """End a generation without a reader; a running step is not waited for, and ends it."""
         self._is_left = True
         try:
             with self._turn:

@@ -21,7 +21,7 @@ IDLE_IN_BERT_GGUF = re.compile(rf"cls(?:\.output)?{PARTS}")
 
 
 def idle_in_bert(prefix: str, *, classifies: bool) -> re.Pattern[str]:
-    """Return what matches the names of idle tensors of a BERT encoder or of its kin.
+    """Return what matches the names of idle tensors of a BERT or RoBERTa encoder.
 
     Args:
         prefix: what stands before ``embeddings.`` in the checkpoint.
