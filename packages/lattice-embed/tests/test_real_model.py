@@ -116,6 +116,7 @@ def test_directory_gives_the_vectors_of_the_name(minilm: NativeEmbeddingService)
         assert own.model_config().description.max_tokens == 256
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not STSB.exists(), reason=f"{STSB} is not here; its licence does not let us ship it")
 def test_similarity_ranks_sentences_as_people_do(minilm: NativeEmbeddingService) -> None:
     with STSB.open(encoding="utf-8", newline="") as file:
@@ -139,6 +140,7 @@ def test_int8_costs_little_of_the_direction(minilm: NativeEmbeddingService, caps
         assert np.array_equal(np.array(entry["embedding"], np.float32), result.vectors[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not STSB.exists(), reason=f"{STSB} is not here; its licence does not let us ship it")
 def test_int8_ranks_sentences_nearly_as_float32_does() -> None:
     with STSB.open(encoding="utf-8", newline="") as file:

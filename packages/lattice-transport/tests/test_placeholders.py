@@ -27,6 +27,7 @@ def test_schedule_comes_back_from_forbidden_pairs(value):
     assert result.transport_cost < 1.0
 
 
+@pytest.mark.slow
 def test_plans_with_forbidden_pairs_are_those_of_pot_or_not_converged():
     ot = pot()
     converged = 0

@@ -254,6 +254,7 @@ def _reporting(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        if isinstance(error, LatticeError) or (isinstance(error, ValueError) and "\0" not in str(path)):
+        nameless = "\0" in str(path) or not path.name  # what Python reports as a ValueError: it is no fault of the caller's
+        if isinstance(error, LatticeError) or (isinstance(error, ValueError) and not nameless):
             raise
         raise WriteError.of(path, error) from error
