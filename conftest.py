@@ -34,7 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--slow", action="store_true", help="run only the tests with the marker slow")
     group.addoption("--all", action="store_true", help="run the tests with the marker slow too")
     group.addoption(
-        "--hold-quick", action="store_true", help="name tests over a second of processor time without the marker slow; fail those over four"
+        "--hold-quick",
+        action="store_true",
+        help="name tests over a second of processor time without the marker slow; fail those over four",
     )
 
 

@@ -24,7 +24,7 @@ os.environ.setdefault("PIP_COMPILE", "0")
 os.environ.setdefault("VIRTUALENV_NO_PERIODIC_UPDATE", "1")  # it would ask an index for a newer pip behind our backs
 
 ROOT = Path(__file__).parent
-PACKAGES = ["lattice-inference", "lattice-embed", "lattice-fann", "lattice-transport"]
+PACKAGES = ["lattice-inference", "lattice-embed", "lattice-fann", "lattice-transport", "lattice-tune"]
 BUILD = ["setuptools>=77", "cython>=3.1", "numpy>=2.0", "wheel"]
 TEST = [
     "pytest>=8",

@@ -28,6 +28,7 @@ LIMITS = {
     "lattice-inference": 6 * MEGABYTE,
     "lattice-fann": 1 * MEGABYTE,
     "lattice-transport": 1 * MEGABYTE,
+    "lattice-tune": 800_000,
 }
 REQUIREMENTS = {
     "lattice-embed": {
@@ -42,6 +43,14 @@ REQUIREMENTS = {
     "lattice-inference": {"numpy", "jinja2", "extra:huggingface-hub", "extra:regex"},
     "lattice-fann": {"numpy", "extra:matplotlib"},
     "lattice-transport": {"numpy", "extra:matplotlib"},
+    "lattice-tune": {
+        "numpy",
+        "lattice-inference",
+        "lattice-fann",
+        "safetensors",
+        "extra:matplotlib",
+        "extra:lattice-embed[remote]",
+    },
 }
 INSTALLED_LIMIT = 100 * MEGABYTE
 OURS_LIMIT = 10 * MEGABYTE

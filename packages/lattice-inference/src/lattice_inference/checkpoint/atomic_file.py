@@ -254,7 +254,9 @@ def _reporting(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        nameless = "\0" in str(path) or not path.name  # what Python reports as a ValueError: it is no fault of the caller's
+        nameless = (
+            "\0" in str(path) or not path.name
+        )  # what Python reports as a ValueError: it is no fault of the caller's
         if isinstance(error, LatticeError) or (isinstance(error, ValueError) and not nameless):
             raise
         raise WriteError.of(path, error) from error

@@ -1,0 +1,27 @@
+"""What may be written on the command line, and its help."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+
+from lattice_tune._version import __version__
+
+__all__ = ["build_parser"]
+
+_GROUPS: tuple[str, ...] = ()
+"""Modules of ``lattice_tune.cli``; each has ``add_commands(commands)`` and imports the work when a command runs."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser; the chosen command is the parsed options' ``run``."""
+    parser = argparse.ArgumentParser(
+        prog="lattice-tune",
+        description="Label texts, train a small classifier on the labels, and keep it in a registry.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"lattice-tune {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for group in _GROUPS:
+        importlib.import_module(f"lattice_tune.cli.{group}").add_commands(commands)
+    return parser

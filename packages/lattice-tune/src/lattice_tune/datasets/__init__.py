@@ -1,0 +1,1 @@
+"""Labelled texts and vectors: read, checked, split, counted."""

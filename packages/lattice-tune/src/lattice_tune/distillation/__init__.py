@@ -1,0 +1,1 @@
+"""A small network learns from a teacher's labels."""

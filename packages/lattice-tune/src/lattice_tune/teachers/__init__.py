@@ -1,0 +1,1 @@
+"""What labels texts: served models, our own, and functions; and the store of their answers."""

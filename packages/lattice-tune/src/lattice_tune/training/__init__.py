@@ -1,0 +1,1 @@
+"""Optimizers, schedules, early stopping and checkpoints of the student's trainer."""
