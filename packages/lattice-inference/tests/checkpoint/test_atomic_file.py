@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -172,6 +174,15 @@ def test_what_cannot_be_written_is_a_typed_error(name: str, tmp_path: Path) -> N
         with pytest.raises(WriteError, match="cannot be written") as caught, begin(tmp_path / name):  # type: ignore[operator]
             pass
         assert isinstance(caught.value, (LatticeError, OSError))
+
+
+@pytest.mark.parametrize("path", ["", "/"])
+@pytest.mark.parametrize("begin", [atomic_file, temporary_beside, atomic_directory])
+def test_a_path_without_a_name_is_a_typed_error(
+    path: str, begin: Callable[[Path], AbstractContextManager[object]]
+) -> None:
+    with pytest.raises(WriteError), begin(Path(path)):
+        pass
 
 
 def test_errors_of_the_block_pass_unchanged(tmp_path: Path) -> None:
