@@ -274,9 +274,8 @@ def doors(session: nox.Session) -> None:
     install_packages(session)
     session.install(*TEST, *ORACLE, *DOORS)
     # a library that is missing would only skip its tests
-    session.run(
-        "python", "-c", "import chromadb, httpx, httpx2, langchain_core, llama_index.core, pandas, polars, pyarrow, sentence_transformers, xarray"
-    )
+    needed = "chromadb httpx httpx2 langchain_core llama_index.core pandas polars pyarrow sentence_transformers xarray"
+    session.run("python", "-c", f"import {', '.join(needed.split())}")
     folders = [f"packages/lattice-embed/tests/{name}" for name in ("integrations", "remote")]
     environment = {"LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
     session.run("python", "-m", "pytest", "-q", *(session.posargs or folders), env=environment)
@@ -323,3 +322,10 @@ def instructions(session: nox.Session) -> None:
     """Count the instructions of the main paths against the committed counts (valgrind, with its headers)."""
     install_packages(session)
     session.run("python", "benchmarks/instructions.py", "--check", *session.posargs)
+
+
+@nox.session
+def foreign_projects(session: nox.Session) -> None:
+    """Depend on each package as other projects do: by path and by git, with uv and with pip, and import it there."""
+    session.install("uv")
+    session.run("python", "ci/foreign_projects.py", *session.posargs)

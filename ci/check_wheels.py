@@ -33,8 +33,9 @@ LIMITS = {
 REQUIREMENTS = {
     "lattice-embed": {
         "numpy",
-        "lattice-inference[hub]",
+        "lattice-inference",
         "blake3",
+        "extra:lattice-inference[hub]",
         "extra:httpx2",
         "extra:langchain-core",
         "extra:llama-index-core",
@@ -52,6 +53,9 @@ REQUIREMENTS = {
         "extra:lattice-embed[remote]",
     },
 }
+PURE = {"lattice-tune"}
+"""Packages without native code."""
+
 INSTALLED_LIMIT = 100 * MEGABYTE
 OURS_LIMIT = 10 * MEGABYTE
 # What made the environment and the wheels, and the model: no part of what the library weighs.
@@ -122,7 +126,7 @@ def check_wheel(path: Path) -> None:
         extra = required - REQUIREMENTS[package]
         require(not extra, f"{path.name} requires {sorted(extra)}, which docs/architecture.md does not list")
         extensions = [name for name in names if name.endswith(".so")]
-        require(bool(extensions), f"{path.name}: no extension module")
+        require(bool(extensions) != (package in PURE), f"{path.name}: extension modules {extensions}")
         for name in extensions:
             check_extension(path.name, name, archive.read(name))
             stub = re.sub(r"\.[^/]*$", ".pyi", name)
@@ -139,7 +143,9 @@ def check_sdist(path: Path) -> None:
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     print(f"{path.name}: {path.stat().st_size / MEGABYTE:.2f} MB")
-    for name in ("LICENSE", "README.md", "setup.py", "native/native_build.py", "native/include/lattice/cpu.h"):
+    native = ("setup.py", "native/native_build.py", "native/include/lattice/cpu.h")
+    pure = path.name.startswith(tuple(name.replace("-", "_") for name in PURE))
+    for name in ("LICENSE", "README.md", *(() if pure else native)):
         require(name in names, f"{path.name}: no {name}")
     built = [name for name in names if re.search(r"\.(so|o|pyc)$", name)]
     require(not built, f"{path.name} holds what a build made: {built[:5]}")

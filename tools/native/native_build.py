@@ -22,7 +22,9 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import sys
+import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,6 +192,33 @@ class BuildNative(build_ext):
         return str(built)
 
 
+COMPILING_COMMANDS = {"bdist", "bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
+
+NO_COMPILER = """\
+{package} is built from C, and there is no C compiler here (looked for: {compiler}). Install one:
+  Debian, Ubuntu:  apt-get install gcc libc6-dev
+  Fedora, RHEL:    dnf install gcc
+  Alpine:          apk add gcc musl-dev
+  macOS:           xcode-select --install
+or name yours in the environment variable CC."""
+
+NO_HEADERS = """\
+{package} is built from C, and the headers of Python {version} are not here (looked for: {header}). Install them:
+  Debian, Ubuntu:  apt-get install python3-dev
+  Fedora, RHEL:    dnf install python3-devel
+  Alpine:          apk add python3-dev"""
+
+
+def check_tools(package: str) -> None:
+    """End the build in words where there is no C compiler, or no header of Python, before anything is compiled."""
+    compiler = (os.environ.get("CC", "").strip() or sysconfig.get_config_var("CC") or "cc").split()
+    if sys.platform != "win32" and not shutil.which(compiler[0]):
+        raise SystemExit(NO_COMPILER.format(package=package, compiler=" ".join(compiler)))
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    if sys.platform != "win32" and "LATTICE_TARGET_ARCH" not in os.environ and not header.exists():
+        raise SystemExit(NO_HEADERS.format(package=package, version=platform.python_version(), header=header))
+
+
 def _keep_extension(template: Extension, settings: dict[str, Any]) -> tuple[Extension, dict[str, Any]]:
     """Hand Cython the extension it was given: by itself it would make a new one, which knows no kernels."""
     template.sources = settings["sources"]
@@ -198,7 +227,13 @@ def _keep_extension(template: Extension, settings: dict[str, Any]) -> tuple[Exte
 
 
 def setup_arguments(extensions: list[NativeExtension]) -> dict[str, Any]:
-    """Return the arguments of ``setuptools.setup`` that build ``extensions``."""
+    """Return the arguments of ``setuptools.setup`` that build ``extensions``.
+
+    Raises:
+        SystemExit: the command compiles, and there is no compiler; the message says what to install.
+    """
+    if COMPILING_COMMANDS & set(sys.argv):
+        check_tools(extensions[0].name.partition(".")[0].replace("_", "-"))
     from Cython.Build import cythonize
 
     modules = cythonize(
