@@ -205,7 +205,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             storage = self._program.open_state(dtype=dtype, page_tokens=page_tokens, pages=-(-wanted // page_tokens))
         except (MemoryError, OverflowError):
             raise CacheFullError(
-                f"there is no address space for a cache of {wanted:,} tokens; give fewer, by tokens= or a session's max_tokens="
+                f"there is no address space for a cache of {wanted:,} tokens: give fewer (tokens=, max_tokens=)"
             ) from None
         return KvCache(storage, prefix_bytes=prefix_bytes, identity=lambda: self.fingerprint)
 

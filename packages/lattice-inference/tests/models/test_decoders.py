@@ -254,7 +254,7 @@ def test_a_call_that_fails_leaves_every_sequence_as_it_was(drawn):
 def test_a_cache_beyond_the_address_space_is_refused(drawn):
     with (
         load_model(drawn("llama")) as model,
-        pytest.raises(CacheFullError, match=r"no address space for a cache of 1,099,511,627,776 tokens; give fewer"),
+        pytest.raises(CacheFullError, match=r"no address space for a cache of 1,099,511,627,776 tokens: give fewer"),
     ):
         model.open_cache(tokens=2**40)
 
