@@ -37,7 +37,7 @@ examples:
   lattice-embed embed --model all-minilm-l6-v2 --json "a text" | jq '.embeddings[0].embedding'
   lattice-embed embed --model ./my-model --role query --json "what is a cat?"
   lattice-embed embed --model all-minilm-l6-v2 --input corpus.txt --output corpus.npy
-  cut -f2 table.tsv | lattice-embed embed --model all-minilm-l6-v2 --output column.npy -
+  lattice-embed embed --model all-minilm-l6-v2 --input table.csv --column text --output table.jsonl
   lattice-embed embed --model all-minilm-l6-v2 --cache --input corpus.txt --output corpus.npy
   lattice-embed embed --base-url http://localhost:11434/v1 --model nomic-embed-text --json "a text"
   OPENAI_API_KEY=... lattice-embed embed --model text-embedding-3-small --output-dim 512 --json "a text"
@@ -134,7 +134,21 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_output_dim(embed)
     embed.add_argument("--no-normalize", action="store_true", help="do not scale the vectors to length 1")
-    embed.add_argument("--output", metavar="FILE.npy", help="write the vectors to a NumPy file, float32 (texts, dim)")
+    embed.add_argument(
+        "--output",
+        metavar="FILE",
+        help="write the vectors: .npy is an array, float32 (texts, dim); .jsonl and .parquet hold the rows of --input with "
+        "a column 'embedding', written as they are computed (Parquet needs pyarrow)",
+    )
+    embed.add_argument(
+        "--column", metavar="NAME", help="the column of --input FILE.jsonl, .csv or .tsv that holds the texts"
+    )
+    embed.add_argument("--skip-empty", action="store_true", help="leave rows out whose text is empty")
+    embed.add_argument(
+        "--input-format",
+        choices=("lines", "jsonl", "csv", "tsv"),
+        help="what --input holds (default: by its suffix; lines for others)",
+    )
     embed.add_argument(
         "--cache",
         action="store_true",
