@@ -24,7 +24,7 @@ from lattice_inference.value_text import value_text
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from lattice_inference.causal_language_model import CacheType, CausalLanguageModel
+    from lattice_inference.generate.causal_language_model import CacheType, CausalLanguageModel
     from lattice_inference.state import CachedSequence, KvCache
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate

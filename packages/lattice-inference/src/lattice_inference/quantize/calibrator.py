@@ -15,8 +15,8 @@ from lattice_inference.backends.cpu import CpuBackend, CpuProgram, CpuState
 from lattice_inference.calibration import Calibration
 from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.errors import InvalidInputError
+from lattice_inference.files.hub import find_model
 from lattice_inference.graph.program import Program, Rows, View
-from lattice_inference.hub import find_model
 from lattice_inference.quantize.model_program import PAGE_TOKENS, WINDOW, open_model_program
 from lattice_inference.quantize.observers import (
     CalibrationMethod,
