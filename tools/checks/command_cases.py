@@ -57,6 +57,8 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice", "doctor"): ["decoder"],
     ("lattice-embed", "embed"): ["--model", "encoder", "--output", "out.npy", "a text"],
     ("lattice-embed", "similarity"): ["--model", "encoder", "a text", "another"],
+    ("lattice-embed", "search"): ["old.db", "a text"],
+    ("lattice-embed", "compare"): ["encoder", "encoder", "--input", "texts.txt", "--top", "1"],
     ("lattice-embed", "models"): [],
     ("lattice-embed", "download"): ["no/such-model"],
     ("lattice-embed", "cache"): ["stats", "--cache-folder", "cache"],
