@@ -25,7 +25,7 @@ setup(
         [
             NativeExtension(
                 "lattice_inference.backends.cpu._cpu",
-                [f"{CPU}/_cpu.pyx", f"{CPU}/kernels/run_step.c", f"{CPU}/kernels/block_pack.c"],
+                [f"{CPU}/_cpu.pyx", f"{CPU}/kernels/run_step.c", f"{CPU}/kernels/names.c", f"{CPU}/kernels/block_pack.c"],
                 kernels=[
                     f"{CPU}/kernels/kernels.c",
                     f"{CPU}/kernels/int8_kernels.c",

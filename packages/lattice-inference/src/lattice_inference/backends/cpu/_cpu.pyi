@@ -15,18 +15,17 @@ HUGE_PAGE: int
 MAX_SLOTS: int
 MAX_HEAD_DIM: int
 INT8_DEPTH: int
-QUANTIZE_ROWS: int
-INT8_LINEAR: int
-QUANTIZE_BLOCKS: int
-BLOCK_LINEAR: int
-DEQUANTIZED_LINEAR: int
-ROUND_ROWS: int
-BFLOAT16_LINEAR: int
-TILE_ATTENTION: int
-QUANTIZE_BLOCK_PAIRS: int
-WEIGHT_TYPES: dict[str, int]
+KERNELS: dict[str, int]
+ROW_KINDS: dict[str, int]
+IDS: dict[str, int]
+ACTIVATIONS: dict[str, int]
+PAIRINGS: dict[str, int]
+POOLS: dict[str, int]
+FUNCTIONS: dict[str, int]
+BFLOAT16_PRODUCTS: dict[str, int]
+KV_TYPES: dict[str, int]
 BLOCK_FORMATS: tuple[str, ...]
-KV_TYPES: dict[str, tuple[int, int]]
+WEIGHT_TYPES: dict[str, int]
 TILE_BOUNDS: dict[str, tuple[int, int]]
 
 def select_isa(requested: str | None = None) -> str: ...
@@ -85,9 +84,9 @@ class Plan:
     ) -> None: ...
     def append(
         self,
-        kernel: int,
+        kernel: str,
         *,
-        rows: int,
+        rows: str,
         inputs: Sequence[_Operand],
         output: _Operand | None,
         k: int,
@@ -95,7 +94,7 @@ class Plan:
         residual: _Operand | None = None,
         weight: _Weight | tuple[Memory, int] | None = None,
         bias: _Float32 | None = None,
-        activation: int = 0,
+        activation: str = "none",
         mode: int = 0,
         heads: int = 0,
         kv_heads: int = 0,
@@ -111,7 +110,7 @@ class Plan:
         rounded: _Operand | None = None,
         pairs: bool = False,
     ) -> None: ...
-    def check_ids(self, which: int, table_rows: int) -> None: ...
+    def check_ids(self, which: str, table_rows: int) -> None: ...
     def scratch_bytes(self, max_seqlen: int) -> int: ...
     def bookkeeping_bytes(self, cu_seqlens: _Int32, context: _Int32 | None = None) -> int: ...
     def run(
@@ -132,4 +131,4 @@ class Plan:
         context: _Int32 | None = None,
         pages: _Int32 | None = None,
         cu_pages: _Int32 | None = None,
-    ) -> tuple[int, int] | None: ...
+    ) -> tuple[str, int] | None: ...

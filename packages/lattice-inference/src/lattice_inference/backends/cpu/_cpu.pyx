@@ -66,9 +66,8 @@ cdef extern from "step.h" nogil:
     int LATTICE_MAX_HEAD_DIM
     int LATTICE_PANEL
     int LATTICE_KERNEL_COUNT, LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR, LATTICE_KERNEL_BLOCK_LINEAR
-    int LATTICE_KERNEL_DEQUANTIZED_LINEAR, LATTICE_KERNEL_QUANTIZE_ROWS, LATTICE_KERNEL_QUANTIZE_BLOCKS
-    int LATTICE_KERNEL_ROUND_ROWS, LATTICE_KERNEL_BFLOAT16_LINEAR, LATTICE_KERNEL_TILE_ATTENTION
-    int LATTICE_KERNEL_PAGED_ATTENTION, LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS, LATTICE_ACTIVATION_NONE
+    int LATTICE_KERNEL_DEQUANTIZED_LINEAR, LATTICE_KERNEL_BFLOAT16_LINEAR, LATTICE_KERNEL_PAGED_ATTENTION
+    int LATTICE_ACTIVATION_NONE, LATTICE_WEIGHT_FLOAT32, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_BLOCKS
     ctypedef struct lattice_view:
         int32_t slot
         int32_t stride
@@ -121,7 +120,21 @@ cdef extern from "step.h" nogil:
         uint32_t bfloat16_dot_feature, bfloat16_tile_feature
     void lattice_count_query_blocks(lattice_step *step, int32_t *blocks)
     int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int tiles, const lattice_tile_sizes *sizes)
+    int64_t lattice_kv_bytes(int type)
     int64_t lattice_partials(const lattice_op *op, int64_t sequences, const int32_t *cu_seqlens, const int32_t *context)
+
+cdef extern from "names.h" nogil:
+    const char *const *lattice_kernel_names
+    const char *const *lattice_row_kind_names
+    const char *const *lattice_ids_names
+    const char *const *lattice_activation_names
+    const char *const *lattice_weight_type_names
+    const char *const *lattice_bfloat16_products_names
+    const char *const *lattice_kv_type_names
+    const char *const *lattice_pairing_names
+    const char *const *lattice_pool_names
+    const char *const *lattice_function_names
+    const char *const *lattice_block_format_names
 
 cdef extern from "int8_linear.h" nogil:
     int64_t LATTICE_INT8_DEPTH
@@ -152,16 +165,28 @@ cdef extern from "run_step.h" nogil:
     void lattice_pack_int8_panels(const int8_t *weight, const float *scales, int64_t n, int64_t k, char *panels)
 
 
-# The numbers of kernels/step.h.
-QUANTIZE_ROWS = LATTICE_KERNEL_QUANTIZE_ROWS
-INT8_LINEAR = LATTICE_KERNEL_INT8_LINEAR
-QUANTIZE_BLOCKS = LATTICE_KERNEL_QUANTIZE_BLOCKS
-BLOCK_LINEAR = LATTICE_KERNEL_BLOCK_LINEAR
-DEQUANTIZED_LINEAR = LATTICE_KERNEL_DEQUANTIZED_LINEAR
-ROUND_ROWS = LATTICE_KERNEL_ROUND_ROWS
-BFLOAT16_LINEAR = LATTICE_KERNEL_BFLOAT16_LINEAR
-TILE_ATTENTION = LATTICE_KERNEL_TILE_ATTENTION
-QUANTIZE_BLOCK_PAIRS = LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS
+cdef dict numbers_of(const char *const *names):
+    """The number of each name of a list in kernels/names.h."""
+    cdef int number = 0
+    numbers = {}
+    while names[number] != NULL:
+        numbers[names[number].decode()] = number
+        number += 1
+    return numbers
+
+
+KERNELS = numbers_of(lattice_kernel_names)
+ROW_KINDS = numbers_of(lattice_row_kind_names)
+IDS = numbers_of(lattice_ids_names)
+ACTIVATIONS = numbers_of(lattice_activation_names)
+PAIRINGS = numbers_of(lattice_pairing_names)
+POOLS = numbers_of(lattice_pool_names)
+FUNCTIONS = numbers_of(lattice_function_names)
+BFLOAT16_PRODUCTS = numbers_of(lattice_bfloat16_products_names)
+KV_TYPES = numbers_of(lattice_kv_type_names)
+BLOCK_FORMATS = tuple(numbers_of(lattice_block_format_names))
+WEIGHT_TYPES = numbers_of(lattice_weight_type_names)
+WEIGHT_TYPES |= {name: LATTICE_WEIGHT_BLOCKS + number for number, name in enumerate(BLOCK_FORMATS)}
 
 LINEARS = (
     LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR, LATTICE_KERNEL_BLOCK_LINEAR, LATTICE_KERNEL_DEQUANTIZED_LINEAR,
@@ -209,10 +234,6 @@ def has_tiles(str isa):
     """Whether this CPU and system have the matrix tiles (AMX) that kernels of a level have bodies for."""
     cdef uint32_t wanted = table_of(isa).tile_features
     return wanted != 0 and wanted & PRODUCT_FEATURES == wanted
-
-
-# What multiplies rows of bfloat16: the numbers of kernels/step.h.
-BFLOAT16_PRODUCTS = ("widened", "dot", "tiles")
 
 
 def bfloat16_products(str isa):
@@ -313,15 +334,9 @@ cdef class Memory:
         return self.nbytes
 
 
-# The numbers of kernels/step.h; bfloat16 and float16 come as the uint16 of their bits.
-BLOCK_FORMATS = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
-WEIGHT_TYPES = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3, "bfloat16_pairs": 4}
-WEIGHT_TYPES |= {name: 16 + number for number, name in enumerate(BLOCK_FORMATS)}
-
-
 cdef void *weight_data(object array, int weight_type, Py_ssize_t size, str name) except NULL:
-    """The data of a C-contiguous array of at least ``size`` elements of a weight type."""
-    if weight_type == 0:
+    """The data of a C-contiguous array of at least ``size`` elements of a weight type; halves are the uint16 of their bits."""
+    if weight_type == LATTICE_WEIGHT_FLOAT32:
         return float32_data(array, size, name)
     if not isinstance(array, np.ndarray) or array.dtype != np.uint16 or not array.flags.c_contiguous:
         raise TypeError(f"{name} must be a C-contiguous uint16 array")
@@ -334,8 +349,8 @@ include "panels.pxi"
 
 
 def elementwise(str function, x, *, str isa):
-    """Apply ``exp``, ``erf``, ``tanh`` or ``log`` of the kernels to a float32 array. For tests of their accuracy."""
-    cdef int index = ["exp", "erf", "tanh", "log"].index(function)
+    """Apply one of FUNCTIONS to a float32 array. For tests of their accuracy."""
+    cdef int index = FUNCTIONS[function]
     cdef const lattice_kernel_table *table = table_of(isa)
     result = np.empty_like(x)
     table.elementwise(index, float32_data(x, x.size, "x"), float32_data(result, x.size, "result"), x.size)
@@ -384,7 +399,7 @@ cdef class Plan:
         self.tiles = self.dot and has_tiles(isa) if tiles is None else tiles
         if bfloat16 not in bfloat16_products(isa):
             raise ValueError(f"{isa} has no {bfloat16!r} of bfloat16 here, it has: {', '.join(bfloat16_products(isa))}")
-        self.bfloat16 = BFLOAT16_PRODUCTS.index(bfloat16)
+        self.bfloat16 = BFLOAT16_PRODUCTS[bfloat16]
         lattice_tile_sizes_of(level_of(isa), &self.sizes)
         names = list(TILE_BOUNDS)
         for name, size in (sizes or {}).items():
@@ -406,20 +421,19 @@ cdef class Plan:
         return self.sizes.step_tokens
 
     def append(
-        self, int kernel, *, int rows, inputs, output, Py_ssize_t k, Py_ssize_t n, residual=None, weight=None, bias=None,
-        int activation=0, int mode=0, int heads=0, int kv_heads=0, int head_dim=0, float scale=1.0, float epsilon=0.0,
+        self, str kernel, *, str rows, inputs, output, Py_ssize_t k, Py_ssize_t n, residual=None, weight=None, bias=None,
+        str activation="none", int mode=0, int heads=0, int kv_heads=0, int head_dim=0, float scale=1.0, float epsilon=0.0,
         int layer=0, int window=0, bint packed=False, str weight_type="float32", quantized=None, bounds=None,
         rounded=None, bint pairs=False,
     ):
-        """Add an op. Operands are (slot, stride, column); ``weight`` is an array or (Memory, byte offset) of panels;
+        """Add an op of KERNELS. Operands are (slot, stride, column); ``weight`` is an array or (Memory, byte offset) of panels;
         ``bounds`` holds low and high, float32, that rows are quantized within; with ``pairs`` each row is two.
         """
-        if not 0 <= kernel < LATTICE_KERNEL_COUNT:
-            raise ValueError(f"there is no kernel {kernel}")
+        cdef int number = KERNELS[kernel], activation_number = ACTIVATIONS[activation]
         for operand in (*inputs, output, residual, quantized, rounded):
             if operand is not None and not 0 <= operand[0] < LATTICE_MAX_SLOTS:
                 raise ValueError(f"slot {operand[0]} is not one of the {LATTICE_MAX_SLOTS} slots of a step")
-        if kernel in LINEARS and activation != LATTICE_ACTIVATION_NONE and residual is not None:
+        if number in LINEARS and activation_number != LATTICE_ACTIVATION_NONE and residual is not None:
             raise ValueError("a linear takes an activation or a residual: which comes first is not said by an op with both")
         cdef lattice_op *grown = <lattice_op *>realloc(self.ops, (self.count + 1) * sizeof(lattice_op))
         if grown == NULL:
@@ -427,13 +441,13 @@ cdef class Plan:
         self.ops = grown
         cdef lattice_op *op = &self.ops[self.count]
         memset(op, 0, sizeof(lattice_op))
-        op.kernel, op.rows, op.k, op.n, op.activation, op.mode = kernel, rows, k, n, activation, mode
+        op.kernel, op.rows, op.k, op.n, op.activation, op.mode = number, ROW_KINDS[rows], k, n, activation_number, mode
         op.heads, op.kv_heads, op.head_dim, op.scale, op.epsilon = heads, kv_heads, head_dim, scale, epsilon
         op.layer, op.window, op.packed, op.pairs = layer, window, packed, pairs
         for i in range(3):
             op.input[i] = view_of(inputs[i] if i < len(inputs) else None)
         op.weight_type = WEIGHT_TYPES[weight_type]
-        self.needs_pages = self.needs_pages or kernel == LATTICE_KERNEL_PAGED_ATTENTION
+        self.needs_pages = self.needs_pages or number == LATTICE_KERNEL_PAGED_ATTENTION
         op.residual = view_of(residual)
         op.quantized = view_of(quantized)
         op.rounded = view_of(rounded)
@@ -451,9 +465,9 @@ cdef class Plan:
         self.owners.append((weight, bias, bounds))
         self.count += 1
 
-    def check_ids(self, int which, Py_ssize_t table_rows):
-        """Have every run refuse ids of input ``which`` (0 token, 1 token type, 2 position) outside the table."""
-        self.tables.append((which, table_rows))
+    def check_ids(self, str which, Py_ssize_t table_rows):
+        """Have every run refuse ids of input ``which``, one of IDS, outside the table."""
+        self.tables.append((IDS[which], which, table_rows))
 
     def scratch_bytes(self, Py_ssize_t max_seqlen):
         """Return the bytes of scratch that one thread needs for sequences of up to ``max_seqlen`` tokens."""
@@ -539,10 +553,10 @@ cdef class Plan:
         step.dot = self.dot
         step.tiles = self.tiles
         step.bfloat16 = self.bfloat16
-        for which, limit in self.tables:
+        for which, name, limit in self.tables:
             for i in range(tokens):
                 if not 0 <= step.ids[which][i] < limit:
-                    return which, i
+                    return name, i
         with nogil:
             lattice_count_query_blocks(&step, <int32_t *>bookkeeping)
             lattice_step_run(self.ops, self.count, &step, self.table, pool)

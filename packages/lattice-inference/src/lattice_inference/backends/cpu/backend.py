@@ -283,8 +283,7 @@ class CpuProgram:
         return outputs
 
     @staticmethod
-    def _refuse_id(batch: Batch, which: int, row: int) -> None:
-        name = ("token_ids", "token_type_ids", "positions")[which]
+    def _refuse_id(batch: Batch, name: str, row: int) -> None:
         sequence = int(np.searchsorted(batch.cu_seqlens, row, side="right")) - 1
         value = int(getattr(batch, name)[row])
         raise InvalidInputError(f"{name} of sequence {sequence} holds {value}, which the model's table has no row for")

@@ -1,7 +1,5 @@
 """Pages of keys and values: the memory of a decoder's state."""
 
-KV_TYPES = {"float32": (0, 4), "bfloat16": (1, 2), "float16": (2, 2), "int8": (3, 1)}
-
 
 cdef class KvPages:
     """Pages of keys and values: for every layer (kv_heads, head_dim, type), ``pages`` pages of ``page_tokens`` tokens.
@@ -26,7 +24,7 @@ cdef class KvPages:
             raise MemoryError
         offsets = []
         for kv_heads, head_dim, kind in layers:
-            element = KV_TYPES[kind][1]
+            element = lattice_kv_bytes(KV_TYPES[kind])
             width = (head_dim + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL
             if not 1 <= head_dim <= LATTICE_MAX_HEAD_DIM or kv_heads < 1:
                 raise ValueError(f"{kv_heads} heads of {head_dim} dimensions cannot be kept")
@@ -43,7 +41,7 @@ cdef class KvPages:
             self.layers[i].key_scales = base + <Py_ssize_t>offsets[4 * i + 2]
             self.layers[i].value_scales = base + <Py_ssize_t>offsets[4 * i + 3]
             self.layers[i].page_stride = self.page_bytes
-            self.layers[i].type = KV_TYPES[kind][0]
+            self.layers[i].type = KV_TYPES[kind]
             self.layers[i].kv_heads, self.layers[i].head_dim = kv_heads, head_dim
             self.layers[i].width = (head_dim + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL
 

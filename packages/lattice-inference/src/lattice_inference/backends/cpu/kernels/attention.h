@@ -27,7 +27,7 @@
 #include "query_blocks.h"
 #include "softmax.h"
 
-static int64_t attention_tasks(const lattice_op *op, const lattice_step *step)
+int64_t LATTICE_FN(attention_tasks)(const lattice_op *op, const lattice_step *step)
 {
     return step->cu_query_blocks[step->sequences] * op->heads;
 }
@@ -89,7 +89,7 @@ static void store_attended(const lattice_op *op, const lattice_step *step, int64
 }
 
 #if defined(LATTICE_ISA_AVX512)
-static void attention_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(attention_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)tasks;
     const query_block block = query_block_of(step, task / op->heads);
@@ -119,7 +119,7 @@ static void attention_run(const lattice_op *op, const lattice_step *step, int64_
     }
 }
 #else
-static void attention_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(attention_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)tasks;
     const query_block block = query_block_of(step, task / op->heads);

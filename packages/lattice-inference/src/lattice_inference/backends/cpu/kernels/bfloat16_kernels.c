@@ -6,8 +6,6 @@
  * ascending k (bfloat16_tiles.h, bfloat16_matrix.h), whatever the number of rows: a row's result depends on that row
  * only. Which instruction makes it is decided once a program, as two round in different places.
  */
-#include "bfloat16_kernels.h"
-
 #include "activations.h"
 #include "bfloat16_matrix.h"
 #include "bfloat16_tiles.h"
@@ -35,7 +33,7 @@ LATTICE_INLINE bfloat16_grid bfloat16_cut(const lattice_op *op, const lattice_st
     return grid;
 }
 
-int64_t LATTICE_FN(lattice_bfloat16_linear_tasks)(const lattice_op *op, const lattice_step *step)
+int64_t LATTICE_FN(bfloat16_linear_tasks)(const lattice_op *op, const lattice_step *step)
 {
     const bfloat16_grid grid = bfloat16_cut(op, step);
     return grid.row_blocks * grid.column_groups;
@@ -201,7 +199,7 @@ static void multiply_by_tiles(const bfloat16_part *part)
 }
 #endif
 
-void LATTICE_FN(lattice_bfloat16_linear_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
+void LATTICE_FN(bfloat16_linear_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
                                              int thread)
 {
     (void)thread;

@@ -31,18 +31,6 @@
 
 #define LATTICE_BLOCK 32 /* elements of a block of weights, and of activations */
 
-typedef enum {
-    LATTICE_Q8_0 = 0,
-    LATTICE_Q4_0,
-    LATTICE_Q4_1,
-    LATTICE_Q5_0,
-    LATTICE_Q5_1,
-    LATTICE_Q4_K,
-    LATTICE_Q5_K,
-    LATTICE_Q6_K,
-    LATTICE_BLOCK_FORMATS
-} lattice_block_format;
-
 typedef struct {
     int blocks;       /* in a record */
     int header_bytes; /* of a record: d, m */
@@ -52,26 +40,30 @@ typedef struct {
     int file_bytes;   /* of a record of one column in the file */
 } lattice_block_layout;
 
+/* Every format, once, with its layout. */
+/* clang-format off */
+#define LATTICE_BLOCK_FORMATS(FORMAT) \
+    /*     format, blocks, header, scales, block, center, file */ \
+    FORMAT(Q8_0,        1,     32,      0,   512,      0,   34) \
+    FORMAT(Q4_0,        1,     32,      0,   256,      8,   18) \
+    FORMAT(Q4_1,        1,     64,      0,   256,      0,   20) \
+    FORMAT(Q5_0,        1,     32,      0,   320,     16,   22) \
+    FORMAT(Q5_1,        1,     64,      0,   320,      0,   24) \
+    FORMAT(Q4_K,        8,     64,     32,   288,      0,  144) \
+    FORMAT(Q5_K,        8,     64,     32,   352,      0,  176) \
+    FORMAT(Q6_K,        8,     32,     32,   416,     32,  210)
+/* clang-format on */
+
+#define LATTICE_FORMAT_NUMBER(format, ...) LATTICE_##format,
+typedef enum { LATTICE_BLOCK_FORMATS(LATTICE_FORMAT_NUMBER) LATTICE_BLOCK_FORMAT_COUNT } lattice_block_format;
+#undef LATTICE_FORMAT_NUMBER
+
 static inline lattice_block_layout lattice_block_layout_of(int format)
 {
-    switch (format) {
-    case LATTICE_Q8_0:
-        return (lattice_block_layout){1, 32, 0, 512, 0, 34};
-    case LATTICE_Q4_0:
-        return (lattice_block_layout){1, 32, 0, 256, 8, 18};
-    case LATTICE_Q4_1:
-        return (lattice_block_layout){1, 64, 0, 256, 0, 20};
-    case LATTICE_Q5_0:
-        return (lattice_block_layout){1, 32, 0, 320, 16, 22};
-    case LATTICE_Q5_1:
-        return (lattice_block_layout){1, 64, 0, 320, 0, 24};
-    case LATTICE_Q4_K:
-        return (lattice_block_layout){8, 64, 32, 288, 0, 144};
-    case LATTICE_Q5_K:
-        return (lattice_block_layout){8, 64, 32, 352, 0, 176};
-    default:
-        return (lattice_block_layout){8, 32, 32, 416, 32, 210};
-    }
+#define LATTICE_LAYOUT(format, ...) {__VA_ARGS__},
+    static const lattice_block_layout layouts[] = {LATTICE_BLOCK_FORMATS(LATTICE_LAYOUT)};
+#undef LATTICE_LAYOUT
+    return layouts[format];
 }
 
 static inline int64_t lattice_block_record_bytes(int format)

@@ -15,12 +15,7 @@
 #define BLOCK_BYTES (192 * 1024) /* of rows that a task keeps in L2 */
 #define STREAMED_BYTES (4 << 20) /* of an output that leaves L2 before it is read: it need not be fetched to be written */
 
-int64_t LATTICE_FN(lattice_quantize_blocks_tasks)(const lattice_op *op, const lattice_step *step)
-{
-    return row_tasks(op, step);
-}
-
-void LATTICE_FN(lattice_quantize_blocks_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
+void LATTICE_FN(quantize_blocks_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
                                              int thread)
 {
     (void)thread;
@@ -73,7 +68,7 @@ LATTICE_INLINE block_grid block_cut(const lattice_op *op, const lattice_step *st
     return grid;
 }
 
-int64_t LATTICE_FN(lattice_block_linear_tasks)(const lattice_op *op, const lattice_step *step)
+int64_t LATTICE_FN(block_linear_tasks)(const lattice_op *op, const lattice_step *step)
 {
     const block_grid grid = block_cut(op, step);
     return grid.row_blocks * grid.column_groups;
@@ -249,7 +244,7 @@ static void multiply_by_matrix(const lattice_op *op, const lattice_step *step, c
 }
 #endif
 
-void LATTICE_FN(lattice_block_linear_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
+void LATTICE_FN(block_linear_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
                                           int thread)
 {
     (void)tasks;
@@ -307,7 +302,7 @@ static void widen_int8_panel(const char *panel, int64_t k, float *y)
     }
 }
 
-void LATTICE_FN(lattice_dequantized_linear_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
+void LATTICE_FN(dequantized_linear_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
                                                 int thread)
 {
     (void)tasks;

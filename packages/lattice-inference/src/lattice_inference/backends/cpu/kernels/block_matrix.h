@@ -131,18 +131,11 @@ LATTICE_INLINE void unpack_panel_of(int format, const uint8_t *panel, int64_t wh
 static void unpack_panel(int format, const uint8_t *panel, int64_t which, const block_matrix *matrix)
 {
     switch (format) {
-#define ONE_FORMAT(FORMAT)                                                                                             \
+#define ONE_FORMAT(FORMAT, ...)                                                                                        \
     case LATTICE_##FORMAT:                                                                                             \
-        unpack_panel_of(LATTICE_##FORMAT, panel, which, matrix);                                                         \
-        return
-        ONE_FORMAT(Q8_0);
-        ONE_FORMAT(Q4_0);
-        ONE_FORMAT(Q4_1);
-        ONE_FORMAT(Q5_0);
-        ONE_FORMAT(Q5_1);
-        ONE_FORMAT(Q4_K);
-        ONE_FORMAT(Q5_K);
-        ONE_FORMAT(Q6_K);
+        unpack_panel_of(LATTICE_##FORMAT, panel, which, matrix);                                                       \
+        return;
+        LATTICE_BLOCK_FORMATS(ONE_FORMAT)
 #undef ONE_FORMAT
     }
 }

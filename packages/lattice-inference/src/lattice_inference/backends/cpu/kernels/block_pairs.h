@@ -10,7 +10,7 @@
 
 #include "block_rows.h"
 
-static void quantize_block_pairs_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(quantize_block_pairs_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     float *rest = (float *)(step->scratch + thread * step->scratch_bytes);
     int64_t first, end;

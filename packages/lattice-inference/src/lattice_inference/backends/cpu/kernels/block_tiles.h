@@ -236,20 +236,17 @@ static void multiply_formatted(int format, const uint8_t *panel, int64_t k, cons
     [LATTICE_##FORMAT] = {{tile_##FORMAT##_1x1_##DOT, tile_##FORMAT##_2x1_##DOT, NULL, tile_##FORMAT##_4x1_##DOT},     \
                           STRIPS_OF(FORMAT, DOT)}
 #endif
-#define ALL_BLOCK_TILES(DOT)                                                                                           \
-    BLOCK_TILES(Q8_0, DOT) BLOCK_TILES(Q4_0, DOT) BLOCK_TILES(Q4_1, DOT) BLOCK_TILES(Q5_0, DOT)                        \
-    BLOCK_TILES(Q5_1, DOT) BLOCK_TILES(Q4_K, DOT) BLOCK_TILES(Q5_K, DOT) BLOCK_TILES(Q6_K, DOT)
-#define TILE_TABLE(DOT)                                                                                                \
-    {                                                                                                                  \
-        TILE_ROW(Q8_0, DOT), TILE_ROW(Q4_0, DOT), TILE_ROW(Q4_1, DOT), TILE_ROW(Q5_0, DOT), TILE_ROW(Q5_1, DOT),       \
-            TILE_ROW(Q4_K, DOT), TILE_ROW(Q5_K, DOT), TILE_ROW(Q6_K, DOT)                                              \
-    }
+#define PLAIN_TILES(FORMAT, ...) BLOCK_TILES(FORMAT, 0)
+#define PLAIN_ROW(FORMAT, ...) TILE_ROW(FORMAT, 0),
 
-ALL_BLOCK_TILES(0)
-static const block_tile_set plain_block_tiles[LATTICE_BLOCK_FORMATS] = TILE_TABLE(0);
+LATTICE_BLOCK_FORMATS(PLAIN_TILES)
+static const block_tile_set plain_block_tiles[LATTICE_BLOCK_FORMAT_COUNT] = {LATTICE_BLOCK_FORMATS(PLAIN_ROW)};
 #if !defined(LATTICE_ISA_BASELINE)
-ALL_BLOCK_TILES(1)
-static const block_tile_set dot_block_tiles[LATTICE_BLOCK_FORMATS] = TILE_TABLE(1);
+#define DOT_TILES(FORMAT, ...) BLOCK_TILES(FORMAT, 1)
+#define DOT_ROW(FORMAT, ...) TILE_ROW(FORMAT, 1),
+
+LATTICE_BLOCK_FORMATS(DOT_TILES)
+static const block_tile_set dot_block_tiles[LATTICE_BLOCK_FORMAT_COUNT] = {LATTICE_BLOCK_FORMATS(DOT_ROW)};
 #endif
 
 #endif

@@ -67,18 +67,11 @@ static void dequantize_panel(int format, const uint8_t *panel, int64_t k, float 
     dequantize_panel_of(format, panel, k, y);
 #else
     switch (format) {
-#define ONE_FORMAT(FORMAT)                                                                                             \
+#define ONE_FORMAT(FORMAT, ...)                                                                                        \
     case LATTICE_##FORMAT:                                                                                             \
         dequantize_panel_of(LATTICE_##FORMAT, panel, k, y);                                                            \
-        return
-        ONE_FORMAT(Q8_0);
-        ONE_FORMAT(Q4_0);
-        ONE_FORMAT(Q4_1);
-        ONE_FORMAT(Q5_0);
-        ONE_FORMAT(Q5_1);
-        ONE_FORMAT(Q4_K);
-        ONE_FORMAT(Q5_K);
-        ONE_FORMAT(Q6_K);
+        return;
+        LATTICE_BLOCK_FORMATS(ONE_FORMAT)
 #undef ONE_FORMAT
     }
 #endif

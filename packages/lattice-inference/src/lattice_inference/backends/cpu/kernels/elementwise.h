@@ -6,7 +6,7 @@
 #include "bfloat16_rows.h"
 #include "rows.h"
 
-static void activation_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(activation_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
     int64_t first, end;
@@ -27,7 +27,7 @@ LATTICE_INLINE void add_row(const float *a, const float *b, float *y, int64_t n)
         f32x16_store_tail(y + i, f32x16_add(f32x16_load_tail(a + i, n - i), f32x16_load_tail(b + i, n - i)), n - i);
 }
 
-static void add_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(add_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
     int64_t first, end;
@@ -38,7 +38,7 @@ static void add_run(const lattice_op *op, const lattice_step *step, int64_t task
 }
 
 /* A pass of its own for rows that nobody rounds as they are made. */
-static void round_rows_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(round_rows_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
     int64_t first, end;
@@ -66,7 +66,7 @@ LATTICE_INLINE void multiply_rounded_row(int activation, const float *a, const f
         store_bfloat16(y + i, f32x16_mul(activate(activation, f32x16_load(a + i)), f32x16_load(b + i)));
 }
 
-static void multiply_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(multiply_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
     int64_t first, end;
@@ -93,18 +93,14 @@ static void elementwise_run(int function, const float *x, float *y, int64_t coun
         const f32x16 value = f32x16_load_tail(x + i, here);
         f32x16 result;
         switch (function) {
-        case 0:
-            result = f32x16_exp(value);
-            break;
-        case 1:
-            result = f32x16_erf(value);
-            break;
-        case 2:
-            result = f32x16_tanh(value);
-            break;
+#define ONE_FUNCTION(id, name, of_lanes)                                                                               \
+    case id:                                                                                                           \
+        result = of_lanes(value);                                                                                      \
+        break;
+            LATTICE_FUNCTIONS(ONE_FUNCTION)
+#undef ONE_FUNCTION
         default:
-            result = f32x16_log(value);
-            break;
+            __builtin_unreachable();
         }
         f32x16_store_tail(y + i, result, here);
     }

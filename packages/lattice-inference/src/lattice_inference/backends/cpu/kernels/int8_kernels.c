@@ -23,12 +23,7 @@ void LATTICE_FN(lattice_quantize_row)(const float *x, int64_t n, const float *fi
     quantize_row(x, n, fixed, dot ? DOT_ROW_FORM : PLAIN_ROW_FORM, row);
 }
 
-int64_t LATTICE_FN(lattice_quantize_rows_tasks)(const lattice_op *op, const lattice_step *step)
-{
-    return row_tasks(op, step);
-}
-
-void LATTICE_FN(lattice_quantize_rows_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
+void LATTICE_FN(quantize_rows_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
                                            int thread)
 {
     (void)thread;
@@ -69,7 +64,7 @@ LATTICE_INLINE int8_grid int8_cut(const lattice_op *op, const lattice_step *step
     return grid;
 }
 
-int64_t LATTICE_FN(lattice_int8_linear_tasks)(const lattice_op *op, const lattice_step *step)
+int64_t LATTICE_FN(int8_linear_tasks)(const lattice_op *op, const lattice_step *step)
 {
     const int8_grid grid = int8_cut(op, step);
     return grid.row_blocks * grid.column_groups;
@@ -225,7 +220,7 @@ static void multiply_by_matrix(const int8_part *part, int64_t rows, int64_t pane
 }
 #endif
 
-void LATTICE_FN(lattice_int8_linear_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
+void LATTICE_FN(int8_linear_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
                                          int thread)
 {
     (void)thread;

@@ -10,7 +10,7 @@
 /* Bytes of an element. */
 LATTICE_INLINE int64_t kv_element_bytes(int type)
 {
-    return type == LATTICE_KV_FLOAT32 ? 4 : type == LATTICE_KV_INT8 ? 1 : 2;
+    return lattice_kv_bytes(type);
 }
 
 /* Where the keys of a head lie in a page, [dim][token], its values, [token][width], and the scales of both, [token]. */

@@ -10,7 +10,6 @@
 
 #include "kv_types.h"
 #include "lattice/transpose.h"
-#include "paged.h"
 #include "rows.h"
 
 #define TOKENS_AT_ONCE 16

@@ -45,13 +45,13 @@ LATTICE_INLINE linear_grid linear_cut(const lattice_op *op, const lattice_step *
     return grid;
 }
 
-static int64_t linear_tasks(const lattice_op *op, const lattice_step *step)
+int64_t LATTICE_FN(linear_tasks)(const lattice_op *op, const lattice_step *step)
 {
     const linear_grid grid = linear_cut(op, step);
     return grid.row_blocks * grid.column_groups;
 }
 
-static void linear_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(linear_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread; /* of levels that pack no rows */
     (void)tasks;

@@ -25,7 +25,7 @@ LATTICE_INLINE void store_normalized(float *y, uint16_t *rounded, int64_t i, int
         store_bfloat16(rounded + i, value);
 }
 
-static void layer_norm_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(layer_norm_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
     const int64_t n = op->n;
@@ -59,7 +59,7 @@ static void layer_norm_run(const lattice_op *op, const lattice_step *step, int64
     }
 }
 
-static void rms_norm_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(rms_norm_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
     const int64_t n = op->n;
@@ -81,7 +81,7 @@ static void rms_norm_run(const lattice_op *op, const lattice_step *step, int64_t
     }
 }
 
-static void l2_normalize_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(l2_normalize_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
     const int64_t n = op->n;

@@ -19,7 +19,6 @@
 
 #include "kv_types.h"
 #include "kv_write.h"
-#include "paged.h"
 #include "rows.h"
 #include "softmax.h"
 

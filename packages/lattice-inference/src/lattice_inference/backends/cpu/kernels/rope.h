@@ -44,7 +44,7 @@ LATTICE_INLINE void cosine_sine(double x, double *cosine, double *sine)
     *sine = quarter >= 2 ? -d : d;
 }
 
-static void rope_angles_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(rope_angles_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
     const int64_t pairs = op->n / 2;
@@ -159,7 +159,7 @@ LATTICE_INLINE void turn_neighbours(const float *x, float *y, const float *angle
     }
 }
 
-static void rope_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(rope_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
     const int64_t pairs = op->k / 2, head_dim = op->head_dim;

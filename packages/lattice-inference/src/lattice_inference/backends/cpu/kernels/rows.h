@@ -1,14 +1,8 @@
-/* How ops that work row by row are cut into tasks, and the vectors of a row that need not end with one. */
+/* The rows of a task, and the vectors of a row that need not end with one. */
 #ifndef LATTICE_ROWS_H
 #define LATTICE_ROWS_H
 
-#include "lattice/simd.h"
-#include "step.h"
-
-LATTICE_INLINE int64_t row_tasks(const lattice_op *op, const lattice_step *step)
-{
-    return step->threads == 1 ? 1 : lattice_divide_up(lattice_rows(op, step), step->sizes->row_task_rows);
-}
+#include "kernel_functions.h"
 
 /* The rows [first, end) of a task when `total` rows are spread over `tasks`. */
 LATTICE_INLINE void task_rows(int64_t total, int64_t task, int64_t tasks, int64_t *first, int64_t *end)

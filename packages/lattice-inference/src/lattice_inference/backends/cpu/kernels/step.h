@@ -9,6 +9,8 @@
 
 #include <stdint.h>
 
+#include "enumerations.h"
+#include "kernel_list.h"
 #include "tile_table.h"
 
 #define LATTICE_PANEL 16        /* output columns of a weight panel, panels being [k][16] */
@@ -22,61 +24,6 @@
 #define LATTICE_MAX_SLOTS 512 /* a handful, but for programs whose linears are observed */
 #define LATTICE_BLOCK_ROWS 56   /* that a task of a linear takes at least: a few whole tiles on every level */
 
-enum { LATTICE_ROWS_TOKENS = 0, LATTICE_ROWS_SEQUENCES = 1, LATTICE_ROWS_LOGITS = 2 };
-
-typedef enum {
-    LATTICE_KERNEL_EMBED_ROWS = 0,
-    LATTICE_KERNEL_LINEAR,
-    LATTICE_KERNEL_ADD,
-    LATTICE_KERNEL_ACTIVATION,
-    LATTICE_KERNEL_LAYER_NORM,
-    LATTICE_KERNEL_ATTENTION,
-    LATTICE_KERNEL_POOL,
-    LATTICE_KERNEL_L2_NORMALIZE,
-    LATTICE_KERNEL_MUL,
-    LATTICE_KERNEL_SILU_MUL,
-    LATTICE_KERNEL_RMS_NORM,
-    LATTICE_KERNEL_ROPE_ANGLES,
-    LATTICE_KERNEL_ROPE,
-    LATTICE_KERNEL_KV_WRITE,
-    LATTICE_KERNEL_PAGED_ATTENTION,
-    LATTICE_KERNEL_PAGED_MERGE,
-    LATTICE_KERNEL_GATHER_ROWS,
-    LATTICE_KERNEL_QUANTIZE_ROWS = 24, /* integer_rows.h */
-    LATTICE_KERNEL_INT8_LINEAR,
-    LATTICE_KERNEL_QUANTIZE_BLOCKS, /* block_rows.h */
-    LATTICE_KERNEL_BLOCK_LINEAR,
-    LATTICE_KERNEL_DEQUANTIZED_LINEAR, /* block or int8 weights by float rows */
-    LATTICE_KERNEL_ROUND_ROWS,         /* bfloat16_rows.h */
-    LATTICE_KERNEL_BFLOAT16_LINEAR,
-    LATTICE_KERNEL_TILE_ATTENTION,
-    LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS, /* block_pairs.h */
-    LATTICE_KERNEL_COUNT
-} lattice_kernel_id;
-
-typedef enum {
-    LATTICE_ACTIVATION_NONE = 0,
-    LATTICE_ACTIVATION_GELU_ERF,
-    LATTICE_ACTIVATION_GELU_TANH,
-    LATTICE_ACTIVATION_RELU,
-    LATTICE_ACTIVATION_SILU,
-    LATTICE_ACTIVATION_TANH,
-} lattice_activation;
-
-/* How the elements of a linear's panels and of an embedding's table lie in memory; from LATTICE_WEIGHT_BLOCKS on the formats of
- * block_format.h. */
-typedef enum { LATTICE_WEIGHT_FLOAT32 = 0, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_FLOAT16, LATTICE_WEIGHT_INT8, LATTICE_WEIGHT_BFLOAT16_PAIRS, LATTICE_WEIGHT_BLOCKS = 16 } lattice_weight_type;
-
-/* What multiplies rows of bfloat16 by weights of bfloat16: two multiply-adds, the level's dot product, or its matrix tiles. */
-typedef enum { LATTICE_BFLOAT16_WIDENED = 0, LATTICE_BFLOAT16_DOT, LATTICE_BFLOAT16_TILES } lattice_bfloat16_products;
-
-/* How keys and values lie in pages. */
-typedef enum { LATTICE_KV_FLOAT32 = 0, LATTICE_KV_BFLOAT16, LATTICE_KV_FLOAT16, LATTICE_KV_INT8 } lattice_kv_type;
-
-enum { LATTICE_PAIRING_HALF = 0, LATTICE_PAIRING_INTERLEAVED };
-
-enum { LATTICE_POOL_CLS = 0, LATTICE_POOL_MEAN, LATTICE_POOL_LAST };
-
 /* Rows of floats in a slot: element (row, i) lies at slot + row * stride + column + i. slot < 0: no operand. */
 typedef struct {
     int32_t slot;
@@ -89,7 +36,7 @@ typedef struct {
     int32_t rows;       /* LATTICE_ROWS_* of the output */
     int32_t pairs;      /* 1: two rows of the input, one behind the other, are added up to one */
     int32_t activation; /* of a linear's epilogue, or of an activation op */
-    int32_t mode;       /* LATTICE_POOL_*, LATTICE_PAIRING_*, or which ids an embedding reads */
+    int32_t mode;       /* LATTICE_POOL_*, LATTICE_PAIRING_*, or LATTICE_IDS_* that an embedding reads */
     int32_t heads, kv_heads, head_dim;
     int32_t layer, window; /* of keys and values in pages; window 0: no limit */
     int32_t packed;        /* an embedding's table lies in panels, as a linear's weight */
@@ -116,10 +63,21 @@ typedef struct {
     int32_t kv_heads, head_dim, width;
 } lattice_kv_layer;
 
+/* Bytes of an element of keys or values. */
+static inline int64_t lattice_kv_bytes(int type)
+{
+#define LATTICE_KV_BYTES(id, name, bytes)                                                                              \
+    if (type == id)                                                                                                    \
+        return bytes;
+    LATTICE_KV_TYPES(LATTICE_KV_BYTES)
+#undef LATTICE_KV_BYTES
+    __builtin_unreachable();
+}
+
 typedef struct {
     int64_t serial; /* another one for each run of a program in this process */
     int64_t tokens, sequences, max_seqlen, logit_count;
-    const int32_t *ids[3]; /* token_ids, token_type_ids, positions */
+    const int32_t *ids[LATTICE_IDS_COUNT]; /* by LATTICE_IDS_* */
     const int32_t *cu_seqlens;
     const int32_t *cu_query_blocks; /* [sequences + 1]: blocks of query rows before each sequence */
     const int32_t *logit_rows;      /* [logit_count] */

@@ -10,19 +10,17 @@
  * Numeric design: each product is one chain in ascending k (bfloat16_matrix.h), the sum of p goes through sixteen lanes
  * and one fold, segments are merged left to right. A query's value depends on its own sequence only, and not on the block it falls in.
  */
-#include "bfloat16_kernels.h"
-
 #include "bfloat16_matrix.h"
 #include "bfloat16_rows.h"
 #include "query_blocks.h"
 
-int64_t LATTICE_FN(lattice_tile_attention_tasks)(const lattice_op *op, const lattice_step *step)
+int64_t LATTICE_FN(tile_attention_tasks)(const lattice_op *op, const lattice_step *step)
 {
     return step->cu_query_blocks[step->sequences] * op->heads;
 }
 
 #if !defined(LATTICE_AMX)
-void LATTICE_FN(lattice_tile_attention_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
+void LATTICE_FN(tile_attention_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
                                             int thread)
 {
     (void)op, (void)step, (void)task, (void)tasks, (void)thread; /* no program has this op where there are no tiles */
@@ -127,7 +125,7 @@ LATTICE_INLINE void softmax_row(const float *s, int64_t keys, int64_t padded, fl
     *sum = f32x16_fold_add(total);
 }
 
-void LATTICE_FN(lattice_tile_attention_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
+void LATTICE_FN(tile_attention_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
                                             int thread)
 {
     (void)tasks;

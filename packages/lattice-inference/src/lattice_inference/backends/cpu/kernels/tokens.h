@@ -56,7 +56,7 @@ LATTICE_INLINE f32x16 load_table(const lattice_op *op, int64_t id, int64_t i)
 }
 
 /* y[t] = table[ids[t]], plus a residual row. Ids are checked against the table when the batch is made. */
-static void embed_rows_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(embed_rows_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
     int64_t first, end;
@@ -77,7 +77,7 @@ static void embed_rows_run(const lattice_op *op, const lattice_step *step, int64
     }
 }
 
-static void gather_rows_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(gather_rows_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
     int64_t first, end;
@@ -87,13 +87,13 @@ static void gather_rows_run(const lattice_op *op, const lattice_step *step, int6
                (size_t)op->n * sizeof(float));
 }
 
-static int64_t sequence_tasks(const lattice_op *op, const lattice_step *step)
+int64_t LATTICE_FN(sequence_tasks)(const lattice_op *op, const lattice_step *step)
 {
     (void)op;
     return step->threads == 1 ? 1 : lattice_divide_up(step->sequences, 4);
 }
 
-static void pool_run(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+void LATTICE_FN(pool_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
     int64_t first, end;
