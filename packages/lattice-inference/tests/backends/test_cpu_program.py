@@ -349,5 +349,6 @@ def test_an_op_with_activation_and_residual_is_refused() -> None:
             n=16,
             residual=(0, 16, 0),
             activation="gelu_erf",
+            weight_type="float32",
             weight=None,
         )

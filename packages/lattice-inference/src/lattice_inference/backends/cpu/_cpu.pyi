@@ -1,5 +1,5 @@
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ MAX_SLOTS: int
 MAX_HEAD_DIM: int
 INT8_DEPTH: int
 KERNELS: dict[str, int]
+RECORDS: dict[str, str]
 ROW_KINDS: dict[str, int]
 IDS: dict[str, int]
 ACTIVATIONS: dict[str, int]
@@ -69,6 +70,28 @@ class KvPages:
     def export(self, page: int) -> bytes: ...
     def import_(self, page: int, content: bytes) -> None: ...
 
+class Step:
+    def __init__(
+        self,
+        *,
+        token_ids: _Int32,
+        token_type_ids: _Int32,
+        positions: _Int32,
+        cu_seqlens: _Int32,
+        max_seqlen: int,
+        logit_rows: _Int32 | None = None,
+        arena: Memory,
+        slot_offsets: Sequence[int],
+        scratch_offset: int,
+        scratch_bytes: int,
+        threads: int,
+        bookkeeping_offset: int,
+        kv: KvPages | None = None,
+        context: _Int32 | None = None,
+        pages: _Int32 | None = None,
+        cu_pages: _Int32 | None = None,
+    ) -> None: ...
+
 class Plan:
     isa: str
     dot: bool
@@ -91,44 +114,11 @@ class Plan:
         output: _Operand | None,
         k: int,
         n: int,
-        residual: _Operand | None = None,
-        weight: _Weight | tuple[Memory, int] | None = None,
-        bias: _Float32 | None = None,
-        activation: str = "none",
-        mode: int = 0,
-        heads: int = 0,
-        kv_heads: int = 0,
-        head_dim: int = 0,
-        scale: float = 1.0,
-        epsilon: float = 0.0,
-        layer: int = 0,
-        window: int = 0,
-        packed: bool = False,
-        weight_type: str = "float32",
-        quantized: _Operand | None = None,
-        bounds: _Float32 | None = None,
         rounded: _Operand | None = None,
         pairs: bool = False,
+        **parameters: Any,
     ) -> None: ...
     def check_ids(self, which: str, table_rows: int) -> None: ...
     def scratch_bytes(self, max_seqlen: int) -> int: ...
     def bookkeeping_bytes(self, cu_seqlens: _Int32, context: _Int32 | None = None) -> int: ...
-    def run(
-        self,
-        token_ids: _Int32,
-        token_type_ids: _Int32,
-        positions: _Int32,
-        cu_seqlens: _Int32,
-        max_seqlen: int,
-        arena: Memory,
-        slot_offsets: Sequence[int],
-        scratch_offset: int,
-        scratch_bytes: int,
-        threads: int,
-        bookkeeping_offset: int,
-        logit_rows: _Int32 | None = None,
-        kv: KvPages | None = None,
-        context: _Int32 | None = None,
-        pages: _Int32 | None = None,
-        cu_pages: _Int32 | None = None,
-    ) -> tuple[str, int] | None: ...
+    def run(self, given: Step) -> tuple[str, int] | None: ...

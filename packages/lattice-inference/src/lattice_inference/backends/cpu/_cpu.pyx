@@ -65,26 +65,58 @@ cdef extern from "step.h" nogil:
     int LATTICE_MAX_SLOTS
     int LATTICE_MAX_HEAD_DIM
     int LATTICE_PANEL
-    int LATTICE_KERNEL_COUNT, LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR, LATTICE_KERNEL_BLOCK_LINEAR
-    int LATTICE_KERNEL_DEQUANTIZED_LINEAR, LATTICE_KERNEL_BFLOAT16_LINEAR, LATTICE_KERNEL_PAGED_ATTENTION
+    int LATTICE_KERNEL_PAGED_ATTENTION
     int LATTICE_ACTIVATION_NONE, LATTICE_WEIGHT_FLOAT32, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_BLOCKS
     ctypedef struct lattice_view:
         int32_t slot
         int32_t stride
         int64_t column
-    ctypedef struct lattice_op:
-        int32_t kernel, rows, pairs, activation, mode, heads, kv_heads, head_dim, layer, window, packed
-        float scale, epsilon
-        lattice_view input[3]
+    ctypedef struct lattice_embed_record:
+        int32_t ids, weight_type, packed
+        const void *table
         lattice_view residual
-        lattice_view output
-        lattice_view quantized
-        const float *range
-        lattice_view rounded
-        int32_t weight_type
+    ctypedef struct lattice_linear_record:
+        int32_t weight_type, activation
         const void *weight
         const float *bias
+        lattice_view residual
+    ctypedef struct lattice_norm_record:
+        float epsilon
+        const float *weight
+        const float *bias
+        lattice_view quantized
+        const float *range
+    ctypedef struct lattice_quantize_record:
+        const float *range
+    ctypedef struct lattice_attention_record:
+        int32_t heads, kv_heads, head_dim
+        float scale
+    ctypedef struct lattice_paged_record:
+        int32_t heads, kv_heads, head_dim, layer, window
+        float scale
+    ctypedef struct lattice_kv_write_record:
+        int32_t layer, kv_heads, attention_heads
+    ctypedef struct lattice_angles_record:
+        const float *frequencies
+        float scale
+    ctypedef struct lattice_rope_record:
+        int32_t heads, head_dim, width, pairing
+    ctypedef struct lattice_op:
+        int32_t kernel, rows, pairs
+        lattice_view input[3]
+        lattice_view output
+        lattice_view rounded
         int64_t k, n
+        lattice_embed_record embed
+        lattice_linear_record linear
+        lattice_norm_record norm
+        lattice_quantize_record quantize
+        lattice_attention_record attention
+        lattice_paged_record paged
+        lattice_kv_write_record kv_write
+        lattice_angles_record angles
+        lattice_rope_record rope
+        int32_t activation, pool
     ctypedef struct lattice_kv_layer:
         char *keys
         char *values
@@ -125,6 +157,7 @@ cdef extern from "step.h" nogil:
 
 cdef extern from "names.h" nogil:
     const char *const *lattice_kernel_names
+    const char *const *lattice_kernel_records
     const char *const *lattice_row_kind_names
     const char *const *lattice_ids_names
     const char *const *lattice_activation_names
@@ -176,6 +209,7 @@ cdef dict numbers_of(const char *const *names):
 
 
 KERNELS = numbers_of(lattice_kernel_names)
+RECORDS = {name: lattice_kernel_records[number].decode() for name, number in KERNELS.items()}
 ROW_KINDS = numbers_of(lattice_row_kind_names)
 IDS = numbers_of(lattice_ids_names)
 ACTIVATIONS = numbers_of(lattice_activation_names)
@@ -187,11 +221,6 @@ KV_TYPES = numbers_of(lattice_kv_type_names)
 BLOCK_FORMATS = tuple(numbers_of(lattice_block_format_names))
 WEIGHT_TYPES = numbers_of(lattice_weight_type_names)
 WEIGHT_TYPES |= {name: LATTICE_WEIGHT_BLOCKS + number for number, name in enumerate(BLOCK_FORMATS)}
-
-LINEARS = (
-    LATTICE_KERNEL_LINEAR, LATTICE_KERNEL_INT8_LINEAR, LATTICE_KERNEL_BLOCK_LINEAR, LATTICE_KERNEL_DEQUANTIZED_LINEAR,
-    LATTICE_KERNEL_BFLOAT16_LINEAR
-)
 
 # A build for tests has these instructions written out in others, whatever the CPU.
 cdef uint32_t PRODUCT_FEATURES = 0xffffffff if EMULATED else lattice_cpu_features()
@@ -357,17 +386,9 @@ def elementwise(str function, x, *, str isa):
     return result
 
 
-cdef lattice_view view_of(object operand):
-    """(slot, stride, column), or None for no operand."""
-    cdef lattice_view view
-    memset(&view, 0, sizeof(view))
-    view.slot = -1
-    if operand is not None:
-        view.slot, view.stride, view.column = operand
-    return view
-
-
 include "kv_pages.pxi"
+include "ops.pxi"
+include "steps.pxi"
 
 
 cdef class Plan:
@@ -421,49 +442,31 @@ cdef class Plan:
         return self.sizes.step_tokens
 
     def append(
-        self, str kernel, *, str rows, inputs, output, Py_ssize_t k, Py_ssize_t n, residual=None, weight=None, bias=None,
-        str activation="none", int mode=0, int heads=0, int kv_heads=0, int head_dim=0, float scale=1.0, float epsilon=0.0,
-        int layer=0, int window=0, bint packed=False, str weight_type="float32", quantized=None, bounds=None,
-        rounded=None, bint pairs=False,
+        self, str kernel, *, str rows, inputs, output, Py_ssize_t k, Py_ssize_t n, rounded=None, bint pairs=False,
+        **parameters,
     ):
-        """Add an op of KERNELS. Operands are (slot, stride, column); ``weight`` is an array or (Memory, byte offset) of panels;
-        ``bounds`` holds low and high, float32, that rows are quantized within; with ``pairs`` each row is two.
+        """Add an op of KERNELS. Operands are (slot, stride, column); ``k`` and ``n`` are the columns read and written; with
+        ``pairs`` each row is two. ``parameters`` are those of the kernel's record: see ops.pxi.
         """
-        cdef int number = KERNELS[kernel], activation_number = ACTIVATIONS[activation]
-        for operand in (*inputs, output, residual, quantized, rounded):
-            if operand is not None and not 0 <= operand[0] < LATTICE_MAX_SLOTS:
-                raise ValueError(f"slot {operand[0]} is not one of the {LATTICE_MAX_SLOTS} slots of a step")
-        if number in LINEARS and activation_number != LATTICE_ACTIVATION_NONE and residual is not None:
-            raise ValueError("a linear takes an activation or a residual: which comes first is not said by an op with both")
+        cdef lattice_op op
+        memset(&op, 0, sizeof(op))
+        op.kernel, op.rows, op.pairs, op.k, op.n = KERNELS[kernel], ROW_KINDS[rows], pairs, k, n
+        for i in range(3):
+            op.input[i] = view_of(inputs[i] if i < len(inputs) else None)
+        op.output = view_of(output)
+        op.rounded = view_of(rounded)
+        owners = list(parameters.values())
+        fill_record(&op, RECORDS[kernel], parameters)
+        if parameters:
+            raise TypeError(f"{kernel} takes no {', '.join(parameters)}")
         cdef lattice_op *grown = <lattice_op *>realloc(self.ops, (self.count + 1) * sizeof(lattice_op))
         if grown == NULL:
             raise MemoryError
         self.ops = grown
-        cdef lattice_op *op = &self.ops[self.count]
-        memset(op, 0, sizeof(lattice_op))
-        op.kernel, op.rows, op.k, op.n, op.activation, op.mode = number, ROW_KINDS[rows], k, n, activation_number, mode
-        op.heads, op.kv_heads, op.head_dim, op.scale, op.epsilon = heads, kv_heads, head_dim, scale, epsilon
-        op.layer, op.window, op.packed, op.pairs = layer, window, packed, pairs
-        for i in range(3):
-            op.input[i] = view_of(inputs[i] if i < len(inputs) else None)
-        op.weight_type = WEIGHT_TYPES[weight_type]
-        self.needs_pages = self.needs_pages or number == LATTICE_KERNEL_PAGED_ATTENTION
-        op.residual = view_of(residual)
-        op.quantized = view_of(quantized)
-        op.rounded = view_of(rounded)
-        op.output = view_of(output)
-        cdef Memory memory
-        if isinstance(weight, tuple):
-            memory, offset = weight
-            op.weight = memory.data + <Py_ssize_t>offset
-        elif weight is not None:
-            op.weight = weight_data(weight, op.weight_type, weight.size, "weight")
-        if bias is not None:
-            op.bias = float32_data(bias, n, "bias")
-        if bounds is not None:
-            op.range = float32_data(bounds, 2, "bounds")
-        self.owners.append((weight, bias, bounds))
+        self.ops[self.count] = op
         self.count += 1
+        self.owners.append(owners)
+        self.needs_pages = self.needs_pages or op.kernel == LATTICE_KERNEL_PAGED_ATTENTION
 
     def check_ids(self, str which, Py_ssize_t table_rows):
         """Have every run refuse ids of input ``which``, one of IDS, outside the table."""
@@ -493,68 +496,26 @@ cdef class Plan:
                 most = max(most, lattice_partials(&self.ops[i], sequences, bounds, lengths))
         return round_up(4 * (sequences + 1)) + round_up(16 * (sequences + 1)) + 4 * most
 
-    def run(
-        self, cnp.ndarray token_ids not None, cnp.ndarray token_type_ids not None, cnp.ndarray positions not None,
-        cnp.ndarray cu_seqlens not None, Py_ssize_t max_seqlen,
-        Memory arena not None, slot_offsets, Py_ssize_t scratch_offset, Py_ssize_t scratch_bytes, int threads,
-        Py_ssize_t bookkeeping_offset,
-        cnp.ndarray logit_rows=None, KvPages kv=None, cnp.ndarray context=None, cnp.ndarray pages=None,
-        cnp.ndarray cu_pages=None,
-    ):
-        """Run every op on a batch. Returns (which, row) of the first id outside its table, else None.
-
-        ``arena`` holds the slots at ``slot_offsets``, at ``scratch_offset`` ``threads`` stretches of scratch, and at
-        ``bookkeeping_offset``, a multiple of 64, ``bookkeeping_bytes``. A program that keeps keys and values is given their
-        pages ``kv``, the tokens of each sequence in them before, and the numbers of its pages,
-        ``pages[cu_pages[b]:cu_pages[b + 1]]``.
-        """
-        cdef lattice_step step
-        cdef Py_ssize_t tokens = token_ids.size, i
+    def run(self, Step given not None):
+        """Run every op on a step. Returns (which of IDS, row) of the first id outside its table, else None."""
+        cdef lattice_step step = given.step
+        cdef char *bookkeeping = given.arena.data + given.bookkeeping_offset
+        cdef Py_ssize_t needed = self.bookkeeping_bytes(given.cu_seqlens, given.context), i
         cdef int64_t limit
         cdef int which
-        memset(&step, 0, sizeof(step))
-        step.tokens = tokens
-        step.sequences = cu_seqlens.size - 1
-        step.max_seqlen = max_seqlen
-        step.ids[0] = int32_data(token_ids, tokens, "token_ids")
-        step.ids[1] = int32_data(token_type_ids, tokens, "token_type_ids")
-        step.ids[2] = int32_data(positions, tokens, "positions")
-        step.cu_seqlens = int32_data(cu_seqlens, step.sequences + 1, "cu_seqlens")
-        cdef char *bookkeeping = arena.data + bookkeeping_offset
-        if bookkeeping_offset % 64 or bookkeeping_offset + self.bookkeeping_bytes(cu_seqlens, context) > arena.nbytes:
+        if given.bookkeeping_offset + needed > given.arena.nbytes:
             raise ValueError("the arena is too small to cut this step into tasks")
-        if logit_rows is not None:
-            step.logit_count = logit_rows.size
-            step.logit_rows = int32_data(logit_rows, step.logit_count, "logit_rows")
-            for i in range(step.logit_count):
-                if not 0 <= step.logit_rows[i] < tokens:
-                    raise ValueError(f"logit row {step.logit_rows[i]} is not one of {tokens} rows")
-        if kv is not None:
-            if context is None or pages is None or cu_pages is None:
-                raise TypeError("pages come with context, pages and cu_pages")
-            kv.check(cu_seqlens, context, pages, cu_pages)
-            step.kv = kv.layers
-            step.page_tokens = kv.page_tokens
-            step.context = int32_data(context, step.sequences, "context")
-            step.pages = int32_data(pages, pages.size, "pages")
-            step.cu_pages = int32_data(cu_pages, step.sequences + 1, "cu_pages")
+        if step.kv != NULL:
             step.attention_units = <int64_t *>(bookkeeping + round_up(4 * (step.sequences + 1)))
             step.partials = <float *>(<char *>step.attention_units + round_up(16 * (step.sequences + 1)))
         elif self.needs_pages:
             raise TypeError("this program keeps keys and values: pass their pages")
-        if scratch_offset + scratch_bytes * threads > arena.nbytes:
-            raise ValueError("the arena is too small for the scratch of this step")
-        for i, offset in enumerate(slot_offsets):
-            step.slots[i] = <float *>(arena.data + <Py_ssize_t>offset)
-        step.scratch = arena.data + scratch_offset
-        step.scratch_bytes = scratch_bytes
-        step.threads = threads
         step.sizes = &self.sizes
         step.dot = self.dot
         step.tiles = self.tiles
         step.bfloat16 = self.bfloat16
         for which, name, limit in self.tables:
-            for i in range(tokens):
+            for i in range(step.tokens):
                 if not 0 <= step.ids[which][i] < limit:
                     return name, i
         with nogil:

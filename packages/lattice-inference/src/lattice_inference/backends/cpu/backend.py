@@ -209,24 +209,25 @@ class CpuProgram:
         bookkeeping_offset = slots_bytes + threads * scratch_bytes
         arena = self._arenas.take(bookkeeping_offset + self._plan.bookkeeping_bytes(batch.cu_seqlens, context))
         try:
-            outside = self._plan.run(
-                batch.token_ids,
-                _required(batch.token_type_ids),
-                _required(batch.positions),
-                batch.cu_seqlens,
-                batch.max_seqlen,
-                arena,
-                offsets,
-                slots_bytes,
-                scratch_bytes,
-                threads,
-                bookkeeping_offset,
-                batch.logit_rows,
-                None if state is None else state.kv,
-                context,
-                pages,
-                cu_pages,
+            step = _cpu.Step(
+                token_ids=batch.token_ids,
+                token_type_ids=_required(batch.token_type_ids),
+                positions=_required(batch.positions),
+                cu_seqlens=batch.cu_seqlens,
+                max_seqlen=batch.max_seqlen,
+                logit_rows=batch.logit_rows,
+                arena=arena,
+                slot_offsets=offsets,
+                scratch_offset=slots_bytes,
+                scratch_bytes=scratch_bytes,
+                threads=threads,
+                bookkeeping_offset=bookkeeping_offset,
+                kv=None if state is None else state.kv,
+                context=context,
+                pages=pages,
+                cu_pages=cu_pages,
             )
+            outside = self._plan.run(step)
             if outside is not None:
                 self._refuse_id(batch, *outside)
             results = self._copy_outputs(outputs, arena, offsets, counts)

@@ -82,7 +82,7 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
         if kernel == "paged_attention":
             plan.append("paged_merge", **{**common, **arguments})
         if kernel == "embed_rows":
-            plan.check_ids(str(op.attributes["ids"]), op.weights["table"].shape[0])
+            plan.check_ids(arguments["ids"], op.weights["table"].shape[0])
 
 
 def _operand(view: View, memory: MemoryPlan) -> tuple[int, int, int]:
@@ -97,11 +97,11 @@ def _embed_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[s
     table = op.weights["table"]
     form = weights.form(table)
     arguments: Arguments = {
-        "weight": weights[table],
+        "table": weights[table],
         # the table of a tied embedding is kept as the linear that it is too
         "packed": table.use == "linear" and not form.in_panels,
         "weight_type": form.weight_type,
-        "mode": _cpu.IDS[str(op.attributes["ids"])],
+        "ids": str(op.attributes["ids"]),
     }
     if op.inputs:
         arguments |= {"inputs": [], "residual": _operand(op.inputs[0], memory)}
@@ -141,7 +141,8 @@ def _linear_pairs(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple
 
 
 def _quantize(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    return op.kind, {"k": op.inputs[0].width, "bounds": _bounds(op)}
+    bounds = _bounds(op)
+    return op.kind, {"k": op.inputs[0].width, **({} if bounds is None else {"bounds": bounds})}
 
 
 def _bounds(op: Op) -> npt.NDArray[np.float32] | None:
@@ -185,21 +186,21 @@ def _rms_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str
 
 
 def _rope_angles(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    return "rope_angles", {"weight": weights.array(op.weights["frequencies"]), "scale": op.attributes["scale"]}
+    return "rope_angles", {"frequencies": weights.array(op.weights["frequencies"]), "scale": op.attributes["scale"]}
 
 
 def _rope(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
     return "rope", {
-        "k": op.inputs[1].width,
+        "width": op.inputs[1].width,
         "heads": op.attributes["heads"],
         "head_dim": op.attributes["head_dim"],
-        "mode": _cpu.PAIRINGS[str(op.attributes["pairing"])],
+        "pairing": str(op.attributes["pairing"]),
     }
 
 
 def _kv_write(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    arguments = {name: op.attributes[name] for name in ("layer", "kv_heads", "head_dim")}
-    return "kv_write", {**arguments, "heads": op.attributes.get("attention_heads", 0)}
+    arguments = {name: op.attributes[name] for name in ("layer", "kv_heads")}
+    return "kv_write", {**arguments, "attention_heads": op.attributes.get("attention_heads", 0)}
 
 
 def _paged_attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
@@ -212,7 +213,7 @@ def _gather_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[
 
 
 def _pool(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    return "pool", {"mode": _cpu.POOLS[str(op.attributes["mode"])]}
+    return "pool", {"pool": str(op.attributes["mode"])}
 
 
 def _l2_normalize(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:

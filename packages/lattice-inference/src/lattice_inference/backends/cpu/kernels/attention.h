@@ -29,7 +29,7 @@
 
 int64_t LATTICE_FN(attention_tasks)(const lattice_op *op, const lattice_step *step)
 {
-    return step->cu_query_blocks[step->sequences] * op->heads;
+    return step->cu_query_blocks[step->sequences] * op->attention.heads;
 }
 
 /* k[key][dim] -> panels [key / 16][dim][16]; the last panel is filled with zeros. */
@@ -78,12 +78,12 @@ static void store_attended(const lattice_op *op, const lattice_step *step, int64
 {
     for (int64_t r = 0; r < rows; r++) {
         const f32x16 divisor = f32x16_set1(sum[r]);
-        for (int64_t d = 0; d < op->head_dim; d += 16) {
+        for (int64_t d = 0; d < op->attention.head_dim; d += 16) {
             const f32x16 value = f32x16_div(f32x16_load(output + r * width + d), divisor);
             if (op->rounded.slot >= 0) /* whose head_dim is a multiple of sixteen */
                 store_bfloat16(bfloat16_row(step, &op->rounded, first + r) + column + d, value);
             else
-                store_part(lattice_row(step, &op->output, first + r) + column, d, op->head_dim, value);
+                store_part(lattice_row(step, &op->output, first + r) + column, d, op->attention.head_dim, value);
         }
     }
 }
@@ -92,9 +92,9 @@ static void store_attended(const lattice_op *op, const lattice_step *step, int64
 void LATTICE_FN(attention_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)tasks;
-    const query_block block = query_block_of(step, task / op->heads);
-    const int64_t head = task % op->heads, head_dim = op->head_dim, width = lattice_round_up(head_dim, LATTICE_PANEL);
-    const int64_t column = head * head_dim, kv_column = head / (op->heads / op->kv_heads) * head_dim;
+    const query_block block = query_block_of(step, task / op->attention.heads);
+    const int64_t head = task % op->attention.heads, head_dim = op->attention.head_dim, width = lattice_round_up(head_dim, LATTICE_PANEL);
+    const int64_t column = head * head_dim, kv_column = head / (op->attention.heads / op->attention.kv_heads) * head_dim;
     const column_attention of = {
         .queries = lattice_row(step, &op->input[0], block.first) + column,
         .keys = lattice_row(step, &op->input[1], block.begin) + kv_column,
@@ -106,7 +106,7 @@ void LATTICE_FN(attention_run)(const lattice_op *op, const lattice_step *step, i
         .query_rows = lattice_whole_query_rows(step->sizes),
         .key_count = block.end - block.begin,
         .head_dim = head_dim,
-        .scale = op->scale,
+        .scale = op->attention.scale,
     };
     float *scratch = (float *)(step->scratch + thread * step->scratch_bytes);
     attend_by_columns(&of, scratch);
@@ -122,12 +122,12 @@ void LATTICE_FN(attention_run)(const lattice_op *op, const lattice_step *step, i
 void LATTICE_FN(attention_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)tasks;
-    const query_block block = query_block_of(step, task / op->heads);
-    const int64_t head = task % op->heads, begin = block.begin, end = block.end, first = block.first, rows = block.rows;
-    const int64_t head_dim = op->head_dim, width = lattice_round_up(head_dim, LATTICE_PANEL);
-    const int64_t column = head * head_dim, kv_column = head / (op->heads / op->kv_heads) * head_dim;
+    const query_block block = query_block_of(step, task / op->attention.heads);
+    const int64_t head = task % op->attention.heads, begin = block.begin, end = block.end, first = block.first, rows = block.rows;
+    const int64_t head_dim = op->attention.head_dim, width = lattice_round_up(head_dim, LATTICE_PANEL);
+    const int64_t column = head * head_dim, kv_column = head / (op->attention.heads / op->attention.kv_heads) * head_dim;
 
-    const f32x16 scale = f32x16_set1(op->scale);
+    const f32x16 scale = f32x16_set1(op->attention.scale);
     const int64_t score_rows = step->sizes->score_rows, block_rows = step->sizes->query_block_rows;
     const int64_t longest = step->max_seqlen < LATTICE_KEY_SEGMENT ? step->max_seqlen : LATTICE_KEY_SEGMENT;
     const int64_t most_keys = lattice_round_up(longest, LATTICE_PANEL);

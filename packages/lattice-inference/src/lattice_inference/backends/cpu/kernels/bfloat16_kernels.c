@@ -119,12 +119,12 @@ LATTICE_INLINE void finish_part(const bfloat16_part *part, const float *sums, in
     const int64_t column = panel * LATTICE_PANEL, width = panels * LATTICE_PANEL;
     bfloat16_output output = {.to = {
                                   .stride = op->output.stride,
-                                  .bias = op->bias != NULL ? op->bias + column : NULL,
-                                  .residual_stride = op->residual.stride,
-                                  .activation = op->activation,
+                                  .bias = op->linear.bias != NULL ? op->linear.bias + column : NULL,
+                                  .residual_stride = op->linear.residual.stride,
+                                  .activation = op->linear.activation,
                               }};
-    if (op->residual.slot >= 0)
-        output.to.residual = lattice_row(part->step, &op->residual, row) + column;
+    if (op->linear.residual.slot >= 0)
+        output.to.residual = lattice_row(part->step, &op->linear.residual, row) + column;
     if (op->rounded.slot >= 0) {
         output.rounded = bfloat16_row(part->step, &op->rounded, row) + column;
         output.rounded_stride = 2 * op->rounded.stride;
@@ -149,7 +149,7 @@ static void multiply_by_dots(const bfloat16_part *part)
     const int64_t rows = part->row_end - part->row, row_tiles = lattice_divide_up(rows, most);
     float sums[BFLOAT16_TILE_ROWS * BFLOAT16_TILE_PANELS * LATTICE_PANEL] __attribute__((aligned(64)));
     for (int64_t panel = part->panel; panel < part->panel_end;) {
-        const uint16_t *weights = (const uint16_t *)op->weight + panel * panel_elements;
+        const uint16_t *weights = (const uint16_t *)op->linear.weight + panel * panel_elements;
         int64_t width = 1;
 #if defined(BFLOAT16_DOT)
         if (dots && panel + 2 <= part->panel_end && dot_tiles[lattice_divide_up(rows, row_tiles) - 1][1] != NULL)
@@ -186,7 +186,7 @@ static void multiply_by_tiles(const bfloat16_part *part)
         const int64_t most = rows > 16 ? 2 : 4;
         for (int64_t panel = part->panel; panel < part->panel_end; panel += most) {
             const int64_t panels = part->panel_end - panel < most ? part->panel_end - panel : most;
-            const char *weights = (const char *)op->weight + panel * panel_bytes;
+            const char *weights = (const char *)op->linear.weight + panel * panel_bytes;
             for (int64_t first = row; first < end; first += rows) {
                 amx_multiply(bfloat16_row(part->step, &op->input[0], first), stride, rows, weights, panel_bytes, panels,
                              steps, sums, panels * LATTICE_PANEL * (int64_t)sizeof(float));

@@ -106,10 +106,10 @@ LATTICE_INLINE lattice_output panel_output(const lattice_op *op, const lattice_s
         .y = lattice_row(step, &op->output, row >> op->pairs) + column,
         .stride = op->output.stride,
         .columns = op->n - column < LATTICE_PANEL ? op->n - column : LATTICE_PANEL,
-        .bias = op->bias != NULL ? op->bias + column : NULL,
-        .residual = op->residual.slot >= 0 ? lattice_row(step, &op->residual, row) + column : NULL,
-        .residual_stride = op->residual.stride,
-        .activation = op->activation,
+        .bias = op->linear.bias != NULL ? op->linear.bias + column : NULL,
+        .residual = op->linear.residual.slot >= 0 ? lattice_row(step, &op->linear.residual, row) + column : NULL,
+        .residual_stride = op->linear.residual.stride,
+        .activation = op->linear.activation,
     };
 }
 
@@ -165,7 +165,7 @@ LATTICE_INLINE void ask_for_output(const lattice_output *output, int64_t rows)
 LATTICE_INLINE int streams_output(const lattice_op *op, const lattice_step *step)
 {
     const int64_t row_bytes = op->output.stride * (int64_t)sizeof(float);
-    const int only_sums = !op->pairs && op->bias == NULL && op->residual.slot < 0 && op->activation == LATTICE_ACTIVATION_NONE;
+    const int only_sums = !op->pairs && op->linear.bias == NULL && op->linear.residual.slot < 0 && op->linear.activation == LATTICE_ACTIVATION_NONE;
     return only_sums && lattice_rows(op, step) * op->n * (int64_t)sizeof(float) >= STREAMED_BYTES &&
            ((uintptr_t)lattice_row(step, &op->output, 0) | (uintptr_t)row_bytes) % 64 == 0 && op->n % LATTICE_PANEL == 0;
 }
@@ -193,7 +193,7 @@ typedef struct {
 
 static void multiply_by_matrix(const lattice_op *op, const lattice_step *step, const block_task *part, char *scratch)
 {
-    const int format = op->weight_type - LATTICE_WEIGHT_BLOCKS;
+    const int format = op->linear.weight_type - LATTICE_WEIGHT_BLOCKS;
     const int64_t stride = op->input[0].stride, panel_bytes = lattice_block_panel_bytes(format, op->k);
     const float *x = lattice_row(step, &op->input[0], part->row);
     block_matrix matrix = {.blocks = op->k / LATTICE_BLOCK, .rows = part->row_end - part->row};
@@ -214,7 +214,7 @@ static void multiply_by_matrix(const lattice_op *op, const lattice_step *step, c
         const int64_t left_panels = part->panel_end - panel;
         panels = left_panels < MATRIX_PANELS ? left_panels : MATRIX_PANELS;
         const int64_t next = left_panels - panels < MATRIX_PANELS ? left_panels - panels : MATRIX_PANELS;
-        const uint8_t *weights = (const uint8_t *)op->weight + panel * panel_bytes;
+        const uint8_t *weights = (const uint8_t *)op->linear.weight + panel * panel_bytes;
         for (int64_t p = 0; p < panels; p++)
             unpack_panel(format, weights + p * panel_bytes, p, &matrix);
         for (int64_t tile = 0; tile < matrix.row_tiles; tile++) {
@@ -258,7 +258,7 @@ void LATTICE_FN(block_linear_run)(const lattice_op *op, const lattice_step *step
 #else
     (void)thread;
 #endif
-    const int format = op->weight_type - LATTICE_WEIGHT_BLOCKS;
+    const int format = op->linear.weight_type - LATTICE_WEIGHT_BLOCKS;
     const block_tile_set *set = &plain_block_tiles[format];
 #if !defined(LATTICE_ISA_BASELINE)
     if (step->dot)
@@ -272,14 +272,14 @@ void LATTICE_FN(block_linear_run)(const lattice_op *op, const lattice_step *step
     float sums[(BLOCK_TILE_ROWS + BLOCK_STRIP_ROWS * BLOCK_STRIP_PANELS) * LATTICE_PANEL] __attribute__((aligned(64)));
     int64_t panel = part.panel;
     for (; rows <= BLOCK_STRIP_ROWS && panel + BLOCK_STRIP_PANELS <= part.panel_end; panel += BLOCK_STRIP_PANELS) {
-        set->strips[rows - 1]((const uint8_t *)op->weight + panel * panel_bytes, op->k, x, stride, sums);
+        set->strips[rows - 1]((const uint8_t *)op->linear.weight + panel * panel_bytes, op->k, x, stride, sums);
         for (int p = 0; p < BLOCK_STRIP_PANELS; p++) {
             const lattice_output output = panel_output(op, step, part.row, panel + p);
             finish_sums(op, sums + p * rows * LATTICE_PANEL, part.row, rows, &output);
         }
     }
     for (; panel < part.panel_end; panel++) {
-        const uint8_t *weights = (const uint8_t *)op->weight + panel * panel_bytes;
+        const uint8_t *weights = (const uint8_t *)op->linear.weight + panel * panel_bytes;
         for (int64_t first = 0, height; first < rows; first += height) {
             height = rows - first >= BLOCK_TILE_ROWS ? BLOCK_TILE_ROWS : rows - first == 1 ? 1 : 2;
             const lattice_output output = panel_output(op, step, part.row + first, panel);
@@ -312,11 +312,11 @@ void LATTICE_FN(dequantized_linear_run)(const lattice_op *op, const lattice_step
     float *widened = (float *)(step->scratch + thread * step->scratch_bytes);
     const float *x = lattice_row(step, &op->input[0], part.row);
     for (int64_t panel = part.panel; panel < part.panel_end; panel++) {
-        if (op->weight_type == LATTICE_WEIGHT_INT8) {
-            widen_int8_panel((const char *)op->weight + panel * lattice_int8_panel_bytes(op->k), op->k, widened);
+        if (op->linear.weight_type == LATTICE_WEIGHT_INT8) {
+            widen_int8_panel((const char *)op->linear.weight + panel * lattice_int8_panel_bytes(op->k), op->k, widened);
         } else {
-            const int format = op->weight_type - LATTICE_WEIGHT_BLOCKS;
-            dequantize_panel(format, (const uint8_t *)op->weight + panel * lattice_block_panel_bytes(format, op->k), op->k,
+            const int format = op->linear.weight_type - LATTICE_WEIGHT_BLOCKS;
+            dequantize_panel(format, (const uint8_t *)op->linear.weight + panel * lattice_block_panel_bytes(format, op->k), op->k,
                              widened);
         }
         const lattice_output output = panel_output(op, step, part.row, panel);
@@ -326,7 +326,7 @@ void LATTICE_FN(dequantized_linear_run)(const lattice_op *op, const lattice_step
 
 void LATTICE_FN(lattice_block_table_row)(const lattice_op *op, int64_t id, const float *residual, float *y)
 {
-    const int format = op->weight_type - LATTICE_WEIGHT_BLOCKS;
-    const uint8_t *panel = (const uint8_t *)op->weight + id / LATTICE_PANEL * lattice_block_panel_bytes(format, op->k);
-    dequantize_column(format, panel, (int)(id % LATTICE_PANEL), op->k, residual, y);
+    const int format = op->embed.weight_type - LATTICE_WEIGHT_BLOCKS;
+    const uint8_t *panel = (const uint8_t *)op->embed.table + id / LATTICE_PANEL * lattice_block_panel_bytes(format, op->n);
+    dequantize_column(format, panel, (int)(id % LATTICE_PANEL), op->n, residual, y);
 }

@@ -30,7 +30,7 @@ void LATTICE_FN(quantize_rows_run)(const lattice_op *op, const lattice_step *ste
     int64_t first, end;
     task_rows(lattice_rows(op, step), task, tasks, &first, &end);
     for (int64_t row = first; row < end; row++)
-        quantize_row(lattice_row(step, &op->input[0], row), op->k, op->range, row_form(step),
+        quantize_row(lattice_row(step, &op->input[0], row), op->k, op->quantize.range, row_form(step),
                      lattice_row(step, &op->output, row));
 }
 
@@ -242,7 +242,7 @@ void LATTICE_FN(int8_linear_run)(const lattice_op *op, const lattice_step *step,
     const int8_part whole = {
         .x = (const char *)lattice_row(step, &op->input[0], row) + INTEGER_ROW_HEADER,
         .stride = op->input[0].stride * (int64_t)sizeof(float),
-        .panels = op->weight,
+        .panels = op->linear.weight,
         .panel_bytes = lattice_int8_panel_bytes(op->k),
         .groups = lattice_round_up(op->k, 16) / GROUP,
         .output =
@@ -250,10 +250,10 @@ void LATTICE_FN(int8_linear_run)(const lattice_op *op, const lattice_step *step,
                 .y = lattice_row(step, &op->output, row),
                 .stride = op->output.stride,
                 .columns = op->n,
-                .bias = op->bias,
-                .residual = op->residual.slot >= 0 ? lattice_row(step, &op->residual, row) : NULL,
-                .residual_stride = op->residual.stride,
-                .activation = op->activation,
+                .bias = op->linear.bias,
+                .residual = op->linear.residual.slot >= 0 ? lattice_row(step, &op->linear.residual, row) : NULL,
+                .residual_stride = op->linear.residual.stride,
+                .activation = op->linear.activation,
             },
     };
     const int8_part part = moved_part(&whole, 0, panel);

@@ -34,7 +34,7 @@ int64_t LATTICE_FN(row_tasks)(const lattice_op *op, const lattice_step *step)
     return step->threads == 1 ? 1 : lattice_divide_up(lattice_rows(op, step), step->sizes->row_task_rows);
 }
 
-#define TABLE_ENTRY(id, name, tasks, run) [LATTICE_KERNEL_##id] = {LATTICE_FN(tasks), LATTICE_FN(run)},
+#define TABLE_ENTRY(id, name, record, tasks, run) [LATTICE_KERNEL_##id] = {LATTICE_FN(tasks), LATTICE_FN(run)},
 
 const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
     .kernels = {LATTICE_KERNELS(TABLE_ENTRY)},

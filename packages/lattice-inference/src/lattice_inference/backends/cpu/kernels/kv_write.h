@@ -15,11 +15,11 @@
 #define TOKENS_AT_ONCE 16
 #define ROUNDED_AT_ONCE 256 /* elements of a head, rounded in one go */
 
-/* Whether attention writes what is new of a sequence: op->heads says that it was given it. */
+/* Whether attention writes what is new of a sequence: op->kv_write.attention_heads says that it was given it. */
 LATTICE_INLINE int is_written_by_attention(const lattice_op *op, const lattice_step *step, int64_t sequence)
 {
     const int64_t rows = step->cu_seqlens[sequence + 1] - step->cu_seqlens[sequence];
-    return op->heads > 0 && lattice_is_cut_by_keys(rows, op->heads / op->kv_heads);
+    return op->kv_write.attention_heads > 0 && lattice_is_cut_by_keys(rows, op->kv_write.attention_heads / op->kv_write.kv_heads);
 }
 
 int64_t LATTICE_FN(kv_write_tasks)(const lattice_op *op, const lattice_step *step)
@@ -31,7 +31,7 @@ int64_t LATTICE_FN(kv_write_tasks)(const lattice_op *op, const lattice_step *ste
         return 0;
     if (step->threads == 1 || step->tokens <= step->sizes->row_task_rows)
         return 1;
-    const int64_t heads = step->kv[op->layer].kv_heads;
+    const int64_t heads = step->kv[op->kv_write.layer].kv_heads;
     return heads * lattice_divide_up(step->threads, heads);
 }
 
@@ -138,7 +138,7 @@ static void write_sequence(const lattice_step *step, const lattice_kv_layer *kv,
 void LATTICE_FN(kv_write_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
-    const int64_t heads = step->kv[op->layer].kv_heads, runs = tasks < heads ? 1 : tasks / heads;
+    const int64_t heads = step->kv[op->kv_write.layer].kv_heads, runs = tasks < heads ? 1 : tasks / heads;
     const int64_t first_head = tasks < heads ? 0 : task % heads, end_head = tasks < heads ? heads : first_head + 1;
     int64_t first, end, sequence = 0;
     task_rows(step->tokens, tasks < heads ? 0 : task / heads, runs, &first, &end);
@@ -147,7 +147,7 @@ void LATTICE_FN(kv_write_run)(const lattice_op *op, const lattice_step *step, in
             sequence++;
         const int64_t here = end < step->cu_seqlens[sequence + 1] ? end : step->cu_seqlens[sequence + 1];
         if (!is_written_by_attention(op, step, sequence))
-            write_sequence(step, &step->kv[op->layer], op->input, sequence, first, here, first_head, end_head);
+            write_sequence(step, &step->kv[op->kv_write.layer], op->input, sequence, first, here, first_head, end_head);
         first = here;
     }
 }

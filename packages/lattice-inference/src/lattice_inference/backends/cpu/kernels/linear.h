@@ -26,7 +26,7 @@ LATTICE_INLINE linear_grid linear_cut(const lattice_op *op, const lattice_step *
         return grid;
     int64_t most = lattice_divide_up(panels, 2); /* groups of columns */
 #if defined(LATTICE_ISA_AVX512)
-    if (op->weight_type == LATTICE_WEIGHT_FLOAT32 && rows > sizes->linear_few_rows) {
+    if (op->linear.weight_type == LATTICE_WEIGHT_FLOAT32 && rows > sizes->linear_few_rows) {
         /* every task packs the rows it multiplies: rather more blocks of rows than groups of columns */
         const int64_t most_blocks = rows / sizes->linear_few_rows;
         const int64_t blocks = most_blocks < 2 * step->threads ? most_blocks : 2 * step->threads;
@@ -62,36 +62,36 @@ void LATTICE_FN(linear_run)(const lattice_op *op, const lattice_step *step, int6
     if (row == row_end || panel == panel_end)
         return;
     const int64_t column = panel * LATTICE_PANEL, panel_stride = op->k * LATTICE_PANEL;
-    const int has_residual = op->residual.slot >= 0;
+    const int has_residual = op->linear.residual.slot >= 0;
     const lattice_output output = {
         .y = lattice_row(step, &op->output, row) + column,
         .stride = op->output.stride,
         .columns = op->n - column,
-        .bias = op->bias != NULL ? op->bias + column : NULL,
-        .residual = has_residual ? lattice_row(step, &op->residual, row) + column : NULL,
-        .residual_stride = op->residual.stride,
-        .activation = op->activation,
+        .bias = op->linear.bias != NULL ? op->linear.bias + column : NULL,
+        .residual = has_residual ? lattice_row(step, &op->linear.residual, row) + column : NULL,
+        .residual_stride = op->linear.residual.stride,
+        .activation = op->linear.activation,
     };
     const float *x = lattice_row(step, &op->input[0], row);
     const int64_t x_stride = op->input[0].stride, rows = row_end - row, panels = panel_end - panel;
-    switch (op->weight_type) {
+    switch (op->linear.weight_type) {
     case LATTICE_WEIGHT_BFLOAT16:
-        gemm_bfloat16(x, x_stride, rows, (const uint16_t *)op->weight + panel * panel_stride, panel_stride, panels, op->k,
+        gemm_bfloat16(x, x_stride, rows, (const uint16_t *)op->linear.weight + panel * panel_stride, panel_stride, panels, op->k,
                       &output, 1);
         return;
     case LATTICE_WEIGHT_FLOAT16:
-        gemm_float16(x, x_stride, rows, (const uint16_t *)op->weight + panel * panel_stride, panel_stride, panels, op->k,
+        gemm_float16(x, x_stride, rows, (const uint16_t *)op->linear.weight + panel * panel_stride, panel_stride, panels, op->k,
                      &output, 1);
         return;
     default:
 #if defined(LATTICE_ISA_AVX512)
         if (can_pack(rows) && panels >= step->sizes->linear_packing_panels) {
-            gemm_packed(x, x_stride, rows, (const float *)op->weight + panel * panel_stride, panel_stride, panels, op->k,
+            gemm_packed(x, x_stride, rows, (const float *)op->linear.weight + panel * panel_stride, panel_stride, panels, op->k,
                         &output, (float *)(step->scratch + thread * step->scratch_bytes));
             return;
         }
 #endif
-        gemm_float32(x, x_stride, rows, (const float *)op->weight + panel * panel_stride, panel_stride, panels, op->k,
+        gemm_float32(x, x_stride, rows, (const float *)op->linear.weight + panel * panel_stride, panel_stride, panels, op->k,
                      &output, 1);
     }
 }

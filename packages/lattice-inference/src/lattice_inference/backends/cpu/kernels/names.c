@@ -8,9 +8,11 @@
 #include "kernel_list.h"
 
 #define NAME(id, name, ...) name,
+#define RECORD(id, name, record, ...) #record,
 #define FORMAT_NAME(format, ...) #format,
 
 const char *const lattice_kernel_names[] = {LATTICE_KERNELS(NAME) NULL};
+const char *const lattice_kernel_records[] = {LATTICE_KERNELS(RECORD) NULL};
 const char *const lattice_row_kind_names[] = {LATTICE_ROW_KINDS(NAME) NULL};
 const char *const lattice_ids_names[] = {LATTICE_IDS(NAME) NULL};
 const char *const lattice_activation_names[] = {LATTICE_ACTIVATIONS(NAME) NULL};

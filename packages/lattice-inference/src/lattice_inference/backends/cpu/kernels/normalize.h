@@ -49,13 +49,13 @@ void LATTICE_FN(layer_norm_run)(const lattice_op *op, const lattice_step *step, 
             squares = f32x16_fma(centred, centred, squares);
         }
         const float variance = f32x16_fold_add(squares) / (float)n;
-        const f32x16 inverse = f32x16_set1(1.0f / square_root(variance + op->epsilon));
+        const f32x16 inverse = f32x16_set1(1.0f / square_root(variance + op->norm.epsilon));
         for (i = 0; i < n; i += 16) {
             const f32x16 scaled = f32x16_mul(f32x16_sub(load_part(x, i, n), mean), inverse);
-            store_normalized(y, rounded, i, n, f32x16_fma(scaled, load_part(op->weight, i, n), load_part(op->bias, i, n)));
+            store_normalized(y, rounded, i, n, f32x16_fma(scaled, load_part(op->norm.weight, i, n), load_part(op->norm.bias, i, n)));
         }
-        if (op->quantized.slot >= 0)
-            LATTICE_FN(lattice_quantize_row)(y, n, op->range, step->dot, lattice_row(step, &op->quantized, row));
+        if (op->norm.quantized.slot >= 0)
+            LATTICE_FN(lattice_quantize_row)(y, n, op->norm.range, step->dot, lattice_row(step, &op->norm.quantized, row));
     }
 }
 
@@ -74,10 +74,10 @@ void LATTICE_FN(rms_norm_run)(const lattice_op *op, const lattice_step *step, in
             const f32x16 value = load_part(x, i, n);
             squares = f32x16_fma(value, value, squares);
         }
-        const f32x16 inverse = f32x16_set1(1.0f / square_root(f32x16_fold_add(squares) / (float)n + op->epsilon));
+        const f32x16 inverse = f32x16_set1(1.0f / square_root(f32x16_fold_add(squares) / (float)n + op->norm.epsilon));
         for (int64_t i = 0; i < n; i += 16)
             store_normalized(y, rounded, i, n,
-                             f32x16_mul(f32x16_mul(load_part(x, i, n), inverse), load_part(op->weight, i, n)));
+                             f32x16_mul(f32x16_mul(load_part(x, i, n), inverse), load_part(op->norm.weight, i, n)));
     }
 }
 

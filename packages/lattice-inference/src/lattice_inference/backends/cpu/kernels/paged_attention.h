@@ -290,16 +290,16 @@ static void attend_segment(const paged_rows *rows, const float *queries, int64_t
 static void count_units(const lattice_op *op, const lattice_step *step)
 {
     int64_t *units = step->attention_units, *partials = units + step->sequences + 1;
-    const int64_t group = op->heads / op->kv_heads;
+    const int64_t group = op->paged.heads / op->paged.kv_heads;
     units[0] = partials[0] = 0;
     for (int64_t i = 0; i < step->sequences; i++) {
         const int64_t rows = step->cu_seqlens[i + 1] - step->cu_seqlens[i];
         int64_t first, end, here = lattice_divide_up(rows, lattice_paged_rows(group));
         partials[i + 1] = partials[i];
         if (lattice_is_cut_by_keys(rows, group)) {
-            lattice_segments(step->context[i], rows, op->window, &first, &end);
+            lattice_segments(step->context[i], rows, op->paged.window, &first, &end);
             here = end - first;
-            partials[i + 1] += here * rows * op->heads;
+            partials[i + 1] += here * rows * op->paged.heads;
         }
         units[i + 1] = units[i] + here;
     }
@@ -308,7 +308,7 @@ static void count_units(const lattice_op *op, const lattice_step *step)
 int64_t LATTICE_FN(paged_attention_tasks)(const lattice_op *op, const lattice_step *step)
 {
     count_units(op, step);
-    return step->attention_units[step->sequences] * op->kv_heads;
+    return step->attention_units[step->sequences] * op->paged.kv_heads;
 }
 
 /* Writes what a segment has of a sequence's new keys and values, of one head. */
@@ -319,14 +319,14 @@ static void write_segment(const lattice_op *op, const lattice_step *step, int64_
     int64_t first = token_0 + segment * LATTICE_KEY_SEGMENT, last = first + LATTICE_KEY_SEGMENT;
     first = first > begin ? first : begin;
     last = last < end ? last : end;
-    write_sequence(step, &step->kv[op->layer], &op->input[1], sequence, first, last, kv_head, kv_head + 1);
+    write_sequence(step, &step->kv[op->paged.layer], &op->input[1], sequence, first, last, kv_head, kv_head + 1);
 }
 
 /* Copies the queries of `count` rows from token `token` on to [count][width]. */
 static void gather_queries(const lattice_op *op, const lattice_step *step, int64_t token, int64_t count, int64_t kv_head,
                            float *queries)
 {
-    const int64_t group = op->heads / op->kv_heads, dim = op->head_dim, width = lattice_round_up(dim, LATTICE_PANEL);
+    const int64_t group = op->paged.heads / op->paged.kv_heads, dim = op->paged.head_dim, width = lattice_round_up(dim, LATTICE_PANEL);
     for (int64_t r = 0; r < count; r++)
         memcpy(queries + r * width,
                lattice_row(step, &op->input[0], token + r / group) + (kv_head * group + r % group) * dim,
@@ -337,13 +337,13 @@ void LATTICE_FN(paged_attention_run)(const lattice_op *op, const lattice_step *s
 {
     (void)tasks;
     const int64_t *units = step->attention_units, *partials = units + step->sequences + 1;
-    const int64_t unit = task / op->kv_heads, kv_head = task % op->kv_heads;
+    const int64_t unit = task / op->paged.kv_heads, kv_head = task % op->paged.kv_heads;
     int64_t sequence = 0, first_segment, end_segment;
     while (unit >= units[sequence + 1])
         sequence++;
-    const int64_t part = unit - units[sequence], group = op->heads / op->kv_heads;
+    const int64_t part = unit - units[sequence], group = op->paged.heads / op->paged.kv_heads;
     const int64_t begin = step->cu_seqlens[sequence], tokens = step->cu_seqlens[sequence + 1] - begin;
-    const int64_t dim = op->head_dim, width = lattice_round_up(dim, LATTICE_PANEL), partial = lattice_partial_floats(dim);
+    const int64_t dim = op->paged.head_dim, width = lattice_round_up(dim, LATTICE_PANEL), partial = lattice_partial_floats(dim);
     const int64_t task_rows_most = lattice_paged_rows(group) * group;
     float *queries = (float *)(step->scratch + thread * step->scratch_bytes);
     float *scores = queries + task_rows_most * width, *output2 = scores + LATTICE_SCORE_ROWS * LATTICE_KEY_SEGMENT;
@@ -351,19 +351,19 @@ void LATTICE_FN(paged_attention_run)(const lattice_op *op, const lattice_step *s
     float *wide = results + task_rows_most * partial;
     paged_rows rows = {
         .step = step,
-        .kv = &step->kv[op->layer],
+        .kv = &step->kv[op->paged.layer],
         .pages = step->pages + step->cu_pages[sequence],
         .kv_head = kv_head,
         .group = group,
         .position = step->context[sequence],
-        .window = op->window,
-        .scale = op->scale,
+        .window = op->paged.window,
+        .scale = op->paged.scale,
         .scores = scores,
     };
     if (lattice_is_cut_by_keys(tokens, group)) {
         const int64_t count = tokens * group;
-        lattice_segments(step->context[sequence], tokens, op->window, &first_segment, &end_segment);
-        results = step->partials + (partials[sequence] + (part * op->kv_heads + kv_head) * count) * partial;
+        lattice_segments(step->context[sequence], tokens, op->paged.window, &first_segment, &end_segment);
+        results = step->partials + (partials[sequence] + (part * op->paged.kv_heads + kv_head) * count) * partial;
         if (op->input[1].slot >= 0)
             write_segment(op, step, sequence, first_segment + part, kv_head);
         gather_queries(op, step, begin, count, kv_head, queries);
@@ -380,7 +380,7 @@ void LATTICE_FN(paged_attention_run)(const lattice_op *op, const lattice_step *s
     rows.position += skipped;
     rows.wide_keys = wide;
     rows.wide_values = wide + LATTICE_KEY_SEGMENT * dim;
-    lattice_segments(rows.position, block_tokens, op->window, &first_segment, &end_segment);
+    lattice_segments(rows.position, block_tokens, op->paged.window, &first_segment, &end_segment);
     gather_queries(op, step, begin + skipped, count, kv_head, queries);
     for (int64_t row = 0; row < count; row++)
         results[row * partial + width + 1] = 0.0f;
@@ -416,16 +416,16 @@ int64_t LATTICE_FN(paged_merge_tasks)(const lattice_op *op, const lattice_step *
 {
     if (step->attention_units[2 * step->sequences + 1] == 0)
         return 0;
-    return step->threads == 1 ? 1 : step->sequences * op->kv_heads;
+    return step->threads == 1 ? 1 : step->sequences * op->paged.kv_heads;
 }
 
 /* Merges the partials of the sequences that were cut by their keys. */
 static void merge_head(const lattice_op *op, const lattice_step *step, int64_t sequence, int64_t kv_head)
 {
     const int64_t *units = step->attention_units, *partials = units + step->sequences + 1;
-    const int64_t group = op->heads / op->kv_heads, begin = step->cu_seqlens[sequence];
+    const int64_t group = op->paged.heads / op->paged.kv_heads, begin = step->cu_seqlens[sequence];
     const int64_t count = (step->cu_seqlens[sequence + 1] - begin) * group;
-    const int64_t dim = op->head_dim, width = lattice_round_up(dim, LATTICE_PANEL), partial = lattice_partial_floats(dim);
+    const int64_t dim = op->paged.head_dim, width = lattice_round_up(dim, LATTICE_PANEL), partial = lattice_partial_floats(dim);
     const int64_t segments = units[sequence + 1] - units[sequence];
     if (partials[sequence + 1] == partials[sequence])
         return;
@@ -433,7 +433,7 @@ static void merge_head(const lattice_op *op, const lattice_step *step, int64_t s
     for (int64_t row = 0; row < count; row++) {
         float *result = NULL;
         for (int64_t segment = 0; segment < segments; segment++) {
-            float *next = first + (segment * op->kv_heads * count + row) * partial;
+            float *next = first + (segment * op->paged.kv_heads * count + row) * partial;
             if (next[width + 1] == 0.0f)
                 continue;
             if (result == NULL)
@@ -452,9 +452,9 @@ void LATTICE_FN(paged_merge_run)(const lattice_op *op, const lattice_step *step,
 {
     (void)thread;
     int64_t first, end;
-    task_rows(step->sequences * op->kv_heads, task, tasks, &first, &end);
+    task_rows(step->sequences * op->paged.kv_heads, task, tasks, &first, &end);
     for (int64_t i = first; i < end; i++)
-        merge_head(op, step, i / op->kv_heads, i % op->kv_heads);
+        merge_head(op, step, i / op->paged.kv_heads, i % op->paged.kv_heads);
 }
 
 #endif

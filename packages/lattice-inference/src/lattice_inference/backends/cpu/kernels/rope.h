@@ -48,7 +48,7 @@ void LATTICE_FN(rope_angles_run)(const lattice_op *op, const lattice_step *step,
 {
     (void)thread;
     const int64_t pairs = op->n / 2;
-    const float *frequencies = op->weight;
+    const float *frequencies = op->angles.frequencies;
     int64_t first, end;
     task_rows(step->tokens, task, tasks, &first, &end);
     for (int64_t t = first; t < end; t++) {
@@ -57,8 +57,8 @@ void LATTICE_FN(rope_angles_run)(const lattice_op *op, const lattice_step *step,
             const float angle = (float)step->ids[2][t] * frequencies[i];
             double cosine, sine;
             cosine_sine(angle, &cosine, &sine);
-            y[i] = (float)cosine * op->scale;
-            y[pairs + i] = (float)sine * op->scale;
+            y[i] = (float)cosine * op->angles.scale;
+            y[pairs + i] = (float)sine * op->angles.scale;
         }
     }
 }
@@ -162,14 +162,14 @@ LATTICE_INLINE void turn_neighbours(const float *x, float *y, const float *angle
 void LATTICE_FN(rope_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
-    const int64_t pairs = op->k / 2, head_dim = op->head_dim;
+    const int64_t pairs = op->rope.width / 2, head_dim = op->rope.head_dim;
     int64_t first, end;
     task_rows(step->tokens, task, tasks, &first, &end);
     for (int64_t t = first; t < end; t++) {
         const float *x = lattice_row(step, &op->input[0], t), *angles = lattice_row(step, &op->input[1], t);
         float *y = lattice_row(step, &op->output, t);
-        for (int64_t head = 0; head < op->heads; head++, x += head_dim, y += head_dim) {
-            if (op->mode == LATTICE_PAIRING_HALF)
+        for (int64_t head = 0; head < op->rope.heads; head++, x += head_dim, y += head_dim) {
+            if (op->rope.pairing == LATTICE_PAIRING_HALF)
                 turn_halves(x, y, angles, pairs);
             else
                 turn_neighbours(x, y, angles, pairs);

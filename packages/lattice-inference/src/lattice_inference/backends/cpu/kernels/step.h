@@ -31,27 +31,85 @@ typedef struct {
     int64_t column;
 } lattice_view;
 
+/* What a kernel needs beside the rows that it reads and writes: a record for each kind, which kernel_list.h names.
+ *
+ * Weights lie as LATTICE_WEIGHT_* says. A range is low and high that rows are quantized within; NULL: each row within its own. */
+typedef struct {
+    int32_t ids; /* LATTICE_IDS_* */
+    int32_t weight_type;
+    int32_t packed; /* the table lies in panels, as a linear's weight */
+    const void *table;
+    lattice_view residual;
+} lattice_embed_record;
+
+typedef struct {
+    int32_t weight_type;
+    int32_t activation; /* with one there is no residual */
+    const void *weight; /* panels */
+    const float *bias;  /* may be NULL */
+    lattice_view residual;
+} lattice_linear_record;
+
+typedef struct {
+    float epsilon;
+    const float *weight, *bias; /* of a layer norm only: bias, and quantized, where its rows are written as integers too */
+    lattice_view quantized;
+    const float *range;
+} lattice_norm_record;
+
+typedef struct {
+    const float *range;
+} lattice_quantize_record;
+
+typedef struct {
+    int32_t heads, kv_heads, head_dim;
+    float scale;
+} lattice_attention_record;
+
+typedef struct {
+    int32_t heads, kv_heads, head_dim;
+    float scale;
+    int32_t layer, window; /* window 0: no limit */
+} lattice_paged_record;
+
+typedef struct {
+    int32_t layer, kv_heads;
+    int32_t attention_heads; /* of the attention that was given what is new; 0: none was */
+} lattice_kv_write_record;
+
+typedef struct {
+    const float *frequencies;
+    float scale;
+} lattice_angles_record;
+
+typedef struct {
+    int32_t heads, head_dim;
+    int32_t width;   /* of the dimensions that are turned */
+    int32_t pairing; /* LATTICE_PAIRING_* */
+} lattice_rope_record;
+
 typedef struct {
     int32_t kernel;
-    int32_t rows;       /* LATTICE_ROWS_* of the output */
-    int32_t pairs;      /* 1: two rows of the input, one behind the other, are added up to one */
-    int32_t activation; /* of a linear's epilogue, or of an activation op */
-    int32_t mode;       /* LATTICE_POOL_*, LATTICE_PAIRING_*, or LATTICE_IDS_* that an embedding reads */
-    int32_t heads, kv_heads, head_dim;
-    int32_t layer, window; /* of keys and values in pages; window 0: no limit */
-    int32_t packed;        /* an embedding's table lies in panels, as a linear's weight */
-    float scale, epsilon;
+    int32_t rows;  /* LATTICE_ROWS_* of the output */
+    int32_t pairs; /* 1: two rows of the input, one after the other, are added up to one */
     lattice_view input[3];
-    lattice_view residual; /* added in a linear's or embedding's epilogue */
     lattice_view output;
-    lattice_view quantized; /* where a layer norm writes its rows as integers too; slot < 0: nowhere */
-    const float *range;     /* low and high that rows are quantized within; NULL: each row within its own */
-    lattice_view rounded;   /* where rows are written as bfloat16: by a norm besides the output, by others in its place */
-    int32_t weight_type; /* LATTICE_WEIGHT_* */
-    const void *weight;  /* panels of a linear, table of an embedding, scale (float32) of a norm */
-    const float *bias;   /* NULL when the op has none */
-    int64_t k;           /* columns read */
-    int64_t n;           /* columns written */
+    lattice_view rounded; /* where rows are written as bfloat16: by a norm besides the output, by others in its place */
+    int64_t k;            /* columns read */
+    int64_t n;            /* columns written */
+    union {
+        lattice_embed_record embed;
+        lattice_linear_record linear;
+        lattice_norm_record norm;
+        lattice_quantize_record quantize;
+        lattice_attention_record attention;
+        lattice_paged_record paged;
+        lattice_kv_write_record kv_write;
+        lattice_angles_record angles;
+        lattice_rope_record rope;
+        int32_t activation; /* LATTICE_ACTIVATION_* */
+        int32_t pool;       /* LATTICE_POOL_* */
+    };
 } lattice_op;
 
 /* What a layer keeps in a page, page_stride bytes from one page to the next: keys [kv_head][dim][token], values
@@ -180,12 +238,12 @@ static inline int64_t lattice_partials(const lattice_op *op, int64_t sequences, 
     for (int64_t i = 0; i < sequences; i++) {
         const int64_t rows = cu_seqlens[i + 1] - cu_seqlens[i];
         int64_t first, end;
-        if (!lattice_is_cut_by_keys(rows, op->heads / op->kv_heads))
+        if (!lattice_is_cut_by_keys(rows, op->paged.heads / op->paged.kv_heads))
             continue;
-        lattice_segments(context[i], rows, op->window, &first, &end);
+        lattice_segments(context[i], rows, op->paged.window, &first, &end);
         rows_times_segments += rows * (end - first);
     }
-    return rows_times_segments * op->heads * lattice_partial_floats(op->head_dim);
+    return rows_times_segments * op->paged.heads * lattice_partial_floats(op->paged.head_dim);
 }
 
 /* Where the parts of the scratch of attention by tiles begin, in bytes after its keys: see tile_attention.c. */
@@ -197,12 +255,12 @@ static inline lattice_tile_scratch lattice_tile_scratch_of(const lattice_op *op,
 {
     const int64_t keys = lattice_round_up(max_seqlen < LATTICE_KEY_SEGMENT ? max_seqlen : LATTICE_KEY_SEGMENT, 32);
     lattice_tile_scratch parts;
-    parts.values = keys * op->head_dim * 2;
-    parts.weights = parts.values + keys * op->head_dim * 2;
+    parts.values = keys * op->attention.head_dim * 2;
+    parts.weights = parts.values + keys * op->attention.head_dim * 2;
     parts.scores = parts.weights + 32 * (keys + 32) * 2;
     parts.segment = parts.scores + 32 * keys * 4;
-    parts.output = parts.segment + 32 * op->head_dim * 4;
-    parts.bytes = parts.output + sizes->query_block_rows * (op->head_dim + 2) * 4;
+    parts.output = parts.segment + 32 * op->attention.head_dim * 4;
+    parts.bytes = parts.output + sizes->query_block_rows * (op->attention.head_dim + 2) * 4;
     return parts;
 }
 
@@ -237,28 +295,29 @@ static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_se
     if (op->kernel == LATTICE_KERNEL_TILE_ATTENTION)
         return lattice_round_up(lattice_tile_scratch_of(op, max_seqlen, sizes).bytes, 64);
     if (op->kernel == LATTICE_KERNEL_LINEAR)
-        return op->weight_type == LATTICE_WEIGHT_FLOAT32
+        return op->linear.weight_type == LATTICE_WEIGHT_FLOAT32
                    ? lattice_round_up(lattice_linear_block(op->k, sizes) * op->k * (int64_t)sizeof(float), 64)
                    : 0;
     if (op->kernel == LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS)
         return lattice_round_up(op->k * (int64_t)sizeof(float), 64);
-    const int64_t width = lattice_round_up(op->head_dim, LATTICE_PANEL);
     int64_t floats = 0;
     if (op->kernel == LATTICE_KERNEL_ATTENTION) {
+        const int64_t dim = op->attention.head_dim, width = lattice_round_up(dim, LATTICE_PANEL);
         const int64_t keys =
             lattice_round_up(max_seqlen < LATTICE_KEY_SEGMENT ? max_seqlen : LATTICE_KEY_SEGMENT, LATTICE_PANEL);
         /* keys, values, scores, the queries and the outputs of a segment, sixteen rows of outputs, and the outputs of all
          * segments before it with their maxima and sums */
         const int64_t together = sizes->score_rows > LATTICE_QUERY_COLUMNS ? sizes->score_rows : LATTICE_QUERY_COLUMNS;
-        floats = keys * (op->head_dim + width) + together * (keys + 2 * width) + LATTICE_PANEL * width +
+        floats = keys * (dim + width) + together * (keys + 2 * width) + LATTICE_PANEL * width +
                  lattice_whole_query_rows(sizes) * (width + 2);
     } else if (op->kernel == LATTICE_KERNEL_PAGED_ATTENTION) {
-        const int64_t group = op->heads / op->kv_heads, rows = lattice_paged_rows(group) * group;
+        const int64_t dim = op->paged.head_dim, width = lattice_round_up(dim, LATTICE_PANEL);
+        const int64_t group = op->paged.heads / op->paged.kv_heads, rows = lattice_paged_rows(group) * group;
         /* queries, scores, the outputs of a segment, and those of all before it with their maxima and sums; and where rows
          * are many a segment of keys and values, widened */
         if (!lattice_is_cut_by_keys(max_seqlen, group))
-            floats = LATTICE_KEY_SEGMENT * (op->head_dim + width);
-        floats += rows * width + LATTICE_SCORE_ROWS * (LATTICE_KEY_SEGMENT + width) + rows * lattice_partial_floats(op->head_dim);
+            floats = LATTICE_KEY_SEGMENT * (dim + width);
+        floats += rows * width + LATTICE_SCORE_ROWS * (LATTICE_KEY_SEGMENT + width) + rows * lattice_partial_floats(dim);
     }
     return lattice_round_up(floats * (int64_t)sizeof(float), 64);
 }

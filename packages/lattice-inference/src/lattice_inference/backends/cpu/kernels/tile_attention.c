@@ -16,7 +16,7 @@
 
 int64_t LATTICE_FN(tile_attention_tasks)(const lattice_op *op, const lattice_step *step)
 {
-    return step->cu_query_blocks[step->sequences] * op->heads;
+    return step->cu_query_blocks[step->sequences] * op->attention.heads;
 }
 
 #if !defined(LATTICE_AMX)
@@ -129,9 +129,9 @@ void LATTICE_FN(tile_attention_run)(const lattice_op *op, const lattice_step *st
                                             int thread)
 {
     (void)tasks;
-    const query_block block = query_block_of(step, task / op->heads);
-    const int64_t head = task % op->heads, head_dim = op->head_dim;
-    const int64_t column = head * head_dim, kv_column = head / (op->heads / op->kv_heads) * head_dim;
+    const query_block block = query_block_of(step, task / op->attention.heads);
+    const int64_t head = task % op->attention.heads, head_dim = op->attention.head_dim;
+    const int64_t column = head * head_dim, kv_column = head / (op->attention.heads / op->attention.kv_heads) * head_dim;
     const lattice_tile_scratch parts = lattice_tile_scratch_of(op, step->max_seqlen, step->sizes);
     char *scratch = step->scratch + thread * step->scratch_bytes;
     uint16_t *key_panels = (uint16_t *)scratch, *value_panels = (uint16_t *)(scratch + parts.values);
@@ -159,7 +159,7 @@ void LATTICE_FN(tile_attention_run)(const lattice_op *op, const lattice_step *st
                          head_dim * LATTICE_PANEL * 2, lattice_divide_up(keys, LATTICE_PANEL), head_dim / 32, scores,
                          score_stride);
             for (int64_t r = 0; r < here; r++)
-                softmax_row(scores + r * padded, keys, padded, op->scale, p + r * p_stride,
+                softmax_row(scores + r * padded, keys, padded, op->attention.scale, p + r * p_stride,
                             merging ? &maximum2[r] : &maximum[row + r], merging ? &sum2[r] : &sum[row + r]);
             amx_multiply(p, 2 * p_stride, here, value_panels, padded * LATTICE_PANEL * 2, head_dim / LATTICE_PANEL, padded / 32,
                          merging ? output2 : output + row * head_dim, output_stride);

@@ -13,16 +13,16 @@ static f32x16 load_packed(const lattice_op *op, int64_t id, int64_t i)
 {
     const int64_t here = op->n - i < 16 ? op->n - i : 16;
     const int64_t first = (id / LATTICE_PANEL * op->n + i) * LATTICE_PANEL + id % LATTICE_PANEL;
-    if (op->weight_type == LATTICE_WEIGHT_FLOAT32) {
+    if (op->embed.weight_type == LATTICE_WEIGHT_FLOAT32) {
         float values[16] = {0};
         for (int64_t j = 0; j < here; j++)
-            values[j] = ((const float *)op->weight)[first + j * LATTICE_PANEL];
+            values[j] = ((const float *)op->embed.table)[first + j * LATTICE_PANEL];
         return f32x16_load(values);
     }
     uint16_t halves[16] = {0};
     for (int64_t j = 0; j < here; j++)
-        halves[j] = ((const uint16_t *)op->weight)[first + j * LATTICE_PANEL];
-    return op->weight_type == LATTICE_WEIGHT_BFLOAT16 ? f32x16_load_bfloat16(halves) : f32x16_load_float16(halves);
+        halves[j] = ((const uint16_t *)op->embed.table)[first + j * LATTICE_PANEL];
+    return op->embed.weight_type == LATTICE_WEIGHT_BFLOAT16 ? f32x16_load_bfloat16(halves) : f32x16_load_float16(halves);
 }
 
 /* Sixteen elements from `i` on of output `id` of an int8 linear, scale * integer: a table that shares a linear's panels. */
@@ -42,17 +42,17 @@ LATTICE_INLINE f32x16 load_int8_row(const void *panels, int64_t k, int64_t id, i
 LATTICE_INLINE f32x16 load_table(const lattice_op *op, int64_t id, int64_t i)
 {
     const int64_t n = op->n;
-    if (op->packed)
+    if (op->embed.packed)
         return load_packed(op, id, i);
-    if (op->weight_type == LATTICE_WEIGHT_FLOAT32)
-        return load_part((const float *)op->weight + id * n, i, n);
-    if (op->weight_type == LATTICE_WEIGHT_INT8)
-        return load_int8_row(op->weight, op->k, id, i);
-    const uint16_t *halves = (const uint16_t *)op->weight + id * n + i;
+    if (op->embed.weight_type == LATTICE_WEIGHT_FLOAT32)
+        return load_part((const float *)op->embed.table + id * n, i, n);
+    if (op->embed.weight_type == LATTICE_WEIGHT_INT8)
+        return load_int8_row(op->embed.table, n, id, i);
+    const uint16_t *halves = (const uint16_t *)op->embed.table + id * n + i;
     uint16_t padded[16] = {0};
     if (n - i < 16)
         halves = memcpy(padded, halves, (size_t)(n - i) * sizeof(uint16_t));
-    return op->weight_type == LATTICE_WEIGHT_BFLOAT16 ? f32x16_load_bfloat16(halves) : f32x16_load_float16(halves);
+    return op->embed.weight_type == LATTICE_WEIGHT_BFLOAT16 ? f32x16_load_bfloat16(halves) : f32x16_load_float16(halves);
 }
 
 /* y[t] = table[ids[t]], plus a residual row. Ids are checked against the table when the batch is made. */
@@ -61,12 +61,12 @@ void LATTICE_FN(embed_rows_run)(const lattice_op *op, const lattice_step *step, 
     (void)thread;
     int64_t first, end;
     task_rows(step->tokens, task, tasks, &first, &end);
-    const int32_t *ids = step->ids[op->mode];
-    const int has_residual = op->residual.slot >= 0;
+    const int32_t *ids = step->ids[op->embed.ids];
+    const int has_residual = op->embed.residual.slot >= 0;
     for (int64_t t = first; t < end; t++) {
-        const float *residual = has_residual ? lattice_row(step, &op->residual, t) : NULL;
+        const float *residual = has_residual ? lattice_row(step, &op->embed.residual, t) : NULL;
         float *y = lattice_row(step, &op->output, t);
-        if (op->weight_type >= LATTICE_WEIGHT_BLOCKS) {
+        if (op->embed.weight_type >= LATTICE_WEIGHT_BLOCKS) {
             LATTICE_FN(lattice_block_table_row)(op, ids[t], residual, y);
             continue;
         }
@@ -101,8 +101,8 @@ void LATTICE_FN(pool_run)(const lattice_op *op, const lattice_step *step, int64_
     for (int64_t sequence = first; sequence < end; sequence++) {
         const int64_t begin = step->cu_seqlens[sequence], stop = step->cu_seqlens[sequence + 1];
         float *y = lattice_row(step, &op->output, sequence);
-        if (op->mode != LATTICE_POOL_MEAN) {
-            const int64_t row = op->mode == LATTICE_POOL_CLS ? begin : stop - 1;
+        if (op->pool != LATTICE_POOL_MEAN) {
+            const int64_t row = op->pool == LATTICE_POOL_CLS ? begin : stop - 1;
             memcpy(y, lattice_row(step, &op->input[0], row), op->n * sizeof(float));
             continue;
         }
