@@ -143,15 +143,15 @@ cdef extern from "step.h" nogil:
         int64_t scratch_bytes
         int threads
         int dot
-        int tiles
+        int amx
         int bfloat16
     ctypedef struct lattice_kernel_table:
         void (*elementwise)(int function, const float *x, float *y, int64_t count)
         uint32_t dot_feature
-        uint32_t tile_features
-        uint32_t bfloat16_dot_feature, bfloat16_tile_feature
+        uint32_t amx_features
+        uint32_t bfloat16_dot_feature, bfloat16_amx_feature
     void lattice_count_query_blocks(lattice_step *step, int32_t *blocks)
-    int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int tiles, const lattice_tile_sizes *sizes)
+    int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int amx, const lattice_tile_sizes *sizes)
     int64_t lattice_kv_bytes(int type)
     int64_t lattice_partials(const lattice_op *op, int64_t sequences, const int32_t *cu_seqlens, const int32_t *context)
 
@@ -169,16 +169,16 @@ cdef extern from "names.h" nogil:
     const char *const *lattice_function_names
     const char *const *lattice_block_format_names
 
-cdef extern from "int8_linear.h" nogil:
+cdef extern from "linear/int8_linear.h" nogil:
     int64_t LATTICE_INT8_DEPTH
     int64_t lattice_int8_panel_bytes(int64_t k)
     int64_t lattice_integer_row_floats(int64_t k)
 
-cdef extern from "bfloat16_linear.h" nogil:
+cdef extern from "linear/bfloat16_linear.h" nogil:
     int64_t lattice_bfloat16_panel_bytes(int64_t k)
     int64_t lattice_bfloat16_row_floats(int64_t k)
 
-cdef extern from "block_pack.h" nogil:
+cdef extern from "linear/block_pack.h" nogil:
     ctypedef struct lattice_block_layout:
         int blocks
         int file_bytes
@@ -259,9 +259,9 @@ def has_dot_products(str isa):
     return bool(table_of(isa).dot_feature & PRODUCT_FEATURES)
 
 
-def has_tiles(str isa):
-    """Whether this CPU and system have the matrix tiles (AMX) that kernels of a level have bodies for."""
-    cdef uint32_t wanted = table_of(isa).tile_features
+def has_amx(str isa):
+    """Whether this CPU and system have the kinds of AMX that kernels of a level have bodies for."""
+    cdef uint32_t wanted = table_of(isa).amx_features
     return wanted != 0 and wanted & PRODUCT_FEATURES == wanted
 
 
@@ -273,7 +273,7 @@ def bfloat16_products(str isa):
         name
         for name, there in zip(
             BFLOAT16_PRODUCTS,
-            (True, table.bfloat16_dot_feature & features != 0, table.bfloat16_tile_feature & features != 0),
+            (True, table.bfloat16_dot_feature & features != 0, table.bfloat16_amx_feature & features != 0),
         )
         if there
     ]
@@ -394,10 +394,9 @@ include "steps.pxi"
 cdef class Plan:
     """The ops of a compiled program as C structs. Immutable once run; safe to run from several threads at once.
 
-    ``dot`` says whether integer kernels use the CPU's dot product instruction, ``tiles`` whether kernels use its matrix
-    tiles; by default if it has them, and tiles only beside dot products. ``bfloat16`` says
-    what multiplies rows of bfloat16, one of :func:`bfloat16_products`. ``sizes`` are those of kernels/tile_table.h that
-    shall not be the instruction set's; they change no bit.
+    ``dot`` says whether integer kernels use the CPU's dot product instruction, ``amx`` whether kernels use AMX; by default if
+    it has them, and AMX only beside dot products. ``bfloat16`` says what multiplies rows of bfloat16, one of
+    :func:`bfloat16_products`. ``sizes`` override sizes of kernels/tile_table.h; they change no bit.
     """
 
     cdef lattice_op *ops
@@ -407,17 +406,17 @@ cdef class Plan:
     cdef list tables
     cdef bint needs_pages
     cdef readonly str isa
-    cdef readonly bint dot, tiles
+    cdef readonly bint dot, amx
     cdef int bfloat16
     cdef lattice_tile_sizes sizes
 
-    def __cinit__(self, str isa, dot=None, tiles=None, str bfloat16="widened", sizes=None):
+    def __cinit__(self, str isa, dot=None, amx=None, str bfloat16="widened", sizes=None):
         self.ops = NULL
         self.count = 0
         self.isa = isa
         self.table = table_of(isa)
         self.dot = has_dot_products(isa) if dot is None else dot
-        self.tiles = self.dot and has_tiles(isa) if tiles is None else tiles
+        self.amx = self.dot and has_amx(isa) if amx is None else amx
         if bfloat16 not in bfloat16_products(isa):
             raise ValueError(f"{isa} has no {bfloat16!r} of bfloat16 here, it has: {', '.join(bfloat16_products(isa))}")
         self.bfloat16 = BFLOAT16_PRODUCTS[bfloat16]
@@ -476,7 +475,7 @@ cdef class Plan:
         """Return the bytes of scratch that one thread needs for sequences of up to ``max_seqlen`` tokens."""
         cdef int64_t most = 0
         for i in range(self.count):
-            most = max(most, lattice_scratch_bytes(&self.ops[i], max_seqlen, self.tiles, &self.sizes))
+            most = max(most, lattice_scratch_bytes(&self.ops[i], max_seqlen, self.amx, &self.sizes))
         return most
 
     def bookkeeping_bytes(self, cu_seqlens, context=None):
@@ -512,7 +511,7 @@ cdef class Plan:
             raise TypeError("this program keeps keys and values: pass their pages")
         step.sizes = &self.sizes
         step.dot = self.dot
-        step.tiles = self.tiles
+        step.amx = self.amx
         step.bfloat16 = self.bfloat16
         for which, name, limit in self.tables:
             for i in range(step.tokens):

@@ -48,7 +48,7 @@ class CpuBackend:
         precision: what linear weights and embedding tables are kept in. With 16 bits they are widened where they are used,
             so results are those of a float32 model with rounded weights, bit for bit; but for bfloat16 see
             ``bfloat16_products``. With int8, linears over tokens multiply integers (:mod:`int8_weights`,
-            kernels/integer_rows.h); those over whole sequences, which cost nothing, stay in float32.
+            kernels/rows/integer_rows.h); those over whole sequences, which cost nothing, stay in float32.
             With ``"stored"`` they stay what the source has them in, block formats included.
         activations: what int8 and block-quantized weights are multiplied by: rows rounded to integers (``"int8"``), or
             floats, with weights widened where they are used (``"float32"``), which is slower and exact in the weights'

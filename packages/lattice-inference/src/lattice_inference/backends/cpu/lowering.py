@@ -14,7 +14,7 @@ from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.compile import CompiledProgram
 from lattice_inference.graph.fusion import Concat, Fusion
 from lattice_inference.graph.memory import MemoryPlan
-from lattice_inference.graph.program import Op, Rows, View
+from lattice_inference.graph.program import Op, View
 
 if TYPE_CHECKING:
     from lattice_inference.backends.cpu.weights import ResidentWeights
@@ -61,9 +61,7 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
         UnsupportedError: there is no kernel for an op.
     """
     for op in compiled.program.ops:
-        if op.kind not in _LOWERINGS:
-            raise UnsupportedError(f"the CPU backend has no kernel for the op {op.kind!r}")
-        kernel, arguments = _LOWERINGS[op.kind](op, weights, compiled.memory)
+        kernel, arguments = _kernel(op, weights, compiled.memory)
         written = op.outputs[0] if op.outputs else None
         rows, width = (op.inputs[0].rows, 0) if written is None else (written.rows, written.width)
         rounded_width = op.attributes.get("rounded_width")
@@ -83,6 +81,15 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
             plan.append("paged_merge", **{**common, **arguments})
         if kernel == "embed_rows":
             plan.check_ids(arguments["ids"], op.weights["table"].shape[0])
+
+
+def _kernel(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
+    """Return the kernel of ``op`` and its parameters. A kernel without a record needs no entry in the table below."""
+    if op.kind in _LOWERINGS:
+        return _LOWERINGS[op.kind](op, weights, memory)
+    if _cpu.RECORDS.get(op.kind) == "none":
+        return op.kind, {}
+    raise UnsupportedError(f"the CPU backend has no kernel for the op {op.kind!r}")
 
 
 def _operand(view: View, memory: MemoryPlan) -> tuple[int, int, int]:
@@ -150,16 +157,8 @@ def _bounds(op: Op) -> npt.NDArray[np.float32] | None:
     return np.array([op.attributes["low"], op.attributes["high"]], np.float32) if "low" in op.attributes else None
 
 
-def _round_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    return "round_rows", {}
-
-
 def _activation(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
     return "activation", {"activation": _activation_name(op.kind, op)}
-
-
-def _add(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    return "add", {}
 
 
 def _layer_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
@@ -174,11 +173,7 @@ def _layer_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[s
 
 def _attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
     arguments = {name: op.attributes[name] for name in ("heads", "kv_heads", "head_dim", "scale")}
-    return ("tile_attention" if weights.forms.rounded_inputs(op) else "attention"), arguments
-
-
-def _mul(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    return ("silu_mul" if op.kind == "silu_mul" else "mul"), {}
+    return ("amx_attention" if weights.forms.rounded_inputs(op) else "attention"), arguments
 
 
 def _rms_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
@@ -208,16 +203,8 @@ def _paged_attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tu
     return "paged_attention", {name: op.attributes[name] for name in names}
 
 
-def _gather_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    return "gather_rows", {}
-
-
 def _pool(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
     return "pool", {"pool": str(op.attributes["mode"])}
-
-
-def _l2_normalize(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    return "l2_normalize", {}
 
 
 _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[str, Arguments]]] = {
@@ -227,23 +214,17 @@ _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[str, 
     "linear_add": _linear,
     **{f"linear_{activation}": _linear for activation in _ACTIVATIONS},
     **dict.fromkeys(_ACTIVATIONS, _activation),
-    "add": _add,
     "layer_norm": _layer_norm,
     "layer_norm_quantized": _layer_norm,
     "quantize_rows": _quantize,
     "quantize_blocks": _quantize,
-    "round_rows": _round_rows,
     "quantize_block_pairs": _quantize,
     "linear_pairs": _linear_pairs,
     "attention": _attention,
-    "mul": _mul,
-    "silu_mul": _mul,
     "rms_norm": _rms_norm,
     "rope_angles": _rope_angles,
     "rope": _rope,
     "kv_write": _kv_write,
     "paged_attention": _paged_attention,
-    "gather_rows": _gather_rows,
     "pool": _pool,
-    "l2_normalize": _l2_normalize,
 }

@@ -10,8 +10,9 @@
 enum { LATTICE_ROW_KINDS(LATTICE_NUMBER) };
 
 /* Which numbers of its tokens a batch gives. */
-#define LATTICE_IDS(ENTRY) \
-    ENTRY(LATTICE_IDS_TOKENS, "token_ids") ENTRY(LATTICE_IDS_TOKEN_TYPES, "token_type_ids") ENTRY(LATTICE_IDS_POSITIONS, "positions")
+#define LATTICE_IDS(ENTRY)                                                                                             \
+    ENTRY(LATTICE_IDS_TOKENS, "token_ids")                                                                             \
+    ENTRY(LATTICE_IDS_TOKEN_TYPES, "token_type_ids") ENTRY(LATTICE_IDS_POSITIONS, "positions")
 enum { LATTICE_IDS(LATTICE_NUMBER) LATTICE_IDS_COUNT };
 
 #define LATTICE_ACTIVATIONS(ENTRY)                                                                                     \
@@ -33,9 +34,10 @@ typedef enum { LATTICE_ACTIVATIONS(LATTICE_NUMBER) } lattice_activation;
     ENTRY(LATTICE_WEIGHT_BFLOAT16_PAIRS, "bfloat16_pairs")
 typedef enum { LATTICE_WEIGHT_TYPES(LATTICE_NUMBER) LATTICE_WEIGHT_BLOCKS } lattice_weight_type;
 
-/* What multiplies rows of bfloat16 by weights of bfloat16: two multiply-adds, the level's dot product, or its matrix tiles. */
+/* What multiplies rows of bfloat16 by weights of bfloat16: two multiply-adds, the level's dot product, or AMX, which
+ * fingerprints call tiles. */
 #define LATTICE_BFLOAT16_PRODUCTS(ENTRY)                                                                               \
-    ENTRY(LATTICE_BFLOAT16_WIDENED, "widened") ENTRY(LATTICE_BFLOAT16_DOT, "dot") ENTRY(LATTICE_BFLOAT16_TILES, "tiles")
+    ENTRY(LATTICE_BFLOAT16_WIDENED, "widened") ENTRY(LATTICE_BFLOAT16_DOT, "dot") ENTRY(LATTICE_BFLOAT16_AMX, "tiles")
 typedef enum { LATTICE_BFLOAT16_PRODUCTS(LATTICE_NUMBER) } lattice_bfloat16_products;
 
 /* How keys and values lie in pages, and the bytes of an element. */

@@ -34,7 +34,7 @@
     KERNEL(DEQUANTIZED_LINEAR,   "dequantized_linear",   linear,     block_linear_tasks,    dequantized_linear_run) \
     KERNEL(ROUND_ROWS,           "round_rows",           none,       row_tasks,             round_rows_run) \
     KERNEL(BFLOAT16_LINEAR,      "bfloat16_linear",      linear,     bfloat16_linear_tasks, bfloat16_linear_run) \
-    KERNEL(TILE_ATTENTION,       "tile_attention",       attention,  tile_attention_tasks,  tile_attention_run) \
+    KERNEL(AMX_ATTENTION,        "amx_attention",        attention,  amx_attention_tasks,   amx_attention_run) \
     KERNEL(QUANTIZE_BLOCK_PAIRS, "quantize_block_pairs", none,       row_tasks,             quantize_block_pairs_run)
 /* clang-format on */
 

@@ -1,17 +1,15 @@
 /* Every kernel of one instruction set: this file is compiled once for each, and offers one table. */
-#include "attention.h"
-#include "bfloat16_matrix.h"
-#include "block_kernels.h"
-#include "block_pairs.h"
-#include "elementwise.h"
-#include "int8_kernels.h"
 #include "kernel_functions.h"
+
+#include "amx/amx_bfloat16.h"
+#include "attention/attention.h"
 #include "lattice/cpu.h"
-#include "linear.h"
-#include "matrix_tiles.h"
-#include "normalize.h"
-#include "rope.h"
-#include "tokens.h"
+#include "linear/linear.h"
+#include "rows/block_pairs.h"
+#include "rows/elementwise.h"
+#include "rows/normalize.h"
+#include "rows/rope.h"
+#include "rows/tokens.h"
 
 #if defined(LATTICE_ISA_AVX512)
 #define DOT_FEATURE LATTICE_FEATURE_AVX512_VNNI
@@ -23,10 +21,10 @@
 #define DOT_FEATURE 0
 #endif
 
-#if MATRIX_TILES
-#define TILE_FEATURES LATTICE_FEATURE_AMX_INT8
+#if LATTICE_AMX_INT8
+#define AMX_FEATURES LATTICE_FEATURE_AMX_INT8
 #else
-#define TILE_FEATURES 0
+#define AMX_FEATURES 0
 #endif
 
 int64_t LATTICE_FN(row_tasks)(const lattice_op *op, const lattice_step *step)
@@ -40,9 +38,9 @@ const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
     .kernels = {LATTICE_KERNELS(TABLE_ENTRY)},
     .elementwise = elementwise_run,
     .dot_feature = DOT_FEATURE,
-    .tile_features = TILE_FEATURES,
+    .amx_features = AMX_FEATURES,
     .bfloat16_dot_feature = BFLOAT16_DOT_FEATURE,
-    .bfloat16_tile_feature = BFLOAT16_TILE_FEATURE,
+    .bfloat16_amx_feature = BFLOAT16_AMX_FEATURE,
 };
 
 void LATTICE_FN(lattice_multiply_panel)(const float *x, int64_t x_stride, int64_t rows, const float *panel, int64_t k,

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "block_format.h"
+#include "linear/block_format.h"
 #include "enumerations.h"
 #include "kernel_list.h"
 

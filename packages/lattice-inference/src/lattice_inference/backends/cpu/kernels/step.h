@@ -19,7 +19,7 @@
 #define LATTICE_QUERY_COLUMNS 32 /* queries of a pass where they lie in the lanes of vectors */
 #define LATTICE_WIDE_PAGE 64     /* tokens of a page that a task of paged attention widens for its rows */
 #define LATTICE_PAGED_ROWS 192  /* rows times heads of a group in one task of paged attention */
-#define LATTICE_MATRIX_BYTES (768 * 1024) /* of rows that a task multiplies by matrix tiles */
+#define LATTICE_AMX_BYTES (768 * 1024) /* of rows that a task multiplies by AMX */
 #define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
 #define LATTICE_MAX_SLOTS 512 /* a handful, but for programs whose linears are observed */
 #define LATTICE_BLOCK_ROWS 56   /* that a task of a linear takes at least: a few whole tiles on every level */
@@ -152,7 +152,7 @@ typedef struct {
     int64_t scratch_bytes; /* a multiple of 64 */
     int threads;
     int dot;   /* whether integer kernels use the level's dot product instruction */
-    int tiles; /* whether kernels use the level's matrix tiles, where they have a body for them */
+    int amx;   /* whether kernels use AMX, where they have a body for it */
     int bfloat16; /* LATTICE_BFLOAT16_*: what multiplies rows of bfloat16 */
 } lattice_step;
 
@@ -167,8 +167,8 @@ typedef struct {
     lattice_kernel kernels[LATTICE_KERNEL_COUNT];
     void (*elementwise)(int function, const float *x, float *y, int64_t count);
     uint32_t dot_feature;   /* LATTICE_FEATURE_* of the dot product instruction that this level has a body for, or 0 */
-    uint32_t tile_features; /* LATTICE_FEATURE_* of the matrix tiles that this level has bodies for, all needed, or 0 */
-    uint32_t bfloat16_dot_feature, bfloat16_tile_feature; /* the same of bodies for bfloat16 */
+    uint32_t amx_features; /* LATTICE_FEATURE_* of the kinds of AMX that this level has bodies for, all needed, or 0 */
+    uint32_t bfloat16_dot_feature, bfloat16_amx_feature; /* the same of bodies for bfloat16 */
 } lattice_kernel_table;
 
 static inline int64_t lattice_rows(const lattice_op *op, const lattice_step *step)
@@ -246,15 +246,15 @@ static inline int64_t lattice_partials(const lattice_op *op, int64_t sequences, 
     return rows_times_segments * op->paged.heads * lattice_partial_floats(op->paged.head_dim);
 }
 
-/* Where the parts of the scratch of attention by tiles begin, in bytes after its keys: see tile_attention.c. */
+/* Where the parts of the scratch of attention by AMX begin, in bytes after its keys: see amx_attention.c. */
 typedef struct {
     int64_t values, weights, scores, segment, output, bytes;
-} lattice_tile_scratch;
+} lattice_amx_scratch;
 
-static inline lattice_tile_scratch lattice_tile_scratch_of(const lattice_op *op, int64_t max_seqlen, const lattice_tile_sizes *sizes)
+static inline lattice_amx_scratch lattice_amx_scratch_of(const lattice_op *op, int64_t max_seqlen, const lattice_tile_sizes *sizes)
 {
     const int64_t keys = lattice_round_up(max_seqlen < LATTICE_KEY_SEGMENT ? max_seqlen : LATTICE_KEY_SEGMENT, 32);
-    lattice_tile_scratch parts;
+    lattice_amx_scratch parts;
     parts.values = keys * op->attention.head_dim * 2;
     parts.weights = parts.values + keys * op->attention.head_dim * 2;
     parts.scores = parts.weights + 32 * (keys + 32) * 2;
@@ -271,10 +271,10 @@ static inline int64_t lattice_linear_block(int64_t k, const lattice_tile_sizes *
     return rows < LATTICE_BLOCK_ROWS ? LATTICE_BLOCK_ROWS : rows;
 }
 
-/* Rows of `stride` floats that a task multiplies by matrix tiles: what stays in L2 with a panel. */
-static inline int64_t lattice_matrix_rows(int64_t stride)
+/* Rows of `stride` floats that a task multiplies by AMX: what stays in L2 with a panel. */
+static inline int64_t lattice_amx_rows(int64_t stride)
 {
-    const int64_t rows = LATTICE_MATRIX_BYTES / (stride * (int64_t)sizeof(float)) / LATTICE_PANEL * LATTICE_PANEL;
+    const int64_t rows = LATTICE_AMX_BYTES / (stride * (int64_t)sizeof(float)) / LATTICE_PANEL * LATTICE_PANEL;
     return rows > 4 * LATTICE_PANEL ? rows : 4 * LATTICE_PANEL;
 }
 
@@ -284,16 +284,16 @@ static inline int64_t lattice_whole_query_rows(const lattice_tile_sizes *sizes)
     return lattice_round_up(sizes->query_block_rows, LATTICE_PANEL);
 }
 
-/* Bytes of scratch that one thread needs for an op of this step; `tiles`: whether its kernels use matrix tiles. */
-static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int tiles, const lattice_tile_sizes *sizes)
+/* Bytes of scratch that one thread needs for an op of this step; `amx`: whether its kernels use AMX. */
+static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int amx, const lattice_tile_sizes *sizes)
 {
-    if (op->kernel == LATTICE_KERNEL_BLOCK_LINEAR && tiles) /* block_matrix.h: of the blocks of two panels, of rows by blocks,
+    if (op->kernel == LATTICE_KERNEL_BLOCK_LINEAR && amx) /* amx_blocks.h: of the blocks of two panels, of rows by blocks,
                                                              * sixteen rows, and what they are of */
-        return op->k / 32 * (2 * (2 * 512 + 256) + lattice_matrix_rows(op->input[0].stride) * 8) + LATTICE_PANEL * op->k + 64;
+        return op->k / 32 * (2 * (2 * 512 + 256) + lattice_amx_rows(op->input[0].stride) * 8) + LATTICE_PANEL * op->k + 64;
     if (op->kernel == LATTICE_KERNEL_DEQUANTIZED_LINEAR)
         return op->k * LATTICE_PANEL * (int64_t)sizeof(float);
-    if (op->kernel == LATTICE_KERNEL_TILE_ATTENTION)
-        return lattice_round_up(lattice_tile_scratch_of(op, max_seqlen, sizes).bytes, 64);
+    if (op->kernel == LATTICE_KERNEL_AMX_ATTENTION)
+        return lattice_round_up(lattice_amx_scratch_of(op, max_seqlen, sizes).bytes, 64);
     if (op->kernel == LATTICE_KERNEL_LINEAR)
         return op->linear.weight_type == LATTICE_WEIGHT_FLOAT32
                    ? lattice_round_up(lattice_linear_block(op->k, sizes) * op->k * (int64_t)sizeof(float), 64)
