@@ -6,6 +6,8 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 cimport numpy as cnp
 
+from lattice_inference.backends.cpu.native cimport *
+
 import numpy as np
 
 from lattice_inference.errors import InvalidInputError
@@ -13,200 +15,12 @@ from lattice_inference.errors import InvalidInputError
 cnp.import_array()
 
 
-cdef extern from "sys/mman.h" nogil:
-    void *mmap(void *address, size_t length, int protection, int flags, int descriptor, long offset)
-    int munmap(void *address, size_t length)
-    int madvise(void *address, size_t length, int advice)
-    int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS
-    void *MAP_FAILED
-
-cdef extern from *:
-    """
-    #include <sys/mman.h>
-    #ifndef MADV_HUGEPAGE
-    #define MADV_HUGEPAGE (-1) /* not Linux: the advice is refused, which is harmless */
-    #endif
-    """
-    int MADV_HUGEPAGE
-
-cdef extern from *:
-    """
-    #include <stdlib.h>
-    #ifdef __GLIBC__
-    #include <malloc.h>
-    #define LATTICE_TRIM_HEAP() ((void)malloc_trim(0))
-    #else
-    #define LATTICE_TRIM_HEAP() ((void)0) /* other C libraries give free memory back by themselves */
-    #endif
-    #ifdef LATTICE_EMULATE_AVX512
-    #define EMULATED 1
-    #else
-    #define EMULATED 0
-    #endif
-    """
-    void trim_heap_now "LATTICE_TRIM_HEAP"() nogil
-    int EMULATED
-
 REFUSED = InvalidInputError
 include "lattice/door.pxi"
 
-cdef extern from "lattice/cpu.h":
-    uint32_t lattice_cpu_features()
-
-cdef extern from "tile_table.h" nogil:
-    int LATTICE_TILE_COUNT
-    ctypedef struct lattice_tile_sizes:
-        int64_t step_tokens
-    ctypedef struct lattice_tile_row:
-        const char *name
-        int64_t least, most
-
-cdef extern from "step.h" nogil:
-    int LATTICE_MAX_SLOTS
-    int LATTICE_MAX_HEAD_DIM
-    int LATTICE_PANEL
-    int LATTICE_KERNEL_PAGED_ATTENTION
-    int LATTICE_ACTIVATION_NONE, LATTICE_WEIGHT_FLOAT32, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_BLOCKS
-    ctypedef struct lattice_view:
-        int32_t slot
-        int32_t stride
-        int64_t column
-    ctypedef struct lattice_embed_record:
-        int32_t ids, weight_type, packed
-        const void *table
-        lattice_view residual
-    ctypedef struct lattice_linear_record:
-        int32_t weight_type, activation
-        const void *weight
-        const float *bias
-        lattice_view residual
-    ctypedef struct lattice_norm_record:
-        float epsilon
-        const float *weight
-        const float *bias
-        lattice_view quantized
-        const float *range
-    ctypedef struct lattice_quantize_record:
-        const float *range
-    ctypedef struct lattice_attention_record:
-        int32_t heads, kv_heads, head_dim
-        float scale
-    ctypedef struct lattice_paged_record:
-        int32_t heads, kv_heads, head_dim, layer, window
-        float scale
-    ctypedef struct lattice_kv_write_record:
-        int32_t layer, kv_heads, attention_heads
-    ctypedef struct lattice_angles_record:
-        const float *frequencies
-        float scale
-    ctypedef struct lattice_rope_record:
-        int32_t heads, head_dim, width, pairing
-    ctypedef struct lattice_op:
-        int32_t kernel, rows, pairs
-        lattice_view input[3]
-        lattice_view output
-        lattice_view rounded
-        int64_t k, n
-        lattice_embed_record embed
-        lattice_linear_record linear
-        lattice_norm_record norm
-        lattice_quantize_record quantize
-        lattice_attention_record attention
-        lattice_paged_record paged
-        lattice_kv_write_record kv_write
-        lattice_angles_record angles
-        lattice_rope_record rope
-        int32_t activation, pool
-    ctypedef struct lattice_kv_layer:
-        char *keys
-        char *values
-        char *key_scales
-        char *value_scales
-        int64_t page_stride
-        int32_t type, kv_heads, head_dim, width
-    ctypedef struct lattice_step:
-        int64_t tokens, sequences, max_seqlen, logit_count
-        const int32_t *ids[3]
-        const int32_t *cu_seqlens
-        const int32_t *cu_query_blocks
-        const int32_t *logit_rows
-        const lattice_tile_sizes *sizes
-        const lattice_kv_layer *kv
-        int64_t page_tokens
-        const int32_t *context
-        const int32_t *pages
-        const int32_t *cu_pages
-        int64_t *attention_units
-        float *partials
-        float *slots[512]
-        char *scratch
-        int64_t scratch_bytes
-        int threads
-        int dot
-        int amx
-        int bfloat16
-    ctypedef struct lattice_kernel_table:
-        void (*elementwise)(int function, const float *x, float *y, int64_t count)
-        uint32_t dot_feature
-        uint32_t amx_features
-        uint32_t bfloat16_dot_feature, bfloat16_amx_feature
-    void lattice_count_query_blocks(lattice_step *step, int32_t *blocks)
-    int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int amx, const lattice_tile_sizes *sizes)
-    int64_t lattice_kv_bytes(int type)
-    int64_t lattice_partials(const lattice_op *op, int64_t sequences, const int32_t *cu_seqlens, const int32_t *context)
-
-cdef extern from "names.h" nogil:
-    const char *const *lattice_kernel_names
-    const char *const *lattice_kernel_records
-    const char *const *lattice_row_kind_names
-    const char *const *lattice_ids_names
-    const char *const *lattice_activation_names
-    const char *const *lattice_weight_type_names
-    const char *const *lattice_bfloat16_products_names
-    const char *const *lattice_kv_type_names
-    const char *const *lattice_pairing_names
-    const char *const *lattice_pool_names
-    const char *const *lattice_function_names
-    const char *const *lattice_block_format_names
-
-cdef extern from "linear/int8_linear.h" nogil:
-    int64_t LATTICE_INT8_DEPTH
-    int64_t lattice_int8_panel_bytes(int64_t k)
-    int64_t lattice_integer_row_floats(int64_t k)
-
-cdef extern from "linear/bfloat16_linear.h" nogil:
-    int64_t lattice_bfloat16_panel_bytes(int64_t k)
-    int64_t lattice_bfloat16_row_floats(int64_t k)
-
-cdef extern from "linear/block_pack.h" nogil:
-    ctypedef struct lattice_block_layout:
-        int blocks
-        int file_bytes
-    lattice_block_layout lattice_block_layout_of(int format)
-    int64_t lattice_block_panel_bytes(int format, int64_t k)
-    int64_t lattice_block_row_floats(int64_t k)
-    int lattice_pack_block_panel(int format, const uint8_t *blocks, int64_t columns, int64_t k, uint8_t *panel)
-
 cdef extern from "run_step.h" nogil:
-    const lattice_kernel_table *lattice_kernels(int isa)
-    void lattice_tile_sizes_of(int isa, lattice_tile_sizes *sizes)
-    const lattice_tile_row *lattice_tile_row_of(int index)
     void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *step,
                           const lattice_kernel_table *table, lattice_pool *)
-    void lattice_pack_panels(const void *weight, int64_t n, int64_t k, int64_t element_bytes, void *panels)
-    void lattice_pack_bfloat16_panels(const uint16_t *weight, int64_t n, int64_t k, uint16_t *panels)
-    void lattice_pack_int8_panels(const int8_t *weight, const float *scales, int64_t n, int64_t k, char *panels)
-
-
-cdef dict numbers_of(const char *const *names):
-    """The number of each name of a list in kernels/names.h."""
-    cdef int number = 0
-    numbers = {}
-    while names[number] != NULL:
-        numbers[names[number].decode()] = number
-        number += 1
-    return numbers
-
 
 KERNELS = numbers_of(lattice_kernel_names)
 RECORDS = {name: lattice_kernel_records[number].decode() for name, number in KERNELS.items()}
@@ -303,28 +117,6 @@ cdef const lattice_kernel_table *table_of(str isa) except NULL:
     return lattice_kernels(level_of(isa))
 
 
-cdef float *float32_data(object array, Py_ssize_t size, str name) except NULL:
-    """The data of a C-contiguous float32 array with at least ``size`` elements."""
-    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.flags.c_contiguous:
-        raise TypeError(f"{name} must be a C-contiguous float32 array")
-    if array.size < size:
-        raise ValueError(f"{name} has {array.size} elements, {size} are needed")
-    return <float *>cnp.PyArray_DATA(<cnp.ndarray>array)
-
-
-cdef const int32_t *int32_data(cnp.ndarray array, Py_ssize_t size, str name) except NULL:
-    if cnp.PyArray_TYPE(array) != cnp.NPY_INT32 or not cnp.PyArray_IS_C_CONTIGUOUS(array):
-        raise TypeError(f"{name} must be a C-contiguous int32 array")
-    if cnp.PyArray_SIZE(array) != size:
-        raise ValueError(f"{name} has {array.size} entries, {size} are needed")
-    return <const int32_t *>cnp.PyArray_DATA(array)
-
-
-cdef int64_t round_up(int64_t nbytes) noexcept:
-    """The next multiple of a cache line."""
-    return (nbytes + 63) // 64 * 64
-
-
 cdef class Memory:
     """Zeroed memory from the operating system, aligned to a page, given back when the object goes.
 
@@ -386,9 +178,229 @@ def elementwise(str function, x, *, str isa):
     return result
 
 
-include "kv_pages.pxi"
-include "ops.pxi"
-include "steps.pxi"
+cdef class KvPages:
+    """Pages of keys and values: for every layer (kv_heads, head_dim, type), ``pages`` pages of ``page_tokens`` tokens.
+
+    A page is one stretch of memory: layer after layer its keys, values and scales (kernels/step.h), each from a multiple of
+    64 bytes on. Address space is reserved, memory is taken when a page is first written; where the system has huge pages it
+    comes in those, because attention goes through all of it in no order that a processor foresees.
+    """
+
+    cdef lattice_kv_layer *layers
+    cdef Memory memory
+    cdef readonly Py_ssize_t count, page_tokens, pages, page_bytes
+
+    def __cinit__(self, layers, Py_ssize_t page_tokens, Py_ssize_t pages):
+        cdef Py_ssize_t i, j, offset = 0
+        cdef char *base
+        if page_tokens not in (16, 32, 64) or pages < 1:
+            raise ValueError(f"there are no pages of {page_tokens} tokens, or {pages} of them")
+        self.count, self.page_tokens, self.pages = len(layers), page_tokens, pages
+        self.layers = <lattice_kv_layer *>malloc(max(1, self.count) * sizeof(lattice_kv_layer))
+        if self.layers == NULL:
+            raise MemoryError
+        offsets = []
+        for kv_heads, head_dim, kind in layers:
+            element = lattice_kv_bytes(KV_TYPES[kind])
+            width = (head_dim + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL
+            if not 1 <= head_dim <= LATTICE_MAX_HEAD_DIM or kv_heads < 1:
+                raise ValueError(f"{kv_heads} heads of {head_dim} dimensions cannot be kept")
+            scale_bytes = 4 if kind == "int8" else 0
+            for vector_bytes in (head_dim * element, width * element, scale_bytes, scale_bytes):
+                offsets.append(offset)
+                offset += round_up(kv_heads * page_tokens * vector_bytes)
+        self.page_bytes = offset
+        self.memory = Memory(offset * pages, huge_pages=offset * pages >= 4 << 20)
+        base = self.memory.data
+        for i, (kv_heads, head_dim, kind) in enumerate(layers):
+            self.layers[i].keys = base + <Py_ssize_t>offsets[4 * i]
+            self.layers[i].values = base + <Py_ssize_t>offsets[4 * i + 1]
+            self.layers[i].key_scales = base + <Py_ssize_t>offsets[4 * i + 2]
+            self.layers[i].value_scales = base + <Py_ssize_t>offsets[4 * i + 3]
+            self.layers[i].page_stride = self.page_bytes
+            self.layers[i].type = KV_TYPES[kind]
+            self.layers[i].kv_heads, self.layers[i].head_dim = kv_heads, head_dim
+            self.layers[i].width = (head_dim + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL
+
+    def __dealloc__(self):
+        free(self.layers)
+
+    def check(
+        self, cnp.ndarray cu_seqlens not None, cnp.ndarray context not None, cnp.ndarray pages not None,
+        cnp.ndarray cu_pages not None,
+    ):
+        """Raise ValueError unless every sequence has pages, of those that exist, for what it has and what is added."""
+        cdef Py_ssize_t sequences = cu_seqlens.size - 1
+        cdef const int32_t *bounds_of_rows = int32_data(cu_seqlens, sequences + 1, "cu_seqlens")
+        cdef const int32_t *before = int32_data(context, sequences, "context")
+        cdef const int32_t *numbers = int32_data(pages, pages.size, "pages")
+        cdef const int32_t *bounds = int32_data(cu_pages, sequences + 1, "cu_pages")
+        cdef Py_ssize_t i
+        cdef int64_t length
+        if bounds[0] != 0 or bounds[sequences] != pages.size:
+            raise ValueError("cu_pages does not span pages")
+        for i in range(sequences):
+            length = <int64_t>before[i] + bounds_of_rows[i + 1] - bounds_of_rows[i]
+            if before[i] < 0 or (bounds[i + 1] - <int64_t>bounds[i]) * self.page_tokens < length:
+                raise ValueError(f"sequence {i} needs room for {length} tokens and has {bounds[i + 1] - bounds[i]} pages")
+        for i in range(pages.size):
+            if not 0 <= numbers[i] < self.pages:
+                raise ValueError(f"there is no page {numbers[i]} among {self.pages}")
+
+    cdef char *page(self, Py_ssize_t number) except NULL:
+        if not 0 <= number < self.pages:
+            raise ValueError(f"there is no page {number} among {self.pages}")
+        return self.memory.data + number * self.page_bytes
+
+    def copy_page(self, Py_ssize_t source, Py_ssize_t target):
+        """Copy one page over another."""
+        memcpy(self.page(target), self.page(source), self.page_bytes)
+
+    def export(self, Py_ssize_t page):
+        """Return the content of a page."""
+        return self.page(page)[: self.page_bytes]
+
+    def import_(self, Py_ssize_t page, const unsigned char[::1] content not None):
+        """Write what :meth:`export` returned into a page."""
+        if content.shape[0] != self.page_bytes:
+            raise ValueError(f"a page has {self.page_bytes} bytes, not {content.shape[0]}")
+        memcpy(self.page(page), &content[0], self.page_bytes)
+
+
+cdef lattice_view view_of(object operand) except *:
+    """(slot, stride, column), or None for no operand."""
+    cdef lattice_view view
+    memset(&view, 0, sizeof(view))
+    view.slot = -1
+    if operand is not None:
+        view.slot, view.stride, view.column = operand
+        if not 0 <= view.slot < LATTICE_MAX_SLOTS:
+            raise ValueError(f"slot {view.slot} is not one of the {LATTICE_MAX_SLOTS} slots of a step")
+    return view
+
+
+cdef const void *weight_at(object weight, int weight_type) except NULL:
+    """The data of an array, or of panels given as (Memory, byte offset)."""
+    cdef Memory memory
+    if isinstance(weight, tuple):
+        memory, offset = weight
+        return memory.data + <Py_ssize_t>offset
+    return weight_data(weight, weight_type, weight.size, "weight")
+
+
+cdef const float *floats_or_none(object array, Py_ssize_t size, str name) except? NULL:
+    return NULL if array is None else float32_data(array, size, name)
+
+
+cdef int fill_record(lattice_op *op, str record, dict given) except -1:
+    """Fill the record of an op, and take what it consists of out of ``given``: names of weight types, activations and the
+    like, arrays, and ``bounds``, low and high in float32 that rows are quantized within.
+    """
+    if record == "linear":
+        op.linear.weight_type = WEIGHT_TYPES[given.pop("weight_type")]
+        op.linear.activation = ACTIVATIONS[given.pop("activation", "none")]
+        residual = given.pop("residual", None)
+        if op.linear.activation != LATTICE_ACTIVATION_NONE and residual is not None:
+            raise ValueError("a linear takes an activation or a residual: which comes first is not said by an op with both")
+        op.linear.residual = view_of(residual)
+        op.linear.weight = weight_at(given.pop("weight"), op.linear.weight_type)
+        op.linear.bias = floats_or_none(given.pop("bias", None), op.n, "bias")
+    elif record == "embed":
+        op.embed.ids = IDS[given.pop("ids")]
+        op.embed.weight_type = WEIGHT_TYPES[given.pop("weight_type")]
+        op.embed.packed = given.pop("packed", False)
+        op.embed.table = weight_at(given.pop("table"), op.embed.weight_type)
+        op.embed.residual = view_of(given.pop("residual", None))
+    elif record == "norm":
+        op.norm.epsilon = given.pop("epsilon")
+        op.norm.weight = float32_data(given.pop("weight"), op.n, "weight")
+        op.norm.bias = floats_or_none(given.pop("bias", None), op.n, "bias")
+        op.norm.quantized = view_of(given.pop("quantized", None))
+        op.norm.range = floats_or_none(given.pop("bounds", None), 2, "bounds")
+    elif record == "quantize":
+        op.quantize.range = floats_or_none(given.pop("bounds", None), 2, "bounds")
+    elif record == "attention":
+        op.attention.heads, op.attention.kv_heads = given.pop("heads"), given.pop("kv_heads")
+        op.attention.head_dim, op.attention.scale = given.pop("head_dim"), given.pop("scale")
+    elif record == "paged":
+        op.paged.heads, op.paged.kv_heads = given.pop("heads"), given.pop("kv_heads")
+        op.paged.head_dim, op.paged.scale = given.pop("head_dim"), given.pop("scale")
+        op.paged.layer, op.paged.window = given.pop("layer"), given.pop("window")
+    elif record == "kv_write":
+        op.kv_write.layer, op.kv_write.kv_heads = given.pop("layer"), given.pop("kv_heads")
+        op.kv_write.attention_heads = given.pop("attention_heads", 0)
+    elif record == "angles":
+        op.angles.frequencies = float32_data(given.pop("frequencies"), op.n // 2, "frequencies")
+        op.angles.scale = given.pop("scale")
+    elif record == "rope":
+        op.rope.heads, op.rope.head_dim = given.pop("heads"), given.pop("head_dim")
+        op.rope.width, op.rope.pairing = given.pop("width"), PAIRINGS[given.pop("pairing")]
+    elif record == "activation":
+        op.activation = ACTIVATIONS[given.pop("activation")]
+    elif record == "pool":
+        op.pool = POOLS[given.pop("pool")]
+    return 0
+
+
+cdef class Step:
+    """A batch, and the memory that a plan's ops take for it.
+
+    ``arena`` holds the slots at ``slot_offsets``, at ``scratch_offset`` ``threads`` stretches of scratch, and at
+    ``bookkeeping_offset``, a multiple of 64, ``bookkeeping_bytes`` of the plan. A program that keeps keys and values is given
+    their pages ``kv``, the tokens of each sequence in them before, and the numbers of its pages,
+    ``pages[cu_pages[b]:cu_pages[b + 1]]``. Arrays are int32.
+    """
+
+    cdef lattice_step step
+    cdef Memory arena
+    cdef Py_ssize_t bookkeeping_offset
+    cdef object cu_seqlens, context
+    cdef tuple owners
+
+    def __cinit__(
+        self, *, cnp.ndarray token_ids not None, cnp.ndarray token_type_ids not None, cnp.ndarray positions not None,
+        cnp.ndarray cu_seqlens not None, Py_ssize_t max_seqlen, cnp.ndarray logit_rows=None,
+        Memory arena not None, slot_offsets, Py_ssize_t scratch_offset, Py_ssize_t scratch_bytes, int threads,
+        Py_ssize_t bookkeeping_offset,
+        KvPages kv=None, cnp.ndarray context=None, cnp.ndarray pages=None, cnp.ndarray cu_pages=None,
+    ):
+        cdef lattice_step *step = &self.step
+        cdef Py_ssize_t tokens = token_ids.size, i
+        step.tokens = tokens
+        step.sequences = cu_seqlens.size - 1
+        step.max_seqlen = max_seqlen
+        step.ids[0] = int32_data(token_ids, tokens, "token_ids")
+        step.ids[1] = int32_data(token_type_ids, tokens, "token_type_ids")
+        step.ids[2] = int32_data(positions, tokens, "positions")
+        step.cu_seqlens = int32_data(cu_seqlens, step.sequences + 1, "cu_seqlens")
+        if logit_rows is not None:
+            step.logit_count = logit_rows.size
+            step.logit_rows = int32_data(logit_rows, step.logit_count, "logit_rows")
+            for i in range(step.logit_count):
+                if not 0 <= step.logit_rows[i] < tokens:
+                    raise ValueError(f"logit row {step.logit_rows[i]} is not one of {tokens} rows")
+        if kv is not None:
+            if context is None or pages is None or cu_pages is None:
+                raise TypeError("pages come with context, pages and cu_pages")
+            kv.check(cu_seqlens, context, pages, cu_pages)
+            step.kv = kv.layers
+            step.page_tokens = kv.page_tokens
+            step.context = int32_data(context, step.sequences, "context")
+            step.pages = int32_data(pages, pages.size, "pages")
+            step.cu_pages = int32_data(cu_pages, step.sequences + 1, "cu_pages")
+        if bookkeeping_offset % 64 or scratch_offset + scratch_bytes * threads > arena.nbytes:
+            raise ValueError("the arena is too small for the scratch of this step")
+        if len(slot_offsets) > LATTICE_MAX_SLOTS:
+            raise ValueError(f"{len(slot_offsets)} slots are more than the {LATTICE_MAX_SLOTS} of a step")
+        for i, offset in enumerate(slot_offsets):
+            step.slots[i] = <float *>(arena.data + <Py_ssize_t>offset)
+        step.scratch = arena.data + scratch_offset
+        step.scratch_bytes = scratch_bytes
+        step.threads = threads
+        self.arena = arena
+        self.bookkeeping_offset = bookkeeping_offset
+        self.cu_seqlens, self.context = cu_seqlens, context
+        self.owners = (token_ids, token_type_ids, positions, logit_rows, kv, pages, cu_pages)
 
 
 cdef class Plan:
@@ -445,7 +457,7 @@ cdef class Plan:
         **parameters,
     ):
         """Add an op of KERNELS. Operands are (slot, stride, column); ``k`` and ``n`` are the columns read and written; with
-        ``pairs`` each row is two. ``parameters`` are those of the kernel's record: see ops.pxi.
+        ``pairs`` each row is two. ``parameters`` are those of the kernel's record: see fill_record.
         """
         cdef lattice_op op
         memset(&op, 0, sizeof(op))

@@ -1,4 +1,4 @@
-# Included by _cpu.pyx: weights into the panels that linears read, and the sizes of panels and of rows that are not floats.
+# Included by _cpu.pyx as text: weights into the panels that linears read, and the sizes of panels and of rows that are not floats.
 
 
 def pack_panels(weight, Memory target, Py_ssize_t offset):
