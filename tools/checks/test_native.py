@@ -57,7 +57,7 @@ def beyond_baseline(target: Path) -> list[str]:
 
 def c_sources() -> list[Path]:
     """Every C file of ours; what Cython writes lies beside its source, in no folder of that name."""
-    return sorted(ROOT.glob("packages/*/src/**/kernels/*.c"))
+    return sorted(ROOT.glob("packages/*/src/**/kernels/**/*.c"))
 
 
 def header_folders(source: Path) -> list[Path]:

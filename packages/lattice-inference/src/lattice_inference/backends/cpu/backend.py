@@ -48,7 +48,7 @@ class CpuBackend:
         precision: what linear weights and embedding tables are kept in. With 16 bits they are widened where they are used,
             so results are those of a float32 model with rounded weights, bit for bit; but for bfloat16 see
             ``bfloat16_products``. With int8, linears over tokens multiply integers (:mod:`int8_weights`,
-            kernels/integer_rows.h); those over whole sequences, which cost nothing, stay in float32.
+            kernels/rows/integer_rows.h); those over whole sequences, which cost nothing, stay in float32.
             With ``"stored"`` they stay what the source has them in, block formats included.
         activations: what int8 and block-quantized weights are multiplied by: rows rounded to integers (``"int8"``), or
             floats, with weights widened where they are used (``"float32"``), which is slower and exact in the weights'
@@ -209,24 +209,25 @@ class CpuProgram:
         bookkeeping_offset = slots_bytes + threads * scratch_bytes
         arena = self._arenas.take(bookkeeping_offset + self._plan.bookkeeping_bytes(batch.cu_seqlens, context))
         try:
-            outside = self._plan.run(
-                batch.token_ids,
-                _required(batch.token_type_ids),
-                _required(batch.positions),
-                batch.cu_seqlens,
-                batch.max_seqlen,
-                arena,
-                offsets,
-                slots_bytes,
-                scratch_bytes,
-                threads,
-                bookkeeping_offset,
-                batch.logit_rows,
-                None if state is None else state.kv,
-                context,
-                pages,
-                cu_pages,
+            step = _cpu.Step(
+                token_ids=batch.token_ids,
+                token_type_ids=_required(batch.token_type_ids),
+                positions=_required(batch.positions),
+                cu_seqlens=batch.cu_seqlens,
+                max_seqlen=batch.max_seqlen,
+                logit_rows=batch.logit_rows,
+                arena=arena,
+                slot_offsets=offsets,
+                scratch_offset=slots_bytes,
+                scratch_bytes=scratch_bytes,
+                threads=threads,
+                bookkeeping_offset=bookkeeping_offset,
+                kv=None if state is None else state.kv,
+                context=context,
+                pages=pages,
+                cu_pages=cu_pages,
             )
+            outside = self._plan.run(step)
             if outside is not None:
                 self._refuse_id(batch, *outside)
             results = self._copy_outputs(outputs, arena, offsets, counts)
@@ -283,8 +284,7 @@ class CpuProgram:
         return outputs
 
     @staticmethod
-    def _refuse_id(batch: Batch, which: int, row: int) -> None:
-        name = ("token_ids", "token_type_ids", "positions")[which]
+    def _refuse_id(batch: Batch, name: str, row: int) -> None:
         sequence = int(np.searchsorted(batch.cu_seqlens, row, side="right")) - 1
         value = int(getattr(batch, name)[row])
         raise InvalidInputError(f"{name} of sequence {sequence} holds {value}, which the model's table has no row for")
