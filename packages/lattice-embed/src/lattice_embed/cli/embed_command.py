@@ -22,6 +22,7 @@ from lattice_embed.cli.text_input import read_texts
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.result import EmbeddingResult, Float32Array
 from lattice_embed.service import EmbeddingService
+from lattice_inference.cli.text_input import read_texts
 
 __all__ = ["embed_all", "run"]
 

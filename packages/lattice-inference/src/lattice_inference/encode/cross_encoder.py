@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.argument_checks import check_choice, check_limit, checked_flag
-from lattice_inference.backends.cpu import CpuBackend, sigmoid
+from lattice_inference.backends.cpu import sigmoid
+from lattice_inference.backends.opening import BackendName, check_backend, open_backend
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.read_once import reading_once
@@ -64,7 +65,6 @@ class CrossEncoder(TextModel):
         config: CrossEncoderConfig,
         label_count: int,
         precision: Precision,
-        isa: str,
         calibration: Calibration | None,
         special_tokens_in_text: bool,
         reload: partial[CrossEncoder],
@@ -81,7 +81,6 @@ class CrossEncoder(TextModel):
         self.label_count = label_count
         self.activation: ScoreActivation = config.activation
         self.max_tokens = config.max_tokens
-        self._isa = isa
         self.calibration = calibration
 
     def score(
@@ -153,7 +152,7 @@ class CrossEncoder(TextModel):
         if not len(packed.truncated):
             return np.empty(0 if self.label_count == 1 else (0, self.label_count), np.float32)
         logits = self._program.run(packed, "logits")
-        scores = sigmoid(logits, isa=self._isa) if activation == "sigmoid" else logits
+        scores = sigmoid(logits) if activation == "sigmoid" else logits
         return scores[:, 0] if self.label_count == 1 else scores
 
     def count_tokens(
@@ -194,6 +193,7 @@ def load_cross_encoder(
     threads: int | None = None,
     calibration: Calibration | None = None,
     special_tokens_in_text: bool = True,
+    backend: BackendName = "cpu",
 ) -> CrossEncoder:
     """Load a cross-encoder: a ``BertForSequenceClassification`` or one of its RoBERTa kin.
 
@@ -211,6 +211,8 @@ def load_cross_encoder(
             :class:`lattice_inference.quantize.Calibrator`.
         special_tokens_in_text: let special tokens that a text spells out, such as ``[SEP]``, become those tokens, as Hugging
             Face's library does; with False they are text like any other. A call may say otherwise.
+        backend: ``"cpu"``, or ``"reference"``: NumPy in float64, slow and readable, to compare results with. It rounds
+            nothing, so it takes no ``threads`` and the precisions ``"float32"`` and ``"stored"`` only.
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
@@ -224,6 +226,7 @@ def load_cross_encoder(
     if max_tokens is not None:
         check_limit(max_tokens, least=1, most=MAX_POSITIONS)
     checked_flag("special_tokens_in_text", special_tokens_in_text)
+    check_backend(backend)
     files = find_model(path_or_name, offline=offline)
     refuse_adapters(files.directory)
     if is_gguf(files.directory):
@@ -245,9 +248,9 @@ def load_cross_encoder(
             limit = check_limit(max_tokens, least=least, most=config.max_tokens)
             config = CrossEncoderConfig(config.activation, limit)
         ranges = None if calibration is None else calibration.ranges
-        backend = CpuBackend(threads=threads, precision=precision, input_ranges=ranges)
+        opened = open_backend(backend, threads=threads, precision=precision, input_ranges=ranges)
         model.check(SCORES)
-        program = backend.compile(model.program(SCORES), model.tensors(SCORES))
+        program = opened.compile(model.program(SCORES), model.tensors(SCORES))
     return CrossEncoder(
         files=files,
         snapshot=snapshot,
@@ -256,7 +259,6 @@ def load_cross_encoder(
         config=config,
         label_count=network.label_count,
         precision=precision,
-        isa=backend.isa,
         calibration=calibration,
         special_tokens_in_text=special_tokens_in_text,
         reload=partial(
@@ -268,6 +270,7 @@ def load_cross_encoder(
             threads=threads,
             calibration=calibration,
             special_tokens_in_text=special_tokens_in_text,
+            backend=backend,
         ),
     )
 

@@ -10,15 +10,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.backends.cpu import CpuBackend, CpuProgram, CpuState
-from lattice_inference.backends.cpu.weight_forms import Activations
-from lattice_inference.backends.cpu.weights import TensorSource
-from lattice_inference.backends.weight_sizes import WeightSize
+from lattice_inference.backends.opening import BackendName, open_backend
+from lattice_inference.backends.protocol import BackendProgram, PageStorage, WeightSize
+from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.calibration import InputRange
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import Program
-from lattice_inference.precision import Precision
+from lattice_inference.precision import Activations, Precision
 from lattice_inference.state import CachedSequence
 
 __all__ = ["DecoderProgram"]
@@ -40,9 +39,6 @@ class _Piece:
 class DecoderProgram:
     """A decoder ready to run; see ``CausalLanguageModel.forward`` for what a call does."""
 
-    STEP_TOKENS = 512
-    """Tokens that go through the model at once: enough to keep every core busy, few enough to answer a cancellation soon."""
-
     STEP_LOGITS = 1 << 24
     """Logits that a step computes at most (64 MiB of them), if that is a row or more."""
 
@@ -55,17 +51,18 @@ class DecoderProgram:
         activations: Activations = "int8",
         input_ranges: Mapping[str, InputRange] | None = None,
         threads: int | None = None,
+        backend: BackendName = "cpu",
     ) -> None:
         self._specs = program.kv_specs
         self._vocab_size = program.outputs["logits"].width
-        self._backend = CpuBackend(
-            threads=threads, precision=precision, activations=activations, input_ranges=input_ranges
+        self._backend = open_backend(
+            backend, threads=threads, precision=precision, activations=activations, input_ranges=input_ranges
         )
-        self._program: CpuProgram | None = self._backend.compile(program, source)
+        self._program: BackendProgram | None = self._backend.compile(program, source)
 
     def open_state(
         self, *, dtype: Literal["float16", "float32", "bfloat16", "int8"], page_tokens: int, pages: int
-    ) -> CpuState:
+    ) -> PageStorage:
         """Return pages for this program's keys and values, kept as ``dtype``."""
         self._open()
         specs = [replace(spec, dtype=dtype) for spec in self._specs]
@@ -82,13 +79,15 @@ class DecoderProgram:
         return self._open().arena_bytes
 
     @property
-    def bfloat16_products(self) -> str | None:
-        """What rows that are rounded to bfloat16 are multiplied by; None if none are."""
-        return self._open().bfloat16_products
+    def numerics(self) -> str | None:
+        """What decides the last bits of results beside ``NUMERICS_VERSION``; None if nothing does."""
+        return self._open().numerics
 
     def close(self) -> None:
         """Give the weights back. Further runs raise InvalidInputError; closing twice is harmless."""
-        self._program = None
+        program, self._program = self._program, None
+        if program is not None:
+            program.close()
 
     def trim(self) -> None:
         """Give the memory that steps left behind back to the operating system."""
@@ -132,14 +131,14 @@ class DecoderProgram:
             raise
         return results
 
-    def _open(self) -> CpuProgram:
+    def _open(self) -> BackendProgram:
         if self._program is None:
             raise InvalidInputError("this model is closed: load it again")
         return self._program
 
     @staticmethod
     def _step(
-        program: CpuProgram,
+        program: BackendProgram,
         sequences: Sequence[CachedSequence],
         pieces: Sequence[_Piece],
         result_rows: Sequence[int],
@@ -154,8 +153,6 @@ class DecoderProgram:
             logit_rows=np.array(rows, np.int32),
         )
         state = sequences[0].cache.storage
-        if not isinstance(state, CpuState):
-            raise InvalidInputError("the cache was not opened by this model: use model.open_cache()")
         try:
             return program.run(batch, outputs=("logits",), state=state)["logits"]
         except NonFiniteError as error:
@@ -167,17 +164,18 @@ class DecoderProgram:
             ) from error
 
     def _steps(self, requests: Sequence[Request]) -> list[list[_Piece]]:
-        """Cut the requests into steps within STEP_TOKENS and STEP_LOGITS."""
+        """Cut the requests into steps of the backend's tokens and of STEP_LOGITS."""
+        most_tokens = self._open().step_tokens
         most_rows = max(1, self.STEP_LOGITS // self._vocab_size)
         steps: list[list[_Piece]] = []
         tokens = rows = 0
         for index, (_, ids, logits) in enumerate(requests):
             start = 0
             while start < len(ids):
-                if not steps or tokens == self.STEP_TOKENS or rows == most_rows:
+                if not steps or tokens == most_tokens or rows == most_rows:
                     steps.append([])
                     tokens = rows = 0
-                count = min(len(ids) - start, self.STEP_TOKENS - tokens)
+                count = min(len(ids) - start, most_tokens - tokens)
                 if logits == "all":
                     count = min(count, most_rows - rows)
                 first = 0 if logits == "all" else count - (logits == "last" and start + count == len(ids))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from lattice_inference.graph.program import Buffer, Op, Program, View, WeightRef
 
-__all__ = ["Concat", "Fusion", "fuse"]
+__all__ = ["ACTIVATIONS", "BIT_NEUTRAL_RULES", "Concat", "Fusion", "fuse"]
 
 
 def _always(producer: Op, consumer: Op) -> bool:
@@ -37,6 +37,21 @@ class Concat:
     """Lays linears that read the same input side by side: those that feed one op of kind ``consumer``, or all (None)."""
 
     consumer: str | None
+
+
+ACTIVATIONS = ("gelu", "relu", "silu", "tanh")
+"""Ops that a linear's kernel can end with."""
+
+BIT_NEUTRAL_RULES: tuple[Fusion | Concat, ...] = (
+    Fusion("silu_mul", ("silu", "mul")),
+    *(Fusion(f"linear_{activation}", ("linear", activation)) for activation in ACTIVATIONS),
+    Fusion("linear_add", ("linear", "add")),
+    Fusion("embed_rows_add", ("embed_rows", "add")),
+    Concat("attention"),
+    Concat("silu_mul"),
+    Concat(None),
+)
+"""Fusions that keep every bit where a backend's fused kernels do what the two ops do."""
 
 
 def fuse(program: Program, rules: Sequence[Fusion | Concat]) -> Program:

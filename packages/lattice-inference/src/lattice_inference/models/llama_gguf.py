@@ -16,7 +16,6 @@ from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.gguf_header import NO_TOKEN
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.models.config_fields import MAX_VOCAB_SIZE, ConfigFields
-from lattice_inference.models.gguf_kind import refuse_adapter_file
 from lattice_inference.models.llama import GGUF_NAMES, DecoderNames
 from lattice_inference.models.llama_config import (
     MAX_CONTEXT,
@@ -28,6 +27,7 @@ from lattice_inference.models.llama_config import (
     LlamaFamily,
 )
 from lattice_inference.models.rope_scaling import RopeScaling
+from lattice_inference.models.weight_check import refuse_adapter_file
 
 __all__ = ["ARCHITECTURES", "FACTORS", "LlamaGguf", "read_llama_gguf"]
 

@@ -26,9 +26,10 @@ from lattice_inference.checkpoint.int8_weights import SCALE_SUFFIX
 from lattice_inference.checkpoint.mapped_tensors import TensorInfo
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.graph.program import Program
+from lattice_inference.models.config_fields import ConfigFields
 from lattice_inference.models.family import ModelConfig, StoredWeights
 
-__all__ = ["check_weights", "refuse_adapters"]
+__all__ = ["check_weights", "refuse_adapter_file", "refuse_adapters"]
 
 _SHOWN_NAMES = 3
 _COMPARED_BYTES = 1 << 24
@@ -115,6 +116,15 @@ def refuse_adapters(model: Path) -> None:
         raise UnsupportedError(
             f"{path}: describes an adapter, and adapters are not applied here: {_MERGE}. If the weights beside it are "
             "complete without it, move this file away"
+        )
+
+
+def refuse_adapter_file(fields: ConfigFields) -> None:
+    """Raise UnsupportedError if the file with the metadata ``fields`` holds an adapter and no model."""
+    if fields.text("general.type", default="model") == "adapter":
+        raise UnsupportedError(
+            f"{fields.source}: general.type is 'adapter', and adapters are not applied here: merge it into its model (with "
+            "llama.cpp: llama-export-lora) and load the result"
         )
 
 

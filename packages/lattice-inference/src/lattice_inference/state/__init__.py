@@ -2,6 +2,5 @@
 
 from lattice_inference.state.kv_cache import CachedSequence, KvCache
 from lattice_inference.state.page_pool import PagePool
-from lattice_inference.state.page_storage import PageStorage
 
-__all__ = ["CachedSequence", "KvCache", "PagePool", "PageStorage"]
+__all__ = ["CachedSequence", "KvCache", "PagePool"]

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.argument_checks import check_count, check_path, check_provides
+from lattice_inference.backends.protocol import PageStorage
 from lattice_inference.errors import CacheFullError, InvalidInputError
 from lattice_inference.state.page_pool import PagePool
-from lattice_inference.state.page_storage import PageStorage
 from lattice_inference.state.prefix_file import read_prefix, write_prefix
 from lattice_inference.state.prefix_tree import PrefixTree
 from lattice_inference.token_ids import MOST_TOKEN_ID, as_token_id, checked_token_ids

@@ -7,9 +7,9 @@ import math
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.forms.float import narrow
 from lattice_inference.backends.cpu.forms.weight_form import PackTogether, PlacedWeight, StoredArray, WeightForm
-from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.backends.cpu.weight_forms import WeightForms
-from lattice_inference.backends.weight_sizes import WeightSize
+from lattice_inference.backends.protocol import WeightSize
+from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.graph.memory import ALIGNMENT
 from lattice_inference.graph.program import Program, WeightRef
 

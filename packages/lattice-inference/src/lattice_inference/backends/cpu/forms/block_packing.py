@@ -15,7 +15,7 @@ import numpy.typing as npt
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.forms.reading import check_shapes
 from lattice_inference.backends.cpu.forms.weight_form import PlacedWeight
-from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS, dequantize_blocks
 from lattice_inference.errors import CheckpointError
 from lattice_inference.graph.program import Program

@@ -18,7 +18,7 @@ from lattice_inference.backends.cpu.forms.weight_form import (
     WeightForm,
     WeightUse,
 )
-from lattice_inference.backends.cpu.tensor_source import TensorSource
+from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.checkpoint.dtypes import bfloat16_bits
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor
 from lattice_inference.errors import CheckpointError
