@@ -14,10 +14,10 @@ from lattice_embed.catalogue import Role
 from lattice_embed.cli.embed_command import embed_all
 from lattice_embed.cli.service_options import open_service
 from lattice_embed.cli.table_input import read_rows, table_form
-from lattice_embed.cli.text_input import read_lines
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.result import Float32Array
 from lattice_embed.vectors import many_vs_many
+from lattice_inference.cli.text_input import read_lines
 
 __all__ = ["neighbour_agreement", "rank_correlation", "run"]
 

@@ -18,7 +18,6 @@ from lattice_embed.cli.progress import progress_bar
 from lattice_embed.cli.row_output import row_output
 from lattice_embed.cli.service_options import open_service
 from lattice_embed.cli.table_input import Row, read_rows, table_form
-from lattice_embed.cli.text_input import read_texts
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.result import EmbeddingResult, Float32Array
 from lattice_embed.service import EmbeddingService

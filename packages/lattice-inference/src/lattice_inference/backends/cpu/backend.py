@@ -44,8 +44,6 @@ __all__ = ["CpuBackend", "CpuProgram", "TensorSource"]
 Float32Array = npt.NDArray[np.float32]
 Int32Array = npt.NDArray[np.int32]
 
-_ID_FIELDS = ("token_ids", "token_type_ids", "positions")
-
 
 class CpuBackend:
     """Runs programs on this machine's CPU.
@@ -261,7 +259,7 @@ class CpuProgram:
             )
             outside = plan.run(step)
             if outside is not None:
-                refuse_id(batch, _ID_FIELDS[outside[0]], outside[1])
+                refuse_id(batch, *outside)
             results = self._copy_outputs(outputs, arena, offsets, counts)
         finally:
             self._arenas.give_back(arena)
