@@ -264,11 +264,11 @@ def power(quick: bool) -> list[dict[str, Any]]:
     random = np.random.default_rng(0)
     alarms = {"divergence": 0, "mmd": 0, "classifier": 0}
     for seed in range(nulls):
-        report = detect_drift(
+        outcome = detect_drift(
             random.normal(size=(24, 8)), random.normal(size=(24, 8)), permutations=39, false_alarm_rate=0.05, seed=seed
         )
-        alarms["divergence"] += report.drifted
-        for test in report.baselines:
+        alarms["divergence"] += outcome.drifted
+        for test in outcome.baselines:
             alarms[test.name] += test.p_value <= 0.05
     half_width = 2.576 * (0.05 * 0.95 / nulls) ** 0.5
     rows.append(
@@ -286,11 +286,11 @@ def power(quick: bool) -> list[dict[str, Any]]:
     for n, shift in ((16, 0.2), (32, 0.1), (64, 0.05), (64, 0.2)):
         found = {"divergence": 0, "mmd": 0, "classifier": 0}
         for seed in range(trials):
-            report = detect_drift(
+            outcome = detect_drift(
                 random.normal(size=(n, 384)), random.normal(size=(n, 384)) + shift, permutations=99, seed=seed
             )
-            found["divergence"] += report.drifted
-            for test in report.baselines:
+            found["divergence"] += outcome.drifted
+            for test in outcome.baselines:
                 found[test.name] += test.p_value <= 0.05
         rows.append({"kind": "power", "n": n, "dimension": 384, "shift_sigma": shift, "trials": trials})
         rows[-1] |= {name: count / trials for name, count in found.items()}

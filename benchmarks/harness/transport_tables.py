@@ -68,6 +68,7 @@ def render(record: Mapping[str, Any]) -> str:
     """Return the tables of a record in Markdown."""
     parts = [
         provenance(record),
+        *([record["note"]] if "note" in record else []),
         f"{record['threads']} threads; medians of processor time, because the wall clock also measures the neighbours. The "
         "error is the L1 marginal error of the plan, computed in float64.",
     ]
