@@ -135,6 +135,11 @@ def _spread(record: Record) -> Mapping[str, Any]:
     return {"least": min(found), "most": max(found)}
 
 
+def _peaks(record: Record) -> Mapping[str, Any]:
+    found = [sample["peak"] / 1e9 for sample in record["samples"] if not sample["streamed"] and sample["threads"] == 1]
+    return {"least": min(found), "most": max(found)}
+
+
 def _tiles(record: Record) -> Mapping[str, Any]:
     return {"share": tiles.share(record, "blocks")}
 
@@ -177,6 +182,7 @@ QUOTATIONS = [
         "at most {peak_gb} GB, and {peak_above_mb} MB above weights, keys and values",
         _loading_limits,
     ),
+    Quotation(LIMITS, "peak", "varies from {least:.0f} to {most:.0f} GFLOP/s", _peaks),
     Quotation(LIMITS, "peak", "(10 x 1536 x 384: {least:.2f} to {most:.2f})", _spread),
     Quotation(LIMITS, "decode", "{least:.2f} to {most:.2f} is reached", _prompt_ratios),
     Quotation(LIMITS, "tiles", "allows {share:.2f} of bfloat16's products", _tiles),
