@@ -140,6 +140,12 @@ def _peaks(record: Record) -> Mapping[str, Any]:
     return {"least": min(found), "most": max(found)}
 
 
+def _perplexity(record: Record) -> Mapping[str, Any]:
+    return {
+        sample["precision"]: sample["perplexity"] for sample in record["samples"] if sample["activations"] == "int8"
+    }
+
+
 def _tiles(record: Record) -> Mapping[str, Any]:
     return {"share": tiles.share(record, "blocks")}
 
@@ -181,6 +187,9 @@ QUOTATIONS = [
         "loading",
         "at most {peak_gb} GB, and {peak_above_mb} MB above weights, keys and values",
         _loading_limits,
+    ),
+    Quotation(
+        "docs/generation.md", "precision_quality", "test split has a perplexity of {float32:.3f}, by", _perplexity
     ),
     Quotation(LIMITS, "peak", "varies from {least:.0f} to {most:.0f} GFLOP/s", _peaks),
     Quotation(LIMITS, "peak", "(10 x 1536 x 384: {least:.2f} to {most:.2f})", _spread),
