@@ -114,3 +114,16 @@ def test_every_dependency_and_extra_of_a_package_is_in_the_manual() -> None:
             names = [re.split(r"[<>=\[ ]", requirement)[0] for requirement in requirements]
             missing += [f"{project['name']}[{extra}] needs {name}" for name in names if name not in row]
     assert missing == []
+
+
+def test_links_and_paths_of_the_documents_outside_of_the_manual_exist() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("packages/*/*.md"), ROOT / ".github" / "PULL_REQUEST_TEMPLATE.md"]
+    broken = []
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+        broken += [f"{page.relative_to(ROOT)}: {link}" for link in links if link and not (page.parent / link).exists()]
+        paths = re.findall(r"`((?:docs|tools|benchmarks|packages|ci)/[\w./-]+)`", text)
+        broken += [f"{page.relative_to(ROOT)}: {path}" for path in paths if not (ROOT / path).exists()]
+    assert broken == []
+    assert any("](docs/" in page.read_text(encoding="utf-8") for page in pages)
