@@ -95,6 +95,8 @@ def test_a_changed_figure_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
         return record
 
     monkeypatch.setattr(documents, "committed", other)
+    monkeypatch.setattr(documents, "SECTIONS", [section for section in SECTIONS if section.record == "recall"])
+    monkeypatch.setattr(documents, "MISSES", {"recall": MISSES["recall"]})
     found = "\n".join(documents.faults())
     assert "section recall is not that of its record" in found
     assert "the record recall says: | `int8` | 384 + 8 | 0.500 | 1.000 |" in found
