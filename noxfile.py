@@ -188,7 +188,9 @@ def fuzz(session: nox.Session) -> None:
     """
     install_packages(session, model=False)
     session.install(*TEST)
-    session.run("python", "tools/fuzz/run.py", *(session.posargs or ["--rounds", "40", "--seconds", "60"]), env=ONE_THREAD)
+    session.run(
+        "python", "tools/fuzz/run.py", *(session.posargs or ["--rounds", "40", "--seconds", "60"]), env=ONE_THREAD
+    )
 
 
 @nox.session
