@@ -38,6 +38,7 @@ from lattice_tune.registry.arguments import (
     check_text,
 )
 from lattice_tune.registry.blobs import storing
+from lattice_tune.registry.records import RegisteredModel
 
 __all__ = ["AdapterManifest", "ManifestEntry", "VerifiedAdapter"]
 
@@ -83,6 +84,24 @@ class ManifestEntry:
         """Return the adapter's object of the manifest."""
         fields = {"id": self.id, "name": self.name, "uri": self.uri, "integrity_sha256": self.integrity_sha256}
         return fields | self.governance.to_fields()
+
+    @classmethod
+    def of(cls, model: RegisteredModel, *, uri: str, adapter_id: str | None = None) -> ManifestEntry:
+        """Return the entry of an adapter of a registry, whose file will be at ``uri``.
+
+        Args:
+            model: a version with governance, of one file.
+            uri: path of the file, relative to the manifest.
+            adapter_id: its id in the manifest; by default ``name@version``.
+
+        Raises:
+            InvalidInputError: the version has no governance, or several files.
+        """
+        check_kind("model", model, RegisteredModel)
+        if model.governance is None or model.is_folder:
+            raise InvalidInputError(f"{model.reference} is no adapter of one file that was registered with governance")
+        name = model.reference if adapter_id is None else adapter_id
+        return cls(name, model.name, uri, model.digest, model.governance)
 
     @classmethod
     def from_fields(cls, fields: object) -> ManifestEntry:
