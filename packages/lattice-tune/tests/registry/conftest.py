@@ -30,7 +30,9 @@ def registry(tmp_path: Path) -> Iterator[ModelRegistry]:
         yield made
 
 
-def staged(registry: ModelRegistry, name: str, version: str, content: bytes | None = None, **more: object) -> RegisteredModel:
+def staged(
+    registry: ModelRegistry, name: str, version: str, content: bytes | None = None, **more: object
+) -> RegisteredModel:
     """Register a version and bring it up to promotion."""
     text = f"{name} {version}".encode() if content is None else content
     model = registry.register(name, version, text, **more)  # type: ignore[arg-type]

@@ -197,7 +197,9 @@ def check(folder: Path, notes: list[list[str]]) -> Counter[str]:
         ended = {token: fields for what, token, *fields in notes if what != "try"}
         done = {token for what, token, *_ in notes if what == "done"}
         assert set(by_token) <= tried, "an event that no call has made"
-        assert all(len(found) == 1 for token, found in by_token.items() if token != "check"), "a call that has made two events"
+        assert all(len(found) == 1 for token, found in by_token.items() if token != "check"), (
+            "a call that has made two events"
+        )
         for token in tried:
             found = by_token.get(token, [])
             if token not in ended:
@@ -234,7 +236,8 @@ def main() -> None:
     for round_number in range(rounds):
         paths = [folder / f"{round_number}-{number}" for number in range(PROCESSES)]
         children = [
-            run_child(place, path, f"{seed}/{round_number}/{number}", calls, number) for number, path in enumerate(paths)
+            run_child(place, path, f"{seed}/{round_number}/{number}", calls, number)
+            for number, path in enumerate(paths)
         ]
         for child in children:
             _, status = os.waitpid(child, 0)
@@ -246,7 +249,9 @@ def main() -> None:
         kinds = check(place, notes)
     with ModelRegistry(place) as registry:
         named = {file.sha256 for model in registry.list() for file in model.files}
-        assert {sha256 for sha256, *_ in registry.store.blobs.scan()} == named, "gc has left something, or taken too much"
+        assert {sha256 for sha256, *_ in registry.store.blobs.scan()} == named, (
+            "gc has left something, or taken too much"
+        )
         assert registry.store.database.number("SELECT count(*) FROM claims") == 0
     assert [path.name for path in (place / "writers").iterdir()] == []
     left = [path.name for path in place.rglob("*") if path.name.endswith(".lattice-tmp")]
