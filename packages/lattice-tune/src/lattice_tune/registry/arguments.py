@@ -157,10 +157,10 @@ def check_path(name: str, value: object) -> Path:
     """Return a path of the file system."""
     try:
         path = Path(value) if isinstance(value, (str, os.PathLike)) else None
-        if path is None or b"\0" in os.fsencode(path):
+        if path is None or value == "" or b"\0" in os.fsencode(path):
             raise TypeError
     except (TypeError, ValueError):
-        raise InvalidInputError(f"{name} is {shown(value)}; it must be a path, without NUL") from None
+        raise InvalidInputError(f"{name} is {shown(value)}; it must be a path, not empty and without NUL") from None
     return path
 
 

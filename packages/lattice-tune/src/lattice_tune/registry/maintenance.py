@@ -65,26 +65,34 @@ def verify_store(store: RegistryStore, *, contents: bool) -> VerifyReport:
     """Check the database, replay the events, and read every content unless ``contents`` is False."""
     database = store.database
     with database.snapshot():
-        problems = database.faults()
+        if faults := database.faults():  # what the rows say then is not worth comparing
+            return VerifyReport(tuple(faults), 0, 0, 0, 0, 0)
         models = database.rows(f"SELECT {MODEL_COLUMNS} FROM models ORDER BY id")
-        named: dict[str, int] = dict(database.rows("SELECT sha256, max(size) FROM files GROUP BY sha256"))
+        named = _named_contents(store)
         events = database.rows(f"SELECT {EVENT_COLUMNS} FROM events ORDER BY id")
-        problems += _row_problems(store, models)
+        problems = _row_problems(store, models)
         problems += _replay_problems(store, events)
     found = set()
+    wrong = {}
     for sha256, _, state in store.blobs.scan():
         found.add(sha256)
-        if sha256 in named and state.st_size != named[sha256]:
-            problems.append(f"blob {sha256}: {state.st_size:,} bytes, and {named[sha256]:,} were registered")
-        elif sha256 in named and contents and (problem := store.blobs.problem_of(sha256, named[sha256])):
-            problems.append(problem)
-    missing = sorted(set(named) - found)
-    if missing:  # of versions that are there still: one may have been deleted and collected meanwhile
-        still = {sha256 for (sha256,) in database.rows("SELECT DISTINCT sha256 FROM files")}
-        problems += [f"blob {sha256} is missing" for sha256 in missing if sha256 in still]
-    return VerifyReport(
-        tuple(problems), len(models), len(named), sum(named.values()), len(events), len(found - set(named))
-    )
+        size = named.get(sha256, state.st_size)
+        if state.st_size != size:
+            wrong[sha256] = f"blob {sha256}: {state.st_size:,} bytes, and {size:,} were registered"
+        elif sha256 in named and contents and (problem := store.blobs.problem_of(sha256, size)):
+            wrong[sha256] = problem
+    wrong |= {sha256: f"blob {sha256} is missing" for sha256 in sorted(set(named) - found)}
+    if wrong:  # the last version that names it may have been deleted meanwhile, and the content collected
+        still = _named_contents(store)
+        problems += [problem for sha256, problem in wrong.items() if sha256 in still]
+    unreferenced = len(found - set(named))
+    return VerifyReport(tuple(problems), len(models), len(named), sum(named.values()), len(events), unreferenced)
+
+
+def _named_contents(store: RegistryStore) -> dict[str, int]:
+    """Return the size of every content that a version names; what is no size is told where the version is read."""
+    rows = store.database.rows("SELECT sha256, max(size) FROM files GROUP BY sha256")
+    return {sha256: size for sha256, size in rows if isinstance(size, int)}
 
 
 def collect(store: RegistryStore, *, grace_seconds: float, dry_run: bool, actor: str) -> GcReport:
@@ -163,10 +171,10 @@ def _replay_problems(store: RegistryStore, events: list[Any]) -> list[str]:
         ("status", statuses, found),
         ("alias", aliases, {(name, alias): version for name, alias, version in named}),
     ):
-        for key in sorted(replayed.keys() | there.keys()):
+        for key in sorted(replayed.keys() | there.keys(), key=repr):
             if replayed.get(key) != there.get(key):
                 problems.append(
-                    f"{what} of {'@'.join(key)} is {there.get(key, 'missing')}, and the events say "
+                    f"{what} of {'@'.join(map(str, key))} is {there.get(key, 'missing')}, and the events say "
                     f"{replayed.get(key, 'nothing')}"
                 )
     return problems
