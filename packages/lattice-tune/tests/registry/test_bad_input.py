@@ -216,6 +216,17 @@ def test_tampered_file_does_not_load_and_verify_names_it(
     assert registry.verify().is_clean
 
 
+def test_size_in_a_damaged_row_is_not_believed(registry: ModelRegistry) -> None:
+    model = registry.register("intent", "1.0.0", b"x")
+    database = registry.store.database
+    with database.transaction():
+        database.execute("UPDATE files SET size = ?", (2**60,))
+    (found,) = registry.list()
+    with pytest.raises(WeightIntegrityError):
+        registry.load_weights_verified(found)
+    assert model.digest in registry.verify().problems[0]
+
+
 def test_quick_verify_looks_at_sizes_only(registry: ModelRegistry) -> None:
     spoiled(registry, b"intent 1.0.1")
     assert registry.verify(contents=False).is_clean

@@ -16,7 +16,7 @@ from typing import Any
 
 from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.checkpoint.json_file import parse_json
-from lattice_inference.checkpoint.model_file import read_model_file
+from lattice_inference.checkpoint.model_file import open_model_file, read_model_file
 from lattice_inference.checkpoint.safetensors_header import Header, header_length, parse_header
 from lattice_inference.errors import CheckpointError, LatticeError
 from lattice_tune.errors import (
@@ -246,12 +246,20 @@ class AdapterManifest:
         path = self.folder / entry.uri
         if not path.resolve().is_relative_to(self.folder.resolve()):
             raise InvalidInputError(f"{path} leads out of {self.folder}: put the adapter's file into that folder")
-        try:
-            content = read_model_file(path, max_bytes=MOST_ADAPTER_BYTES, error=CheckpointError)
-        except LatticeError as error:
-            raise StorageError(str(error)) from error
+        content = _read_adapter(path)
         _check_adapter(entry, content, path)
         return VerifiedAdapter(entry, path, content, matches)
+
+
+def _read_adapter(path: Path) -> bytes:
+    try:
+        descriptor, size = open_model_file(path, error=CheckpointError)
+    except LatticeError as error:
+        raise StorageError(str(error)) from error
+    with storing(path), os.fdopen(descriptor, "rb") as file:
+        if size > MOST_ADAPTER_BYTES:
+            raise StorageError(f"{path}: {size:,} bytes, and at most {MOST_ADAPTER_BYTES:,} are read")
+        return file.read(size)
 
 
 def _check_adapter(entry: ManifestEntry, content: bytes, path: Path) -> None:

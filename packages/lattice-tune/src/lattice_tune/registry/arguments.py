@@ -105,7 +105,8 @@ def check_texts(name: str, value: object) -> tuple[str, ...]:
 def check_list(name: str, value: object, of: str) -> list[Any]:
     """Return the parts of a list, a tuple or another iterable that is no text."""
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray, Mapping)):
-        return list(value)
+        with contextlib.suppress(TypeError):  # of an array without dimensions
+            return list(value)
     raise InvalidInputError(f"{name} is {shown(value)}; it must be a list of {of}")
 
 

@@ -104,7 +104,7 @@ class ModelMetadata:
 
     def metric(self, name: str) -> float | None:
         """Return a measure by name, the two accuracies included; ``None`` where there is none."""
-        if name in ("validation_accuracy", "test_accuracy"):
+        if check_text("name", name) in ("validation_accuracy", "test_accuracy"):
             accuracy: float | None = getattr(self, name)
             return accuracy
         return self.metrics.get(name)
