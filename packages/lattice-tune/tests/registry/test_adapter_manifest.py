@@ -19,6 +19,7 @@ from lattice_tune import (
     ManifestEntry,
     ModelNotFoundError,
     ModelRegistry,
+    RegisteredModel,
     RegistryCorruptError,
     StorageError,
     WeightIntegrityError,
@@ -240,3 +241,17 @@ def test_revoked_adapter_does_not_load_and_does_not_go_live(registry: ModelRegis
     with pytest.raises(InvalidInputError, match="no governance"):
         registry.set_adapter_status(live(registry, "intent", "1.0.0"), "revoked")
     assert registry.verify().is_clean
+
+
+def test_adapter_that_is_revoked_while_gates_decide_does_not_go_live(registry: ModelRegistry) -> None:
+    model = staged(registry, "style", "1.0.0", GOOD, governance=AdapterGovernance(rank=4))
+
+    class Revoking:
+        gate_name = "slow"
+
+        def refusal(self, registry: ModelRegistry, candidate: RegisteredModel, live: RegisteredModel | None) -> None:
+            registry.set_adapter_status(candidate, "revoked")
+
+    with pytest.raises(AdapterNotApprovedError):
+        registry.promote(model, gates=[Revoking()])
+    assert registry.get_production("style") is None

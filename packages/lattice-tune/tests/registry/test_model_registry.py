@@ -56,6 +56,10 @@ def test_folder_is_stored_and_copied_back(registry: ModelRegistry, tmp_path: Pat
     target = registry.copy_to(model, tmp_path / "out")
     found = {path.relative_to(target).as_posix(): path.read_bytes() for path in target.rglob("*") if path.is_file()}
     assert found == contents
+    with pytest.raises(InvalidInputError, match="holds files already"):
+        registry.copy_to(model, source)
+    with pytest.raises(InvalidInputError, match="is a file"):
+        registry.copy_to(model, source / "a.bin")
     assert registry.load_weights_verified(model, path="deep/b.json") == b"{}"
     with pytest.raises(InvalidInputError, match="pass path"):
         registry.load_weights_verified(model)

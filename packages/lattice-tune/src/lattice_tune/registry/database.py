@@ -173,6 +173,7 @@ class Database:
         with self._lock:
             connection = self._reported_open()
             if self._depth == 0:
+                self._roll_back(connection)  # where an interrupt came between BEGIN and the block
                 self.rows(begin)
             self._depth += 1
             try:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lattice_inference.checkpoint.atomic_file import remove_leftovers
 from lattice_tune.errors import RegistryCorruptError
 from lattice_tune.registry.arguments import CHAMPION
 from lattice_tune.registry.blobs import storing
@@ -99,6 +100,8 @@ def collect(store: RegistryStore, *, grace_seconds: float, dry_run: bool, actor:
     """Remove contents that nothing names."""
     database = store.database
     with storing(store.folder):
+        if not dry_run:
+            remove_leftovers(store.folder)
         scanned = [entry for entry in store.blobs.scan() if stat.S_ISREG(entry[2].st_mode)]
         named = {sha256 for (sha256,) in database.rows("SELECT DISTINCT sha256 FROM files")}
         candidates = [(sha256, path) for sha256, path, _ in scanned if sha256 not in named]

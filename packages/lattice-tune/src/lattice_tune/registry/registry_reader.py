@@ -196,17 +196,22 @@ class RegistryReader:
         """Copy a version's file to ``target``, or its folder, each file compared with its SHA-256 on the way.
 
         Returns:
-            ``target``. What was there before is replaced, and only when all is well.
+            ``target``. It is whole or not there; a file that was there is replaced.
 
         Raises:
+            InvalidInputError: a folder that holds something is there.
             ModelNotFoundError, AdapterNotApprovedError, WeightIntegrityError: as :meth:`load_weights_verified`.
             StorageError: ``target`` cannot be written.
         """
         current = self._usable(model)
         path = check_path("target", target)
-        if path.is_dir() != current.is_folder and path.exists():
-            kind = "a folder" if current.is_folder else "a file"
-            raise InvalidInputError(f"{path} is {'no folder' if current.is_folder else 'a folder'}; {kind} goes there")
+        with storing(path):
+            if path.exists() and (not path.is_dir() if current.is_folder else path.is_dir()):
+                raise InvalidInputError(
+                    f"{path} is {'a file' if current.is_folder else 'a folder'}: name another place"
+                )
+            if current.is_folder and path.exists() and any(path.iterdir()):
+                raise InvalidInputError(f"{path} is a folder that holds files already: name a new one")
         with storing(path):
             if current.is_folder:
                 with atomic_directory(path) as folder:
