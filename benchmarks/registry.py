@@ -129,9 +129,9 @@ class _Waits:
 
         return timed
 
-    def _timed_commit(self, statement: str, values: Sequence[object] = ()) -> Any:
+    def _timed_commit(self, statement: str, values: Sequence[object] = (), **options: Any) -> Any:
         rows = self._timed(self._rows) if statement == "COMMIT" else self._rows
-        return rows(statement, values)
+        return rows(statement, values, **options)
 
 
 def _figures(record: Mapping[str, Any]) -> dict[str, tuple[float, float, float, float]]:

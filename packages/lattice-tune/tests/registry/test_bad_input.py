@@ -220,11 +220,15 @@ def test_size_in_a_damaged_row_is_not_believed(registry: ModelRegistry) -> None:
     model = registry.register("intent", "1.0.0", b"x")
     database = registry.store.database
     with database.transaction():
-        database.execute("UPDATE files SET size = ?", (2**60,))
+        database.execute("UPDATE files SET size = ?", (2**50,))
     (found,) = registry.list()
     with pytest.raises(WeightIntegrityError):
         registry.load_weights_verified(found)
     assert model.digest in registry.verify().problems[0]
+    with database.transaction():
+        database.execute("UPDATE files SET size = ?", (2**60,))
+    with pytest.raises(RegistryCorruptError):
+        registry.list()
 
 
 def test_quick_verify_looks_at_sizes_only(registry: ModelRegistry) -> None:
@@ -245,6 +249,11 @@ def test_quick_verify_looks_at_sizes_only(registry: ModelRegistry) -> None:
         "UPDATE models SET metadata = '{' WHERE version = '1.0.0'",
         "UPDATE models SET digest = 'x' WHERE version = '1.0.0'",
         "UPDATE files SET sha256 = 'x'",
+        "UPDATE files SET path = '../x'",
+        "UPDATE models SET metadata = replace(metadata, 'null', '0.5') WHERE version = '1.0.0'",
+        "UPDATE models SET description = 'another' WHERE version = '1.0.0'",
+        "UPDATE models SET precedence = x'00' WHERE version = '1.0.0'",
+        "UPDATE events SET detail = replace(detail, 'record', 'other') WHERE id = 1",
         "UPDATE models SET version = '1.0' WHERE version = '1.0.0'",
         "DELETE FROM files",
     ],

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,12 +136,12 @@ def test_an_interrupt_leaves_no_transaction_open(
 
     writes = False
 
-    def interrupted(statement: str, values: tuple[object, ...] = ()) -> object:
+    def interrupted(statement: str, values: tuple[object, ...] = (), **options: Any) -> object:
         nonlocal writes
         writes |= statement == "BEGIN IMMEDIATE"
         if statement == "COMMIT" and writes:
             raise KeyboardInterrupt
-        found = rows(statement, values)
+        found = rows(statement, values, **options)
         if statement == step:
             raise KeyboardInterrupt
         return found

@@ -137,10 +137,22 @@ class Database:
         """Read several times from one state of the file."""
         yield from self._inside("BEGIN")
 
-    def rows(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
-        """Return the rows of a query."""
+    def rows(self, statement: str, values: Sequence[object] = (), *, of: tuple[type, ...] | None = None) -> list[Row]:
+        """Return the rows of a query.
+
+        Args:
+            statement: the query.
+            values: of its parameters.
+            of: the types of its columns, where what is not of them would do harm.
+
+        Raises:
+            RegistryCorruptError: a value is of another type, which only damage brings about.
+        """
         with self._lock, self._reporting():
-            return self._open().execute(statement, values).fetchall()
+            rows = self._open().execute(statement, values).fetchall()
+        if of is not None and not all(tuple(map(type, row)) == of for row in rows):
+            raise RegistryCorruptError(f"{self.path} is damaged: a row has values of other types than were written")
+        return rows
 
     def number(self, statement: str, values: Sequence[object] = ()) -> int:
         """Return the one integer that a query gives.
@@ -148,10 +160,10 @@ class Database:
         Raises:
             RegistryCorruptError: it gives something else.
         """
-        rows = self.rows(statement, values)
-        if len(rows) != 1 or type(rows[0][0]) is not int:
-            raise RegistryCorruptError(f"{self.path} is damaged: {rows!r:.80} instead of a number")
-        return rows[0][0]
+        rows = self.rows(statement, values, of=(int,))
+        if len(rows) != 1:
+            raise RegistryCorruptError(f"{self.path} is damaged: {len(rows)} rows instead of a number")
+        return int(rows[0][0])
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         """Execute a statement that changes something, inside a transaction of the caller."""

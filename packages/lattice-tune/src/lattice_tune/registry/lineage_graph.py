@@ -20,7 +20,8 @@ def reachable(store: RegistryStore, number: int, *, upwards: bool) -> list[int]:
     while level:
         following: dict[int, None] = {}
         for each in level:
-            for (other,) in store.database.rows(f"SELECT {end} FROM parents WHERE {start} = ? ORDER BY {end}", (each,)):
+            statement = f"SELECT {end} FROM parents WHERE {start} = ? ORDER BY {end}"
+            for (other,) in store.database.rows(statement, (each,), of=(int,)):
                 if other not in found and other != number:
                     following[other] = None
         found |= following
@@ -70,6 +71,7 @@ def check_childless(store: RegistryStore, number: int) -> None:
     children = store.database.rows(
         "SELECT name || '@' || version FROM parents JOIN models ON id = child WHERE parent = ? ORDER BY child",
         (number,),
+        of=(str,),
     )
     if children:
         shown = ", ".join(str(child) for (child,) in children[:5]) + (" and others" if len(children) > 5 else "")

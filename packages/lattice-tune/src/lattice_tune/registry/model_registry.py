@@ -22,7 +22,7 @@ from lattice_tune.registry.new_version import NewVersion
 from lattice_tune.registry.promotion_gates import PromotionGate
 from lattice_tune.registry.records import Lineage, ModelKind, ModelMetadata, RegisteredModel
 from lattice_tune.registry.registry_reader import RegistryReader
-from lattice_tune.registry.schema import add_event, now_microseconds, to_json
+from lattice_tune.registry.schema import RECORD_COLUMNS, add_event, now_microseconds, record_digest, to_json
 from lattice_tune.registry.semantic_version import SemanticVersion
 from lattice_tune.registry.sources import Source, read_source
 from lattice_tune.registry.statuses import ModelStatus, check_transition
@@ -149,7 +149,9 @@ class ModelRegistry(RegistryReader):
                 )
                 self.store.release(writer)
                 model = self.store.model(number)
+                (record,) = self._database.rows(f"SELECT {RECORD_COLUMNS} FROM models WHERE id = ?", (number,))
                 detail = {"id": model.id, "digest": model.digest, "size": model.size, "parents": list(model.parents)}
+                detail["record"] = record_digest(record)
                 add_event(self._database, event, model.name, str(model.version), new.registered_by, detail)
                 return model
 

@@ -136,7 +136,7 @@ def put_into_production(
 
 
 def _row_of(store: RegistryStore, model: RegisteredModel) -> tuple[int, ModelStatus]:
-    rows = store.database.rows("SELECT id, status FROM models WHERE uuid = ?", (model.id,))
+    rows = store.database.rows("SELECT id, status FROM models WHERE uuid = ?", (model.id,), of=(int, str))
     if not rows:
         raise ModelNotFoundError(model.name, str(model.version), " any more")
     return int(rows[0][0]), ModelStatus.of(rows[0][1])

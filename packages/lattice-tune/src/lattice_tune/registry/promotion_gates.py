@@ -144,6 +144,7 @@ class ShadowPassed:
             "SELECT s.id, s.baseline, s.state, s.reason FROM shadow_sessions s JOIN models m ON m.id = s.candidate "
             "WHERE m.uuid = ? ORDER BY s.id DESC LIMIT 1",
             (candidate.id,),
+            of=(int, str, str, str),
         )
         if not rows:
             return "it has no shadow session"

@@ -117,7 +117,7 @@ class RegistryReader:
 
     def names(self) -> _Names:
         """Return the names of all models, in order."""
-        return [name for (name,) in self._database.rows("SELECT DISTINCT name FROM models ORDER BY name")]
+        return [name for (name,) in self._database.rows("SELECT DISTINCT name FROM models ORDER BY name", of=(str,))]
 
     def list(self, name: str | None = None) -> _Models:
         """Return all versions, or those of one name, by name and precedence."""
@@ -305,7 +305,7 @@ class RegistryReader:
 
     def _number(self, model: RegisteredModel) -> int:
         check_kind("model", model, RegisteredModel)
-        rows = self._database.rows("SELECT id FROM models WHERE uuid = ?", (check_text("id", model.id),))
+        rows = self._database.rows("SELECT id FROM models WHERE uuid = ?", (check_text("id", model.id),), of=(int,))
         if not rows:
             raise ModelNotFoundError(check_name(model.name), str(model.version), " any more")
         return int(rows[0][0])

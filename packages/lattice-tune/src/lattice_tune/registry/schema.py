@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 from lattice_tune.errors import InvalidInputError, RegistryCorruptError
 from lattice_tune.registry.adapter_governance import AdapterGovernance
+from lattice_tune.registry.arguments import check_count, check_digest, check_name, check_relative_path, check_text
 from lattice_tune.registry.database import Database, DatabaseFormat, Row
 from lattice_tune.registry.records import (
     Lineage,
@@ -21,16 +23,19 @@ from lattice_tune.registry.records import (
     moment,
 )
 from lattice_tune.registry.semantic_version import SemanticVersion
+from lattice_tune.registry.sources import digest_of
 from lattice_tune.registry.statuses import ModelStatus
 
 __all__ = [
     "EVENT_COLUMNS",
     "FORMAT",
     "MODEL_COLUMNS",
+    "RECORD_COLUMNS",
     "add_event",
     "event_of",
     "model_of",
     "now_microseconds",
+    "record_digest",
     "to_json",
 ]
 
@@ -124,6 +129,12 @@ MODEL_COLUMNS = (
 )
 EVENT_COLUMNS = "id, at, kind, name, version, actor, detail"
 
+RECORD_COLUMNS = (
+    "uuid, name, version, is_prerelease, hex(precedence), kind, is_folder, digest, metadata, lineage, description, "
+    "registered_by, registered_at"
+)
+"""What never changes after a version was registered; the event of that has a digest of it."""
+
 
 def now_microseconds() -> int:
     """Return the time since 1970."""
@@ -143,6 +154,11 @@ def add_event(database: Database, kind: str, name: str, version: str, actor: str
     return number
 
 
+def record_digest(row: Row) -> str:
+    """Return the SHA-256 of a row of :data:`RECORD_COLUMNS`."""
+    return hashlib.sha256(repr(row).encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def event_of(row: Row, path: Path) -> RegistryEvent:
     """Return the event of a row of :data:`EVENT_COLUMNS`.
 
@@ -151,9 +167,13 @@ def event_of(row: Row, path: Path) -> RegistryEvent:
     """
     try:
         number, at, kind, name, version, actor, detail = row
-        return RegistryEvent(number, moment(at), kind, name, version, actor, dict(json.loads(detail)))
+        for text in (kind, name, version, actor):
+            check_text("a text", text)
+        return RegistryEvent(
+            check_count("id", number), moment(at), kind, name, version, actor, dict(json.loads(detail))
+        )
     except (ValueError, TypeError, OverflowError, OSError, RecursionError) as error:
-        raise RegistryCorruptError(f"{path} is damaged: event {row[0]!r}: {error}") from error
+        raise RegistryCorruptError(f"{path} is damaged: event {row[0]!r:.80}: {error}") from error
 
 
 def model_of(database: Database, row: Row) -> RegisteredModel:
@@ -168,13 +188,20 @@ def model_of(database: Database, row: Row) -> RegisteredModel:
     parents = database.rows(
         "SELECT name || '@' || version FROM parents JOIN models ON id = parent WHERE child = ? ORDER BY parent",
         (number,),
+        of=(str,),
     )
-    aliases = database.rows("SELECT alias FROM aliases WHERE model = ? ORDER BY alias", (number,))
+    aliases = database.rows("SELECT alias FROM aliases WHERE model = ? ORDER BY alias", (number,), of=(str,))
     try:
-        stored = tuple(StoredFile(*file) for file in files)
+        stored = tuple(
+            StoredFile(check_relative_path("path", path), check_digest("sha256", sha256), check_count("size", size))
+            for path, sha256, size in files
+        )
+        listed = [(file.path, file.sha256, file.size) for file in stored]
+        if not stored or (len(stored) > 1 and not is_folder) or digest_of(listed, is_folder=bool(is_folder)) != digest:
+            raise ValueError("its files do not fit its digest")
         return RegisteredModel(
-            id=uuid,
-            name=name,
+            id=check_text("id", uuid),
+            name=check_name(name),
             version=SemanticVersion.parse(version),
             kind=ModelKind.of(kind),
             status=ModelStatus.of(status),
@@ -186,14 +213,16 @@ def model_of(database: Database, row: Row) -> RegisteredModel:
             lineage=Lineage(**json.loads(lineage)),
             parents=tuple(parent for (parent,) in parents),
             aliases=tuple(alias for (alias,) in aliases),
-            description=description,
-            registered_by=registered_by,
+            description=check_text("description", description),
+            registered_by=check_text("registered_by", registered_by),
             registered_at=moment(registered_at),
             updated_at=moment(updated_at),
             governance=None if governance is None else AdapterGovernance.from_fields(json.loads(governance)),
         )
     except (InvalidInputError, ValueError, TypeError, OverflowError, OSError, RecursionError) as error:
-        raise RegistryCorruptError(f"{database.path} is damaged: version {version!r} of {name!r}: {error}") from error
+        raise RegistryCorruptError(
+            f"{database.path} is damaged: version {version!r:.80} of {name!r:.80}: {error}"
+        ) from error
 
 
 def metadata_of(fields: Mapping[str, Any]) -> ModelMetadata:

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import Enum
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
@@ -158,11 +157,14 @@ class ShadowSession:
         rows = self._database.rows(
             "SELECT m.uuid, s.salt, s.config FROM shadow_sessions s JOIN models m ON m.id = s.candidate WHERE s.id = ?",
             (self.session,),
+            of=(str, bytes, str),
         )
         if not rows:
             raise ModelNotFoundError(f"any model with a shadow session {self.session}")
         self._candidate, self._salt, fields = rows[0]
         try:
+            if len(self._salt) != SALT_BYTES:
+                raise ValueError("its salt is not what was written")
             self.config = ShadowConfig(**json.loads(fields))
         except (InvalidInputError, ValueError, TypeError) as error:
             raise RegistryCorruptError(
@@ -226,6 +228,7 @@ class ShadowSession:
             "SELECT s.id, s.state FROM shadow_sessions s JOIN models m ON m.id = s.candidate WHERE m.uuid = ? "
             "ORDER BY s.id DESC LIMIT 1",
             (check_text("id", candidate.id),),
+            of=(int, str),
         )
         return rows[0] if rows else None
 
@@ -284,7 +287,9 @@ class ShadowSession:
         with self._database.snapshot():
             state, reason = self._state()
             rows = self._database.rows(
-                "SELECT agreed, live_ms, candidate_ms FROM shadow_samples WHERE session = ?", (self.session,)
+                "SELECT agreed, live_ms, candidate_ms FROM shadow_samples WHERE session = ?",
+                (self.session,),
+                of=(int, float, float),
             )
         agreements = sum(agreed for agreed, *_ in rows)
         low, high = wilson_interval(agreements, len(rows), self.config.confidence)
@@ -353,10 +358,16 @@ class ShadowSession:
         add_event(self._database, "shadow_ended", candidate.name, str(candidate.version), actor, detail)
 
     def _state(self) -> tuple[ShadowState, str]:
-        rows: list[Any] = self._database.rows("SELECT state, reason FROM shadow_sessions WHERE id = ?", (self.session,))
+        statement = "SELECT state, reason FROM shadow_sessions WHERE id = ?"
+        rows = self._database.rows(statement, (self.session,), of=(str, str))
         if not rows:
             raise ModelNotFoundError(f"any model with a shadow session {self.session}")
-        return ShadowState(rows[0][0]), rows[0][1]
+        state, reason = rows[0]
+        if state not in {each.value for each in ShadowState}:
+            raise RegistryCorruptError(
+                f"{self._database.path} is damaged: shadow session {self.session} is {state!r:.40}"
+            )
+        return ShadowState(state), reason
 
     def _changes(self) -> int:
         return self._database.number("SELECT total_changes()")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lattice_inference.checkpoint.atomic_file import remove_leftovers, sync_folder, temporary_beside
-from lattice_tune.errors import InvalidInputError, ModelNotFoundError, RegistryError, StorageError
+from lattice_tune.errors import InvalidInputError, ModelNotFoundError, RegistryCorruptError, RegistryError, StorageError
 from lattice_tune.registry.arguments import check_name, is_alias
 from lattice_tune.registry.blobs import BlobStore, storing
 from lattice_tune.registry.database import Database, Row
@@ -94,23 +94,31 @@ class RegistryStore:
         """
         check_name(name)
         if is_alias(version):
-            rows = self.database.rows("SELECT model FROM aliases WHERE name = ? AND alias = ?", (name, version))
+            rows = self.database.rows(
+                "SELECT model FROM aliases WHERE name = ? AND alias = ?", (name, version), of=(int,)
+            )
         else:
             parsed = version if isinstance(version, SemanticVersion) else SemanticVersion.parse(version)
-            rows = self.database.rows("SELECT id FROM models WHERE name = ? AND version = ?", (name, str(parsed)))
+            rows = self.database.rows(
+                "SELECT id FROM models WHERE name = ? AND version = ?", (name, str(parsed)), of=(int,)
+            )
         if not rows:
             raise ModelNotFoundError(name, str(version))
         return int(rows[0][0])
 
     def model(self, number: int) -> RegisteredModel:
         """Return the version of a row number that was just looked up."""
-        (row,) = self.database.rows(f"SELECT {MODEL_COLUMNS} FROM models WHERE id = ?", (number,))
-        return model_of(self.database, row)
+        rows = self.database.rows(f"SELECT {MODEL_COLUMNS} FROM models WHERE id = ?", (number,))
+        if len(rows) != 1:
+            raise RegistryCorruptError(f"{self.database.path} is damaged: there is no version of row {number}")
+        return model_of(self.database, rows[0])
 
     def live_row(self, name: str) -> Row | None:
         """Return row number, UUID and version of the version in production, if there is one."""
         rows = self.database.rows(
-            "SELECT id, uuid, version FROM models WHERE name = ? AND status = 'production'", (name,)
+            "SELECT id, uuid, version FROM models WHERE name = ? AND status = 'production'",
+            (name,),
+            of=(int, str, str),
         )
         return rows[0] if rows else None
 
