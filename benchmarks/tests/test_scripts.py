@@ -23,6 +23,7 @@ import peak
 import precision_quality
 import quality
 import recall
+import registry
 import tiles
 import tokenizing
 import vectors
@@ -46,6 +47,7 @@ SCRIPTS = {
     "precision_quality": precision_quality,
     "quality": quality,
     "recall": recall,
+    "registry": registry,
     "tiles": tiles,
     "tokenizing": tokenizing,
     "vectors": vectors,

@@ -1,4 +1,4 @@
-"""One valid call of every command of the four command lines, and a folder with what they read."""
+"""One valid call of every command of the five command lines, and a folder with what they read."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from lattice_embed.stores import StoredDocument, create_store
 from lattice_fann import Activation, NetworkBuilder
+from lattice_tune import ModelRegistry
 from tiny_decoders import write_drawn_model
 
 from .conftest import ROOT
@@ -36,6 +37,7 @@ PROGRAMS = {
     "lattice-embed": "lattice_embed",
     "lattice-fann": "lattice_fann",
     "lattice-transport": "lattice_transport",
+    "lattice-tune": "lattice_tune",
 }
 
 _SHORT = ["--model", "decoder", "--max-tokens", "3", "--seed", "1"]
@@ -73,6 +75,7 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice-transport", "distance"): ["a.npy", "b.npy", "--method", "emd", "--plan", "out.npy"],
     ("lattice-transport", "drift"): ["a.npy", "b.npy", "--permutations", "19"],
     ("lattice-transport", "barycenter"): ["a.npy", "b.npy", "--points", "3", "--epsilon", "0.5", "--output", "out.npy"],
+    ("lattice-tune", "registry"): ["export", "intent", "1.0.0", "out.zip", "--registry", "registry"],
 }
 
 
@@ -98,6 +101,8 @@ def write_command_folder(folder: Path) -> Path:
     table = "p,q,y\n" + "".join(f"{p},{q},{'no' if p < q else 'yes'}\n" for p, q in rows)
     (folder / "table.csv").write_text(table, encoding="utf-8")
     NetworkBuilder().input(2).output(2, Activation.SOFTMAX).build(seed=0).save(folder / "network.fann")
+    with ModelRegistry(folder / "registry") as registry:
+        registry.register("intent", "1.0.0", folder / "network.fann", kind="student")
     return folder
 
 
