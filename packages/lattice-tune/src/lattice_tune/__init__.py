@@ -8,20 +8,113 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lattice_tune._version import __version__
-    from lattice_tune.errors import ConfigError, DatasetError, InvalidInputError, MissingDependencyError, TuneError
+    from lattice_tune.errors import (
+        ConfigError,
+        DatasetError,
+        InvalidInputError,
+        LabelStoreError,
+        MissingDependencyError,
+        TeacherApiError,
+        TeacherTimeoutError,
+        TuneError,
+    )
+    from lattice_tune.teachers.answer import Outcome, TeacherAnswer
+    from lattice_tune.teachers.callable_teacher import CallableTeacher
+    from lattice_tune.teachers.config import TeacherConfig, TeacherPrices
+    from lattice_tune.teachers.encoder_teacher import EncoderTeacher
+    from lattice_tune.teachers.endpoint import EndpointSecurity
+    from lattice_tune.teachers.label_store import LabelStore
+    from lattice_tune.teachers.labeling import alabel_texts, dry_run, label_texts
+    from lattice_tune.teachers.limits import RequestLimits
+    from lattice_tune.teachers.local_teacher import LocalTeacher
+    from lattice_tune.teachers.provider import Teacher, TeacherProvider
+    from lattice_tune.teachers.report import DryRun, LabelingProgress, LabelingReport, LabelingResult
+    from lattice_tune.teachers.rows import LabeledText, write_jsonl
+    from lattice_tune.teachers.served_teacher import ServedTeacher
+    from lattice_tune.teachers.task import LabelingTask
 
 __all__ = [
     "ConfigError",
     "DatasetError",
     "InvalidInputError",
+    "LabelStoreError",
     "MissingDependencyError",
+    "TeacherApiError",
+    "TeacherTimeoutError",
     "TuneError",
     "__version__",
+    "CallableTeacher",
+    "DryRun",
+    "EncoderTeacher",
+    "EndpointSecurity",
+    "LabelStore",
+    "LabeledText",
+    "LabelingProgress",
+    "LabelingReport",
+    "LabelingResult",
+    "LabelingTask",
+    "LocalTeacher",
+    "Outcome",
+    "RequestLimits",
+    "ServedTeacher",
+    "Teacher",
+    "TeacherAnswer",
+    "TeacherConfig",
+    "TeacherPrices",
+    "TeacherProvider",
+    "alabel_texts",
+    "dry_run",
+    "label_texts",
+    "write_jsonl",
 ]
 
 _MODULES = {
     "_version": ("__version__",),
-    "errors": ("ConfigError", "DatasetError", "InvalidInputError", "MissingDependencyError", "TuneError"),
+    "errors": (
+        "ConfigError",
+        "DatasetError",
+        "InvalidInputError",
+        "LabelStoreError",
+        "MissingDependencyError",
+        "TeacherApiError",
+        "TeacherTimeoutError",
+        "TuneError",
+    ),
+    "teachers.answer": (
+        "Outcome",
+        "TeacherAnswer",
+    ),
+    "teachers.callable_teacher": ("CallableTeacher",),
+    "teachers.config": (
+        "TeacherConfig",
+        "TeacherPrices",
+    ),
+    "teachers.encoder_teacher": ("EncoderTeacher",),
+    "teachers.endpoint": ("EndpointSecurity",),
+    "teachers.label_store": ("LabelStore",),
+    "teachers.labeling": (
+        "alabel_texts",
+        "dry_run",
+        "label_texts",
+    ),
+    "teachers.limits": ("RequestLimits",),
+    "teachers.local_teacher": ("LocalTeacher",),
+    "teachers.provider": (
+        "Teacher",
+        "TeacherProvider",
+    ),
+    "teachers.report": (
+        "DryRun",
+        "LabelingProgress",
+        "LabelingReport",
+        "LabelingResult",
+    ),
+    "teachers.rows": (
+        "LabeledText",
+        "write_jsonl",
+    ),
+    "teachers.served_teacher": ("ServedTeacher",),
+    "teachers.task": ("LabelingTask",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

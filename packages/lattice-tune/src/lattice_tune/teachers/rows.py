@@ -1,0 +1,58 @@
+"""Labelled texts as rows of a dataset: one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lattice_inference.checkpoint.atomic_file import atomic_file
+from lattice_tune.teachers.field_checks import check_file_path
+
+__all__ = ["LabeledText", "write_jsonl"]
+
+
+@dataclass(frozen=True)
+class LabeledText:
+    """A text with the probability of each label.
+
+    Attributes:
+        text: the text.
+        labels: probabilities by label, all labels of the task in its order, adding up to 1.
+        metadata: where the label comes from: ``teacher_model``, ``teacher_confidence``, ``labeled_at``.
+    """
+
+    text: str
+    labels: Mapping[str, float]
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The most probable label; of equals the first."""
+        return max(self.labels, key=lambda name: self.labels[name])
+
+    def to_json(self) -> str:
+        """Return the row as one line of JSON, without the line's end."""
+        row = {"text": self.text, "labels": dict(self.labels), "metadata": dict(self.metadata)}
+        try:
+            line = json.dumps(row, ensure_ascii=False)
+            line.encode()
+        except UnicodeEncodeError:  # a lone surrogate, which UTF-8 cannot hold
+            line = json.dumps(row)
+        return line
+
+
+def write_jsonl(path: Path, rows: Iterable[LabeledText]) -> int:
+    """Write rows to a file that is whole or not there, and return how many.
+
+    Raises:
+        InvalidInputError: ``path`` names no file.
+        WriteError: it cannot be written.
+    """
+    count = 0
+    with atomic_file(check_file_path("path", path)) as file:
+        for row in rows:
+            file.write(row.to_json().encode() + b"\n")
+            count += 1
+    return count
