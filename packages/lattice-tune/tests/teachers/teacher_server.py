@@ -129,7 +129,9 @@ class TeacherServer(ThreadingHTTPServer):
             self.billed_input += asked.input_tokens
             self.billed_output += OUTPUT_TOKENS
 
-    def document(self, asked: Asked, value: object = None, *, said: str | None = None, reason: str | None = None) -> Any:
+    def document(
+        self, asked: Asked, value: object = None, *, said: str | None = None, reason: str | None = None
+    ) -> Any:
         """The answer of a protocol: ``value`` as structured output, or what the model said in plain words."""
         value = {"label": label_of(asked.text)} if value is None else value
         written = json.dumps(value) if said is None else said

@@ -27,7 +27,9 @@ Make = Callable[..., ServedTeacher]
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_labels_are_those_of_the_server(provider: str, server: TeacherServer, teacher: Make, task: LabelingTask) -> None:
+def test_labels_are_those_of_the_server(
+    provider: str, server: TeacherServer, teacher: Make, task: LabelingTask
+) -> None:
     report = label_texts(TEXTS, teacher(provider), task)
     assert [result.label for result in report.results] == [label_of(text) for text in TEXTS]
     assert report.is_complete
@@ -166,7 +168,15 @@ def test_refusals_in_places_of_their_own(server: TeacherServer, teacher: Make, t
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize(
     "document",
-    [{}, {"choices": []}, {"choices": [None]}, {"choices": {}}, {"content": 1}, {"candidates": [{"content": []}]}, {"a": 1}],
+    [
+        {},
+        {"choices": []},
+        {"choices": [None]},
+        {"choices": {}},
+        {"content": 1},
+        {"candidates": [{"content": []}]},
+        {"a": 1},
+    ],
 )
 def test_documents_of_another_shape(
     provider: str, document: dict[str, Any], server: TeacherServer, teacher: Make, task: LabelingTask
@@ -188,7 +198,7 @@ def test_votes_are_averaged_and_each_is_asked_for(
     (more,) = label_texts(["a"], teacher(), task, votes=5, limits=limits, store=store).results
     assert more.probabilities == {"alpha": 0.4, "beta": 0.4, "gamma": 0.2}
     assert len(server.asked) == 5
-    assert list(store.export())[0].labels == more.probabilities
+    assert next(iter(store.export())).labels == more.probabilities
 
 
 def test_a_text_that_stands_twice_is_asked_for_once(server: TeacherServer, teacher: Make, task: LabelingTask) -> None:

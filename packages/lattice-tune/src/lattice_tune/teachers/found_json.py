@@ -39,7 +39,9 @@ def find_object(text: str, key: str) -> dict[str, Any] | str:
             value, end = decoder.raw_decode(text, start)
         except _TwiceError as error:
             return str(error)
-        except (ValueError, RecursionError):
+        except RecursionError:
+            return "JSON is nested too deeply"
+        except ValueError:
             end = start + 1
         else:
             if isinstance(value, dict) and key in value and value not in found:

@@ -139,8 +139,8 @@ class LabelStore:
 
     # Answers
 
-    def get(self, keys: Iterable[bytes]) -> dict[bytes, StoredAnswer]:
-        """Return the answers that are there, by key.
+    def get(self, context: LabelContext, keys: Iterable[bytes]) -> dict[bytes, StoredAnswer]:
+        """Return the answers of a context that are there, by key.
 
         Raises:
             LabelStoreError: the file is damaged, or another process holds it for too long.
@@ -156,7 +156,9 @@ class LabelStore:
                     f"FROM answers a JOIN texts t ON t.digest = a.text WHERE a.key IN ({marks})"
                 )
                 for row in self._connection.execute(query, part):
-                    found[row[0]] = StoredAnswer(row[0], _text(row[1]), row[2], _numbers(row[3]), *row[4:])
+                    found[row[0]] = StoredAnswer(
+                        row[0], _text(row[1]), row[2], _numbers(row[3], len(context.labels)), *row[4:]
+                    )
         return found
 
     def put(self, context: LabelContext, answers: Sequence[StoredAnswer]) -> None:
@@ -287,13 +289,11 @@ class LabelStore:
         for digest, votes, answered_at in rows:
             with self._lock, self._reporting():
                 raw = self._connection.execute("SELECT text FROM texts WHERE digest = ?", (digest,)).fetchone()[0]
-            columns = zip(*(_numbers(vote) for vote in votes.split(";")), strict=True)
-            means = [sum(column) / len(column) for column in columns]
-            yield LabeledText(
-                _text(raw),
-                dict(zip(context.labels, means, strict=True)),
-                row_metadata(context, max(means), answered_at),
-            )
+                columns = zip(*(_numbers(vote, len(context.labels)) for vote in votes.split(";")), strict=True)
+                means = [sum(column) / len(column) for column in columns]
+                labels = dict(zip(context.labels, means, strict=True))
+                row = LabeledText(_text(raw), labels, row_metadata(context, max(means), answered_at))
+            yield row
 
     def __len__(self) -> int:
         with self._lock, self._reporting():
@@ -380,10 +380,11 @@ def _remedy(error: sqlite3.Error) -> str:
     return "restore it from a copy, or name a new file"
 
 
-def _numbers(raw: str) -> tuple[float, ...]:
+def _numbers(raw: str, count: int) -> tuple[float, ...]:
     values = json.loads(raw)
-    if not isinstance(values, list) or not all(isinstance(value, (int, float)) for value in values):
-        raise ValueError(f"probabilities are {shown(raw)}")
+    numbers = isinstance(values, list) and all(isinstance(value, (int, float)) and 0 <= value <= 1 for value in values)
+    if not numbers or len(values) != count:
+        raise ValueError(f"the probabilities of {count} labels are {shown(raw)}")
     return tuple(map(float, values))
 
 

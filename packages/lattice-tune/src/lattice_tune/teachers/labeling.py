@@ -184,7 +184,9 @@ class _Request:
         jobs = [
             Job(self.context.key(text, vote), text, vote) for text in dict.fromkeys(self.texts) for vote in range(votes)
         ]
-        self.stored: dict[bytes, StoredAnswer] = {} if store is None else store.get(job.key for job in jobs)
+        self.stored: dict[bytes, StoredAnswer] = (
+            {} if store is None else store.get(self.context, (job.key for job in jobs))
+        )
         self.missing = [job for job in jobs if job.key not in self.stored]
         self.asked_anew: dict[str, int] = {}
         if store is not None and self.missing:

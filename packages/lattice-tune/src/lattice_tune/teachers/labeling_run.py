@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ __all__ = ["Job", "LabelingRun"]
 
 CLAIM_PAUSE = 0.05
 """Seconds between two looks at a text that another process asks for."""
+
+MOST_WAITING = 0.1
+"""Seconds that an answer of a teacher in this process may wait to be stored together with others."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,7 @@ class LabelingRun:
             if not self._store.claim(job.key):
                 self._held.append(job)
                 continue
-            found = self._store.get([job.key]).get(job.key)  # another process may have stored it since
+            found = self._store.get(self._context, [job.key]).get(job.key)  # another process may have stored it since
             if found is None:
                 return job
             self._store.release(job.key)
@@ -179,24 +183,36 @@ class LabelingRun:
             raise self._failure
 
     def _answer_all(self, teacher: Teacher, loop: asyncio.AbstractEventLoop) -> None:
+        """Ask for all jobs. Answers that come within a moment are stored together; a slow one at once."""
         by_vote: dict[int, list[Job]] = {}
         for job in self._jobs:
             by_vote.setdefault(job.vote, []).append(job)
         for jobs in by_vote.values():
-            answers = teacher.answers([job.text for job in jobs], self._task)
-            for job, answer in zip(jobs, answers, strict=False):
-                if answer.outcome is Outcome.LABELLED and self._store is not None:
-                    self._store.put(self._context, [_row(job, answer)])
-                try:
-                    loop.call_soon_threadsafe(self._note_here, job, answer)
-                except RuntimeError:
-                    return  # the loop was closed: nothing waits for the answers any more
-                if self.stop.reason is not None:
-                    return
+            waiting: list[tuple[Job, TeacherAnswer]] = []
+            stored_at = time.monotonic()
+            try:
+                answers = teacher.answers([job.text for job in jobs], self._task)
+                for job, answer in zip(jobs, answers, strict=False):
+                    waiting.append((job, answer))
+                    if time.monotonic() - stored_at >= MOST_WAITING:
+                        self._store_here(waiting, loop)
+                        waiting, stored_at = [], time.monotonic()
+                    if self.stop.reason is not None:
+                        return
+            finally:
+                self._store_here(waiting, loop)
 
-    def _note_here(self, job: Job, answer: TeacherAnswer) -> None:
+    def _store_here(self, settled: Sequence[tuple[Job, TeacherAnswer]], loop: asyncio.AbstractEventLoop) -> None:
+        rows = [_row(job, answer) for job, answer in settled if answer.outcome is Outcome.LABELLED]
+        if self._store is not None and rows:
+            self._store.put(self._context, rows)
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nothing waits for the answers any more
+            loop.call_soon_threadsafe(self._note_here, settled)
+
+    def _note_here(self, settled: Sequence[tuple[Job, TeacherAnswer]]) -> None:
         try:
-            self._note(job, answer)
+            for job, answer in settled:
+                self._note(job, answer)
         except Exception as error:  # of the caller's progress function
             self._failure = self._failure or error
             self.stop.set("error")

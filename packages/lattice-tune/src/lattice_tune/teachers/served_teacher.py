@@ -226,6 +226,8 @@ class Connection:
             "content-type": "application/json",
             "accept": "application/json",
             "user-agent": f"lattice-tune/{__version__}",
+            # a server, or a proxy, that delivers an answer twice would answer the connection's next request with it
+            "connection": "close",
             **self._protocol.headers,
         }
         request: HttpRequest = self._remote.HttpRequest(
