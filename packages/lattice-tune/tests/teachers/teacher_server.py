@@ -70,6 +70,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers["content-length"]))
+        if len(raw) < int(self.headers["content-length"]):
+            self.close_connection = True  # the client was killed while it asked
+            return
         headers = {name.lower(): value for name, value in self.headers.items()}
         asked = Asked(json.loads(raw), headers, self.path, len(raw))
         with self.server.lock:

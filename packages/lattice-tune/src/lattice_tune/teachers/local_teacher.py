@@ -131,10 +131,24 @@ class LocalTeacher:
             if not ids or ids in labels[:index]:
                 raise ConfigError(f"the label {shown(task.labels[index])} has no tokens that tell it apart: rename it")
         if any(a is not b and b[: len(a)] == a for a in labels for b in labels):
-            if not self._model.eos_token_ids:
-                raise ConfigError("one label begins another, and the model has no token that ends a text: rename one")
-            labels = [[*ids, self._model.eos_token_ids[0]] for ids in labels]
+            end = self._end_token()
+            labels = [[*ids, end] for ids in labels]
         return labels
+
+    def _end_token(self) -> int:
+        """Return the token that ends an answer.
+
+        Raises:
+            ConfigError: the model's files name none.
+        """
+        from lattice_inference.generate.prompt_tokens import answer_end_ids, end_token_ids
+
+        model, template = self._model, self._model.chat_template
+        ends = [] if template is None else sorted(answer_end_ids(model.tokenizer, template))
+        ends += [*model.eos_token_ids, *sorted(end_token_ids(model.tokenizer, model.special_tokens))]
+        if not ends:
+            raise ConfigError("one label begins another, and the model has no token that ends a text: rename one")
+        return ends[0]
 
     def _prompt_ids(self, text: str, task: LabelingTask, room: int) -> tuple[list[int], int]:
         """Return the tokens of a prompt, and how many characters of the text were cut so that it fits."""

@@ -22,6 +22,10 @@ AnswerForm = Literal["json", "label"]
 TEMPLATE_VERSION = 1
 """Counts changes of the words below; part of what stored answers are found by."""
 
+JOINER = "\u200d"
+LONGEST_CLUSTER = 32
+"""Characters that are looked through for the beginning of a letter with its accents."""
+
 _REMOVED = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls but for tab and line feed
     "\u202a-\u202e\u2066-\u2069"  # overrides of the direction of writing
@@ -58,10 +62,10 @@ def cut_text(text: str, most: int) -> str:
     """Return at most ``most`` characters of a text's beginning; no letter is parted from its accents or joiners."""
     if len(text) <= most:
         return text
-    end = most
-    while end > max(0, most - 32) and _continues(text[end]):
-        end -= 1
-    return text[: end or most]
+    for end in range(most, max(0, most - LONGEST_CLUSTER), -1):
+        if not _continues(text[end]) and text[end - 1] != JOINER:
+            return text[:end]
+    return text[:most]
 
 
 def render_prompt(

@@ -58,11 +58,11 @@ class LabelingTask:
         seen: dict[str, str] = {}
         for label in labels:
             _check_label(label)
-            other = seen.setdefault(_folded(label), label)
-            if other is not label:
+            if (other := seen.get(_folded(label))) is not None:
                 raise ConfigError(
-                    f"the labels {shown(other)} and {shown(label)} differ in case or blanks at most: rename one"
+                    f"the labels {shown(other)} and {shown(label)} are the same but for case and blanks: rename one"
                 )
+            seen[_folded(label)] = label
         object.__setattr__(self, "labels", labels)
         if self.kind not in get_args(LabelKind):
             raise ConfigError(f'kind is {shown(self.kind)}; it must be "hard" or "soft"')
