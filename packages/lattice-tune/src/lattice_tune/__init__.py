@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from lattice_tune.teachers.labeling import alabel_texts, dry_run, label_texts
     from lattice_tune.teachers.limits import RequestLimits
     from lattice_tune.teachers.local_teacher import LocalTeacher
-    from lattice_tune.teachers.provider import Teacher, TeacherProvider
+    from lattice_tune.teachers.provider import InProcessTeacher, TeacherProvider
     from lattice_tune.teachers.report import DryRun, LabelingProgress, LabelingReport, LabelingResult
     from lattice_tune.teachers.rows import LabeledText, write_jsonl
     from lattice_tune.teachers.served_teacher import ServedTeacher
     from lattice_tune.teachers.task import LabelingTask
+    from lattice_tune.teachers.teacher_function import TeacherFunction
 
 __all__ = [
     "ConfigError",
@@ -57,9 +58,10 @@ __all__ = [
     "Outcome",
     "RequestLimits",
     "ServedTeacher",
-    "Teacher",
+    "InProcessTeacher",
     "TeacherAnswer",
     "TeacherConfig",
+    "TeacherFunction",
     "TeacherPrices",
     "TeacherProvider",
     "alabel_texts",
@@ -100,7 +102,7 @@ _MODULES = {
     "teachers.limits": ("RequestLimits",),
     "teachers.local_teacher": ("LocalTeacher",),
     "teachers.provider": (
-        "Teacher",
+        "InProcessTeacher",
         "TeacherProvider",
     ),
     "teachers.report": (
@@ -115,6 +117,7 @@ _MODULES = {
     ),
     "teachers.served_teacher": ("ServedTeacher",),
     "teachers.task": ("LabelingTask",),
+    "teachers.teacher_function": ("TeacherFunction",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

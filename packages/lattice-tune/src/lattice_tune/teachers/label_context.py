@@ -9,7 +9,7 @@ from functools import cached_property
 
 from lattice_tune.errors import ConfigError
 from lattice_tune.teachers.prompt import AnswerForm, template_of
-from lattice_tune.teachers.provider import Teacher, TeacherProvider
+from lattice_tune.teachers.provider import InProcessTeacher, TeacherProvider
 from lattice_tune.teachers.served_teacher import ServedTeacher
 from lattice_tune.teachers.task import LabelingTask
 
@@ -60,7 +60,7 @@ class LabelContext:
         return [name for name, differs in named.items() if differs]
 
 
-def context_of(teacher: Teacher | ServedTeacher, task: LabelingTask) -> LabelContext:
+def context_of(teacher: InProcessTeacher | ServedTeacher, task: LabelingTask) -> LabelContext:
     """Return the context of a teacher's answers to a task.
 
     Raises:

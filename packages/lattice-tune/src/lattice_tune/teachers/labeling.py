@@ -15,7 +15,7 @@ from lattice_tune.teachers.label_store import LabelStore, StoredAnswer
 from lattice_tune.teachers.labeling_run import Job, LabelingRun
 from lattice_tune.teachers.limits import RequestLimits
 from lattice_tune.teachers.prompt import render_prompt
-from lattice_tune.teachers.provider import Teacher, TeacherProvider
+from lattice_tune.teachers.provider import InProcessTeacher, TeacherProvider
 from lattice_tune.teachers.report import DryRun, LabelingProgress, LabelingReport, average_votes
 from lattice_tune.teachers.served_teacher import ServedTeacher
 from lattice_tune.teachers.task import LabelingTask
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 def label_texts(
     texts: Sequence[str],
-    teacher: Teacher | ServedTeacher,
+    teacher: InProcessTeacher | ServedTeacher,
     task: LabelingTask,
     *,
     store: LabelStore | None = None,
@@ -69,7 +69,7 @@ def label_texts(
 
 async def alabel_texts(
     texts: Sequence[str],
-    teacher: Teacher | ServedTeacher,
+    teacher: InProcessTeacher | ServedTeacher,
     task: LabelingTask,
     *,
     store: LabelStore | None = None,
@@ -106,7 +106,7 @@ async def alabel_texts(
 
 def dry_run(
     texts: Sequence[str],
-    teacher: Teacher | ServedTeacher,
+    teacher: InProcessTeacher | ServedTeacher,
     task: LabelingTask,
     *,
     store: LabelStore | None = None,
@@ -162,15 +162,15 @@ class _Request:
     def __init__(
         self,
         texts: Sequence[str],
-        teacher: Teacher | ServedTeacher,
+        teacher: InProcessTeacher | ServedTeacher,
         task: LabelingTask,
         store: LabelStore | None,
         votes: int,
     ) -> None:
         check_kind("task", task, LabelingTask)
-        if isinstance(teacher, type) or not isinstance(teacher, (ServedTeacher, Teacher)):
+        if isinstance(teacher, type) or not isinstance(teacher, (ServedTeacher, InProcessTeacher)):
             raise InvalidInputError(
-                f"teacher is a {type(teacher).__name__}; pass a ServedTeacher, or a Teacher of this process"
+                f"teacher is a {type(teacher).__name__}; pass a ServedTeacher or an InProcessTeacher"
             )
         if store is not None:
             check_kind("store", store, LabelStore)
@@ -211,6 +211,7 @@ class _Request:
             output_tokens=budget.output_tokens,
             cost=float(budget.cost),
             unknown_cost=float(budget.unknown_cost),
+            unknown_tokens=budget.unknown_tokens,
             stopped=run.stop.reason,
         )
 

@@ -14,7 +14,7 @@ from lattice_tune.teachers.answer import Outcome, TeacherAnswer
 from lattice_tune.teachers.label_context import LabelContext
 from lattice_tune.teachers.label_store import LabelStore, StoredAnswer
 from lattice_tune.teachers.limits import Budget, RequestLimits, Stop, StoppedError
-from lattice_tune.teachers.provider import Teacher
+from lattice_tune.teachers.provider import InProcessTeacher
 from lattice_tune.teachers.report import LabelingProgress
 from lattice_tune.teachers.served_teacher import Connection, ServedTeacher
 from lattice_tune.teachers.task import LabelingTask
@@ -49,7 +49,7 @@ class LabelingRun:
 
     def __init__(
         self,
-        teacher: Teacher | ServedTeacher,
+        teacher: InProcessTeacher | ServedTeacher,
         task: LabelingTask,
         context: LabelContext,
         *,
@@ -172,7 +172,7 @@ class LabelingRun:
 
     # A teacher in this process
 
-    async def _work_here(self, teacher: Teacher) -> None:
+    async def _work_here(self, teacher: InProcessTeacher) -> None:
         """Run the teacher in a thread; each answer comes back to this loop once it is stored."""
         loop = asyncio.get_running_loop()
         try:
@@ -182,7 +182,7 @@ class LabelingRun:
         if self._failure is not None:
             raise self._failure
 
-    def _answer_all(self, teacher: Teacher, loop: asyncio.AbstractEventLoop) -> None:
+    def _answer_all(self, teacher: InProcessTeacher, loop: asyncio.AbstractEventLoop) -> None:
         """Ask for all jobs. Answers that come within a moment are stored together; a slow one at once."""
         by_vote: dict[int, list[Job]] = {}
         for job in self._jobs:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lattice_tune.teachers.answer import TeacherAnswer
     from lattice_tune.teachers.task import LabelingTask
 
-__all__ = ["Teacher", "TeacherProvider"]
+__all__ = ["InProcessTeacher", "TeacherProvider"]
 
 
 class TeacherProvider(enum.StrEnum):
@@ -31,7 +31,7 @@ class TeacherProvider(enum.StrEnum):
 
 
 @runtime_checkable
-class Teacher(Protocol):
+class InProcessTeacher(Protocol):
     """What labels texts in this process. :class:`ServedTeacher` asks a server instead.
 
     A class of your own needs these members and no base class.

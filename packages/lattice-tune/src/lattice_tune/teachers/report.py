@@ -75,6 +75,7 @@ class LabelingReport:
         input_tokens, output_tokens: those that the server told of.
         cost: what they cost.
         unknown_cost: the most that requests without a told bill can have cost beside.
+        unknown_tokens: the most tokens of such requests.
         stopped: why not all texts were asked: ``"max_cost"``, ``"max_tokens_total"``, ``"deadline"``, or ``None``.
     """
 
@@ -87,6 +88,7 @@ class LabelingReport:
     output_tokens: int = 0
     cost: float = 0.0
     unknown_cost: float = 0.0
+    unknown_tokens: int = 0
     stopped: str | None = None
 
     @property
@@ -127,6 +129,7 @@ class LabelingReport:
             "output_tokens": self.output_tokens,
             "cost": self.cost,
             "unknown_cost": self.unknown_cost,
+            "unknown_tokens": self.unknown_tokens,
             "cut_texts": sum(result.cut_characters > 0 for result in self.results),
             "stopped": self.stopped,
         }
