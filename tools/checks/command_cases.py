@@ -1,4 +1,4 @@
-"""One valid call of every command of the four command lines, and a folder with what they read."""
+"""One valid call of every command of the five command lines, and a folder with what they read."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ PROGRAMS = {
     "lattice-embed": "lattice_embed",
     "lattice-fann": "lattice_fann",
     "lattice-transport": "lattice_transport",
+    "lattice-tune": "lattice_tune",
 }
 
 _SHORT = ["--model", "decoder", "--max-tokens", "3", "--seed", "1"]
 _WINDOWS = ["--model", "decoder", "--window", "16", "--stride", "8", "texts.txt"]
+_LABELS = ["texts.txt", "--labels", "a,b", "--store", "out-labels.db"]
 _BENCH = ["--model", "decoder", "--prompt-tokens", "4", "--generate-tokens", "8", "--repeat", "1"]
 
 #: Program, command and arguments of calls in the folder of :func:`write_command_folder`. They end with status 0, but for a
@@ -71,6 +73,7 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice-transport", "distance"): ["a.npy", "b.npy", "--method", "emd", "--plan", "out.npy"],
     ("lattice-transport", "drift"): ["a.npy", "b.npy", "--permutations", "19"],
     ("lattice-transport", "barycenter"): ["a.npy", "b.npy", "--points", "3", "--epsilon", "0.5", "--output", "out.npy"],
+    ("lattice-tune", "label"): [*_LABELS, "--teacher", "encoder:./encoder", "--output", "out.jsonl"],
 }
 
 
@@ -84,6 +87,7 @@ def command_names(package: str) -> list[str]:
 def write_command_folder(folder: Path) -> Path:
     """Write the files that :data:`CASES` read into ``folder``."""
     write_drawn_model(folder / "decoder", context=64)
+    write_drawn_model(folder / "long-decoder", context=1024)
     shutil.copytree(ROOT / "packages" / "lattice-inference" / "tests" / "data" / "tiny_bert", folder / "encoder")
     (folder / "texts.txt").write_text("a text\nanother text\n" * 8, encoding="utf-8")
     with create_store(folder / "old.db") as store:

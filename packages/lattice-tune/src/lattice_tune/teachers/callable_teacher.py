@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from lattice_tune.errors import InvalidInputError, shown
 from lattice_tune.teachers.answer import Outcome, TeacherAnswer, to_task
+from lattice_tune.teachers.field_checks import check_kind, check_texts
 from lattice_tune.teachers.provider import TeacherProvider
 from lattice_tune.teachers.task import LabelingTask
 
@@ -56,6 +57,8 @@ class CallableTeacher:
 
     def answers(self, texts: Sequence[str], task: LabelingTask) -> Iterator[TeacherAnswer]:
         """Yield what the function makes of each text."""
+        texts = check_texts(texts)
+        check_kind("task", task, LabelingTask)
         for text in texts:
             try:
                 given = self._function(text)

@@ -27,6 +27,7 @@ KEY_VARIABLES = {
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MOST_NAME_CHARACTERS = 300
 MOST_PROMPT_CHARACTERS = 100_000
+MOST_TOKENS = 10**18
 MOST_SECONDS = 86_400.0
 
 
@@ -50,7 +51,13 @@ class TeacherPrices:
         check_number("output", self.output, least=0.0, most=1e9)
 
     def cost(self, input_tokens: int, output_tokens: int) -> Fraction:
-        """Return the exact price of a request."""
+        """Return the exact price of a request.
+
+        Raises:
+            ConfigError: a number of tokens is negative or no integer.
+        """
+        check_integer("input_tokens", input_tokens, least=0, most=MOST_TOKENS)
+        check_integer("output_tokens", output_tokens, least=0, most=MOST_TOKENS)
         million = 1_000_000
         return (input_tokens * Fraction(str(self.input)) + output_tokens * Fraction(str(self.output))) / million
 

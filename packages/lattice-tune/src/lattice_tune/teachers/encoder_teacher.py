@@ -13,7 +13,7 @@ import numpy.typing as npt
 from lattice_inference.errors import LatticeError
 from lattice_tune.errors import ConfigError, InvalidInputError, shown
 from lattice_tune.teachers.answer import Outcome, TeacherAnswer, of_kind, softmax
-from lattice_tune.teachers.field_checks import check_integer, check_number
+from lattice_tune.teachers.field_checks import check_integer, check_kind, check_number, check_texts
 from lattice_tune.teachers.prompt import clean_text, cut_text
 from lattice_tune.teachers.provider import TeacherProvider
 from lattice_tune.teachers.task import LabelingTask
@@ -103,6 +103,8 @@ class EncoderTeacher:
         Raises:
             ConfigError: there are examples of a label that the task does not have.
         """
+        texts = check_texts(texts)
+        check_kind("task", task, LabelingTask)
         unknown = [label for label in self._examples if label not in task.labels]
         if unknown:
             raise ConfigError(f"there are examples of {shown(unknown[0])}, which is none of the labels")

@@ -6,14 +6,16 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lattice_inference import argument_checks
 from lattice_inference.errors import InvalidInputError as InferenceInputError
 from lattice_inference.text_lists import check_text_list
 from lattice_tune.errors import ConfigError, InvalidInputError, shown
 
-__all__ = ["check_file_path", "check_integer", "check_kind", "check_number", "check_texts"]
+__all__ = ["check_file_path", "check_integer", "check_kind", "check_number", "check_texts", "list_of"]
+
+Kind = TypeVar("Kind")
 
 MOST_TEXT_CHARACTERS = 10_000_000
 
@@ -46,6 +48,15 @@ def check_kind(name: str, value: object, kind: type[Any]) -> None:
     """Refuse what is not of ``kind``."""
     if not isinstance(value, kind):
         raise InvalidInputError(f"{name} is {shown(value)}; it must be a {kind.__name__}")
+
+
+def list_of(name: str, values: object, kind: type[Kind]) -> list[Kind]:
+    """Return values as a list; something else than a ``kind`` in it is refused."""
+    with _as(InvalidInputError):
+        found = list(check_text_list(values, name, "values"))
+    for index, value in enumerate(found):
+        check_kind(f"{name}[{index}]", value, kind)
+    return found
 
 
 def check_texts(texts: object) -> list[str]:

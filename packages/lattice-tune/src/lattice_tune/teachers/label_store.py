@@ -17,7 +17,7 @@ from typing import Self
 
 from lattice_tune.errors import InvalidInputError, LabelStoreError, shown
 from lattice_tune.teachers.claims import Claims
-from lattice_tune.teachers.field_checks import check_file_path, check_number
+from lattice_tune.teachers.field_checks import check_file_path, check_kind, check_number, check_texts, list_of
 from lattice_tune.teachers.label_context import LabelContext, text_bytes
 from lattice_tune.teachers.rows import LabeledText
 
@@ -145,7 +145,8 @@ class LabelStore:
         Raises:
             LabelStoreError: the file is damaged, or another process holds it for too long.
         """
-        wanted = list(keys)
+        check_kind("context", context, LabelContext)
+        wanted = list_of("keys", keys, bytes)
         found: dict[bytes, StoredAnswer] = {}
         with self._lock, self._reporting():
             for start in range(0, len(wanted), MOST_KEYS):
@@ -168,6 +169,8 @@ class LabelStore:
             LabelStoreError: the disk is full, the file cannot be written, or another process holds it for too long. None
                 of ``answers`` is kept then.
         """
+        check_kind("context", context, LabelContext)
+        answers = list_of("answers", answers, StoredAnswer)
         now = datetime.datetime.now(datetime.UTC).timestamp()
         with self._lock, self._reporting(), self._transaction():
             number = self._number_of(context)
@@ -212,6 +215,8 @@ class LabelStore:
 
         The keys are those of :meth:`LabelContext.differences`, joined by ``" and "``.
         """
+        check_kind("context", context, LabelContext)
+        texts = check_texts(texts)
         others = {each.number: each.context.differences(context) for each in self.contexts()}
         counts: dict[str, int] = {}
         with self._lock, self._reporting():
@@ -231,12 +236,14 @@ class LabelStore:
 
         A claim ends with :meth:`release`, with :meth:`close`, and with the process, however that ends.
         """
+        check_kind("key", key, bytes)
         with self._reporting():
             self._check_open()
             return self._claims.take(key)
 
     def release(self, key: bytes) -> None:
         """Give a claim up."""
+        check_kind("key", key, bytes)
         with self._reporting():
             self._claims.release(key)
 
@@ -273,7 +280,7 @@ class LabelStore:
                     f"{self.path} has answers of {len(held)} contexts: pass the number of one of contexts()"
                 )
             number = next(iter(held), None)
-        elif isinstance(number, bool) or number not in held:
+        elif type(number) is not int or number not in held:
             raise InvalidInputError(f"{self.path} has no context {shown(number)}; contexts() lists them")
         if number is None:
             return iter(())

@@ -190,7 +190,7 @@ class _Request:
         self.missing = [job for job in jobs if job.key not in self.stored]
         self.asked_anew: dict[str, int] = {}
         if store is not None and self.missing:
-            self.asked_anew = store.count_changed(self.context, dict.fromkeys(job.text for job in self.missing))
+            self.asked_anew = store.count_changed(self.context, list(dict.fromkeys(job.text for job in self.missing)))
 
     def report(self, run: LabelingRun) -> LabelingReport:
         """Put the answers of the store and of a run together."""

@@ -12,7 +12,7 @@ from lattice_tune._version import __version__
 from lattice_tune.errors import MissingDependencyError, TeacherApiError, TeacherTimeoutError
 from lattice_tune.teachers.answer import Outcome, TeacherAnswer
 from lattice_tune.teachers.config import TeacherConfig
-from lattice_tune.teachers.field_checks import check_kind
+from lattice_tune.teachers.field_checks import check_kind, check_texts
 from lattice_tune.teachers.found_json import parse_json
 from lattice_tune.teachers.limits import Budget, Reservation, Stop
 from lattice_tune.teachers.prompt import Prompt, render_prompt
@@ -95,6 +95,8 @@ class ServedTeacher:
 
     def prepare(self, text: str, task: LabelingTask) -> PreparedRequest:
         """Return what would be sent for a text. Opens no connection and needs no key."""
+        (text,) = check_texts([text])
+        check_kind("task", task, LabelingTask)
         protocol = PROTOCOLS[self.config.provider]
         prompt = render_prompt(text, task, "json", system=self.config.system_prompt)
         body = json.dumps(protocol.body(self.config, task, prompt), ensure_ascii=False, separators=(",", ":")).encode()

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from lattice_tune.errors import ConfigError, shown
-from lattice_tune.teachers.field_checks import check_integer
+from lattice_tune.teachers.field_checks import check_integer, check_kind
 
 __all__ = ["LabelKind", "LabelingTask"]
 
@@ -64,7 +64,7 @@ class LabelingTask:
                 )
             seen[_folded(label)] = label
         object.__setattr__(self, "labels", labels)
-        if self.kind not in get_args(LabelKind):
+        if not isinstance(self.kind, str) or self.kind not in get_args(LabelKind):
             raise ConfigError(f'kind is {shown(self.kind)}; it must be "hard" or "soft"')
         _check_text("instructions", self.instructions)
         if not isinstance(self.descriptions, Mapping):
@@ -77,7 +77,12 @@ class LabelingTask:
         check_integer("max_text_characters", self.max_text_characters, least=1, most=MOST_CHARACTERS)
 
     def index_of(self, name: str) -> int | None:
-        """Return the place of a label; case and blanks around it do not matter. ``None`` for no label."""
+        """Return the place of a label; case and blanks around it do not matter. ``None`` for no label.
+
+        Raises:
+            InvalidInputError: ``name`` is no str.
+        """
+        check_kind("name", name, str)
         return self._places.get(_folded(name))
 
     @cached_property
