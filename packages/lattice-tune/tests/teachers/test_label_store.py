@@ -318,3 +318,16 @@ def test_a_child_does_not_have_its_parents_claims(tmp_path: Path) -> None:
     parent.release(key)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     parent.close()
+
+
+def test_a_store_is_not_used_after_a_fork(store: LabelStore) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            len(store)
+        except LabelStoreError:
+            store.close()
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(store) == 0

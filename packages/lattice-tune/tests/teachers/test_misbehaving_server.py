@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from teacher_server import TeacherServer, label_of
@@ -164,6 +168,36 @@ def test_tls_to_a_server_without_it_is_refused(server: TeacherServer, teacher: M
     with pytest.raises(TeacherApiError):
         label_texts(["a"], teacher(endpoint=server.url.replace("http://", "https://")), task)
     assert server.asked == []
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+def test_a_certificate_that_nobody_signed_ends_the_labelling(
+    server: TeacherServer, teacher: Make, task: LabelingTask, tmp_path: Path
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-keyout", str(key), "-out", str(certificate), "-days", "1", "-subj", "/CN=localhost"]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    with pytest.raises(TeacherApiError, match="CERTIFICATE_VERIFY_FAILED"):
+        label_texts(["a", "b"], teacher(endpoint=server.url.replace("http://", "https://")), task, limits=ONE)
+    assert server.asked == []
+
+
+def test_words_of_a_server_cannot_steer_a_terminal(server: TeacherServer, teacher: Make, task: LabelingTask) -> None:
+    escape = "\x1b]0;owned\x07\x1b[2J\u202e"
+    server.script = [
+        server.says(said=escape),
+        server.status(200, escape.encode()),
+        server.status(400, {"error": escape}),
+    ]
+    report = label_texts(["a", "b", "c"], teacher("openai-compatible"), task, limits=ONE)
+    for result in report.results:
+        assert result.label is None
+        assert result.detail.isprintable()
+        assert "owned" in result.detail
 
 
 def test_a_port_without_a_server(teacher: Make, task: LabelingTask) -> None:

@@ -31,6 +31,10 @@ class Outcome(enum.StrEnum):
     NOT_ASKED = "not asked"
 
 
+MOST_DETAIL = 500
+"""Characters of what is wrong."""
+
+
 @dataclass(frozen=True)
 class TeacherAnswer:
     """A teacher's answer to one text.
@@ -38,7 +42,7 @@ class TeacherAnswer:
     Attributes:
         outcome: whether it is a label.
         probabilities: of each label, in the order of the task's labels, adding up to 1; empty for all other outcomes.
-        detail: what is wrong, for all other outcomes.
+        detail: what is wrong, for all other outcomes; one line without control characters, whatever a server has sent.
         input_tokens: tokens that the server says it read, or ``None``.
         output_tokens: tokens that the server says it wrote, or ``None``.
         cut_characters: characters at the text's end that the teacher has not seen.
@@ -50,6 +54,9 @@ class TeacherAnswer:
     input_tokens: int | None = None
     output_tokens: int | None = None
     cut_characters: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "detail", _one_line(self.detail))
 
 
 def read_label(given: object, task: LabelingTask) -> TeacherAnswer:
@@ -126,6 +133,11 @@ def _distribution(values: list[float]) -> TeacherAnswer:
     if not abs(total - 1.0) <= SUM_TOLERANCE:
         return TeacherAnswer(Outcome.WRONG_SUM, detail=f"the probabilities add up to {total:.4g}, not to 1")
     return TeacherAnswer(Outcome.LABELLED, tuple(value / total for value in values))
+
+
+def _one_line(words: str) -> str:
+    line = "".join(character if character.isprintable() else "?" for character in " ".join(words.split()))
+    return line if len(line) <= MOST_DETAIL else f"{line[:MOST_DETAIL]}..."
 
 
 def _probability(value: Any) -> float | None:

@@ -100,6 +100,7 @@ class LabelStore:
         check_number("timeout", timeout, least=0.0, most=3600.0)
         self.path = Path(os.path.realpath(check_file_path("path", path)))
         self._lock = threading.RLock()
+        self._process = os.getpid()
         with self._reporting():
             new = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
             os.close(new)
@@ -311,7 +312,7 @@ class LabelStore:
     def close(self) -> None:
         """Close the file and give up all claims. Closing twice is harmless."""
         with self._lock:
-            if self._open:
+            if self._open and os.getpid() == self._process:
                 self._open = False
                 self._claims.close()
                 self._connection.close()
@@ -345,6 +346,8 @@ class LabelStore:
     @contextmanager
     def _reporting(self) -> Iterator[None]:
         """Turn errors of SQLite and of the system into those of this package."""
+        if os.getpid() != self._process:
+            raise LabelStoreError(f"{self.path}: the store was opened by another process: open it again after a fork")
         try:
             yield
         except sqlite3.ProgrammingError as error:

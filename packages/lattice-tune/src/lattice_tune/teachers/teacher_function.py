@@ -93,8 +93,9 @@ class TeacherFunction:
         if limits.max_cost is not None:
             spent = sum(Fraction(report.cost) + Fraction(report.unknown_cost) for report in self.reports)
             left = float(Fraction(str(limits.max_cost)) - spent)
-            # costs of earlier calls were rounded to floats: the next lower one is safe
-            limits = replace(limits, max_cost=max(0.0, math.nextafter(left, 0.0) if self.reports else left))
+            # the costs of each earlier call were rounded to two floats, and what is left to one
+            rounding = (2 * len(self.reports) + 1) * math.ulp(limits.max_cost) if self.reports else 0.0
+            limits = replace(limits, max_cost=max(0.0, left - rounding))
         if limits.max_tokens_total is not None:
             tokens = sum(report.input_tokens + report.output_tokens + report.unknown_tokens for report in self.reports)
             limits = replace(limits, max_tokens_total=max(0, limits.max_tokens_total - tokens))
