@@ -67,15 +67,15 @@ def scores_of_whole_texts(model: CausalLanguageModel, prompt: list[int], labels:
 
 
 def test_probabilities_are_those_of_the_labels_tokens(decoder: CausalLanguageModel) -> None:
-    teacher = LocalTeacher(decoder)
+    teacher = LocalTeacher(decoder, calibrate=False)
     texts = ["one", "two, and longer", "one"]
     report = label_texts(texts, teacher, SHORT)
     prompts: list[list[int]] = []
     original = LocalTeacher._scores
 
-    def spy(self: LocalTeacher, cache: object, sequence: object, ids: list[int], labels: list[list[int]]) -> np.ndarray:
+    def spy(self: LocalTeacher, sequence: object, ids: list[int], labels: list[list[int]]) -> np.ndarray:
         prompts.append(list(ids))
-        return original(self, cache, sequence, ids, labels)  # type: ignore[arg-type]
+        return original(self, sequence, ids, labels)  # type: ignore[arg-type]
 
     LocalTeacher._scores = spy  # type: ignore[method-assign, assignment]
     try:
@@ -83,12 +83,16 @@ def test_probabilities_are_those_of_the_labels_tokens(decoder: CausalLanguageMod
     finally:
         LocalTeacher._scores = original  # type: ignore[method-assign]
     labels = [list(label.encode()) for label in SHORT.labels]  # a byte is a token
-    for result, prompt in zip(report.results, prompts, strict=True):
+    prior = scores_of_whole_texts(decoder, prompts.pop(0), labels)  # of the prompt with an empty text
+    calibrated = label_texts(texts, LocalTeacher(decoder), SHORT)
+    for result, other, prompt in zip(report.results, calibrated.results, prompts, strict=True):
         assert prompt[0] == BOS
         assert f"\n{result.text}\n" in bytes(token for token in prompt if token < 256).decode()
         scores = scores_of_whole_texts(decoder, prompt, labels)
         expected = np.exp(scores) / np.exp(scores).sum()
         np.testing.assert_allclose(list(result.probabilities.values()), expected, rtol=1e-6)
+        expected = np.exp(scores - prior) / np.exp(scores - prior).sum()
+        np.testing.assert_allclose(list(other.probabilities.values()), expected, rtol=1e-6)
     assert report.results[0] == report.results[2]
 
 

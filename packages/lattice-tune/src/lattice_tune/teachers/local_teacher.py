@@ -21,7 +21,7 @@ from lattice_tune.teachers.provider import TeacherProvider
 from lattice_tune.teachers.task import LabelingTask
 
 if TYPE_CHECKING:
-    from lattice_inference import CachedSequence, CausalLanguageModel, KvCache
+    from lattice_inference import CachedSequence, CausalLanguageModel
 
 __all__ = ["LocalTeacher"]
 
@@ -33,8 +33,8 @@ SMALLEST_TEXT = 32
 class LocalTeacher:
     """Labels by a language model in this process, loaded by :func:`lattice_inference.load_model`.
 
-    A label's score is the sum of the log-probabilities of its tokens right after the prompt; the scores of all labels are
-    scaled to probabilities. So an answer is always a label, and the same one each time. Where one label's tokens begin
+    A label's score is the sum of the log-probabilities of its tokens right after the prompt, less the same after an empty
+    text; the scores of all labels are scaled to probabilities. So an answer is always a label, and the same one each time. Where one label's tokens begin
     another's, each label is followed by the token that ends a text. Longer labels score lower by nature: labels of like
     length are fairer.
 
@@ -43,6 +43,8 @@ class LocalTeacher:
 
     Args:
         model: a loaded model with a tokenizer, or the path or name of one.
+        calibrate: subtract the score after an empty text, so that a label which the model likes by itself does not win for
+            every text (contextual calibration; Zhao et al. 2021). ``False`` leaves the probabilities of the tokens.
 
     Raises:
         InvalidInputError: it is no model, or has no tokenizer.
@@ -51,9 +53,12 @@ class LocalTeacher:
 
     provider = TeacherProvider.LOCAL
 
-    def __init__(self, model: CausalLanguageModel | str | os.PathLike[str]) -> None:
+    def __init__(self, model: CausalLanguageModel | str | os.PathLike[str], *, calibrate: bool = True) -> None:
         from lattice_inference import CausalLanguageModel, load_model
 
+        if not isinstance(calibrate, bool):
+            raise InvalidInputError(f"calibrate is {shown(calibrate)}; it must be True or False")
+        self._calibrate = calibrate
         self._owned = not isinstance(model, CausalLanguageModel)
         if isinstance(model, CausalLanguageModel):
             self._model = model
@@ -73,8 +78,8 @@ class LocalTeacher:
 
     @property
     def parameters(self) -> Mapping[str, object]:
-        """The model's fingerprint: its files, how weights are multiplied, and the numerics' version."""
-        return {"fingerprint": self._model.fingerprint}
+        """The model's fingerprint (files, how weights are multiplied, the numerics' version) and ``calibrate``."""
+        return {"fingerprint": self._model.fingerprint, "calibrate": self._calibrate}
 
     def answers(self, texts: Sequence[str], task: LabelingTask) -> Iterator[TeacherAnswer]:
         """Yield the probabilities of the labels for each text.
@@ -90,15 +95,16 @@ class LocalTeacher:
         tokens = self._model.context_length + LABELS_AT_ONCE * (longest + 64)
         bytes_for_prompts = 1 << 28
         with self._lock, self._model.open_cache(tokens=2 * tokens, prefix_bytes=bytes_for_prompts) as cache:
-            remembered = False
+            empty, _ = self._prompt_ids("", task, room)
+            with cache.start(empty) as sequence:
+                prior = self._scores(sequence, empty, labels)
+                cache.remember(sequence)  # the instructions, which all prompts begin with
             for text in texts:
                 try:
                     ids, cut = self._prompt_ids(text, task, room)
                     with cache.start(ids) as sequence:
-                        scores = self._scores(cache, sequence, ids, labels)
-                        if not remembered:
-                            cache.remember(sequence)  # the instructions, which all prompts begin with
-                            remembered = True
+                        scores = self._scores(sequence, ids, labels)
+                    scores = scores - prior if self._calibrate else scores
                     answer = TeacherAnswer(Outcome.LABELLED, softmax(scores), cut_characters=cut)
                 except (LatticeError, InvalidInputError) as error:
                     if isinstance(error, (ConfigError, InferenceInputError)):
@@ -178,9 +184,7 @@ class LocalTeacher:
         rendered, plain = template.render_marked([{"role": "user", "content": prompt}])
         return encode_rendered(self._model.tokenizer, rendered, plain)
 
-    def _scores(
-        self, cache: KvCache, sequence: CachedSequence, ids: list[int], labels: list[list[int]]
-    ) -> npt.NDArray[np.float64]:
+    def _scores(self, sequence: CachedSequence, ids: list[int], labels: list[list[int]]) -> npt.NDArray[np.float64]:
         """Return the log-probability of each label after a prompt, (n,) float64."""
         from lattice_inference import Extension
 
