@@ -24,6 +24,7 @@ import precision_quality
 import quality
 import recall
 import registry
+import teacher_accuracy
 import tiles
 import tokenizing
 import vectors
@@ -48,6 +49,7 @@ SCRIPTS = {
     "quality": quality,
     "recall": recall,
     "registry": registry,
+    "teacher_accuracy": teacher_accuracy,
     "tiles": tiles,
     "tokenizing": tokenizing,
     "vectors": vectors,

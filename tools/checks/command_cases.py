@@ -42,6 +42,7 @@ PROGRAMS = {
 
 _SHORT = ["--model", "decoder", "--max-tokens", "3", "--seed", "1"]
 _WINDOWS = ["--model", "decoder", "--window", "16", "--stride", "8", "texts.txt"]
+_LABELS = ["texts.txt", "--labels", "a,b", "--store", "out-labels.db"]
 _BENCH = ["--model", "decoder", "--prompt-tokens", "4", "--generate-tokens", "8", "--repeat", "1"]
 
 #: Program, command and arguments of calls in the folder of :func:`write_command_folder`. They end with status 0, but for a
@@ -76,6 +77,7 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice-transport", "drift"): ["a.npy", "b.npy", "--permutations", "19"],
     ("lattice-transport", "barycenter"): ["a.npy", "b.npy", "--points", "3", "--epsilon", "0.5", "--output", "out.npy"],
     ("lattice-tune", "registry"): ["export", "intent", "1.0.0", "out.zip", "--registry", "registry"],
+    ("lattice-tune", "label"): [*_LABELS, "--teacher", "encoder:./encoder", "--output", "out.jsonl"],
 }
 
 
@@ -89,6 +91,7 @@ def command_names(package: str) -> list[str]:
 def write_command_folder(folder: Path) -> Path:
     """Write the files that :data:`CASES` read into ``folder``."""
     write_drawn_model(folder / "decoder", context=64)
+    write_drawn_model(folder / "long-decoder", context=1024)
     shutil.copytree(ROOT / "packages" / "lattice-inference" / "tests" / "data" / "tiny_bert", folder / "encoder")
     (folder / "texts.txt").write_text("a text\nanother text\n" * 8, encoding="utf-8")
     with create_store(folder / "old.db") as store:

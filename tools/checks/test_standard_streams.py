@@ -140,6 +140,7 @@ def test_reading_from_a_closed_input_is_an_error_of_the_request(folder: Path, pr
         "lattice": ["tokenize", "--model", "decoder", "-"],
         "lattice-embed": ["embed", "--model", "encoder", "-"],
         "lattice-fann": ["predict", "network.fann", "-"],
+        "lattice-tune": ["label", "-", "--labels", "a,b", "--teacher", "encoder:./encoder", "--output", "out.jsonl"],
     }[program]
     done = run_command_line(program, arguments, folder, redirections=redirections)
     assert done.returncode == 2
@@ -164,8 +165,13 @@ def test_messages_that_cannot_be_written_stop_nothing(folder: Path) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_has_gone_is_no_traceback(folder: Path, program: str, unbuffered: str) -> None:
-    command = {"lattice": "doctor", "lattice-embed": "models", "lattice-fann": "info", "lattice-transport": "distance"}
-    command["lattice-tune"] = "registry"
+    command = {
+        "lattice": "doctor",
+        "lattice-embed": "models",
+        "lattice-fann": "info",
+        "lattice-transport": "distance",
+        "lattice-tune": "label",
+    }
     arguments = [command[program], *CASES[program, command[program]]]
     reading, writing = os.pipe()
     os.close(reading)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         DuplicateModelError,
         InvalidInputError,
         InvalidTransitionError,
+        LabelStoreError,
         LineageError,
         MissingDependencyError,
         ModelNotFoundError,
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
         RegistryCorruptError,
         RegistryError,
         StorageError,
+        TeacherApiError,
+        TeacherTimeoutError,
         TuneError,
         WeightIntegrityError,
     )
@@ -51,23 +54,51 @@ if TYPE_CHECKING:
     from lattice_tune.registry.semantic_version import SemanticVersion
     from lattice_tune.registry.shadow import ShadowConfig, ShadowProgress, ShadowSession, ShadowState, wilson_interval
     from lattice_tune.registry.statuses import ModelStatus
+    from lattice_tune.teachers.answer import Outcome, TeacherAnswer
+    from lattice_tune.teachers.callable_teacher import CallableTeacher
+    from lattice_tune.teachers.config import TeacherConfig, TeacherPrices
+    from lattice_tune.teachers.encoder_teacher import EncoderTeacher
+    from lattice_tune.teachers.endpoint import EndpointSecurity
+    from lattice_tune.teachers.label_store import LabelStore
+    from lattice_tune.teachers.labeling import alabel_texts, dry_run, label_texts
+    from lattice_tune.teachers.limits import RequestLimits
+    from lattice_tune.teachers.local_teacher import LocalTeacher
+    from lattice_tune.teachers.provider import InProcessTeacher, TeacherProvider
+    from lattice_tune.teachers.report import DryRun, LabelingProgress, LabelingReport, LabelingResult
+    from lattice_tune.teachers.rows import LabeledText, write_jsonl
+    from lattice_tune.teachers.served_teacher import ServedTeacher
+    from lattice_tune.teachers.task import LabelingTask
+    from lattice_tune.teachers.teacher_function import TeacherFunction
 
 __all__ = [
     "AdapterGovernance",
     "AdapterManifest",
     "AdapterNotApprovedError",
     "AdapterStatus",
+    "CallableTeacher",
     "ConfigError",
     "DatasetError",
+    "DryRun",
     "DuplicateModelError",
+    "EncoderTeacher",
+    "EndpointSecurity",
     "GcReport",
     "HashVerified",
+    "InProcessTeacher",
     "InvalidInputError",
     "InvalidTransitionError",
+    "LabelStore",
+    "LabelStoreError",
+    "LabeledText",
+    "LabelingProgress",
+    "LabelingReport",
+    "LabelingResult",
+    "LabelingTask",
     "Lineage",
     "LineageError",
     "LiveModel",
     "LoadedModel",
+    "LocalTeacher",
     "ManifestEntry",
     "MetricThreshold",
     "MissingDependencyError",
@@ -78,6 +109,7 @@ __all__ = [
     "ModelRegistry",
     "ModelStatus",
     "NotWorseThanLive",
+    "Outcome",
     "PromotionGate",
     "PromotionRefusedError",
     "RegisteredModel",
@@ -85,9 +117,11 @@ __all__ = [
     "RegistryCorruptError",
     "RegistryError",
     "RegistryEvent",
+    "RequestLimits",
     "RollbackController",
     "RollbackRecord",
     "SemanticVersion",
+    "ServedTeacher",
     "ShadowConfig",
     "ShadowPassed",
     "ShadowProgress",
@@ -95,11 +129,22 @@ __all__ = [
     "ShadowState",
     "StorageError",
     "StoredFile",
+    "TeacherAnswer",
+    "TeacherApiError",
+    "TeacherConfig",
+    "TeacherFunction",
+    "TeacherPrices",
+    "TeacherProvider",
+    "TeacherTimeoutError",
     "TuneError",
     "VerifiedAdapter",
     "VerifyReport",
     "WeightIntegrityError",
+    "alabel_texts",
+    "dry_run",
+    "label_texts",
     "wilson_interval",
+    "write_jsonl",
     "__version__",
 ]
 
@@ -112,6 +157,7 @@ _MODULES = {
         "DuplicateModelError",
         "InvalidInputError",
         "InvalidTransitionError",
+        "LabelStoreError",
         "LineageError",
         "MissingDependencyError",
         "ModelNotFoundError",
@@ -120,6 +166,8 @@ _MODULES = {
         "RegistryCorruptError",
         "RegistryError",
         "StorageError",
+        "TeacherApiError",
+        "TeacherTimeoutError",
         "TuneError",
         "WeightIntegrityError",
     ),
@@ -170,6 +218,42 @@ _MODULES = {
         "wilson_interval",
     ),
     "registry.statuses": ("ModelStatus",),
+    "teachers.answer": (
+        "Outcome",
+        "TeacherAnswer",
+    ),
+    "teachers.callable_teacher": ("CallableTeacher",),
+    "teachers.config": (
+        "TeacherConfig",
+        "TeacherPrices",
+    ),
+    "teachers.encoder_teacher": ("EncoderTeacher",),
+    "teachers.endpoint": ("EndpointSecurity",),
+    "teachers.label_store": ("LabelStore",),
+    "teachers.labeling": (
+        "alabel_texts",
+        "dry_run",
+        "label_texts",
+    ),
+    "teachers.limits": ("RequestLimits",),
+    "teachers.local_teacher": ("LocalTeacher",),
+    "teachers.provider": (
+        "InProcessTeacher",
+        "TeacherProvider",
+    ),
+    "teachers.report": (
+        "DryRun",
+        "LabelingProgress",
+        "LabelingReport",
+        "LabelingResult",
+    ),
+    "teachers.rows": (
+        "LabeledText",
+        "write_jsonl",
+    ),
+    "teachers.served_teacher": ("ServedTeacher",),
+    "teachers.task": ("LabelingTask",),
+    "teachers.teacher_function": ("TeacherFunction",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -12,6 +12,7 @@ __all__ = [
     "DuplicateModelError",
     "InvalidInputError",
     "InvalidTransitionError",
+    "LabelStoreError",
     "LineageError",
     "MissingDependencyError",
     "ModelNotFoundError",
@@ -20,6 +21,8 @@ __all__ = [
     "RegistryCorruptError",
     "RegistryError",
     "StorageError",
+    "TeacherApiError",
+    "TeacherTimeoutError",
     "TuneError",
     "WeightIntegrityError",
     "shown",
@@ -145,3 +148,33 @@ class AdapterNotApprovedError(RegistryError, ValueError):
     def __init__(self, adapter: str, status: str) -> None:
         super().__init__(f"adapter {adapter} is {status} and does not load: only approved adapters do")
         self.status = status
+
+
+class TeacherApiError(TuneError, OSError):
+    """A teacher cannot be asked: no connection, a refused key, or an answer that cannot be used.
+
+    Attributes:
+        status: HTTP status of the last answer, or ``None``.
+        report: what was labelled before, a :class:`LabelingReport`, or ``None`` outside of a labelling.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, report: object = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.report = report
+
+
+class TeacherTimeoutError(TeacherApiError, TimeoutError):
+    """A teacher did not answer within its timeout, after all retries."""
+
+
+class LabelStoreError(TuneError, OSError):
+    """A label store cannot be read or written: damaged, of another program, locked for too long, or the disk is full.
+
+    Attributes:
+        report: what was labelled before, a :class:`LabelingReport`, or ``None`` outside of a labelling.
+    """
+
+    def __init__(self, message: str, *, report: object = None) -> None:
+        super().__init__(message)
+        self.report = report
