@@ -8,10 +8,30 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lattice_tune._version import __version__
+    from lattice_tune.datasets.config import DatasetConfig
+    from lattice_tune.datasets.dataset import Dataset
+    from lattice_tune.datasets.duplicates import Duplicate, DuplicateFinder, find_duplicates, find_overlap
+    from lattice_tune.datasets.example import TrainingExample
+    from lattice_tune.datasets.labels import IntentLabels, LabelSet
+    from lattice_tune.datasets.rows import SkippedRows
+    from lattice_tune.datasets.split import SplitRule
+    from lattice_tune.datasets.stats import DatasetStats
     from lattice_tune.errors import ConfigError, DatasetError, InvalidInputError, MissingDependencyError, TuneError
 
 __all__ = [
     "ConfigError",
+    "Dataset",
+    "DatasetConfig",
+    "DatasetStats",
+    "Duplicate",
+    "DuplicateFinder",
+    "IntentLabels",
+    "LabelSet",
+    "SkippedRows",
+    "SplitRule",
+    "TrainingExample",
+    "find_duplicates",
+    "find_overlap",
     "DatasetError",
     "InvalidInputError",
     "MissingDependencyError",
@@ -20,6 +40,14 @@ __all__ = [
 ]
 
 _MODULES = {
+    "datasets.config": ("DatasetConfig",),
+    "datasets.dataset": ("Dataset",),
+    "datasets.duplicates": ("Duplicate", "DuplicateFinder", "find_duplicates", "find_overlap"),
+    "datasets.example": ("TrainingExample",),
+    "datasets.labels": ("IntentLabels", "LabelSet"),
+    "datasets.rows": ("SkippedRows",),
+    "datasets.split": ("SplitRule",),
+    "datasets.stats": ("DatasetStats",),
     "_version": ("__version__",),
     "errors": ("ConfigError", "DatasetError", "InvalidInputError", "MissingDependencyError", "TuneError"),
 }
