@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from lattice_tune.arguments import listed, text_of
+from lattice_tune.arguments import listed, real, text_of
 from lattice_tune.errors import InvalidInputError, shown
 
 __all__ = ["MOST_LABELS", "IntentLabels", "LabelSet"]
@@ -61,17 +61,13 @@ class LabelSet:
         """Return probabilities by label as a row, (labels,); labels that are not named have 0.
 
         Raises:
-            InvalidInputError: a label is none of the set, or a value is no number.
+            InvalidInputError: a label is none of the set, or a value is no probability.
         """
         if not isinstance(labels, Mapping):
             raise InvalidInputError(f"labels is {shown(labels)}; it must map labels to probabilities")
         row = np.zeros(len(self._names), dtype=np.float32)
         for name, value in labels.items():
-            index = self.index(name)
-            try:
-                row[index] = value
-            except (TypeError, ValueError, OverflowError):
-                raise InvalidInputError(f"the probability of {shown(name)} is {shown(value)}, no number") from None
+            row[self.index(name)] = real(value, f"the probability of {shown(name)}", "from 0 to 1", least=0, most=1.001)
         return row
 
     def __len__(self) -> int:

@@ -14,7 +14,7 @@ from lattice_tune.arguments import real, text_of, whole
 from lattice_tune.datasets.example import TrainingExample
 from lattice_tune.errors import DatasetError, InvalidInputError, shown
 
-__all__ = ["SplitRule", "checked_parts"]
+__all__ = ["SplitRule", "checked_parts", "hash_position"]
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ class SplitRule:
             if not isinstance(value, (str, int, float)):
                 raise DatasetError(f"the example {shown(example.text)} has no {shown(self.group)} in its metadata")
             key = f"{type(value).__name__}:{value}".encode()
-        digest = blake2b(key, digest_size=8, key=self.seed.to_bytes(8, "little"), person=b"lattice-split").digest()
-        return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
+        return hash_position(key, self.seed)
 
     def part_of(self, example: TrainingExample) -> str:
         """Return the name of the example's part."""
@@ -94,6 +93,12 @@ class SplitRule:
             ranks = [math.floor(share * ordered.size + 0.5) for share in shares.tolist()]
             bounds[label] = tuple(1.0 if rank >= ordered.size else float(ordered[rank]) for rank in ranks)
         return SplitRule(self.parts, self.seed, None, bounds)
+
+
+def hash_position(key: bytes, seed: int) -> float:
+    """Return a number in [0, 1) that depends on ``key`` and ``seed`` alone."""
+    digest = blake2b(key, digest_size=8, key=seed.to_bytes(8, "little"), person=b"lattice-split").digest()
+    return (int.from_bytes(digest, "little") >> 11) * 2.0**-53
 
 
 def checked_parts(parts: object) -> dict[str, float]:

@@ -97,7 +97,7 @@ class Checkpoint:
             best = arrays.get("best")
             for name, vector in {**vectors, **({} if best is None else {"best": best})}.items():
                 finite = vector.dtype == np.float32 and vector.ndim == 1 and np.isfinite(vector).all()
-                if not finite or vector.size != vectors["parameters"].size:
+                if not finite or (name != "best" and vector.size != vectors["parameters"].size):
                     raise CheckpointError(f"{name} is no vector of finite float32 numbers of the network's size")
             state = TrainingState(
                 architecture=record["architecture"],

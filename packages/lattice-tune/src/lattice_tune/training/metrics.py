@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from lattice_tune.arguments import whole
@@ -66,7 +67,7 @@ class TrainingMetrics:
         last = self.history[-steps - 1 :]
         if len(last) <= steps:
             return False
-        for before, after in zip(last[:-1], last[1:], strict=True):
+        for before, after in pairwise(last):
             if before.val_loss is None or after.val_loss is None:
                 return False
             if not (after.val_loss > before.val_loss and after.train_loss < before.train_loss):
