@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -216,28 +215,19 @@ def test_wrong_arguments_are_refused(arrays: Arrays) -> None:
             StudentTrainer(**options)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
-def test_training_costs_no_more_than_that_of_lattice_fann() -> None:
-    """Processor time of the same epochs, alternately; the least of each counts."""
-    draws = np.random.RandomState(0)
-    x = draws.standard_normal((4000, 384)).astype(np.float32)
-    soft = draws.dirichlet(np.ones(6), 4000).astype(np.float32)
-    config = TrainingConfig(epochs=6, val_split=0, early_stopping=None)
-    trainer = StudentTrainer(config, hidden=(128,))
-
-    def own() -> None:
-        trainer.train(x, soft)
-
-    def alone() -> None:
-        network = NetworkBuilder().input(384).hidden(128, Activation.RELU).output(6, Activation.SOFTMAX).build(seed=42)
-        network.fit_input_scaling(x)
-        targets = mixed_targets(soft, temperature=2.0, hard_share=0.5)
-        BackpropTrainer(network, trainer.fann_config(6, 125)).train(x, targets)
-
-    times: dict[str, list[float]] = {"own": [], "alone": []}
-    for _ in range(5):
-        for name, run in (("own", own), ("alone", alone)):
-            began = time.process_time()
-            run()
-            times[name].append(time.process_time() - began)
-    assert min(times["own"]) <= 1.05 * min(times["alone"])
+def test_training_is_one_call_of_lattice_fann(arrays: Arrays, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it costs what that costs; ``benchmarks/distillation.py`` measures the ratio."""
+    calls = []
+    train = BackpropTrainer.train
+    monkeypatch.setattr(BackpropTrainer, "train", lambda *given, **options: calls.append(0) or train(*given, **options))
+    config = TrainingConfig(
+        epochs=5, val_split=0, early_stopping=None, regularization=RegularizationConfig(label_smoothing=0.0)
+    )
+    trainer = StudentTrainer(config, hidden=(16,), hard_share=1.0)
+    made = trainer.train(*arrays)
+    assert len(calls) == 1
+    network = NetworkBuilder().input(32).hidden(16, Activation.RELU).output(3, Activation.SOFTMAX).build(seed=42)
+    network.fit_input_scaling(arrays[0])
+    targets = mixed_targets(arrays[1], temperature=2.0, hard_share=1.0)
+    BackpropTrainer(network, trainer.fann_config(5, 8)).train(arrays[0], targets)
+    assert (network.parameter_vector() == made.network.parameter_vector()).all()

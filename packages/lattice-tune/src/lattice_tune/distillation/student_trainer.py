@@ -128,7 +128,10 @@ class StudentTrainer:
         told = [
             instance(one, "a callback", TrainingCallback) for one in listed(callbacks, "callbacks", "TrainingCallback")
         ]
-        chosen = [row.tobytes() for row in x] if keys is None else listed(keys, "keys", "bytes")
+        if keys is None:
+            chosen = [row.tobytes() for row in x] if self.config.val_split else [b""] * len(x)
+        else:
+            chosen = listed(keys, "keys", "bytes")
         if len(chosen) != len(x) or not all(isinstance(key, bytes) for key in chosen):
             raise InvalidInputError(f"keys must be {len(x)} bytes objects, one an example")
         weights = (
@@ -140,7 +143,7 @@ class StudentTrainer:
         try:
             rows = self._targets(targets, hard)
             network = self._network(x, rows.shape[1])
-            network.fit_input_scaling(x[~out])
+            network.fit_input_scaling(x[~out] if out.any() else x)
             run = _Run(self, network, x, rows, weights, out, told)
             return run.train(resume_from)
         except (lattice_fann.NumericInstability, lattice_fann.TrainingError) as error:
@@ -246,9 +249,10 @@ class _Run:
         callbacks: list[TrainingCallback],
     ) -> None:
         self.trainer, self.config, self.network, self.out = trainer, trainer.config, network, out
-        self.x, self.targets = np.ascontiguousarray(x[~out]), np.ascontiguousarray(targets[~out])
-        self.weights = None if weights is None else weights[~out]
-        self.validation = (np.ascontiguousarray(x[out]), np.ascontiguousarray(targets[out])) if out.any() else None
+        self.x, self.targets, self.weights, self.validation = x, targets, weights, None
+        if out.any():
+            self.x, self.targets, self.validation = x[~out], targets[~out], (x[out], targets[out])
+            self.weights = None if weights is None else weights[~out]
         self.callbacks = callbacks
         self.batches = -(-len(self.x) // min(self.config.batch_size, len(self.x)))
         self.history: list[EpochMetrics] = []
