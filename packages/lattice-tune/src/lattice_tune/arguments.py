@@ -14,7 +14,19 @@ import numpy.typing as npt
 from lattice_fann import FannError, arguments, arrays
 from lattice_tune.errors import InvalidInputError, TuneError, shown
 
-__all__ = ["callable_of", "choice", "flag", "instance", "listed", "number_rows", "path_of", "real", "text_of", "whole"]
+__all__ = [
+    "callable_of",
+    "choice",
+    "flag",
+    "instance",
+    "listed",
+    "number_rows",
+    "path_of",
+    "plain_numbers",
+    "real",
+    "text_of",
+    "whole",
+]
 
 Kind = TypeVar("Kind")
 
@@ -67,6 +79,11 @@ def number_rows(values: Any, name: str) -> npt.NDArray[np.float32]:
         row, column = np.argwhere(~np.isfinite(rows))[0]
         raise InvalidInputError(f"{name} has a value that is not finite in float32 at row {row}, column {column}")
     return rows
+
+
+def plain_numbers(values: Any, name: str) -> npt.NDArray[Any]:
+    """Return ``values`` as a plain array of numbers of any shape."""
+    return _checked(lambda: arrays.number_array(values, name), InvalidInputError)
 
 
 def choice(value: Any, name: str, choices: Iterable[str], *, refusal: type[TuneError] = InvalidInputError) -> str:

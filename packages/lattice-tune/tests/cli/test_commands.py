@@ -18,8 +18,7 @@ QUICK = ["--model", str(ENCODER), "--hidden", "16", "--epochs", "4", "--learning
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LATTICE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("LATTICE_VECTOR_CACHE", str(tmp_path / "cache"))
     data = questions(120)
     data.write_jsonl("data.jsonl")
     questions(30, seed=8).write_jsonl("test.jsonl")

@@ -68,7 +68,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--batch-size", type=int, metavar="N", default=32, help="examples in a mini-batch (default: 32)")
     group.add_argument("--learning-rate", type=float, metavar="X", default=0.001, help="of AdamW (default: 0.001)")
     group.add_argument(
-        "--dropout", type=float, metavar="X", default=0.3, help="part of a vector set to zero (default: 0.3)"
+        "--dropout", type=float, metavar="X", default=0.5, help="part of a vector set to zero (default: 0.5)"
     )
     group.add_argument(
         "--label-smoothing", type=float, metavar="X", default=0.1, help="part of a target spread over all labels"

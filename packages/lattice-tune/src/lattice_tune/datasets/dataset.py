@@ -15,7 +15,7 @@ import numpy.typing as npt
 from lattice_fann.initialization import random_generator
 from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.errors import WriteError
-from lattice_tune.arguments import instance, path_of, whole
+from lattice_tune.arguments import flag, instance, path_of, whole
 from lattice_tune.datasets.config import DatasetConfig
 from lattice_tune.datasets.csv_table import csv_rows
 from lattice_tune.datasets.duplicates import Duplicate, DuplicateFinder, find_duplicates, find_overlap
@@ -25,7 +25,7 @@ from lattice_tune.datasets.jsonl import json_line, jsonl_rows
 from lattice_tune.datasets.labels import LabelSet
 from lattice_tune.datasets.npz_arrays import npz_rows
 from lattice_tune.datasets.rows import SkippedRows, examples_of_rows
-from lattice_tune.datasets.split import SplitRule
+from lattice_tune.datasets.split import SplitRule, checked_parts
 from lattice_tune.datasets.stats import DatasetStats, dataset_stats
 from lattice_tune.errors import DatasetError, InvalidInputError, shown
 
@@ -64,7 +64,7 @@ class Dataset:
             make = examples
             self._source: Source = lambda _: _made_of(make())
             return
-        if isinstance(examples, (str, bytes, Mapping)) or not isinstance(examples, Iterable):
+        if isinstance(examples, (str, bytes, Mapping, np.ndarray)) or not isinstance(examples, Iterable):
             raise InvalidInputError(
                 f"examples is {shown(examples)}; it must be examples, or a function that yields them"
             )
@@ -162,8 +162,8 @@ class Dataset:
             group: a field of the metadata whose values are kept together.
             stratify: deal out each label exactly; without, its shares are those of a draw.
         """
-        rule = SplitRule(parts, seed, group)
-        if stratify:
+        rule = SplitRule(checked_parts(parts), seed, group)
+        if flag(stratify, "stratify"):
             rule = rule.stratified(self)
         return {name: self._part(rule, name) for name in rule.parts}
 

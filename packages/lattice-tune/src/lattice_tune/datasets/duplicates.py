@@ -15,8 +15,8 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from lattice_tune.arguments import real
-from lattice_tune.datasets.example import TrainingExample
+from lattice_tune.arguments import instance, real
+from lattice_tune.datasets.example import TrainingExample, checked_examples
 
 __all__ = ["Duplicate", "DuplicateFinder", "find_duplicates", "find_overlap"]
 
@@ -68,7 +68,7 @@ class DuplicateFinder:
 
     def find(self, index: int, example: TrainingExample, *, keep: bool = True) -> Duplicate | None:
         """Return what the example repeats, or None; it is then kept, for later ones, if ``keep``."""
-        digest = blake2b(example.key, digest_size=16).digest()
+        digest = blake2b(instance(example, "example", TrainingExample).key, digest_size=16).digest()
         original = self._exact.get(digest)
         if original is not None:
             return self._duplicate(index, original, 1.0, example)
@@ -116,7 +116,7 @@ class DuplicateFinder:
 def find_duplicates(examples: Iterable[TrainingExample], *, near: float | None = None) -> Iterator[Duplicate]:
     """Yield the examples that repeat an earlier one; ``near`` as for :class:`DuplicateFinder`."""
     finder = DuplicateFinder(near)
-    for index, example in enumerate(examples):
+    for index, example in enumerate(checked_examples(examples, "examples")):
         found = finder.find(index, example)
         if found is not None:
             yield found
@@ -127,9 +127,9 @@ def find_overlap(
 ) -> Iterator[Duplicate]:
     """Yield the examples of ``second`` that repeat one of ``first``: ``original`` is a place in ``first``."""
     finder = DuplicateFinder(near)
-    for index, example in enumerate(first):
+    for index, example in enumerate(checked_examples(first, "first")):
         finder.find(index, example)
-    for index, example in enumerate(second):
+    for index, example in enumerate(checked_examples(second, "second")):
         found = finder.find(index, example, keep=False)
         if found is not None:
             yield found

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lattice_tune.arguments import real, text_of
+from lattice_tune.arguments import instance, real, text_of
 from lattice_tune.errors import InvalidInputError, shown
 
-__all__ = ["SUM_TOLERANCE", "TrainingExample"]
+__all__ = ["SUM_TOLERANCE", "TrainingExample", "checked_examples"]
 
 SUM_TOLERANCE = 1e-3
 """How far from 1 the sum of probabilities may be."""
@@ -72,6 +72,17 @@ class TrainingExample:
             return self.text.encode()
         assert self.vector is not None
         return b"\0" + self.vector.tobytes()
+
+
+def checked_examples(values: object, name: str) -> Iterable[TrainingExample]:
+    """Return what yields examples, each checked as it comes.
+
+    Raises:
+        InvalidInputError: it cannot be iterated; later, one is no example.
+    """
+    if isinstance(values, (str, bytes, Mapping, np.ndarray)) or not isinstance(values, Iterable):
+        raise InvalidInputError(f"{name} is {shown(values)}; it must be a dataset or a list of examples")
+    return (instance(value, f"one of {name}", TrainingExample) for value in values)
 
 
 def _vector(values: Any) -> npt.NDArray[np.float32]:

@@ -30,7 +30,7 @@ def jsonl_rows(path: Path, max_line_bytes: int) -> Iterator[Row]:
 
 def _object(line: str) -> dict[str, Any] | RowError:
     try:
-        found = json.loads(line, parse_constant=_refuse_constant, object_pairs_hook=_distinct)
+        found = _DECODER.decode(line)
     except RowError as error:
         return error
     except RecursionError:
@@ -51,6 +51,9 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise RowError("an object has a field twice")
     return found
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_distinct)
 
 
 def json_line(example: TrainingExample) -> bytes:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import accumulate
 
 import numpy as np
 
-from lattice_tune.arguments import real, text_of, whole
-from lattice_tune.datasets.example import TrainingExample
+from lattice_tune.arguments import instance, real, text_of, whole
+from lattice_tune.datasets.example import TrainingExample, checked_examples
 from lattice_tune.errors import DatasetError, InvalidInputError, shown
 
 __all__ = ["SplitRule", "checked_parts", "hash_position"]
@@ -32,13 +33,15 @@ class SplitRule:
         bounds: for a stratified rule, where each part ends on the line, by label.
     """
 
-    parts: Mapping[str, float]
+    parts: dict[str, float]
     seed: int = 0
     group: str | None = None
     bounds: Mapping[str | None, tuple[float, ...]] | None = None
+    _ends: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", checked_parts(self.parts))
+        object.__setattr__(self, "_ends", tuple(accumulate(self.parts.values())))
         whole(self.seed, "seed", most=2**63 - 1)
         if self.group is not None:
             text_of(self.group, "group")
@@ -51,7 +54,7 @@ class SplitRule:
         Raises:
             DatasetError: its metadata lack the group's field, or its value is no text or number.
         """
-        key = example.key
+        key = instance(example, "example", TrainingExample).key
         if self.group is not None:
             value = example.metadata.get(self.group)
             if not isinstance(value, (str, int, float)):
@@ -66,11 +69,7 @@ class SplitRule:
         for name, end in zip(self.parts, ends, strict=True):
             if position < end:
                 return name
-        return next(reversed(list(self.parts)))
-
-    @property
-    def _ends(self) -> tuple[float, ...]:
-        return tuple(np.cumsum(list(self.parts.values())).tolist())
+        return next(reversed(self.parts))  # shares may sum to a little less than 1
 
     def stratified(self, examples: Iterable[TrainingExample]) -> SplitRule:
         """Return a rule under which each label's examples are dealt out exactly, to within one of each part.
@@ -84,13 +83,12 @@ class SplitRule:
         if self.group is not None:
             raise InvalidInputError("a split is stratified or by a group, not both: a group may have several labels")
         positions: dict[str | None, array[float]] = {}
-        for example in examples:
+        for example in checked_examples(examples, "examples"):
             positions.setdefault(example.hard_label, array("d")).append(self.position(example))
         bounds: dict[str | None, tuple[float, ...]] = {}
-        shares = np.cumsum(list(self.parts.values()))
         for label in list(positions):
             ordered = np.sort(np.frombuffer(positions.pop(label)))
-            ranks = [math.floor(share * ordered.size + 0.5) for share in shares.tolist()]
+            ranks = [math.floor(share * ordered.size + 0.5) for share in self._ends]
             bounds[label] = tuple(1.0 if rank >= ordered.size else float(ordered[rank]) for rank in ranks)
         return SplitRule(self.parts, self.seed, None, bounds)
 

@@ -14,7 +14,7 @@ __all__ = ["DistillationConfig"]
 
 
 def _training() -> TrainingConfig:
-    return TrainingConfig(regularization=RegularizationConfig(dropout=0.3))
+    return TrainingConfig(regularization=RegularizationConfig(dropout=0.5))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lattice_tune.arguments import instance, listed, number_rows, whole
+from lattice_tune.arguments import instance, listed, number_rows, plain_numbers, whole
 from lattice_tune.datasets.labels import LabelSet
 from lattice_tune.errors import InvalidInputError
 
@@ -135,7 +135,7 @@ def evaluate(
         macro_f1=float(np.mean(scores)),
         log_loss=float(-np.log(np.maximum(of_expected.astype(np.float64), _TINY)).mean()),
         expected_calibration_error=_calibration_error(
-            given.max(axis=1), predicted == classes, whole(bins, "bins", least=1)
+            given.max(axis=1), predicted == classes, whole(bins, "bins", least=1, most=10_000)
         ),
         labels=names,
         confusion=tuple(tuple(row) for row in confusion.tolist()),
@@ -181,12 +181,12 @@ def _checked(
         raise InvalidInputError(f"probabilities have shape {given.shape}; examples and {len(labels)} labels are needed")
     if (given < 0).any() or not (np.abs(given.sum(axis=1) - 1) <= 1e-3).all():
         raise InvalidInputError("a row of probabilities is no distribution: at least 0 with the sum 1 is needed")
-    if np.ndim(expected) == 2:
+    classes = plain_numbers(expected, "expected")
+    if classes.ndim == 2:
         rows = number_rows(expected, "expected")
         if rows.shape != given.shape:
             raise InvalidInputError(f"expected has shape {rows.shape}, probabilities {given.shape}")
         return given, rows.argmax(axis=1).astype(np.int64)
-    classes = np.asarray(listed(expected, "expected", "classes"))
     if classes.shape != (len(given),) or classes.dtype.kind not in "iu":
         raise InvalidInputError(f"expected must be {len(given)} classes, or rows like those of probabilities")
     if not (classes.min() >= 0 and classes.max() < len(labels)):

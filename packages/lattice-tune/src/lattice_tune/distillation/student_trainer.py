@@ -22,7 +22,7 @@ from lattice_fann import (
     TrainingState,
     mixed_targets,
 )
-from lattice_tune.arguments import instance, listed, number_rows, real, whole
+from lattice_tune.arguments import instance, listed, number_rows, plain_numbers, real, whole
 from lattice_tune.datasets.split import hash_position
 from lattice_tune.errors import CheckpointError, InvalidInputError, TrainingError, shown
 from lattice_tune.training.callback import TrainingCallback
@@ -134,9 +134,9 @@ class StudentTrainer:
             chosen = listed(keys, "keys", "bytes")
         if len(chosen) != len(x) or not all(isinstance(key, bytes) for key in chosen):
             raise InvalidInputError(f"keys must be {len(x)} bytes objects, one an example")
-        weights = (
-            None if sample_weight is None else number_rows(np.reshape(sample_weight, (-1, 1)), "sample_weight")[:, 0]
-        )
+        weights = None
+        if sample_weight is not None:
+            weights = number_rows([plain_numbers(sample_weight, "sample_weight").ravel()], "sample_weight")[0]
         if weights is not None and weights.shape != (len(x),):
             raise InvalidInputError(f"there are {len(x)} vectors and {weights.size} sample weights")
         out = held_out(chosen, self.config.val_split, self.config.seed)
@@ -160,7 +160,7 @@ class StudentTrainer:
             else soft.astype(np.float64)
         )
         rows /= rows.sum(axis=1, keepdims=True)
-        given = rows.argmax(axis=1) if hard is None else np.asarray(hard)
+        given = rows.argmax(axis=1) if hard is None else plain_numbers(hard, "hard")
         if given.ndim == 1 and given.dtype.kind in "iu" and given.shape == (len(rows),):
             if not (given.min() >= 0 and given.max() < rows.shape[1]):
                 raise InvalidInputError(f"classes of hard must be from 0 to {rows.shape[1] - 1}")
