@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--data", type=Path, required=False, default=Path("data"), help="folder with qc/ and subjectivity/"
     )
     parser.add_argument(
+        "--sets", nargs="+", choices=list(SETS), default=list(SETS), metavar="SET", help=str(list(SETS))
+    )
+    parser.add_argument(
         "--seeds", type=positive_int, default=3, metavar="N", help="students of each teacher (default: 3)"
     )
     parser.add_argument(
@@ -61,8 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(options: argparse.Namespace) -> Record:
     """Distil each set with each teacher and return the record."""
     record: Record = {**describe_run(SCRIPT, distributions=()), "samples": [], "absent": []}
-    for name, read in (("TREC questions", read_trec), ("subjectivity", read_subjectivity)):
-        found = read(options.data)
+    for name in options.sets:
+        found = SETS[name](options.data)
         if found is None:
             record["absent"].append(name)
             continue
@@ -99,6 +103,9 @@ def read_subjectivity(folder: Path) -> tuple[Rows, Rows] | None:
     return [row for i, row in enumerate(rows) if i % 5], rows[::5]
 
 
+SETS = {"TREC questions": read_trec, "subjectivity": read_subjectivity}
+
+
 def distil(name: str, train: Rows, test: Rows, right: float, seeds: int) -> Record:
     """Return the accuracies of students of a teacher that is right in part ``right`` of its answers."""
     from lattice_tune import (
@@ -113,6 +120,7 @@ def distil(name: str, train: Rows, test: Rows, right: float, seeds: int) -> Reco
     labels = LabelSet(sorted({label for _, label in train}))
     truth = dict(train)
     accuracies, teacher_accuracies, calibration = [], [], []
+    work = TemporaryDirectory()
     for seed in range(seeds):
         draws = np.random.RandomState(seed)
         wrong = {text: [other for other in labels if other != label] for text, label in train}
@@ -127,11 +135,13 @@ def distil(name: str, train: Rows, test: Rows, right: float, seeds: int) -> Reco
             labels,
             lambda texts, answers=answers: [answers[text] for text in texts],
             config=DistillationConfig(training=training),
+            folder=work.name,  # so that the vectors are computed once
         )
         found = pipeline.run(Dataset([{"text": text} for text, _ in train]), test=Dataset(test)).report
         assert found.test_gold is not None
         accuracies.append(found.test_gold.accuracy)
         calibration.append(found.test_gold.expected_calibration_error)
+    work.cleanup()
     return {
         "set": name,
         "train": len(train),
