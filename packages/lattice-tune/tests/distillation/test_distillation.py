@@ -151,6 +151,25 @@ def test_texts_without_an_answer_and_unsure_ones_are_left_out() -> None:
     assert report.trained + report.held_out_teacher.count == kinds.count(2) + kinds.count(3)
 
 
+def test_a_missing_answer_is_asked_for_again(tmp_path: Path) -> None:
+    """Failures are no answers: a run that a budget ended goes on in the next one."""
+    data = questions(60)
+    teacher = NoisyTeacher(data)
+    asked: list[int] = []
+
+    def limited(texts: Sequence[str]) -> list[dict[str, float] | None]:
+        asked.append(len(texts))
+        answers = teacher(texts)
+        return [answer if i < 40 or len(asked) > 1 else None for i, answer in enumerate(answers)]
+
+    limited.fingerprint = "limited-1"  # type: ignore[attr-defined]
+    pipeline = DistillationPipeline(WordEncoder(), LabelSet(LABELS), limited, config=QUICK, folder=tmp_path)
+    assert pipeline.run(unlabelled(data)).report.unanswered == 20
+    assert pipeline.run(unlabelled(data)).report.unanswered == 0
+    assert pipeline.run(unlabelled(data)).report.stages[0].skipped
+    assert asked == [60, 60]
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -100,7 +100,7 @@ def _config(options: argparse.Namespace) -> DistillationConfig:
         ) from None
     return DistillationConfig(
         hidden=hidden,
-        temperature=options.temperature,
+        temperature=options.soft_temperature,
         hard_share=options.hard_share,
         confidence=options.confidence,
         balance=options.balance,

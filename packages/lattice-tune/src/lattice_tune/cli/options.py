@@ -74,7 +74,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
         "--label-smoothing", type=float, metavar="X", default=0.1, help="part of a target spread over all labels"
     )
     group.add_argument(
-        "--temperature", type=float, metavar="T", default=2.0, help="at which the teacher is learned (default: 2)"
+        "--soft-temperature", type=float, metavar="T", default=2.0, help="at which the teacher is learned (default: 2)"
     )
     group.add_argument(
         "--hard-share", type=float, metavar="X", default=0.5, help="hard labels' share of the loss (default: 0.5)"

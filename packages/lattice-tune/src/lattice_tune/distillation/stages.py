@@ -86,17 +86,20 @@ class StageFolder:
     def array(
         self, name: str, digest: str, shape: tuple[int, int], make: Callable[[], Float32Array]
     ) -> tuple[Float32Array, bool]:
-        """Return an array, and whether it was there already; a file that is damaged is made anew."""
+        """Return an array, and whether it was there already; a file that is damaged is made anew.
+
+        An array with NaN is not kept: where a teacher had no answer, it may have one in the next run.
+        """
         path = self.path(name, digest, ".npz")
         if path is not None and path.is_file():
             try:
                 found = read_arrays(path, ["rows"])["rows"]
             except (FannError, OSError):
                 found = np.empty(0)
-            if found.dtype == np.float32 and found.shape == shape:
+            if found.dtype == np.float32 and found.shape == shape and np.isfinite(found).all():
                 return found, True
         made = make()
-        if path is not None:
+        if path is not None and np.isfinite(made).all():
             try:
                 with atomic_file(path) as file:
                     np.savez(file, rows=made)
