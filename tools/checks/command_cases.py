@@ -16,7 +16,8 @@ import numpy as np
 
 from lattice_embed.stores import StoredDocument, create_store
 from lattice_fann import Activation, NetworkBuilder
-from lattice_tune import ModelRegistry
+from lattice_inference import load_encoder
+from lattice_tune import Dataset, EncoderRecord, LabelSet, ModelRegistry, StudentModel
 from tiny_decoders import write_drawn_model
 
 from .conftest import ROOT
@@ -43,6 +44,7 @@ PROGRAMS = {
 _SHORT = ["--model", "decoder", "--max-tokens", "3", "--seed", "1"]
 _WINDOWS = ["--model", "decoder", "--window", "16", "--stride", "8", "texts.txt"]
 _LABELS = ["texts.txt", "--labels", "a,b", "--store", "out-labels.db"]
+_STUDENT = ["--model", "encoder", "--epochs", "2", "--hidden", "4", "--output", "out.safetensors"]
 _BENCH = ["--model", "decoder", "--prompt-tokens", "4", "--generate-tokens", "8", "--repeat", "1"]
 
 #: Program, command and arguments of calls in the folder of :func:`write_command_folder`. They end with status 0, but for a
@@ -78,6 +80,12 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice-transport", "barycenter"): ["a.npy", "b.npy", "--points", "3", "--epsilon", "0.5", "--output", "out.npy"],
     ("lattice-tune", "registry"): ["export", "intent", "1.0.0", "out.zip", "--registry", "registry"],
     ("lattice-tune", "label"): [*_LABELS, "--teacher", "encoder:./encoder", "--output", "out.jsonl"],
+    ("lattice-tune", "distill"): ["questions.txt", "--labels", "no,yes", "--teacher", "labelled.jsonl", *_STUDENT],
+    ("lattice-tune", "train"): ["labelled.jsonl", *_STUDENT],
+    ("lattice-tune", "eval"): ["student.safetensors", "labelled.jsonl", "--model", "encoder"],
+    ("lattice-tune", "predict"): ["student.safetensors", "a text", "--model", "encoder"],
+    ("lattice-tune", "dataset"): ["dedup", "labelled.jsonl", "--output", "out.jsonl"],
+    ("lattice-tune", "doctor"): [],
 }
 
 
@@ -106,7 +114,19 @@ def write_command_folder(folder: Path) -> Path:
     NetworkBuilder().input(2).output(2, Activation.SOFTMAX).build(seed=0).save(folder / "network.fann")
     with ModelRegistry(folder / "registry") as registry:
         registry.register("intent", "1.0.0", folder / "network.fann", kind="student")
+    _write_student(folder)
     return folder
+
+
+def _write_student(folder: Path) -> None:
+    questions = [f"{'is it' if i % 2 else 'there is'} number {i}" for i in range(40)]
+    (folder / "questions.txt").write_text("\n".join(questions) + "\n", encoding="utf-8")
+    labelled = Dataset([(text, "yes" if i % 2 else "no") for i, text in enumerate(questions)])
+    labelled.write_jsonl(folder / "labelled.jsonl")
+    with load_encoder(folder / "encoder") as encoder:
+        network = NetworkBuilder().input(encoder.dimension).output(2, Activation.SOFTMAX).build(seed=0)
+        record = EncoderRecord(fingerprint=encoder.fingerprint, source="encoder", dimension=encoder.dimension)
+    StudentModel(network, LabelSet(["no", "yes"]), record).save(folder / "student.safetensors")
 
 
 def run_command_line(

@@ -170,7 +170,7 @@ def test_a_reader_that_has_gone_is_no_traceback(folder: Path, program: str, unbu
         "lattice-embed": "models",
         "lattice-fann": "info",
         "lattice-transport": "distance",
-        "lattice-tune": "label",
+        "lattice-tune": "doctor",
     }
     arguments = [command[program], *CASES[program, command[program]]]
     reading, writing = os.pipe()

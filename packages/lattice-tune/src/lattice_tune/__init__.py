@@ -8,11 +8,37 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lattice_tune._version import __version__
+    from lattice_tune.datasets.config import DatasetConfig
+    from lattice_tune.datasets.dataset import Dataset
+    from lattice_tune.datasets.duplicates import Duplicate, DuplicateFinder, find_duplicates, find_overlap
+    from lattice_tune.datasets.example import TrainingExample
+    from lattice_tune.datasets.labels import IntentLabels, LabelSet
+    from lattice_tune.datasets.rows import SkippedRows
+    from lattice_tune.datasets.split import SplitRule
+    from lattice_tune.datasets.stats import DatasetStats
+    from lattice_tune.distillation.calibration import fit_temperature
+    from lattice_tune.distillation.config import DistillationConfig
+    from lattice_tune.distillation.evaluation import (
+        Deferral,
+        Evaluation,
+        LabelScores,
+        WorstExample,
+        deferral_table,
+        evaluate,
+    )
+    from lattice_tune.distillation.pipeline import DistillationPipeline, DistillationResult
+    from lattice_tune.distillation.report import DistillationReport, PassBack
+    from lattice_tune.distillation.stages import StageError, StageRecord
+    from lattice_tune.distillation.student import EncoderRecord, Predictions, StudentModel, load_student
+    from lattice_tune.distillation.student_trainer import StudentTrainer, TrainedNetwork
+    from lattice_tune.distillation.teacher import RecordedTeacher, Teacher
     from lattice_tune.errors import (
         AdapterNotApprovedError,
+        CheckpointError,
         ConfigError,
         DatasetError,
         DuplicateModelError,
+        EncoderMismatchError,
         InvalidInputError,
         InvalidTransitionError,
         LabelStoreError,
@@ -24,8 +50,11 @@ if TYPE_CHECKING:
         RegistryCorruptError,
         RegistryError,
         StorageError,
+        StudentFileError,
+        TeacherAnswerError,
         TeacherApiError,
         TeacherTimeoutError,
+        TrainingError,
         TuneError,
         WeightIntegrityError,
     )
@@ -69,6 +98,14 @@ if TYPE_CHECKING:
     from lattice_tune.teachers.served_teacher import ServedTeacher
     from lattice_tune.teachers.task import LabelingTask
     from lattice_tune.teachers.teacher_function import TeacherFunction
+    from lattice_tune.training.callback import TrainingCallback
+    from lattice_tune.training.checkpoint import Checkpoint
+    from lattice_tune.training.config import TrainingConfig
+    from lattice_tune.training.early_stopping import EarlyStopping, StoppingState
+    from lattice_tune.training.metrics import EpochMetrics, TrainingMetrics
+    from lattice_tune.training.optimizer import Optimizer, OptimizerConfig
+    from lattice_tune.training.regularization import RegularizationConfig
+    from lattice_tune.training.schedule import LRSchedule
 
 __all__ = [
     "AdapterGovernance",
@@ -76,17 +113,38 @@ __all__ = [
     "AdapterNotApprovedError",
     "AdapterStatus",
     "CallableTeacher",
+    "Checkpoint",
+    "CheckpointError",
     "ConfigError",
+    "Dataset",
+    "DatasetConfig",
     "DatasetError",
+    "DatasetStats",
+    "Deferral",
+    "DistillationConfig",
+    "DistillationPipeline",
+    "DistillationReport",
+    "DistillationResult",
     "DryRun",
+    "Duplicate",
+    "DuplicateFinder",
     "DuplicateModelError",
+    "EarlyStopping",
+    "EncoderMismatchError",
+    "EncoderRecord",
     "EncoderTeacher",
     "EndpointSecurity",
+    "EpochMetrics",
+    "Evaluation",
     "GcReport",
     "HashVerified",
     "InProcessTeacher",
+    "IntentLabels",
     "InvalidInputError",
     "InvalidTransitionError",
+    "LRSchedule",
+    "LabelScores",
+    "LabelSet",
     "LabelStore",
     "LabelStoreError",
     "LabeledText",
@@ -109,14 +167,20 @@ __all__ = [
     "ModelRegistry",
     "ModelStatus",
     "NotWorseThanLive",
+    "Optimizer",
+    "OptimizerConfig",
     "Outcome",
+    "PassBack",
+    "Predictions",
     "PromotionGate",
     "PromotionRefusedError",
+    "RecordedTeacher",
     "RegisteredModel",
     "RegistryBusyError",
     "RegistryCorruptError",
     "RegistryError",
     "RegistryEvent",
+    "RegularizationConfig",
     "RequestLimits",
     "RollbackController",
     "RollbackRecord",
@@ -127,22 +191,45 @@ __all__ = [
     "ShadowProgress",
     "ShadowSession",
     "ShadowState",
+    "SkippedRows",
+    "SplitRule",
+    "StageError",
+    "StageRecord",
+    "StoppingState",
     "StorageError",
     "StoredFile",
+    "StudentFileError",
+    "StudentModel",
+    "StudentTrainer",
+    "Teacher",
     "TeacherAnswer",
+    "TeacherAnswerError",
     "TeacherApiError",
     "TeacherConfig",
     "TeacherFunction",
     "TeacherPrices",
     "TeacherProvider",
     "TeacherTimeoutError",
+    "TrainedNetwork",
+    "TrainingCallback",
+    "TrainingConfig",
+    "TrainingError",
+    "TrainingExample",
+    "TrainingMetrics",
     "TuneError",
     "VerifiedAdapter",
     "VerifyReport",
     "WeightIntegrityError",
+    "WorstExample",
     "alabel_texts",
+    "deferral_table",
     "dry_run",
+    "evaluate",
+    "find_duplicates",
+    "find_overlap",
+    "fit_temperature",
     "label_texts",
+    "load_student",
     "wilson_interval",
     "write_jsonl",
     "__version__",
@@ -150,11 +237,65 @@ __all__ = [
 
 _MODULES = {
     "_version": ("__version__",),
+    "datasets.config": ("DatasetConfig",),
+    "datasets.dataset": ("Dataset",),
+    "datasets.duplicates": (
+        "Duplicate",
+        "DuplicateFinder",
+        "find_duplicates",
+        "find_overlap",
+    ),
+    "datasets.example": ("TrainingExample",),
+    "datasets.labels": (
+        "IntentLabels",
+        "LabelSet",
+    ),
+    "datasets.rows": ("SkippedRows",),
+    "datasets.split": ("SplitRule",),
+    "datasets.stats": ("DatasetStats",),
+    "distillation.calibration": ("fit_temperature",),
+    "distillation.config": ("DistillationConfig",),
+    "distillation.evaluation": (
+        "Deferral",
+        "Evaluation",
+        "LabelScores",
+        "WorstExample",
+        "deferral_table",
+        "evaluate",
+    ),
+    "distillation.pipeline": (
+        "DistillationPipeline",
+        "DistillationResult",
+    ),
+    "distillation.report": (
+        "DistillationReport",
+        "PassBack",
+    ),
+    "distillation.stages": (
+        "StageError",
+        "StageRecord",
+    ),
+    "distillation.student": (
+        "EncoderRecord",
+        "Predictions",
+        "StudentModel",
+        "load_student",
+    ),
+    "distillation.student_trainer": (
+        "StudentTrainer",
+        "TrainedNetwork",
+    ),
+    "distillation.teacher": (
+        "RecordedTeacher",
+        "Teacher",
+    ),
     "errors": (
         "AdapterNotApprovedError",
+        "CheckpointError",
         "ConfigError",
         "DatasetError",
         "DuplicateModelError",
+        "EncoderMismatchError",
         "InvalidInputError",
         "InvalidTransitionError",
         "LabelStoreError",
@@ -166,8 +307,11 @@ _MODULES = {
         "RegistryCorruptError",
         "RegistryError",
         "StorageError",
+        "StudentFileError",
+        "TeacherAnswerError",
         "TeacherApiError",
         "TeacherTimeoutError",
+        "TrainingError",
         "TuneError",
         "WeightIntegrityError",
     ),
@@ -254,6 +398,23 @@ _MODULES = {
     "teachers.served_teacher": ("ServedTeacher",),
     "teachers.task": ("LabelingTask",),
     "teachers.teacher_function": ("TeacherFunction",),
+    "training.callback": ("TrainingCallback",),
+    "training.checkpoint": ("Checkpoint",),
+    "training.config": ("TrainingConfig",),
+    "training.early_stopping": (
+        "EarlyStopping",
+        "StoppingState",
+    ),
+    "training.metrics": (
+        "EpochMetrics",
+        "TrainingMetrics",
+    ),
+    "training.optimizer": (
+        "Optimizer",
+        "OptimizerConfig",
+    ),
+    "training.regularization": ("RegularizationConfig",),
+    "training.schedule": ("LRSchedule",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 __all__ = [
     "AdapterNotApprovedError",
+    "CheckpointError",
     "ConfigError",
     "DatasetError",
     "DuplicateModelError",
+    "EncoderMismatchError",
     "InvalidInputError",
     "InvalidTransitionError",
     "LabelStoreError",
@@ -21,8 +23,11 @@ __all__ = [
     "RegistryCorruptError",
     "RegistryError",
     "StorageError",
+    "StudentFileError",
+    "TeacherAnswerError",
     "TeacherApiError",
     "TeacherTimeoutError",
+    "TrainingError",
     "TuneError",
     "WeightIntegrityError",
     "shown",
@@ -52,6 +57,41 @@ class ConfigError(InvalidInputError):
 
 class DatasetError(TuneError, ValueError):
     """A dataset, or a file of one, cannot be read or used; the message names file and line."""
+
+
+class TeacherAnswerError(TuneError, ValueError):
+    """A teacher returned something that is no row of probabilities over the label set."""
+
+
+class TrainingError(TuneError, RuntimeError):
+    """A training cannot begin or go on; the message says at which example or epoch."""
+
+
+class CheckpointError(TuneError, ValueError):
+    """A checkpoint cannot be read or written, or is of another training."""
+
+
+class StudentFileError(TuneError, ValueError):
+    """A stored student cannot be read or written."""
+
+
+class EncoderMismatchError(TuneError, ValueError):
+    """Vectors are of another encoder than the one that the student was trained on.
+
+    Attributes:
+        expected: the fingerprint of the student's encoder.
+        actual: that of the other one.
+    """
+
+    def __init__(self, expected: str, actual: str) -> None:
+        self.expected, self.actual = expected, actual
+        super().__init__(
+            f"the student was trained on vectors of the encoder {shown(expected)}, these are of {shown(actual)}: "
+            "load that encoder, or train another student"
+        )
+
+    def __reduce__(self) -> tuple[type[EncoderMismatchError], tuple[str, str]]:
+        return type(self), (self.expected, self.actual)
 
 
 class MissingDependencyError(TuneError, ImportError):
