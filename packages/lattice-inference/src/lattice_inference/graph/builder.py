@@ -72,9 +72,12 @@ class GraphBuilder:
         """Normalise every row to mean 0 and variance 1, then scale and shift."""
         return self._append("layer_norm", (x,), {"weight": weight, "bias": bias}, {"epsilon": float(epsilon)})
 
-    def rms_norm(self, x: View, weight: WeightRef, *, epsilon: float) -> View:
-        """Divide every row by its root mean square, then scale."""
-        return self._append("rms_norm", (x,), {"weight": weight}, {"epsilon": float(epsilon)})
+    def rms_norm(
+        self, x: View, weight: WeightRef, *, epsilon: float, heads: int = 1, offset: Literal[0, 1] = 0
+    ) -> View:
+        """Divide every row, or each of its ``heads`` parts, by its root mean square, then scale by ``offset + weight``."""
+        attributes: dict[str, AttributeValue] = {"epsilon": float(epsilon), "heads": heads, "offset": float(offset)}
+        return self._append("rms_norm", (x,), {"weight": weight}, attributes)
 
     def rope_angles(self, frequencies: WeightRef, *, scale: float = 1.0) -> View:
         """Return cosines and sines of every token's position times ``frequencies``, for :meth:`rope`."""
@@ -125,15 +128,20 @@ class GraphBuilder:
         kv_heads: int,
         head_dim: int,
         scale: float,
-        mask: Literal["bidirectional"] = "bidirectional",
+        mask: Literal["bidirectional", "causal"] = "bidirectional",
+        window: int = 0,
     ) -> View:
-        """Attend within each sequence of the batch."""
+        """Attend within each sequence of the batch; with the mask ``"causal"`` up to the token itself.
+
+        ``window`` limits that to the last so many positions; 0 is all of them.
+        """
         attributes: dict[str, AttributeValue] = {
             "heads": heads,
             "kv_heads": kv_heads,
             "head_dim": head_dim,
             "scale": float(scale),
             "mask": mask,
+            "window": window,
         }
         return self._append("attention", (query, key, value), {}, attributes)
 

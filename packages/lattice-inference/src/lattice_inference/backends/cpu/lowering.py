@@ -181,7 +181,9 @@ def _layer_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[i
 
 
 def _attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    arguments = {name: op.attributes[name] for name in ("heads", "kv_heads", "head_dim", "scale")}
+    arguments = {name: op.attributes[name] for name in ("heads", "kv_heads", "head_dim", "scale", "window")}
+    if op.attributes["mask"] == "causal":
+        return _cpu.CAUSAL_ATTENTION, arguments
     return (_cpu.TILE_ATTENTION if weights.forms.rounded_inputs(op) else _ATTENTION), arguments
 
 
@@ -190,7 +192,10 @@ def _mul(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arg
 
 
 def _rms_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return _RMS_NORM, {"weight": weights.array(op.weights["weight"]), "epsilon": op.attributes["epsilon"]}
+    weight = weights.array(op.weights["weight"])
+    if op.attributes["offset"]:
+        weight = weight + np.float32(op.attributes["offset"])
+    return _RMS_NORM, {"weight": weight, "epsilon": op.attributes["epsilon"], "heads": op.attributes["heads"]}
 
 
 def _rope_angles(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:

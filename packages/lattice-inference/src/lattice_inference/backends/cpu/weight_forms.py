@@ -144,7 +144,8 @@ class WeightForms:
         """Return how many inputs of an op, from the first on, are taken as rows of bfloat16."""
         if op.kind.startswith("linear"):
             return int(op.weights["weight"] in self._rounded)
-        if op.kind == "attention" and self._terms.products == "tiles" and int(op.attributes["head_dim"]) % 32 == 0:
+        by_tiles = op.kind == "attention" and op.attributes["mask"] == "bidirectional"
+        if by_tiles and self._terms.products == "tiles" and int(op.attributes["head_dim"]) % 32 == 0:
             makers = [maker for view in op.inputs for maker in self._producers[view.buffer]]
             if all(maker.kind.startswith("linear") and self.rounded_inputs(maker) for maker in makers):
                 return 3

@@ -62,6 +62,7 @@ const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
                                                 LATTICE_FN(lattice_bfloat16_linear_run)},
             [LATTICE_KERNEL_TILE_ATTENTION] = {LATTICE_FN(lattice_tile_attention_tasks),
                                                LATTICE_FN(lattice_tile_attention_run)},
+            [LATTICE_KERNEL_CAUSAL_ATTENTION] = {LATTICE_FN(causal_attention_tasks), LATTICE_FN(causal_attention_run)},
             [LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS] = {row_tasks, quantize_block_pairs_run},
         },
     .elementwise = elementwise_run,

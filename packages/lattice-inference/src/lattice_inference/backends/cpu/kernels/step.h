@@ -51,6 +51,7 @@ typedef enum {
     LATTICE_KERNEL_BFLOAT16_LINEAR,
     LATTICE_KERNEL_TILE_ATTENTION,
     LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS, /* block_pairs.h */
+    LATTICE_KERNEL_CAUSAL_ATTENTION,     /* causal_attention.h */
     LATTICE_KERNEL_COUNT
 } lattice_kernel_id;
 
@@ -90,7 +91,7 @@ typedef struct {
     int32_t pairs;      /* 1: two rows of the input, one behind the other, are added up to one */
     int32_t activation; /* of a linear's epilogue, or of an activation op */
     int32_t mode;       /* LATTICE_POOL_*, LATTICE_PAIRING_*, or which ids an embedding reads */
-    int32_t heads, kv_heads, head_dim;
+    int32_t heads, kv_heads, head_dim; /* of attention; heads: parts of a row that a norm takes one by one, 0 being 1 */
     int32_t layer, window; /* of keys and values in pages; window 0: no limit */
     int32_t packed;        /* an embedding's table lies in panels, as a linear's weight */
     float scale, epsilon;
@@ -195,6 +196,17 @@ static inline int64_t lattice_paged_rows(int64_t group)
     return group >= LATTICE_PAGED_ROWS ? 1 : LATTICE_PAGED_ROWS / group;
 }
 
+/* The parts that a block of query rows of causal attention is cut into, and the rows of a part. */
+static inline int64_t lattice_causal_parts(const lattice_op *op, const lattice_tile_sizes *sizes)
+{
+    return lattice_divide_up(sizes->query_block_rows, lattice_paged_rows(op->heads / op->kv_heads));
+}
+
+static inline int64_t lattice_causal_rows(const lattice_op *op, const lattice_tile_sizes *sizes)
+{
+    return lattice_divide_up(sizes->query_block_rows, lattice_causal_parts(op, sizes));
+}
+
 /* Whether a sequence with so few rows is cut by its keys and not by its rows. */
 static inline int lattice_is_cut_by_keys(int64_t rows, int64_t group)
 {
@@ -294,6 +306,10 @@ static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_se
         const int64_t together = sizes->score_rows > LATTICE_QUERY_COLUMNS ? sizes->score_rows : LATTICE_QUERY_COLUMNS;
         floats = keys * (op->head_dim + width) + together * (keys + 2 * width) + LATTICE_PANEL * width +
                  lattice_whole_query_rows(sizes) * (width + 2);
+    } else if (op->kernel == LATTICE_KERNEL_CAUSAL_ATTENTION) { /* as of paged attention with many rows */
+        const int64_t rows = lattice_causal_rows(op, sizes) * (op->heads / op->kv_heads);
+        floats = LATTICE_KEY_SEGMENT * (op->head_dim + width) + rows * width +
+                 LATTICE_SCORE_ROWS * (LATTICE_KEY_SEGMENT + width) + rows * lattice_partial_floats(op->head_dim);
     } else if (op->kernel == LATTICE_KERNEL_PAGED_ATTENTION) {
         const int64_t group = op->heads / op->kv_heads, rows = lattice_paged_rows(group) * group;
         /* queries, scores, the outputs of a segment, and those of all before it with their maxima and sums; and where rows
