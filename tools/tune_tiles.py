@@ -24,11 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import CpuBackend, CpuProgram, _cpu
+from lattice_inference.encode.text_program import steps_of_texts
 from lattice_inference.graph.batch import Batch
 from lattice_inference.models.bert import build_bert_encoder
 from lattice_inference.models.bert_config import BertConfig
 from lattice_inference.precision import Precision
-from lattice_inference.text_program import steps_of_texts
 
 __all__ = ["SIZES", "Size", "main", "read_table", "write_column"]
 

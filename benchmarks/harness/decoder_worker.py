@@ -77,8 +77,8 @@ class LatticeWithoutTiles(LatticeDecoder):
 
     def __init__(self, path: str, threads: int) -> None:
         require_tiles()
-        from lattice_inference import decoder_program
         from lattice_inference.backends.cpu import CpuBackend
+        from lattice_inference.generate import decoder_program
 
         decoder_program.CpuBackend = partial(CpuBackend, tiles=False)  # type: ignore[assignment,attr-defined]
         super().__init__(path, threads)

@@ -30,10 +30,10 @@ PROMPT = (1, 2, 3, 4)
 def main(arguments: Sequence[str]) -> None:
     """Load, run and print."""
     path, threads, context, precision = arguments
-    import lattice_inference.decoder_program  # noqa: F401 - what load_model would import
+    import lattice_inference.generate.decoder_program  # noqa: F401 - what load_model would import
     from lattice_inference import Extension, load_model, memory_report
+    from lattice_inference.memory.resident import peak_resident_bytes, resident_bytes
     from lattice_inference.precision import Precision
-    from lattice_inference.resident_memory import peak_resident_bytes, resident_bytes
 
     before = resident_bytes()
     start = time.perf_counter()

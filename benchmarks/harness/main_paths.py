@@ -28,7 +28,7 @@ def _embedding(lengths: Sequence[int]) -> Path:
 
 
 def _tokenizing() -> Path:
-    from lattice_inference.hub import find_model
+    from lattice_inference.files.hub import find_model
     from lattice_inference.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(find_model(MODEL, offline=True).directory)

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from lattice_inference.errors import ModelNotFoundError
-from lattice_inference.hub import find_model
+from lattice_inference.files.hub import find_model
 
 DRAWING = Path(__file__).resolve().parents[2] / "tools" / "models" / "random_llama.py"
 

@@ -16,9 +16,10 @@ from decode import kv_bytes
 from harness.decoder_peers import MlxDecoder, OllamaDecoder, gguf_shape
 from harness.decoder_worker import LatticeDecoder, LatticeWithoutTiles
 from harness.decoders import Decoder
-from lattice_inference import cpu_info, decoder_program
+from lattice_inference import cpu_info
 from lattice_inference.backends import cpu
 from lattice_inference.backends.cpu import CpuBackend
+from lattice_inference.generate import decoder_program
 
 
 class CountingDecoder(Decoder):

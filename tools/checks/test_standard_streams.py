@@ -29,7 +29,7 @@ WITH_PROCESS = ("lattice_inference", "lattice_fann", "lattice_transport")
 # as the interpreter makes them where the descriptors are closed, or lead to a full device.
 _EACH_IN_A_CHILD = """
 import importlib, json, os, sys, traceback
-import numpy, lattice_inference.encoder, lattice_inference.generate.session, lattice_embed.stores
+import numpy, lattice_inference.encode.encoder, lattice_inference.generate.session, lattice_embed.stores
 state, report = sys.argv[1:]
 for package, arguments in json.load(sys.stdin):
     child = os.fork()
@@ -192,7 +192,7 @@ def test_help_that_cannot_be_printed_is_a_failure_in_one_line(folder: Path, prog
 
 def test_a_download_without_a_console_shows_no_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process without a console (pythonw) has ``None`` for its standard streams."""
-    from lattice_inference import hub
+    from lattice_inference.files import hub
 
     shown: list[bool] = []
     monkeypatch.setattr(hub, "_download", lambda request, token, searched, progress: shown.append(progress))

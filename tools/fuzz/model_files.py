@@ -18,7 +18,7 @@ from target import Target, add_tests
 from lattice_inference import GenerateConfig, LatticeError, Session, load_encoder, load_model
 from lattice_inference.checkpoint.formats import open_weights
 from lattice_inference.checkpoint.summary import summarize
-from lattice_inference.memory_fit import estimate_memory
+from lattice_inference.memory.fit import estimate_memory
 from lattice_inference.quantize import quantize_int8
 from lattice_inference.state.prefix_file import read_prefix, write_prefix
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from lattice_inference.checkpoint.gguf_writer import TensorToWrite, write_gguf
-from lattice_inference.quantize.rounding import quantize_rows
+from lattice_inference.checkpoint.rounding import quantize_rows
 
 __all__ = ["SHAPES", "Shape", "write_random_llama"]
 

@@ -13,7 +13,7 @@ from lattice_embed.errors import InvalidInputError, UnknownModelError
 from lattice_embed.model_source import resolve_model
 from lattice_inference.checkpoint.gguf_writer import write_gguf
 from lattice_inference.errors import CheckpointError
-from lattice_inference.hub import find_model
+from lattice_inference.files.hub import find_model
 from lattice_inference.quantize import export_bert_gguf
 
 TEXTS = ["A man is eating food.", "", "Ünïcödé 日本 😀"]

@@ -11,7 +11,7 @@ import pytest
 def minilm_directory() -> Path:
     """The real all-MiniLM-L6-v2, from the installed model package (tests that use it carry the marker ``model``)."""
     from lattice_inference.errors import ModelNotFoundError
-    from lattice_inference.hub import find_model
+    from lattice_inference.files.hub import find_model
 
     try:
         return find_model("all-minilm-l6-v2", offline=True).directory

@@ -9,7 +9,7 @@ import pytest
 from lattice_inference import load_model
 from lattice_inference.checkpoint.gguf_writer import TensorToWrite, write_gguf
 from lattice_inference.cli import main
-from lattice_inference.memory_fit import estimate_memory
+from lattice_inference.memory.fit import estimate_memory
 from lattice_inference.quantize import quantize_gguf
 
 LAYERS, HIDDEN, HEADS, INNER, VOCABULARY = 2, 64, 4, 160, 256
@@ -85,7 +85,7 @@ def test_doctor_says_what_fits(llama, capsys, monkeypatch):
     need = estimate_memory(llama, context=128)
     by_name = {each.precision: each for each in need.precisions}
     between = (by_name["int8"].weights_bytes + by_name["float32"].weights_bytes) // 2 + need.kv_bytes
-    monkeypatch.setattr("lattice_inference.memory_fit.available_memory", lambda: between)
+    monkeypatch.setattr("lattice_inference.memory.fit.available_memory", lambda: between)
     assert main(["doctor", str(llama), "--context", "128", "--json"]) == 0
     rows = {each["precision"]: each for each in json.loads(capsys.readouterr().out)["precisions"]}
     assert (rows["float32"]["fits"], rows["int8"]["fits"]) == (False, True)

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lattice_inference._version import __version__
-    from lattice_inference.causal_language_model import CausalLanguageModel, Extension, load_model
-    from lattice_inference.cross_encoder import CrossEncoder, load_cross_encoder
-    from lattice_inference.encoder import EncodedTexts, Encoder, load_encoder
+    from lattice_inference.encode.cross_encoder import CrossEncoder, load_cross_encoder
+    from lattice_inference.encode.encoder import EncodedTexts, Encoder, load_encoder
     from lattice_inference.errors import (
         BusyError,
         CacheFullError,
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
         VectorCacheError,
         WriteError,
     )
+    from lattice_inference.files.hub import ModelFiles, find_model
+    from lattice_inference.generate.causal_language_model import CausalLanguageModel, Extension, load_model
     from lattice_inference.generate.chat import Chat
     from lattice_inference.generate.compare_logits import LogitComparison, compare_logits
     from lattice_inference.generate.config import GenerateConfig
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
     from lattice_inference.generate.sampler import TokenLogprobs
     from lattice_inference.generate.session import Session, SessionConfig
     from lattice_inference.generate.stream import GenerationStream
-    from lattice_inference.hub import ModelFiles, find_model
-    from lattice_inference.memory_use import MemoryReport, memory_report
+    from lattice_inference.memory.use import MemoryReport, memory_report
     from lattice_inference.runtime import NUMERICS_VERSION, cpu_info, get_num_threads, set_num_threads
     from lattice_inference.state import CachedSequence, KvCache
     from lattice_inference.tokenizer import Encoding, Tokenizer, load_tokenizer
@@ -108,14 +108,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "load_encoder": "encoder",
-    "Encoder": "encoder",
-    "EncodedTexts": "encoder",
-    "load_cross_encoder": "cross_encoder",
-    "CrossEncoder": "cross_encoder",
-    "load_model": "causal_language_model",
-    "CausalLanguageModel": "causal_language_model",
-    "Extension": "causal_language_model",
+    "load_encoder": "encode.encoder",
+    "Encoder": "encode.encoder",
+    "EncodedTexts": "encode.encoder",
+    "load_cross_encoder": "encode.cross_encoder",
+    "CrossEncoder": "encode.cross_encoder",
+    "load_model": "generate.causal_language_model",
+    "CausalLanguageModel": "generate.causal_language_model",
+    "Extension": "generate.causal_language_model",
     "KvCache": "state",
     "CachedSequence": "state",
     "Session": "generate.session",
@@ -133,13 +133,13 @@ _HOMES = {
     "Perplexity": "generate.perplexity",
     "compare_logits": "generate.compare_logits",
     "LogitComparison": "generate.compare_logits",
-    "memory_report": "memory_use",
-    "MemoryReport": "memory_use",
+    "memory_report": "memory.use",
+    "MemoryReport": "memory.use",
     "load_tokenizer": "tokenizer",
     "Tokenizer": "tokenizer",
     "Encoding": "tokenizer",
-    "find_model": "hub",
-    "ModelFiles": "hub",
+    "find_model": "files.hub",
+    "ModelFiles": "files.hub",
     "set_num_threads": "runtime",
     "get_num_threads": "runtime",
     "cpu_info": "runtime",

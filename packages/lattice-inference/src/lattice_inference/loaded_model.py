@@ -6,8 +6,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from lattice_inference.hub import ModelFiles
-from lattice_inference.model_fingerprint import ModelSnapshot
+from lattice_inference.files.fingerprint import ModelSnapshot
+from lattice_inference.files.hub import ModelFiles
 from lattice_inference.precision import Precision
 from lattice_inference.runtime import NUMERICS_VERSION
 
@@ -30,7 +30,7 @@ class LoadedModel(Generic[Owned]):
     """A loaded model that owns its program. A context manager; pickling stores how to load it, not its weights.
 
     Attributes:
-        source: where the files were found; see :func:`lattice_inference.hub.find_model`.
+        source: where the files were found; see :func:`lattice_inference.files.hub.find_model`.
         directory: the files, or the GGUF file.
         precision: what the weights are kept in.
     """

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lattice_inference.backends.cpu import CpuBackend
+from lattice_inference.calibration import InputRange
 from lattice_inference.errors import CheckpointError, InvalidInputError, NonFiniteError
-from lattice_inference.input_range import InputRange
 
 from .programs import Tensors, batch_of, one_op, random_batch, random_bert
 from .test_int8 import FMA_BODIES, every_body

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from lattice_inference.backends.cpu import CpuBackend, _cpu
-from lattice_inference.backends.cpu.int8_weights import quantize_matrix
 from lattice_inference.backends.cpu.weight_forms import WeightForms
 from lattice_inference.backends.cpu.weights import ResidentWeights
+from lattice_inference.checkpoint.int8_weights import quantize_matrix
 from lattice_inference.errors import CheckpointError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.compile import compile_program
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from lattice_inference.backends.cpu import CpuBackend, _cpu
+from lattice_inference.encode.text_program import TextProgram
 from lattice_inference.models.bert_config import BertConfig
-from lattice_inference.text_program import TextProgram
 from lattice_inference.tokenizer import PackedEncoding
 
 from .programs import Tensors, random_batch, random_bert

@@ -14,7 +14,7 @@ import safetensors.numpy
 from lattice_inference.checkpoint import mapped_tensors
 from lattice_inference.checkpoint.safetensors import open_checkpoint, open_safetensors, read_shard_index
 from lattice_inference.errors import CheckpointError, InvalidInputError, ModelNotFoundError
-from lattice_inference.resident_memory import resident_bytes
+from lattice_inference.memory.resident import resident_bytes
 
 FIRST = {"a": np.arange(4, dtype=np.float32), "b": np.full((2, 2), 2, dtype=np.float16)}
 SECOND = {"c": np.arange(3, dtype=np.int64)}

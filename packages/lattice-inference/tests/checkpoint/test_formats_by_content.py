@@ -25,7 +25,7 @@ from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.checkpoint.summary import summarize
 from lattice_inference.cli import main
 from lattice_inference.errors import CheckpointError, InvalidInputError, LatticeError, ModelNotFoundError
-from lattice_inference.memory_fit import estimate_memory
+from lattice_inference.memory.fit import estimate_memory
 from lattice_inference.models.bert_config import BertConfig
 from lattice_inference.quantize import Calibrator, export_bert_gguf, quantize_gguf, quantize_int8
 

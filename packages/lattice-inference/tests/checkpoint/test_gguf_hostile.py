@@ -18,7 +18,7 @@ from lattice_inference.checkpoint.ggml_types import GGML_TYPE_IDS, GGML_TYPES
 from lattice_inference.checkpoint.gguf import open_gguf, open_gguf_file
 from lattice_inference.checkpoint.summary import summarize
 from lattice_inference.errors import CheckpointError, ModelNotFoundError
-from lattice_inference.memory_fit import estimate_memory
+from lattice_inference.memory.fit import estimate_memory
 from lattice_inference.tokenizer import load_tokenizer
 from lattice_inference.tokenizer.chat_template_file import load_chat_template
 

@@ -15,8 +15,8 @@ from disk_faults import Writer, main
 from lattice_inference import VectorCache
 from lattice_inference.checkpoint.atomic_file import atomic_directory
 from lattice_inference.checkpoint.gguf_writer import TensorToWrite, write_gguf
-from lattice_inference.checksums import remembered_sha256
 from lattice_inference.cli.chat_commands import ChatCommands
+from lattice_inference.files.checksums import remembered_sha256
 from lattice_inference.quantize import quantize_int8
 from lattice_inference.state.prefix_file import write_prefix
 

@@ -17,7 +17,7 @@ from lattice_inference.checkpoint.ggml_types import GGML_TYPES
 from lattice_inference.checkpoint.gguf_writer import TensorToWrite, write_gguf
 from lattice_inference.checkpoint.summary import summarize
 from lattice_inference.errors import LatticeError
-from lattice_inference.memory_fit import estimate_memory
+from lattice_inference.memory.fit import estimate_memory
 from lattice_inference.quantize import export_bert_gguf
 from lattice_inference.tokenizer import load_tokenizer
 

@@ -7,9 +7,9 @@ import pytest
 import scipy.special
 
 from lattice_inference import load_model
-from lattice_inference.causal_language_model import Extension
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.generate import windows
+from lattice_inference.generate.causal_language_model import Extension
 from lattice_inference.generate.compare_logits import compare_logits
 from lattice_inference.generate.perplexity import perplexity
 from lattice_inference.generate.windows import Window, windows_of

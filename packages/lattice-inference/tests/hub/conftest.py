@@ -14,7 +14,7 @@ import pytest
 import safetensors.numpy
 
 import lattice_inference
-from lattice_inference import known_models
+from lattice_inference.files import known_models
 
 VARIABLES = (
     "LATTICE_MODEL_CACHE",
@@ -32,7 +32,7 @@ SOURCE = Path(lattice_inference.__file__).parents[1]  # the package under test, 
 
 FIND = """
 import json, sys
-from lattice_inference.hub import find_model
+from lattice_inference.files.hub import find_model
 options = json.loads(sys.argv[2])
 try:
     found = find_model(sys.argv[1], **options)

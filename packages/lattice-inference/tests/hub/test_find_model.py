@@ -15,10 +15,11 @@ import pytest
 
 import lattice_inference
 from drawn_checkpoints import write_directory
-from lattice_inference import known_models
 from lattice_inference.errors import ChecksumError, InvalidInputError, ModelNotFoundError
-from lattice_inference.hub import describe_sources, find_model, hugging_face_cache_root, is_offline, model_cache_root
-from lattice_inference.known_models import KNOWN_MODELS, ModelPackage, known_model
+from lattice_inference.files import known_models
+from lattice_inference.files.environment import hugging_face_cache_root, is_offline, model_cache_root
+from lattice_inference.files.hub import describe_sources, find_model
+from lattice_inference.files.known_models import KNOWN_MODELS, ModelPackage, known_model
 
 pytestmark = pytest.mark.usefixtures("empty_machine", "no_network")
 
@@ -332,7 +333,7 @@ def test_names_too_long_for_the_system_are_only_not_found(name):
 def test_importing_needs_no_optional_package():
     import subprocess
 
-    command = "import sys, lattice_inference.hub; print({'huggingface_hub', 'safetensors'} & set(sys.modules))"
+    command = "import sys, lattice_inference.files.hub; print({'huggingface_hub', 'safetensors'} & set(sys.modules))"
     environment = {**os.environ, "PYTHONPATH": str(Path(lattice_inference.__file__).parents[1])}
     printed = subprocess.run(
         [sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True
@@ -388,7 +389,9 @@ class TestDigests:
 
     def test_a_verified_file_is_not_hashed_again(self, cached, monkeypatch):
         find_model("minilm", offline=True)
-        monkeypatch.setattr("lattice_inference.checksums.sha256_of_file", lambda path: pytest.fail(f"hashed {path}"))
+        monkeypatch.setattr(
+            "lattice_inference.files.checksums.sha256_of_file", lambda path: pytest.fail(f"hashed {path}")
+        )
         assert find_model("minilm", offline=True).directory == cached
 
     @pytest.mark.parametrize("damage", ["{", "[]", '{"sha256": "0"}', "[" * 5000, ""])
@@ -416,7 +419,7 @@ class TestDigests:
         root.write_text("")
         monkeypatch.setenv("LATTICE_MODEL_CACHE", str(root))
         monkeypatch.setenv("HF_HUB_CACHE", str(empty_machine / "hub"))
-        from lattice_inference.checksums import check_digest
+        from lattice_inference.files.checksums import check_digest
 
         digest = dict(known_model("minilm").digests)["vocab.txt"]
         check_digest(small_known_model / "vocab.txt", digest, cache_root=model_cache_root(), remedy="")

@@ -23,7 +23,7 @@ from pathlib import Path
 import huggingface_hub
 import lattice_inference
 from lattice_inference import load_encoder
-from lattice_inference.hub import find_model
+from lattice_inference.files.hub import find_model
 
 kills, folder, text = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 huggingface_hub.snapshot_download, huggingface_hub.hf_hub_download  # both are imported when they are first named

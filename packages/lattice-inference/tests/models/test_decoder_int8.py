@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 
 from drawn_checkpoints import draw_ids, write_directory
 from lattice_inference import Extension, GenerateConfig, Session, compare_logits, load_model
-from lattice_inference.backends.cpu.int8_weights import quantize_matrix
+from lattice_inference.checkpoint.int8_weights import quantize_matrix
 from lattice_inference.cli import main
 from lattice_inference.errors import CheckpointError, InvalidInputError
 from lattice_inference.quantize import quantize_gguf, quantize_int8

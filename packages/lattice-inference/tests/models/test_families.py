@@ -23,7 +23,7 @@ from lattice_inference.checkpoint.gguf_writer import TensorToWrite, write_gguf
 from lattice_inference.cli import main
 from lattice_inference.errors import CheckpointError, ModelConfigError, UnsupportedError
 from lattice_inference.graph.builder import GraphBuilder
-from lattice_inference.memory_fit import estimate_memory
+from lattice_inference.memory.fit import estimate_memory
 from lattice_inference.models import families
 from lattice_inference.models.config_fields import ConfigFields
 from lattice_inference.models.family import Family, GgufModel, StoredWeights

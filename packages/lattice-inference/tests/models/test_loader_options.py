@@ -13,7 +13,7 @@ from changed_checkpoints import change_gguf
 from drawn_checkpoints import write_directory
 from lattice_inference import load_cross_encoder, load_encoder, load_model, load_tokenizer
 from lattice_inference.errors import InvalidInputError, ModelConfigError, UnsupportedError
-from lattice_inference.hub import find_model
+from lattice_inference.files.hub import find_model
 from lattice_inference.quantize import Calibrator, export_bert_gguf, quantize_gguf, quantize_int8
 from tiny_decoders import write_drawn_model
 

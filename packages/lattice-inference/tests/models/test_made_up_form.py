@@ -13,7 +13,7 @@ from lattice_inference.backends.cpu.forms.float import FloatForm
 from lattice_inference.backends.cpu.forms.registry import known_forms, register_form, registered_form
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor
 from lattice_inference.cli import main
-from lattice_inference.memory_fit import estimate_memory
+from lattice_inference.memory.fit import estimate_memory
 from lattice_inference.quantize import quantize_int8
 from test_architectures import CASES
 from tiny_decoders import write_drawn_model

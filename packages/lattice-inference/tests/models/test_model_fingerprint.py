@@ -15,7 +15,7 @@ import pytest
 from drawn_checkpoints import write_directory
 from lattice_inference import load_cross_encoder, load_encoder
 from lattice_inference.errors import CheckpointError
-from lattice_inference.model_fingerprint import ModelSnapshot
+from lattice_inference.files.fingerprint import ModelSnapshot
 
 # Read, and covered by what they say instead: prompts by the callers' own digests, the others by fields of the fingerprint.
 SAID_OTHERWISE = {
@@ -217,7 +217,7 @@ def test_a_file_that_changes_under_a_loaded_model_is_noticed(late: str, data_dir
 def test_digests_of_large_files_are_remembered_and_not_believed_blindly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lattice_inference import checksums
+    from lattice_inference.files import checksums
 
     monkeypatch.setenv("LATTICE_MODEL_CACHE", str(tmp_path / "models"))
     path = tmp_path / "large.safetensors"

@@ -8,7 +8,7 @@ import pytest
 
 from drawn_checkpoints import write_directory
 from lattice_inference.backends.cpu import CpuBackend
-from lattice_inference.memory_fit import estimate_memory
+from lattice_inference.memory.fit import estimate_memory
 from lattice_inference.quantize.model_program import open_model_program
 
 CASES = json.loads((Path(__file__).parents[1] / "data" / "architectures" / "cases.json").read_text())["cases"]

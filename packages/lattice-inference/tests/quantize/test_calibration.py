@@ -13,11 +13,10 @@ from drawn_checkpoints import write_directory
 from lattice_inference import Extension, load_cross_encoder, load_encoder, load_model
 from lattice_inference.backends import reference
 from lattice_inference.backends.reference_state import ReferenceState
-from lattice_inference.calibration import Calibration
+from lattice_inference.calibration import Calibration, InputRange
 from lattice_inference.cli import main
 from lattice_inference.errors import BusyError, CheckpointError, InvalidInputError, UnsupportedError
 from lattice_inference.graph.batch import Batch
-from lattice_inference.input_range import InputRange
 from lattice_inference.models.llama import ROPE_FREQUENCIES, build_llama
 from lattice_inference.models.llama_config import LlamaConfig
 from lattice_inference.quantize import Calibrator, quantize_gguf, quantize_int8

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tokenizers import Regex, pre_tokenizers
 
-from lattice_inference.resident_memory import resident_bytes
+from lattice_inference.memory.resident import resident_bytes
 from lattice_inference.tokenizer import _tokenizer as native
 
 from .bounded_work import bounded_work

@@ -15,7 +15,7 @@ from lattice_embed._version import __version__
 from lattice_embed.cli.model_sources import report_models
 from lattice_embed.model_source import default_model, resolve_model
 from lattice_embed.vectors import _vectors
-from lattice_inference import hub
+from lattice_inference.files.environment import is_offline
 
 __all__ = ["run"]
 
@@ -75,7 +75,7 @@ def _report() -> dict[str, Any]:
         "cpu": {**cpu, "vector_isa": _vectors.isa_name()},
         "environment": {name: os.environ.get(name) for name in VARIABLES},
         "default_model": resolve_model(default_model()).name,
-        "offline": hub.is_offline(),
+        "offline": is_offline(),
         "models": [
             {
                 "name": report.model.slug,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lattice_embed.errors import InvalidInputError, UnsupportedModelError
 from lattice_embed.model_source import default_model, resolve_model
-from lattice_inference.hub import find_model
+from lattice_inference.files.hub import find_model
 
 __all__ = ["run"]
 

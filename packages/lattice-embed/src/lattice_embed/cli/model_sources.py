@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lattice_embed.catalogue import EmbeddingModel
 from lattice_embed.native_service import missing_feature
-from lattice_inference.hub import SourceReport, describe_sources
+from lattice_inference.files.hub import SourceReport, describe_sources
 
 __all__ = ["ModelReport", "report_models"]
 

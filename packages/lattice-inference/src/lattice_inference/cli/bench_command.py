@@ -7,7 +7,7 @@ import json
 
 from lattice_inference.cli.generation_options import add_context, add_loading, open_model, session_config
 from lattice_inference.generate.bench import Measurement, measure_generation
-from lattice_inference.memory_use import MemoryReport, memory_report
+from lattice_inference.memory.use import MemoryReport, memory_report
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 

@@ -13,8 +13,8 @@ import lattice_inference
 from lattice_inference.cli.model_path import model_path
 from lattice_inference.cli.options import add_json
 from lattice_inference.errors import InvalidInputError
-from lattice_inference.memory_fit import MemoryNeed, estimate_memory
-from lattice_inference.memory_use import OUTSIDE, sizes_by_layer
+from lattice_inference.memory.fit import MemoryNeed, estimate_memory
+from lattice_inference.memory.use import OUTSIDE, sizes_by_layer
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 

@@ -9,7 +9,7 @@ from lattice_inference.cli.options import add_json, add_model, add_threads
 from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
-    from lattice_inference.causal_language_model import CausalLanguageModel
+    from lattice_inference.generate.causal_language_model import CausalLanguageModel
     from lattice_inference.generate.config import GenerateConfig
     from lattice_inference.generate.result import GenerateResult
     from lattice_inference.generate.session import SessionConfig
@@ -128,7 +128,7 @@ def open_model(
     Raises:
         LatticeError: as :func:`lattice_inference.load_model`.
     """
-    from lattice_inference.causal_language_model import load_model
+    from lattice_inference.generate.causal_language_model import load_model
     from lattice_inference.runtime import set_num_threads
 
     if options.threads is not None:

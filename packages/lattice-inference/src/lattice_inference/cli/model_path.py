@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from lattice_inference.checkpoint.formats import only_gguf
-from lattice_inference.hub import find_model
+from lattice_inference.files.hub import find_model
 
 __all__ = ["model_path"]
 
@@ -15,7 +15,7 @@ def model_path(name: str) -> Path:
     """Return the file or the directory of the model ``name``.
 
     Raises:
-        ModelNotFoundError, InvalidInputError, DownloadError: as :func:`lattice_inference.hub.find_model` says.
+        ModelNotFoundError, InvalidInputError, DownloadError: as :func:`lattice_inference.files.hub.find_model` says.
     """
     path = Path(name).expanduser()
     if os.path.isfile(path):

@@ -11,7 +11,7 @@ from lattice_inference.generate.generation import Generation, advance
 from lattice_inference.generate.result import GenerateResult
 
 if TYPE_CHECKING:
-    from lattice_inference.causal_language_model import CausalLanguageModel
+    from lattice_inference.generate.causal_language_model import CausalLanguageModel
     from lattice_inference.state import CachedSequence, KvCache
 
 __all__ = ["generate_batch"]

@@ -15,7 +15,7 @@ from lattice_inference.generate.session import Session, SessionConfig
 from lattice_inference.runtime import get_num_threads
 
 if TYPE_CHECKING:
-    from lattice_inference.causal_language_model import CausalLanguageModel
+    from lattice_inference.generate.causal_language_model import CausalLanguageModel
 
 __all__ = ["Measurement", "measure_generation"]
 

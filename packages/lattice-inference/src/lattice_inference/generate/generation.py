@@ -15,7 +15,7 @@ from lattice_inference.generate.sampler import Sampler, TokenLogprobs, token_log
 from lattice_inference.generate.stopping import StopTexts
 
 if TYPE_CHECKING:
-    from lattice_inference.causal_language_model import CausalLanguageModel
+    from lattice_inference.generate.causal_language_model import CausalLanguageModel
     from lattice_inference.state import CachedSequence
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.streaming import TokenStream
@@ -163,7 +163,7 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
     Each token to follow generated ones takes part; prompts share what is left of ``most_tokens``, in their order, so a step
     is bounded however long they are.
     """
-    from lattice_inference.causal_language_model import Extension
+    from lattice_inference.generate.causal_language_model import Extension
 
     pieces: list[list[StreamPiece]] = [_given(generation.check()) for generation in generations]
     alive = [(index, g) for index, g in enumerate(generations) if g.finish_reason is None]

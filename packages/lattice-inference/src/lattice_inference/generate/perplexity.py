@@ -17,7 +17,7 @@ from lattice_inference.generate.windows import check_windows, log_probabilities,
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from lattice_inference.causal_language_model import CausalLanguageModel
+    from lattice_inference.generate.causal_language_model import CausalLanguageModel
     from lattice_inference.tokenizer import Tokenizer
 
 __all__ = ["Perplexity", "evaluated_ids", "perplexity"]

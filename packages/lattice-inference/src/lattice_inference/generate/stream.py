@@ -15,7 +15,7 @@ from lattice_inference.turn import Turn
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from lattice_inference.causal_language_model import CausalLanguageModel
+    from lattice_inference.generate.causal_language_model import CausalLanguageModel
 
 __all__ = ["GenerationStream", "Steps"]
 

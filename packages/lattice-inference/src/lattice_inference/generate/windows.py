@@ -13,7 +13,7 @@ from lattice_inference.errors import InvalidInputError
 from lattice_inference.value_text import value_text
 
 if TYPE_CHECKING:
-    from lattice_inference.causal_language_model import CausalLanguageModel
+    from lattice_inference.generate.causal_language_model import CausalLanguageModel
     from lattice_inference.state import CachedSequence
 
 __all__ = ["Predictions", "Window", "check_windows", "log_probabilities", "predictions", "windows_of"]
@@ -77,7 +77,7 @@ def predictions(
     model: CausalLanguageModel, sequence: CachedSequence, token_ids: Sequence[int], window: Window
 ) -> Iterator[Predictions]:
     """Yield what the model predicts for the scored tokens of a window, some rows at a time. ``sequence`` is begun anew."""
-    from lattice_inference.causal_language_model import Extension
+    from lattice_inference.generate.causal_language_model import Extension
 
     sequence.rewind(0)
     ids = token_ids[window.start : window.end]

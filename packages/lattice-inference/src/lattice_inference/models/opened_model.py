@@ -24,7 +24,7 @@ from lattice_inference.models.families import family_of_config, family_of_gguf
 from lattice_inference.models.family import LOGITS, SCORES, AnyFamily, Head, StoredWeights, vectors
 from lattice_inference.models.sentence_layers import weight_folders
 from lattice_inference.models.sentence_modules import Pooling, SentenceModules, read_sentence_modules
-from lattice_inference.weight_check import check_weights, refuse_adapters
+from lattice_inference.models.weight_check import check_weights, refuse_adapters
 
 if TYPE_CHECKING:
     from lattice_inference.backends.cpu.tensor_source import StoredTensorSource

@@ -10,13 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, get_args
 
-from lattice_inference.argument_checks import as_number, check_callable, check_choice, check_count
+from lattice_inference.argument_checks import as_number, check_callable, check_choice, check_count, check_text_list
 from lattice_inference.backends.cpu import CpuBackend, CpuProgram, CpuState
 from lattice_inference.calibration import Calibration
 from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.errors import InvalidInputError
+from lattice_inference.files.hub import find_model
 from lattice_inference.graph.program import Program, Rows, View
-from lattice_inference.hub import find_model
 from lattice_inference.quantize.model_program import PAGE_TOKENS, WINDOW, open_model_program
 from lattice_inference.quantize.observers import (
     CalibrationMethod,
@@ -25,7 +25,6 @@ from lattice_inference.quantize.observers import (
     Observer,
     PercentileObserver,
 )
-from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.turn import Turn
 from lattice_inference.value_text import value_text

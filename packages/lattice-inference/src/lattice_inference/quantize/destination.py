@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from lattice_inference.checkpoint.rounding import QUANTIZERS
 from lattice_inference.errors import InvalidInputError
-from lattice_inference.quantize.rounding import QUANTIZERS
 
 __all__ = ["check_destination", "check_type"]
 

@@ -1,7 +1,7 @@
 """A model's directory with int8 weights: what ``precision="int8"`` makes at load, made once.
 
 Weights are row-major int8 with a tensor of scales beside each, in no processor's order; the same code quantizes here and
-at load (:mod:`lattice_inference.backends.cpu.int8_weights`), so both give the same bits. With a calibration
+at load (:mod:`lattice_inference.checkpoint.int8_weights`), so both give the same bits. With a calibration
 the range that a weight's input is rounded within, low and high, stands beside it, too.
 """
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from lattice_inference._version import __version__
 from lattice_inference.backends.cpu.forms.weight_form import WeightForm
 from lattice_inference.backends.cpu.weight_forms import WeightForms
-from lattice_inference.calibration import Calibration, check_calibration
+from lattice_inference.calibration import RANGE_SUFFIX, Calibration, check_calibration
 from lattice_inference.checkpoint.atomic_file import atomic_directory
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.formats import is_gguf, only_gguf
@@ -28,11 +28,10 @@ from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor, write_safetensors
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
+from lattice_inference.files.required_files import DOWNLOAD_PATTERNS
 from lattice_inference.graph.program import WeightRef
-from lattice_inference.input_range import RANGE_SUFFIX
 from lattice_inference.quantize.model_program import ModelProgram, open_model_program
 from lattice_inference.quantize.report import QuantizeReport
-from lattice_inference.required_files import DOWNLOAD_PATTERNS
 
 __all__ = ["quantize_int8"]
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from lattice_inference.backends.cpu.tensor_source import StoredTensorSource
 from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.encode.text_program import batch_of_texts, reads_token_types, steps_of_texts
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import Program
 from lattice_inference.models.family import CausalConfig, TextConfig
 from lattice_inference.models.opened_model import open_model
-from lattice_inference.text_program import batch_of_texts, reads_token_types, steps_of_texts
 from lattice_inference.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = ["PAGE_TOKENS", "WINDOW", "ModelProgram", "open_model_program"]

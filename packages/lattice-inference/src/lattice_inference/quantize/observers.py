@@ -7,8 +7,8 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.calibration import InputRange
 from lattice_inference.errors import InvalidInputError
-from lattice_inference.input_range import InputRange
 
 __all__ = [
     "CalibrationMethod",

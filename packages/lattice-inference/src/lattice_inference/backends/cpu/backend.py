@@ -23,12 +23,12 @@ from lattice_inference.backends.cpu.tensor_source import TensorSource
 from lattice_inference.backends.cpu.weight_forms import Activations, Bfloat16Products, WeightForms
 from lattice_inference.backends.cpu.weights import ResidentWeights, WeightLayout
 from lattice_inference.backends.weight_sizes import WeightSize
+from lattice_inference.calibration import InputRange
 from lattice_inference.errors import InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.compile import CompiledProgram, compile_program
 from lattice_inference.graph.fusion import fuse
 from lattice_inference.graph.program import KvSpec, Program, Rows
-from lattice_inference.input_range import InputRange
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.thread_count import check_thread_count
 

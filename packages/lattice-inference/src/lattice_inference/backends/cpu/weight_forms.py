@@ -19,9 +19,9 @@ from lattice_inference.backends.cpu.forms.weight_form import (
     WeightUse,
 )
 from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.calibration import RANGE_SUFFIX, InputRange
 from lattice_inference.errors import CheckpointError, InvalidInputError
 from lattice_inference.graph.program import Buffer, Op, Program, Rows, View, WeightRef
-from lattice_inference.input_range import RANGE_SUFFIX, InputRange
 from lattice_inference.precision import Precision
 
 __all__ = ["Activations", "Bfloat16Products", "RepackedWeightsWarning", "WeightForms"]

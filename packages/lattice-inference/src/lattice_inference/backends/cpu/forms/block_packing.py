@@ -153,7 +153,7 @@ def _parts_of(weight: PlacedWeight, source: StoredTensorSource, memory: _cpu.Mem
 def _bytes_of(blocks: npt.NDArray[np.generic], dtype: str, form: str) -> npt.NDArray[np.uint8]:
     """Return rows of blocks as bytes, requantized where they are of another format than ``form``."""
     if dtype != form:
-        from lattice_inference.quantize.rounding import quantize_rows
+        from lattice_inference.checkpoint.rounding import quantize_rows
 
         format = BLOCK_FORMATS[dtype]
         flat = np.ascontiguousarray(blocks).reshape(-1).view(format.layout)

@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Literal
 
 from lattice_inference.backends.cpu import _cpu
+from lattice_inference.calibration import InputRange
 from lattice_inference.graph.program import AttributeValue
-from lattice_inference.input_range import InputRange
 
 __all__ = ["QUANTIZERS", "FloatRows", "InputRows", "IntegerRows"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
 from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.checkpoint.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
 from lattice_inference.errors import CheckpointError
 from lattice_inference.graph.program import WeightRef
 

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.forms.input_rows import InputRows
 from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.calibration import InputRange
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor
 from lattice_inference.graph.program import Op, Rows, WeightRef
-from lattice_inference.input_range import InputRange
 from lattice_inference.precision import Precision
 
 __all__ = [

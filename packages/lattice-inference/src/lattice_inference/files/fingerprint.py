@@ -12,9 +12,9 @@ from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.gguf import gguf_parts
 from lattice_inference.checkpoint.json_file import load_json
 from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, read_shard_index
-from lattice_inference.checksums import FileIdentity, file_identity, remembered_sha256
 from lattice_inference.errors import CheckpointError, LatticeError, ModelNotFoundError
-from lattice_inference.required_files import TOKENIZER_FILES
+from lattice_inference.files.checksums import FileIdentity, file_identity, remembered_sha256
+from lattice_inference.files.required_files import TOKENIZER_FILES
 
 __all__ = ["ModelSnapshot"]
 

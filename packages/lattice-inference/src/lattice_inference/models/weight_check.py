@@ -18,14 +18,14 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.backends.cpu.int8_weights import SCALE_SUFFIX
+from lattice_inference.calibration import RANGE_SUFFIX
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.formats import is_gguf, only_gguf
 from lattice_inference.checkpoint.gguf import gguf_parts
+from lattice_inference.checkpoint.int8_weights import SCALE_SUFFIX
 from lattice_inference.checkpoint.mapped_tensors import TensorInfo
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.graph.program import Program
-from lattice_inference.input_range import RANGE_SUFFIX
 from lattice_inference.models.family import ModelConfig, StoredWeights
 
 __all__ = ["check_weights", "refuse_adapters"]

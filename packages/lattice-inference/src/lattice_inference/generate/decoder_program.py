@@ -14,10 +14,10 @@ from lattice_inference.backends.cpu import CpuBackend, CpuProgram, CpuState
 from lattice_inference.backends.cpu.weight_forms import Activations
 from lattice_inference.backends.cpu.weights import TensorSource
 from lattice_inference.backends.weight_sizes import WeightSize
+from lattice_inference.calibration import InputRange
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import Program
-from lattice_inference.input_range import InputRange
 from lattice_inference.precision import Precision
 from lattice_inference.state import CachedSequence
 

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 from lattice_inference.argument_checks import checked_flag
-from lattice_inference.hub import ModelFiles
+from lattice_inference.encode.text_program import TextProgram
+from lattice_inference.files.fingerprint import ModelSnapshot
+from lattice_inference.files.hub import ModelFiles
 from lattice_inference.loaded_model import LoadedModel
-from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.precision import Precision
-from lattice_inference.text_program import TextProgram
 from lattice_inference.tokenizer import Tokenizer
 
 __all__ = ["TextModel"]

@@ -20,16 +20,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lattice_inference.argument_checks import checked_flag
+from lattice_inference.argument_checks import check_text_list, checked_flag
 from lattice_inference.checkpoint.formats import gguf_files, is_gguf, only_gguf
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.model_file import content_of
 from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, read_shard_index
-from lattice_inference.checksums import check_digest
 from lattice_inference.errors import DownloadError, InvalidInputError, LatticeError, ModelNotFoundError
-from lattice_inference.known_models import KnownModel, known_model
-from lattice_inference.required_files import DOWNLOAD_PATTERNS, missing_files
-from lattice_inference.text_lists import check_text_list
+from lattice_inference.files.checksums import check_digest
+from lattice_inference.files.environment import (
+    absolute_path,
+    hugging_face_cache_root,
+    is_offline,
+    model_cache_root,
+)
+from lattice_inference.files.known_models import KnownModel, known_model
+from lattice_inference.files.required_files import DOWNLOAD_PATTERNS, missing_files
 from lattice_inference.value_text import value_text
 
 __all__ = [
@@ -38,9 +43,6 @@ __all__ = [
     "SourceReport",
     "describe_sources",
     "find_model",
-    "hugging_face_cache_root",
-    "is_offline",
-    "model_cache_root",
 ]
 
 SourceName = Literal["directory", "cache", "package", "hf_cache", "hub"]
@@ -49,7 +51,6 @@ _NAME_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_UNSET_VALUES = frozenset(("", "0", "false", "no", "off"))
 
 
 @dataclass(frozen=True)
@@ -200,38 +201,6 @@ def describe_sources(
     return tuple(reports)
 
 
-def is_offline() -> bool:
-    """Whether ``LATTICE_OFFLINE`` or ``HF_HUB_OFFLINE`` forbids the network.
-
-    Empty, ``0``, ``false``, ``no`` and ``off`` (in any case) count as not set.
-    """
-    return any(
-        os.environ.get(variable, "").strip().lower() not in _UNSET_VALUES
-        for variable in ("LATTICE_OFFLINE", "HF_HUB_OFFLINE")
-    )
-
-
-def model_cache_root() -> Path:
-    """Return the root of the model cache, absolute: ``LATTICE_MODEL_CACHE``, else ``~/.lattice/models``."""
-    return _absolute(os.environ.get("LATTICE_MODEL_CACHE") or "~/.lattice/models")
-
-
-def hugging_face_cache_root() -> Path:
-    """Return the root of the Hugging Face cache, absolute, as huggingface_hub itself would place it."""
-    environment = os.environ
-    root = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
-    if not root:
-        home = environment.get("HF_HOME") or os.path.join(
-            environment.get("XDG_CACHE_HOME") or "~/.cache", "huggingface"
-        )
-        root = os.path.join(home, "hub")
-    return _absolute(root)
-
-
-def _absolute(path: str) -> Path:
-    return Path(os.path.abspath(os.path.expandvars(os.path.expanduser(path))))
-
-
 def _understand(name: str | os.PathLike[str], revision: str | None, files: Sequence[str] | None) -> _Request:
     if not isinstance(name, (str, os.PathLike)):
         raise InvalidInputError(f"a model is named by a string or a path, not by {type(name).__name__}")
@@ -258,10 +227,10 @@ def _understand(name: str | os.PathLike[str], revision: str | None, files: Seque
     if not names_a_model and known is None:
         if revision is not None:
             raise InvalidInputError(f"{text!r} is a directory, which has no revision {revision!r}")
-        return _Request(text, _absolute(text), True, None, None, None, files)
+        return _Request(text, absolute_path(text), True, None, None, None, files)
     return _Request(
         name=text,
-        path=_absolute(text) if names_a_model and revision is None else None,
+        path=absolute_path(text) if names_a_model and revision is None else None,
         only_path=False,
         repo_id=known.repo_id if known is not None else text,
         known=known,
@@ -326,7 +295,7 @@ def _package_place(request: _Request) -> _Place:
     except (ImportError, ValueError):
         spec = None
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
-        return _inspect("package", _absolute(location) / package.folder, request, known=request.known)
+        return _inspect("package", absolute_path(location) / package.folder, request, known=request.known)
     return _Place(SourceReport("package", package.distribution, False, (), "not installed"), None)
 
 

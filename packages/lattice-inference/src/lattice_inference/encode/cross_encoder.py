@@ -10,14 +10,16 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.argument_checks import check_choice, check_limit, checked_flag
+from lattice_inference.argument_checks import check_choice, check_limit, check_text_list, checked_flag
 from lattice_inference.backends.cpu import CpuBackend, sigmoid
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.read_once import reading_once
+from lattice_inference.encode.text_model import TextModel
+from lattice_inference.encode.text_program import TextProgram
 from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError, UnsupportedError
-from lattice_inference.hub import ModelFiles, find_model
-from lattice_inference.model_fingerprint import ModelSnapshot
+from lattice_inference.files.fingerprint import ModelSnapshot
+from lattice_inference.files.hub import ModelFiles, find_model
 from lattice_inference.models.config_fields import MAX_POSITIONS
 from lattice_inference.models.cross_encoder_config import (
     CrossEncoderConfig,
@@ -26,13 +28,10 @@ from lattice_inference.models.cross_encoder_config import (
 )
 from lattice_inference.models.family import SCORES, TextConfig
 from lattice_inference.models.opened_model import open_model
+from lattice_inference.models.weight_check import refuse_adapters
 from lattice_inference.precision import Precision, check_precision
-from lattice_inference.text_lists import check_text_list
-from lattice_inference.text_model import TextModel
-from lattice_inference.text_program import TextProgram
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import Tokenizer
-from lattice_inference.weight_check import refuse_adapters
 
 __all__ = ["CrossEncoder", "load_cross_encoder"]
 
@@ -47,7 +46,7 @@ class CrossEncoder(TextModel):
         label_count: scores of a pair; 1 for a model that ranks.
         activation: what turns logits into scores: ``"sigmoid"`` or ``"identity"``.
         max_tokens: tokens of a pair that the model takes, special tokens included.
-        source: where the files were found; see :func:`lattice_inference.hub.find_model`.
+        source: where the files were found; see :func:`lattice_inference.files.hub.find_model`.
         directory: the files.
         tokenizer: the model's tokenizer.
         precision: what the weights are kept in.
@@ -200,7 +199,7 @@ def load_cross_encoder(
     The activation and the token limit come from the model's own files.
 
     Args:
-        path_or_name: a directory, or a model's name; see :func:`lattice_inference.hub.find_model`.
+        path_or_name: a directory, or a model's name; see :func:`lattice_inference.files.hub.find_model`.
         precision: what weights are kept in: ``"float32"``, or ``"bfloat16"`` or ``"float16"``, which take half the memory
             and move results a little (float16 less than bfloat16), or ``"int8"``, which multiplies integers: the fastest and
             smallest (cosine to float32 about 0.998). ``"stored"`` keeps what the file has, quantized weights included.

@@ -8,7 +8,7 @@ from pathlib import Path
 from lattice_inference.checkpoint.json_file import load_json
 from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE, read_shard_index
 from lattice_inference.errors import LatticeError
-from lattice_inference.known_models import KnownModel
+from lattice_inference.files.known_models import KnownModel
 
 __all__ = ["DOWNLOAD_PATTERNS", "TOKENIZER_FILES", "missing_files"]
 

@@ -12,23 +12,22 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.argument_checks import check_choice, check_limit, checked_flag
+from lattice_inference.argument_checks import check_choice, check_limit, check_text_list, checked_flag
 from lattice_inference.backends.cpu import CpuBackend
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.read_once import reading_once
+from lattice_inference.encode.text_model import TextModel
+from lattice_inference.encode.text_program import TextProgram
 from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError
-from lattice_inference.hub import ModelFiles, find_model
-from lattice_inference.model_fingerprint import ModelSnapshot
+from lattice_inference.files.fingerprint import ModelSnapshot
+from lattice_inference.files.hub import ModelFiles, find_model
 from lattice_inference.models.config_fields import MAX_POSITIONS
 from lattice_inference.models.family import TextConfig, vectors
 from lattice_inference.models.opened_model import open_model
 from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer
 from lattice_inference.models.sentence_modules import Pooling, SentenceModules
 from lattice_inference.precision import Precision, check_precision
-from lattice_inference.text_lists import check_text_list
-from lattice_inference.text_model import TextModel
-from lattice_inference.text_program import TextProgram
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import Tokenizer
 from lattice_inference.value_text import value_text
@@ -92,7 +91,7 @@ class Encoder(TextModel):
         pooling: ``"cls"``, ``"mean"`` or ``"last"``.
         normalize: whether the model scales its vectors to length 1.
         prompts: the model's own prompts by name (``"query"``, ``"passage"``, ...); may be empty.
-        source: where the files were found; see :func:`lattice_inference.hub.find_model`.
+        source: where the files were found; see :func:`lattice_inference.files.hub.find_model`.
         directory: the files, or the GGUF file.
         tokenizer: the model's tokenizer.
         precision: what the weights are kept in.
@@ -288,7 +287,7 @@ def load_encoder(
     names). A GGUF file of the architecture ``bert`` knows its pooling; the token limit is then what it has positions for.
 
     Args:
-        path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.hub.find_model`.
+        path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.files.hub.find_model`.
         precision: what weights are kept in: ``"float32"``, or ``"bfloat16"`` or ``"float16"``, which take half the memory
             and move results a little (float16 less than bfloat16), or ``"int8"``, which multiplies integers: the fastest and
             smallest (cosine to float32 about 0.998). ``"stored"`` keeps what the file has, quantized weights included.

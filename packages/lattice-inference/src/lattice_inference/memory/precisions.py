@@ -13,7 +13,7 @@ from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.safetensors import SINGLE_FILE
 from lattice_inference.errors import LatticeError
 from lattice_inference.graph.program import Buffer, Op, Program, Rows, View, WeightRef
-from lattice_inference.memory_use import layer_of
+from lattice_inference.memory.use import layer_of
 from lattice_inference.precision import Precision
 
 __all__ = ["PRECISIONS", "PrecisionNeed", "needs_by_precision"]

@@ -16,6 +16,7 @@ from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.model_file import SNIFF_BYTES, foreign_content, open_model_file
 from lattice_inference.errors import ChecksumError, LatticeError
+from lattice_inference.files.environment import model_cache_root
 
 __all__ = ["STAMP_FOLDER", "FileIdentity", "check_digest", "file_identity", "remembered_sha256", "sha256_of_file"]
 
@@ -48,8 +49,6 @@ def remembered_sha256(path: Path) -> str:
         ModelNotFoundError: it does not exist.
         ChecksumError: it is not a regular file or cannot be read.
     """
-    from lattice_inference.hub import model_cache_root  # which imports this module
-
     identity = file_identity(path)
     if identity is None or identity[0] < _LEAST_STAMPED_BYTES:
         return sha256_of_file(path)

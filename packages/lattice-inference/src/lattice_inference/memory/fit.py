@@ -12,7 +12,7 @@ from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.formats import open_weights
 from lattice_inference.checkpoint.gguf_header import GgufArray
 from lattice_inference.errors import InvalidInputError, LatticeError, ModelConfigError
-from lattice_inference.memory_precisions import PrecisionNeed, needs_by_precision
+from lattice_inference.memory.precisions import PrecisionNeed, needs_by_precision
 from lattice_inference.models.config_fields import MAX_LAYERS, ConfigFields
 from lattice_inference.models.opened_model import kept_in_directory
 

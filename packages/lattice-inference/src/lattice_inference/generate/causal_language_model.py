@@ -17,11 +17,11 @@ from lattice_inference.backends.cpu.weight_forms import Activations
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.read_once import reading_once
-from lattice_inference.decoder_program import DecoderProgram
 from lattice_inference.errors import InvalidInputError, TextTooLongError
-from lattice_inference.hub import ModelFiles, find_model
+from lattice_inference.files.fingerprint import ModelSnapshot
+from lattice_inference.files.hub import ModelFiles, find_model
+from lattice_inference.generate.decoder_program import DecoderProgram
 from lattice_inference.loaded_model import LoadedModel
-from lattice_inference.model_fingerprint import ModelSnapshot
 from lattice_inference.models.config_fields import token_ids_of
 from lattice_inference.models.family import LOGITS, CausalConfig
 from lattice_inference.models.opened_model import open_model
@@ -91,7 +91,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         eos_token_ids: ids that end a text, from ``config.json`` and ``generation_config.json`` together. A tokenizer or a
             chat template may know more.
         generation_config: what the model's own ``generation_config.json`` says, as parsed; empty where it has none.
-        source: where the files were found; see :func:`lattice_inference.hub.find_model`.
+        source: where the files were found; see :func:`lattice_inference.files.hub.find_model`.
         directory: the files, or the GGUF file.
         precision: what the weights are kept in.
         activations: what quantized weights are multiplied by.
@@ -266,7 +266,7 @@ def load_model(
     """Load a language model: Llama, Mistral or Qwen2, in Hugging Face's form or from a GGUF file.
 
     Args:
-        path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.hub.find_model`.
+        path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.files.hub.find_model`.
         precision: what weights are kept in; by default what they are stored in, block formats included. Sums are always
             float32.
         activations: what quantized weights are multiplied by: rows rounded to integers, 32 elements to a scale, or floats,

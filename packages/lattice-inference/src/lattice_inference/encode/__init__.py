@@ -1,0 +1,1 @@
+"""Encoders and cross-encoders: texts to vectors, pairs of texts to scores."""

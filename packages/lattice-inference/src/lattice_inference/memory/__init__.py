@@ -1,0 +1,1 @@
+"""What a model takes of memory, before and after it is loaded."""
