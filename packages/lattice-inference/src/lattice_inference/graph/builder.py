@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from lattice_inference.checkpoint.tensor_rows import rows_name
 from lattice_inference.graph.ops import validate
 from lattice_inference.graph.program import AttributeValue, Buffer, KvSpec, Op, Program, View, WeightRef
 
@@ -31,9 +32,20 @@ class GraphBuilder:
         self._ops: list[Op] = []
 
     @staticmethod
-    def weight(name: str, shape: tuple[int, ...], *, use: Literal["linear", "rows", "vector"] = "linear") -> WeightRef:
+    def weight(
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        use: Literal["linear", "rows", "vector"] = "linear",
+    ) -> WeightRef:
         """Name a tensor of the checkpoint and the shape it must have."""
         return WeightRef((name,), shape, use)
+
+    @staticmethod
+    def rows_weight(name: str, rows: Sequence[int], depth: int) -> WeightRef:
+        """Name single rows of a matrix of ``depth`` columns, in this order, as the weight of a linear."""
+        names = tuple(rows_name(name, row, 1) for row in rows)
+        return WeightRef(names, (len(rows), depth), "linear", "concat" if len(rows) > 1 else "none")
 
     def embed_rows(self, table: WeightRef, *, ids: Literal["token_ids", "token_type_ids", "positions"]) -> View:
         """Look up a row of ``table`` for every token."""

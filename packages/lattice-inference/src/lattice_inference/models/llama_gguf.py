@@ -14,12 +14,12 @@ import numpy.typing as npt
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.models.config_fields import ConfigFields
-from lattice_inference.models.decoder_gguf import FACTORS, read_decoder_metadata, rotary_frequencies
+from lattice_inference.models.decoder_gguf import read_decoder_metadata, rotary_frequencies
 from lattice_inference.models.gguf_kind import refuse_adapter_file
 from lattice_inference.models.llama import GGUF_NAMES, DecoderNames
 from lattice_inference.models.llama_config import LlamaConfig, LlamaFamily
 
-__all__ = ["ARCHITECTURES", "FACTORS", "LlamaGguf", "read_llama_gguf"]
+__all__ = ["ARCHITECTURES", "LlamaGguf", "read_llama_gguf"]
 
 _FAMILIES = {"llama": LlamaFamily.LLAMA, "qwen2": LlamaFamily.QWEN2}
 
