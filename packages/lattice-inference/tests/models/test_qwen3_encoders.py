@@ -165,7 +165,7 @@ def test_other_poolings_are_those_of_the_last_norm(embedder):
 
 
 def test_the_limit_of_tokens_can_be_lowered_where_no_file_states_one(embedder, tmp_path):
-    with pytest.raises(InvalidInputError, match="2049"):
+    with pytest.raises(InvalidInputError, match="2,049"):
         load_encoder(embedder, max_tokens=2049)
     content = files.embedding_files()
     content["sentence_bert_config.json"] = {"max_seq_length": 64}
