@@ -29,8 +29,8 @@ from drawn_checkpoints import draw_ids  # noqa: E402
 
 ROWS = [*range(130), 999]
 SYSTEM = (
-    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note "
-    'that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. "
+    'Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
 )
 ANSWER = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"

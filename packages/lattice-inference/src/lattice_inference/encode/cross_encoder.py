@@ -256,8 +256,7 @@ def load_cross_encoder(
         template = model.family.pair_template
         if model.is_gguf and template is None:
             raise UnsupportedError(
-                f"{files.directory}: cross-encoders of this architecture in GGUF files are not built: load the model's "
-                "directory"
+                f"{files.directory}: BERT cross-encoders in GGUF files are not built: load the model's directory"
             )
         tokenizer = model.tokenizer
         compares_answers = template is not None and not network.classifies

@@ -23,7 +23,7 @@ __all__ = ["Qwen3Class", "Qwen3Config"]
 #: The width of a head where a file does not say it: transformers' default.
 HEAD_DIM = 128
 
-MAX_LABELS = 100_000
+MAX_LABELS = 65_536
 
 
 class Qwen3Class(Enum):
