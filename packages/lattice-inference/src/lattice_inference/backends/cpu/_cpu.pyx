@@ -402,6 +402,9 @@ cdef class Plan:
     def __dealloc__(self):
         free(self.ops)
 
+    def __len__(self):
+        return self.count
+
     @property
     def step_tokens(self):
         """Tokens that should go through the program at once."""
@@ -487,9 +490,10 @@ cdef class Plan:
         Memory arena not None, slot_offsets, Py_ssize_t scratch_offset, Py_ssize_t scratch_bytes, int threads,
         Py_ssize_t bookkeeping_offset,
         cnp.ndarray logit_rows=None, KvPages kv=None, cnp.ndarray context=None, cnp.ndarray pages=None,
-        cnp.ndarray cu_pages=None,
+        cnp.ndarray cu_pages=None, Py_ssize_t first=0, end=None,
     ):
-        """Run every op on a batch. Returns (which, row) of the first id outside its table, else None.
+        """Run ops ``first`` to ``end``, by default all, on a batch. Returns (which, row) of the first id outside its table,
+        else None. A run in several calls is given the same arena in each.
 
         ``arena`` holds the slots at ``slot_offsets``, at ``scratch_offset`` ``threads`` stretches of scratch, and at
         ``bookkeeping_offset``, a multiple of 64, ``bookkeeping_bytes``. A program that keeps keys and values is given their
@@ -497,9 +501,11 @@ cdef class Plan:
         ``pages[cu_pages[b]:cu_pages[b + 1]]``.
         """
         cdef lattice_step step
-        cdef Py_ssize_t tokens = token_ids.size, i
+        cdef Py_ssize_t tokens = token_ids.size, i, count = (self.count if end is None else <Py_ssize_t>end) - first
         cdef int64_t limit
         cdef int which
+        if not 0 <= first <= first + count <= self.count:
+            raise ValueError(f"ops {first} to {first + count} are not of the {self.count} ops")
         memset(&step, 0, sizeof(step))
         step.tokens = tokens
         step.sequences = cu_seqlens.size - 1
@@ -547,5 +553,5 @@ cdef class Plan:
                     return which, i
         with nogil:
             lattice_count_query_blocks(&step, <int32_t *>bookkeeping)
-            lattice_step_run(self.ops, self.count, &step, self.table, pool)
+            lattice_step_run(self.ops + first, count, &step, self.table, pool)
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import get_args
 
@@ -24,6 +24,7 @@ from lattice_inference.backends.cpu.weight_forms import Activations, Bfloat16Pro
 from lattice_inference.backends.cpu.weights import ResidentWeights, WeightLayout
 from lattice_inference.backends.weight_sizes import WeightSize
 from lattice_inference.calibration import InputRange
+from lattice_inference.cancellation import check_cancelled
 from lattice_inference.errors import InvalidInputError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.compile import CompiledProgram, compile_program
@@ -33,6 +34,9 @@ from lattice_inference.precision import Precision, check_precision
 from lattice_inference.thread_count import check_thread_count
 
 __all__ = ["CpuBackend", "CpuProgram", "TensorSource"]
+
+OPS_OF_A_CALL = 8
+"""Ops of a long text that run without a look at interrupts: about those of half a layer."""
 
 Float32Array = npt.NDArray[np.float32]
 Int32Array = npt.NDArray[np.int32]
@@ -209,31 +213,47 @@ class CpuProgram:
         bookkeeping_offset = slots_bytes + threads * scratch_bytes
         arena = self._arenas.take(bookkeeping_offset + self._plan.bookkeeping_bytes(batch.cu_seqlens, context))
         try:
-            outside = self._plan.run(
-                batch.token_ids,
-                _required(batch.token_type_ids),
-                _required(batch.positions),
-                batch.cu_seqlens,
-                batch.max_seqlen,
-                arena,
-                offsets,
-                slots_bytes,
-                scratch_bytes,
-                threads,
-                bookkeeping_offset,
-                batch.logit_rows,
-                None if state is None else state.kv,
-                context,
-                pages,
-                cu_pages,
-            )
-            if outside is not None:
-                self._refuse_id(batch, *outside)
+            for first, end in self._calls(batch.tokens):
+                outside = self._plan.run(
+                    batch.token_ids,
+                    _required(batch.token_type_ids),
+                    _required(batch.positions),
+                    batch.cu_seqlens,
+                    batch.max_seqlen,
+                    arena,
+                    offsets,
+                    slots_bytes,
+                    scratch_bytes,
+                    threads,
+                    bookkeeping_offset,
+                    batch.logit_rows,
+                    None if state is None else state.kv,
+                    context,
+                    pages,
+                    cu_pages,
+                    first,
+                    end,
+                )
+                if outside is not None:
+                    self._refuse_id(batch, *outside)
+                if end is not None:
+                    check_cancelled()
             results = self._copy_outputs(outputs, arena, offsets, counts)
         finally:
             self._arenas.give_back(arena)
         _refuse_non_finite(results)
         return results
+
+    def _calls(self, tokens: int) -> Iterator[tuple[int, int | None]]:
+        """Yield which ops a step runs in one call: all, but in a step of more tokens than one should have, a few.
+
+        Between calls an interrupt is answered, and nothing of the step is lost.
+        """
+        if tokens <= self.step_tokens:
+            yield 0, None
+            return
+        for first in range(0, len(self._plan), OPS_OF_A_CALL):
+            yield first, min(first + OPS_OF_A_CALL, len(self._plan))
 
     def trim(self) -> None:
         """Give the memory that steps left behind back to the operating system; the next step asks for it again."""
