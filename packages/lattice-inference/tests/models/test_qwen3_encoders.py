@@ -15,8 +15,9 @@ from safetensors.numpy import load_file
 
 import qwen3_files as files
 from drawn_checkpoints import write_directory
-from lattice_inference import load_cross_encoder, load_encoder
+from lattice_inference import cancellation, load_cross_encoder, load_encoder
 from lattice_inference.backends.cpu import _cpu
+from lattice_inference.backends.cpu.lowering import IN_PLACE, RULES
 from lattice_inference.errors import (
     CheckpointError,
     InvalidInputError,
@@ -25,6 +26,11 @@ from lattice_inference.errors import (
     TokenizerError,
     UnsupportedError,
 )
+from lattice_inference.graph.compile import compile_program
+from lattice_inference.graph.program import Rows
+from lattice_inference.models.llama import HUGGING_FACE_NAMES
+from lattice_inference.models.qwen3 import build_qwen3_encoder, qwen3_names
+from lattice_inference.models.qwen3_config import Qwen3Config
 from lattice_inference.runtime import get_num_threads, set_num_threads
 from qwen3_gguf import write_gguf_py
 
@@ -180,6 +186,47 @@ def test_a_cache_on_disk_gives_the_same_bits(embedder, tmp_path):
     want = vectors(embedder)
     for _ in range(2):
         assert vectors(embedder, cache=tmp_path / "cache").tobytes() == want.tobytes()
+
+
+def test_a_long_text_is_left_between_its_layers_and_has_the_same_bits(embedder, monkeypatch):
+    text, asked = "x" * 1500, []
+    with load_encoder(embedder) as encoder:
+        want = encoder.encode([text]).vectors
+        with monkeypatch.context() as patched:  # all of the step in one call
+            patched.setattr("lattice_inference.backends.cpu.backend.OPS_OF_A_CALL", 10_000)
+            assert encoder.encode([text]).vectors.tobytes() == want.tobytes()
+        token = cancellation._asked.set(lambda: bool(asked.append(0)) or len(asked) > 3)
+        try:
+            with pytest.raises(cancellation.StepsCancelled):
+                encoder.encode([text])
+        finally:
+            cancellation._asked.reset(token)
+        assert len(asked) == 4  # before the step, and after three of its parts
+        assert encoder.encode([text]).vectors.tobytes() == want.tobytes()
+
+
+def test_a_token_of_the_small_models_shape_takes_at_most_64_kib():
+    config = Qwen3Config.from_mapping(
+        {
+            "architectures": ["Qwen3ForCausalLM"],
+            "model_type": "qwen3",
+            "vocab_size": 151_669,
+            "hidden_size": 1024,
+            "intermediate_size": 3072,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 32_768,
+            "rms_norm_eps": 1e-6,
+            "rope_theta": 1e6,
+            "tie_word_embeddings": True,
+        }
+    )
+    program = build_qwen3_encoder(config, qwen3_names(HUGGING_FACE_NAMES))
+    memory = compile_program(program, rules=RULES, in_place=IN_PLACE).memory
+    assert 4 * sum(slot.width for slot in memory.slots if slot.rows is Rows.TOKENS) <= 64 << 10
+    kept = {view.rows for op in program.ops[-12:] for view in op.outputs}
+    assert kept == {Rows.SEQUENCES}  # after the last layer's attention only the last tokens go on
 
 
 @pytest.mark.slow
