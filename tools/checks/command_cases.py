@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+import qwen3_files
 from lattice_embed.stores import StoredDocument, create_store
 from lattice_fann import Activation, NetworkBuilder
 from lattice_inference import load_encoder
@@ -64,6 +65,7 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice-embed", "similarity"): ["--model", "encoder", "a text", "another"],
     ("lattice-embed", "search"): ["old.db", "a text"],
     ("lattice-embed", "compare"): ["encoder", "encoder", "--input", "texts.txt", "--top", "1"],
+    ("lattice-embed", "rerank"): ["--model", "ranker", "a query", "a text", "another"],
     ("lattice-embed", "models"): [],
     ("lattice-embed", "download"): ["no/such-model"],
     ("lattice-embed", "cache"): ["stats", "--cache-folder", "cache"],
@@ -101,6 +103,7 @@ def write_command_folder(folder: Path) -> Path:
     write_drawn_model(folder / "decoder", context=64)
     write_drawn_model(folder / "long-decoder", context=1024)
     shutil.copytree(ROOT / "packages" / "lattice-inference" / "tests" / "data" / "tiny_bert", folder / "encoder")
+    qwen3_files.write(folder / "ranker", qwen3_files.reranker_files(qwen3_files.small_tokenizer(ends=False)))
     (folder / "texts.txt").write_text("a text\nanother text\n" * 8, encoding="utf-8")
     with create_store(folder / "old.db") as store:
         store.put([StoredDocument.pending("1", "a text")])

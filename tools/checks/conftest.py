@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import qwen3_files
 from drawn_checkpoints import write_directory
 from lattice_embed.stores import StoredDocument, create_store
 
@@ -61,6 +62,8 @@ def snippet_folder(tmp_path: Path) -> Path:
     cases = ROOT / "packages" / "lattice-inference" / "tests" / "data" / "architectures" / "cases.json"
     reranker = json.loads(cases.read_text(encoding="utf-8"))["cases"]["cross-encoder-bert"]
     write_directory(tmp_path / "models" / "reranker", reranker)
+    asked = qwen3_files.reranker_files(qwen3_files.small_tokenizer(ends=False))
+    qwen3_files.write(tmp_path / "models" / "qwen3-reranker", asked)
     return tmp_path
 
 

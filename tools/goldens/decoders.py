@@ -83,6 +83,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen2-with-windows": config(
         "Qwen2", use_sliding_window=True, sliding_window=16, max_window_layers=1, **rope("default", rope_theta=1e6)
     ),
+    "qwen3": config(
+        "Qwen3", tie_word_embeddings=True, head_dim=24, rms_norm_eps=1e-6, **rope("default", rope_theta=1e6)
+    ),
+    "qwen3-with-windows": config(
+        "Qwen3",
+        head_dim=40,
+        num_key_value_heads=1,
+        attention_bias=True,
+        use_sliding_window=True,
+        sliding_window=16,
+        max_window_layers=1,
+        **rope("default", rope_theta=1e6),
+    ),
     "long-llama": config(
         "Llama",
         hidden_size=16,

@@ -96,7 +96,7 @@ class FakeLoader:
 def loader(monkeypatch: pytest.MonkeyPatch) -> FakeLoader:
     fake = FakeLoader()
     monkeypatch.setitem(vars(lattice_inference), "load_encoder", fake)
-    for variable in ("LATTICE_EMBED_MODEL", "LATTICE_EMBED_DIM"):
+    for variable in ("LATTICE_EMBED_MODEL", "LATTICE_EMBED_DIM", "LATTICE_QWEN_MODEL_DIR"):
         monkeypatch.delenv(variable, raising=False)
     return fake
 
@@ -108,10 +108,8 @@ def service(loader: FakeLoader) -> Iterator[NativeEmbeddingService]:
 
 
 @pytest.fixture
-def qwen_runs(monkeypatch: pytest.MonkeyPatch, loader: FakeLoader) -> None:
-    """As if the decoder were built, for the logic of shorter vectors."""
-    monkeypatch.setattr("lattice_inference.capabilities.runs_model_type", lambda kind: True)
-    monkeypatch.setattr("lattice_inference.capabilities.runs_tokenizer_model", lambda kind: True)
+def qwen_runs(loader: FakeLoader) -> None:
+    """The fake encoder with the width of Qwen3-Embedding-0.6B, for the logic of shorter vectors."""
     loader.sizes[EmbeddingModel.QWEN3_EMBEDDING_0_6B.model_id] = 1024
 
 

@@ -20,6 +20,7 @@ WRONG = ["", "-1", "nan", "9" * 5000, "."]
 VALID: dict[str, list[str]] = {
     "embed": ["--model", "minilm", "a"],
     "similarity": ["--model", "minilm", "a", "b"],
+    "rerank": ["--model", ".", "a", "b"],
     "models": [],
     "download": ["all-minilm-l6-v2"],
     "cache": ["stats", "--cache-folder", "c"],
@@ -33,6 +34,7 @@ VALID: dict[str, list[str]] = {
 ARGUMENTS: dict[str, list[list[str]]] = {
     "embed": [["{}"], ["--input", "{}"], ["--model", "minilm", "--base-url", "http://host", "--model", "{}", "a"]],
     "similarity": [["{}"], ["{}", "--input", "{}"]],
+    "rerank": [["{}"], ["--model", "{}", "a", "b"], ["--model", ".", "{}", "--input", "{}"]],
     "download": [["{}"]],
     "cache": [["{}"], ["inspect", "{}"], ["clear", "--of", "{}", "--cache-folder", "c"]],
     "store info": [["{}"]],

@@ -62,8 +62,9 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
     methods may be called from several threads at once. Pickling keeps the model's name and the options.
 
     Args:
-        model: a directory or a hub id: a ``BertForSequenceClassification`` or one of its RoBERTa kin, such as
-            ``cross-encoder/ms-marco-MiniLM-L6-v2`` or ``BAAI/bge-reranker-base``.
+        model: a directory, a GGUF file or a hub id: a ``BertForSequenceClassification`` or a RoBERTa of that form, such as
+            ``cross-encoder/ms-marco-MiniLM-L6-v2`` or ``BAAI/bge-reranker-base``; or a language model that is asked,
+            ``Qwen/Qwen3-Reranker-0.6B``, whose scores are probabilities.
         precision: what weights are kept in; see :class:`NativeEmbeddingService`.
         threads: most threads that a call may use of the pool that the whole process shares; ``None`` for all of them.
         truncate: what happens to a pair over the model's token limit: ``"longest_first"`` cuts the end of its longer text,
@@ -104,8 +105,14 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
 
     # Scoring
 
-    def score(self, query: str, documents: Sequence[str]) -> Float32Array:
+    def score(self, query: str, documents: Sequence[str], *, instruction: str | None = None) -> Float32Array:
         """Score each of ``documents`` as an answer to ``query``.
+
+        Args:
+            query: the question.
+            documents: what is scored.
+            instruction: what a document is to do for the query, in words, for a language model that is asked; ``None`` for
+                its own, web search. Other models take none.
 
         Returns:
             float32 array of shape (n,), higher for a better answer; of shape (n, labels) for a model that classifies. A
@@ -118,29 +125,36 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
         """
         checked_query = self._check_query(query)
         documents = self._check_documents(documents)
-        return self.score_pairs([(checked_query, document) for document in documents])
+        return self.score_pairs([(checked_query, document) for document in documents], instruction=instruction)
 
-    def score_pairs(self, pairs: Sequence[tuple[str, str]]) -> Float32Array:
+    def score_pairs(self, pairs: Sequence[tuple[str, str]], *, instruction: str | None = None) -> Float32Array:
         """Score pairs of texts; like :meth:`score`, with a query of its own for each document."""
         scorer = self._load()
+        asked: dict[str, Any] = {} if instruction is None else {"instruction": instruction}
+        checked = self._check_pairs(pairs)
         try:
-            return scorer.score_pairs(self._check_pairs(pairs), truncate=self._truncate)
+            return scorer.score_pairs(checked, truncate=self._truncate, **asked)
         except inference_errors.TextTooLongError as error:
-            counts = scorer.count_tokens(pairs)
+            counts = scorer.count_tokens(pairs, **asked)
             index = int(np.argmax(counts > scorer.max_tokens))
             raise TextTooLongError(
                 index=index, length=int(counts[index]), limit=scorer.max_tokens, unit="tokens"
             ) from error
         except inference_errors.NonFiniteError as error:
             raise NonFiniteVectorError(index=min(error.rows, default=0), model=self._source.name) from error
+        except inference_errors.InvalidInputError as error:
+            raise InvalidInputError(str(error)) from error
 
-    def rank(self, query: str, documents: Sequence[str], *, top_k: int | None = None) -> list[RankedDocument]:
+    def rank(
+        self, query: str, documents: Sequence[str], *, top_k: int | None = None, instruction: str | None = None
+    ) -> list[RankedDocument]:
         """Rank ``documents`` as answers to ``query``, best first; equal scores keep the order of the list.
 
         Args:
             query: the question.
             documents: what is ranked.
             top_k: return the best so many; ``None`` for all.
+            instruction: as :meth:`score` has it.
 
         Raises:
             UnsupportedModelError: the model gives several scores a pair. Otherwise as :meth:`score`.
@@ -150,7 +164,7 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
             raise UnsupportedModelError(
                 f"{self._source.name} gives {self._load().label_count} scores a pair, which do not rank: use score()"
             )
-        scores = self.score(query, documents)
+        scores = self.score(query, documents, instruction=instruction)
         order = np.argsort(-scores, kind="stable")[:limit]
         return [RankedDocument(int(index), float(scores[index])) for index in order]
 

@@ -10,10 +10,15 @@ from pathlib import Path
 from lattice_embed.catalogue import EmbeddingModel
 from lattice_embed.errors import InvalidInputError, UnknownModelError
 
-__all__ = ["MODEL_VARIABLE", "ModelSource", "default_model", "resolve_model"]
+__all__ = ["MODEL_VARIABLE", "QWEN_DIRECTORY_VARIABLE", "ModelSource", "default_model", "resolve_model"]
 
 MODEL_VARIABLE = "LATTICE_EMBED_MODEL"
 """Environment variable that names the model of services made without one."""
+
+QWEN_DIRECTORY_VARIABLE = "LATTICE_QWEN_MODEL_DIR"
+"""Environment variable with the directory, or GGUF file, that the catalogue's Qwen3-Embedding models are loaded from."""
+
+_QWEN_MODELS = (EmbeddingModel.QWEN3_EMBEDDING_0_6B, EmbeddingModel.QWEN3_EMBEDDING_4B)
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.\-]*/[A-Za-z0-9][\w.\-]*")
 
@@ -46,10 +51,11 @@ def resolve_model(model: EmbeddingModel | str | os.PathLike[str]) -> ModelSource
 
     Raises:
         UnknownModelError: it is none of these.
-        InvalidInputError: it is no kind of name at all, or names another file.
+        InvalidInputError: it is no kind of name at all, or names another file; or ``LATTICE_QWEN_MODEL_DIR`` counts for it
+            and names nothing.
     """
     if isinstance(model, EmbeddingModel):
-        return ModelSource(model.slug, model.model_id, model)
+        return ModelSource(model.slug, _location(model), model)
     if isinstance(model, str):
         name = model.strip()
         if not name:
@@ -79,6 +85,19 @@ def resolve_model(model: EmbeddingModel | str | os.PathLike[str]) -> ModelSource
             target = Path(os.path.abspath(path))
     path = target
     return ModelSource(path.name or str(path), str(path))
+
+
+def _location(model: EmbeddingModel) -> str:
+    """Return where a model of the catalogue is: at the hub, or where the environment says."""
+    directory = os.environ.get(QWEN_DIRECTORY_VARIABLE, "").strip() if model in _QWEN_MODELS else ""
+    if not directory:
+        return model.model_id
+    path = Path(os.path.abspath(_as_path(directory)))
+    if not _exists(path):
+        raise InvalidInputError(
+            f"{QWEN_DIRECTORY_VARIABLE} names {path}, which does not exist: mend it, or leave it empty"
+        )
+    return str(path)
 
 
 def _check_gguf(path: Path) -> None:

@@ -52,9 +52,9 @@ def test_every_op_says_what_it_means():
         ),
         (
             lambda g: g.attention(
-                words(g), words(g), words(g), heads=2, kv_heads=2, head_dim=4, scale=1.0, mask="causal"
+                words(g), words(g), words(g), heads=2, kv_heads=2, head_dim=4, scale=1.0, mask="forward"
             ),
-            "only mask so far",
+            "mask must be",
         ),
     ],
 )

@@ -18,7 +18,7 @@ from test_decoder_gguf import write as write_gguf_of
 from test_decoders import CASES
 from tiny_decoders import VOCAB, write_drawn_model
 
-NAMES = ["llama", "mistral", "qwen2-with-windows"]
+NAMES = ["llama", "mistral", "qwen2-with-windows", "qwen3-with-windows"]
 ACTIVATIONS = ["int8", "float32"]
 VOCABULARY = 128  # of the cases
 

@@ -95,7 +95,7 @@ def test_logits_with_a_rounded_cache_are_near_those_of_transformers(drawn, outpu
     assert 0 < np.abs(got - outputs[name]).max() <= limit
 
 
-@pytest.mark.parametrize("name", ["llama", "llama-wide-heads", "mistral", "qwen2-with-windows"])
+@pytest.mark.parametrize("name", ["llama", "llama-wide-heads", "mistral", "qwen2-with-windows", "qwen3-with-windows"])
 @pytest.mark.parametrize(("dtype", "precision"), [*((kind, "float32") for kind in TYPES), ("float16", "bfloat16")])
 def test_prefill_in_any_chunks_is_token_by_token_bit_for_bit(drawn, name, dtype, precision):
     ids = ids_of(name)
@@ -128,7 +128,7 @@ def test_a_context_of_32768_tokens_works(drawn, outputs):  # H10
             model.forward([Extension(sequence, [1])])
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "qwen3"])
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_bits_depend_on_neither_company_nor_place_nor_threads(drawn, threads, name, count):
     """Prompts, single tokens and runs of a few, of sequences at different lengths, all in one call."""
@@ -360,7 +360,7 @@ def test_recorded_bits_have_not_moved(drawn):
         pytest.skip("the promise of equal bits is for levels with FMA")
     recorded = json.loads((FOLDER / "bits.json").read_text())
     found = {}
-    for name in ("llama3-rope", "mistral", "qwen2"):
+    for name in ("llama3-rope", "mistral", "qwen2", "qwen3"):
         with load_model(drawn(name)) as model:
             for dtype in TYPES:
                 logits = all_logits(model, ids_of(name), dtype=dtype)

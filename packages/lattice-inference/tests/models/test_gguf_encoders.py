@@ -77,5 +77,5 @@ def test_vectors_are_the_bits_of_the_directory(tmp_path, name):
 
 def test_a_cross_encoder_is_not_read_from_a_gguf_file(tmp_path):
     write_gguf(tmp_path / "model.gguf", {"general.architecture": "bert"}, [])
-    with pytest.raises(UnsupportedError, match="cross-encoders in GGUF files are not built"):
+    with pytest.raises(UnsupportedError, match="BERT cross-encoders in GGUF files are not built"):
         load_cross_encoder(tmp_path / "model.gguf")

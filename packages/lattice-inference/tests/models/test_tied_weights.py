@@ -34,7 +34,7 @@ def move(path, name, other, *, says_so=True):
     change_tensors(path, {name: None, other: tensor}, metadata={name: other} if says_so else None)
 
 
-@pytest.mark.parametrize("name", ["llama-tied", "qwen2"])
+@pytest.mark.parametrize("name", ["llama-tied", "qwen2", "qwen3"])
 @pytest.mark.parametrize("says_so", [True, False])
 def test_a_tied_embedding_may_be_stored_as_the_output_matrix(tmp_path, name, says_so):
     directory = write_directory(tmp_path / "m", DECODERS[name])

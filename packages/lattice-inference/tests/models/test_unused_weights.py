@@ -53,6 +53,7 @@ def loader(name: str):
         ("llama", "model.layers.0.mlp.up_proj.lora_B.default.weight", (96, 4), "merge_and_unload"),
         ("mistral", "model.layers.3.input_layernorm.weight", (64,), "num_hidden_layers is 3"),
         ("qwen2", "model.layers.0.self_attn.o_proj.bias", (64,), "taken out of the file"),
+        ("qwen3", "model.layers.0.self_attn.q_norm.bias", (24,), "taken out of the file"),
     ],
 )
 def test_a_tensor_that_nothing_reads_is_refused_by_name(tmp_path, name, tensor, shape, remedy):

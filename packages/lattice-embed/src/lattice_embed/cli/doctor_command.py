@@ -23,6 +23,7 @@ DEPENDENCIES = ("numpy", "safetensors", "huggingface_hub", "blake3")
 VARIABLES = (
     "LATTICE_EMBED_MODEL",
     "LATTICE_EMBED_DIM",
+    "LATTICE_QWEN_MODEL_DIR",
     "LATTICE_MODEL_CACHE",
     "LATTICE_VECTOR_CACHE",
     "LATTICE_OFFLINE",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lattice_embed.catalogue import EmbeddingModel
+from lattice_embed.model_source import resolve_model
 from lattice_embed.native_service import missing_feature
 from lattice_inference.files.hub import SourceReport, describe_sources
 
@@ -46,7 +47,7 @@ def report_models() -> list[ModelReport]:
         ModelReport(
             model,
             missing_feature(model.description),
-            () if model.is_remote else describe_sources(model.model_id),
+            () if model.is_remote else describe_sources(resolve_model(model).location),
         )
         for model in EmbeddingModel
     ]

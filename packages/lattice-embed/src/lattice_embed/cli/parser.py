@@ -20,6 +20,7 @@ examples:
   lattice-embed embed --model all-minilm-l6-v2 "The quick brown fox"
   lattice-embed embed --model all-minilm-l6-v2 --input lines.txt --output vectors.npy
   lattice-embed similarity --model all-minilm-l6-v2 "a cat" "a kitten"
+  lattice-embed rerank --model Qwen/Qwen3-Reranker-0.6B "what is a cat?" "an animal" "a car"
   lattice-embed models
   lattice-embed download multilingual-e5-small
   lattice-embed cache stats
@@ -76,6 +77,18 @@ examples:
 
 Prints how many of each text's nearest neighbours the two models have in common, the rank correlation of all similarities,
 and what each model costs: time, tokens, bytes of a vector. Of more than 2,000 texts so many are drawn.
+"""
+
+_RERANK_EXAMPLES = """\
+examples:
+  lattice-embed rerank --model Qwen/Qwen3-Reranker-0.6B "what is a cat?" "an animal" "a car"
+  lattice-embed rerank --model ./my-reranker --input results.txt --top 5 "how do I reset my password?"
+  lattice-embed rerank --model cross-encoder/ms-marco-MiniLM-L6-v2 --json "a query" "a document" | jq .scores
+  lattice-embed rerank --model Qwen/Qwen3-Reranker-0.6B --instruction "Find code that does it" "sort" "sorted(x)"
+
+The model reads the query with each document, which ranks better than comparing vectors and costs a pass of the model for
+each. Prints the best first: score, number of the document from 1, document. A score is the model's own: of Qwen3-Reranker
+the probability that the document answers the query, of other models what their files say.
 """
 
 _MODELS_EXAMPLES = """\
@@ -211,6 +224,23 @@ def build_parser() -> argparse.ArgumentParser:
     add_truncate(compare)
     compare.set_defaults(base_url=None, api_key_variable=None, allow_plain_http=False)
     _add_json(compare)
+
+    rerank = _add_command(commands, "rerank", "rank documents as answers to a query", _RERANK_EXAMPLES)
+    rerank.add_argument("query", metavar="QUERY", help="what the documents are to answer")
+    rerank.add_argument("documents", nargs="*", metavar="DOCUMENT", help="documents; a single - reads them, one a line")
+    rerank.add_argument(
+        "--input", metavar="FILE", help="read documents from a UTF-8 file, one a line; - for standard input"
+    )
+    _add_native_model(rerank)
+    rerank.add_argument(
+        "--truncate",
+        choices=("longest_first", "error"),
+        default="longest_first",
+        help="what happens to a pair over the model's limit: its end is cut, or it is an error (default: longest_first)",
+    )
+    rerank.add_argument("--instruction", metavar="TEXT", help="what to rank by, for a language model that is asked")
+    rerank.add_argument("--top", type=int, metavar="K", help="print the K best only")
+    _add_json(rerank)
 
     models = _add_command(commands, "models", "list the models known by name", _MODELS_EXAMPLES)
     _add_json(models)

@@ -118,9 +118,17 @@ def _attention(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch:
         for head in range(heads):
             kv_head = head // (heads // kv_heads)
             scores = query[start:end, head] @ key[start:end, kv_head].T * op.attributes["scale"]
+            if op.attributes["mask"] == "causal":
+                scores[~_seen(end - start, int(op.attributes["window"]))] = -np.inf
             weight = np.exp(scores - scores.max(axis=1, keepdims=True))
             output[start:end, head] = weight @ value[start:end, kv_head] / weight.sum(axis=1, keepdims=True)
     return output.reshape(len(output), -1)
+
+
+def _seen(length: int, window: int) -> npt.NDArray[np.bool_]:
+    """Return which keys (columns) each row of a causal sequence sees."""
+    row, key = np.ogrid[:length, :length]
+    return (key <= row) & ((key > row - window) if window else True)
 
 
 def _required(state: ReferenceState | None) -> ReferenceState:
@@ -130,9 +138,10 @@ def _required(state: ReferenceState | None) -> ReferenceState:
 
 
 def _rms_norm(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
-    (x,) = inputs
-    mean = (x * x).mean(axis=1, keepdims=True)
-    return np.asarray(x / np.sqrt(mean + op.attributes["epsilon"]) * weights["weight"])
+    x = inputs[0].reshape(len(inputs[0]), int(op.attributes["heads"]), -1)
+    mean = (x * x).mean(axis=2, keepdims=True)
+    normal = x / np.sqrt(mean + op.attributes["epsilon"]) * (weights["weight"] + op.attributes["offset"])
+    return np.asarray(normal.reshape(len(x), -1), x.dtype)
 
 
 def _mul(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:

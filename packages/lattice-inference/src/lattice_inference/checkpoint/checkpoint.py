@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.checkpoint.mapped_tensors import MappedTensors, PageAdvice, TensorInfo
+from lattice_inference.checkpoint.tensor_rows import parse_rows, rows_name
 from lattice_inference.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ class Checkpoint:
         self.close()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._file_of or name in self.aliases
+        if name in self._file_of or name in self.aliases:
+            return True
+        rows = parse_rows(name) if isinstance(name, str) else None
+        return rows is not None and rows.tensor in self and name in self._file(rows.tensor)
 
     def __len__(self) -> int:
         return len(self._file_of)
@@ -72,8 +76,12 @@ class Checkpoint:
         return tuple(self._file_of)
 
     def stored_name(self, name: str) -> str:
-        """Return the name that a tensor is stored under: its own, unless it is an alias."""
-        return self.aliases.get(name, name)
+        """Return the name that a tensor is stored under: its own, unless it is an alias; of rows, that of the rows."""
+        if name in self.aliases:
+            return self.aliases[name]
+        if name not in self._file_of and (rows := parse_rows(name)) is not None and rows.tensor in self.aliases:
+            return rows_name(self.aliases[rows.tensor], rows.first, rows.end - rows.first)
+        return name
 
     def info(self, name: str) -> TensorInfo:
         """Return type, shape and place of a tensor, as :meth:`MappedTensors.info` does."""
@@ -101,7 +109,10 @@ class Checkpoint:
             self._file(name).advise(advice, (self.stored_name(name),))
 
     def _file(self, name: str) -> MappedTensors:
-        try:
-            return self._file_of[self.stored_name(name)]
-        except KeyError:
-            raise CheckpointError(f"{self.directory}: the checkpoint holds no tensor {name!r}") from None
+        stored = self.stored_name(name)
+        file = self._file_of.get(stored)
+        if file is None and (rows := parse_rows(stored)) is not None:
+            file = self._file_of.get(rows.tensor)
+        if file is None:
+            raise CheckpointError(f"{self.directory}: the checkpoint holds no tensor {name!r}")
+        return file

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS, dequantize_blocks
 from lattice_inference.checkpoint.dtypes import DTYPES, to_float32
 from lattice_inference.checkpoint.model_file import SNIFF_BYTES, foreign_content, open_model_file
+from lattice_inference.checkpoint.tensor_rows import parse_rows
 from lattice_inference.errors import CheckpointError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class MappedTensors:
         self.close()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tensors
+        return name in self._tensors or (isinstance(name, str) and self._rows(name) is not None)
 
     def __len__(self) -> int:
         return len(self._tensors)
@@ -108,15 +109,27 @@ class MappedTensors:
         return tuple(self._tensors)
 
     def info(self, name: str) -> TensorInfo:
-        """Return type, shape and place of the tensor ``name``.
+        """Return type, shape and place of the tensor ``name``, or of rows of one (:mod:`~.tensor_rows`).
 
         Raises:
             CheckpointError: no tensor has that name.
         """
-        try:
-            return self._tensors[name]
-        except KeyError:
-            raise CheckpointError(f"{self.path}: holds no tensor {name!r}") from None
+        info = self._tensors.get(name)
+        if info is None:
+            info = self._rows(name)
+        if info is None:
+            raise CheckpointError(f"{self.path}: holds no tensor {name!r}")
+        return info
+
+    def _rows(self, name: str) -> TensorInfo | None:
+        """Return what ``name`` is if it names rows of a tensor that has them."""
+        rows = parse_rows(name)
+        info = None if rows is None else self._tensors.get(rows.tensor)
+        if rows is None or info is None or not info.shape or not rows.first < rows.end <= info.shape[0]:
+            return None
+        row_bytes, count = info.nbytes // info.shape[0], rows.end - rows.first
+        offset = info.offset + rows.first * row_bytes
+        return TensorInfo(info.dtype, (count, *info.shape[1:]), info.file, offset, count * row_bytes)
 
     def array(self, name: str) -> npt.NDArray[np.generic]:
         """Return the tensor ``name`` as it is stored: a read-only view of the mapped file.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -14,8 +15,8 @@ from lattice_inference.argument_checks import check_choice, check_limit, checked
 from lattice_inference.backends.cpu import sigmoid
 from lattice_inference.backends.opening import BackendName, check_backend, open_backend
 from lattice_inference.calibration import Calibration, check_calibration
-from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.read_once import reading_once
+from lattice_inference.encode.pair_tokens import AskedPairs, PairTokens, PlainPairs
 from lattice_inference.encode.text_model import TextModel
 from lattice_inference.encode.text_program import TextProgram
 from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError, UnsupportedError
@@ -25,6 +26,7 @@ from lattice_inference.models.config_fields import MAX_POSITIONS
 from lattice_inference.models.cross_encoder_config import (
     CrossEncoderConfig,
     ScoreActivation,
+    read_asked_config,
     read_cross_encoder_config,
 )
 from lattice_inference.models.family import SCORES, TextConfig
@@ -33,7 +35,7 @@ from lattice_inference.models.weight_check import refuse_adapters
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
-from lattice_inference.tokenizer import Tokenizer
+from lattice_inference.tokenizer import PackedEncoding, Tokenizer
 
 __all__ = ["CrossEncoder", "load_cross_encoder"]
 
@@ -67,6 +69,8 @@ class CrossEncoder(TextModel):
         precision: Precision,
         calibration: Calibration | None,
         special_tokens_in_text: bool,
+        pairs: PairTokens,
+        compares_answers: bool,
         reload: partial[CrossEncoder],
     ) -> None:
         super().__init__(
@@ -81,6 +85,8 @@ class CrossEncoder(TextModel):
         self.label_count = label_count
         self.activation: ScoreActivation = config.activation
         self.max_tokens = config.max_tokens
+        self._pairs = pairs
+        self._compares_answers = compares_answers
         self.calibration = calibration
 
     def score(
@@ -88,6 +94,7 @@ class CrossEncoder(TextModel):
         query: str,
         documents: Sequence[str],
         *,
+        instruction: str | None = None,
         activation: ScoreActivation | None = None,
         truncate: Literal["longest_first", "error"] = "longest_first",
         special_tokens_in_text: bool | None = None,
@@ -103,13 +110,18 @@ class CrossEncoder(TextModel):
             raise InvalidInputError("documents must be a sequence of strings, not one string: pass [document]")
         pairs = [(query, document) for document in check_text_list(documents, "documents")]
         return self.score_pairs(
-            pairs, activation=activation, truncate=truncate, special_tokens_in_text=special_tokens_in_text
+            pairs,
+            instruction=instruction,
+            activation=activation,
+            truncate=truncate,
+            special_tokens_in_text=special_tokens_in_text,
         )
 
     def score_pairs(
         self,
         pairs: Sequence[tuple[str, str]],
         *,
+        instruction: str | None = None,
         activation: ScoreActivation | None = None,
         truncate: Literal["longest_first", "error"] = "longest_first",
         special_tokens_in_text: bool | None = None,
@@ -118,10 +130,12 @@ class CrossEncoder(TextModel):
 
         Args:
             pairs: any number of pairs of strings.
+            instruction: what a document is to do for a query, in words, for a language model that is asked (Qwen3-Reranker);
+                by default its own, which is web search. Other models take none.
             activation: ``"identity"`` for the logits, ``"sigmoid"`` for their logistic function; by default what the
                 model's files say.
             truncate: cut a pair over ``max_tokens`` at the end of its longer text, token by token, as Hugging Face's
-                "longest_first" does; or raise.
+                "longest_first" does (a language model's at the end of the document); or raise.
             special_tokens_in_text: whether special tokens that a text spells out become those tokens; by default what the
                 model was loaded with.
 
@@ -137,12 +151,7 @@ class CrossEncoder(TextModel):
         activation = self.activation if activation is None else activation
         check_choice("activation", activation, ("sigmoid", "identity"))
         check_choice("truncate", truncate, ("longest_first", "error"))
-        packed = self.tokenizer.encode_packed(
-            _checked(pairs),
-            max_tokens=self.max_tokens,
-            special_tokens_in_text=self._finds_special_tokens(special_tokens_in_text),
-            threads=self._program.threads,
-        )
+        packed = self._tokens(pairs, instruction, self.max_tokens, special_tokens_in_text)
         if truncate == "error" and packed.truncated.any():
             index = int(np.argmax(packed.truncated))
             raise TextTooLongError(
@@ -152,19 +161,31 @@ class CrossEncoder(TextModel):
         if not len(packed.truncated):
             return np.empty(0 if self.label_count == 1 else (0, self.label_count), np.float32)
         logits = self._program.run(packed, "logits")
+        if self._compares_answers:
+            logits = logits[:, :1] - logits[:, 1:]
         scores = sigmoid(logits) if activation == "sigmoid" else logits
         return scores[:, 0] if self.label_count == 1 else scores
 
     def count_tokens(
-        self, pairs: Sequence[tuple[str, str]], *, special_tokens_in_text: bool | None = None
+        self,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        instruction: str | None = None,
+        special_tokens_in_text: bool | None = None,
     ) -> npt.NDArray[np.int32]:
-        """Return how many tokens each pair has, special tokens included, before truncation."""
-        return self.tokenizer.encode_packed(
+        """Return how many tokens each pair has, special tokens and a question's words included, before truncation."""
+        return self._tokens(pairs, instruction, None, special_tokens_in_text).token_counts
+
+    def _tokens(
+        self, pairs: Iterable[object], instruction: str | None, limit: int | None, special_tokens_in_text: bool | None
+    ) -> PackedEncoding:
+        return self._pairs.pack(
             _checked(pairs),
-            max_tokens=None,
-            special_tokens_in_text=self._finds_special_tokens(special_tokens_in_text),
+            self._pairs.check_instruction(instruction),
+            limit=limit,
+            finds_special=self._finds_special_tokens(special_tokens_in_text),
             threads=self._program.threads,
-        ).token_counts
+        )
 
     @property
     def fingerprint(self) -> str:
@@ -195,16 +216,20 @@ def load_cross_encoder(
     special_tokens_in_text: bool = True,
     backend: BackendName = "cpu",
 ) -> CrossEncoder:
-    """Load a cross-encoder: a ``BertForSequenceClassification`` or one of its RoBERTa kin.
+    """Load a model that scores pairs of texts.
 
-    The activation and the token limit come from the model's own files.
+    That is a cross-encoder, a ``BertForSequenceClassification`` or one of the RoBERTas, whose activation and token limit
+    come from its own files; or a language model that is asked, Qwen3-Reranker, in whichever form it is stored. There a
+    score is the probability of "yes" against "no", and ``max_tokens`` is 8,192 unless it is given.
 
     Args:
-        path_or_name: a directory, or a model's name; see :func:`lattice_inference.files.hub.find_model`.
+        path_or_name: a directory, a GGUF file of a language model, or a model's name; see
+            :func:`lattice_inference.files.hub.find_model`.
         precision: what weights are kept in: ``"float32"``, or ``"bfloat16"`` or ``"float16"``, which take half the memory
             and move results a little (float16 less than bfloat16), or ``"int8"``, which multiplies integers: the fastest and
             smallest (cosine to float32 about 0.998). ``"stored"`` keeps what the file has, quantized weights included.
-        max_tokens: a lower limit on the tokens of a pair than the model's own; a higher one is refused.
+        max_tokens: a lower limit on the tokens of a pair than the model's own; a higher one is refused. Of a language model
+            it is at most what it has positions for.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
         threads: the most threads a call may use; by default all of the process's pool.
         calibration: fixed ranges for the inputs of int8 linears, instead of each row's own or those that the files have; see
@@ -229,28 +254,36 @@ def load_cross_encoder(
     check_backend(backend)
     files = find_model(path_or_name, offline=offline)
     refuse_adapters(files.directory)
-    if is_gguf(files.directory):
-        raise UnsupportedError(
-            f"{files.directory}: cross-encoders in GGUF files are not built: load the model's directory"
-        )
     snapshot = ModelSnapshot.take(files.directory)
     with open_model(files.directory, causal=False) as model:
         network: TextConfig = model.config
-        config = read_cross_encoder_config(files.directory, network)
+        template = model.family.pair_template
+        if model.is_gguf and template is None:
+            raise UnsupportedError(
+                f"{files.directory}: BERT cross-encoders in GGUF files are not built: load the model's directory"
+            )
         tokenizer = model.tokenizer
-        least = tokenizer.special_token_count(pair=True) + 1
-        if not config.max_tokens >= least:
+        compares_answers = template is not None and not network.classifies
+        head = SCORES
+        pairs: PairTokens = PlainPairs(tokenizer)
+        if template is not None:
+            pairs = AskedPairs(tokenizer, template)
+            head = replace(SCORES, answers=template.answers(tokenizer)) if compares_answers else SCORES
+            config = read_asked_config(files.directory, network, is_gguf=model.is_gguf)
+        else:
+            config = read_cross_encoder_config(files.directory, network)
+        if not config.longest >= pairs.least_tokens:
             raise ModelConfigError(
-                f"{files.directory}: the files allow {config.max_tokens} tokens, and a pair needs {least}: its special "
-                "tokens and one"
+                f"{files.directory}: the files allow {config.longest} tokens, and a pair needs {pairs.least_tokens}: its "
+                "special tokens and one"
             )
         if max_tokens is not None:
-            limit = check_limit(max_tokens, least=least, most=config.max_tokens)
-            config = CrossEncoderConfig(config.activation, limit)
+            limit = check_limit(max_tokens, least=pairs.least_tokens, most=config.longest)
+            config = replace(config, max_tokens=limit)
         ranges = None if calibration is None else calibration.ranges
         opened = open_backend(backend, threads=threads, precision=precision, input_ranges=ranges)
-        model.check(SCORES)
-        program = opened.compile(model.program(SCORES), model.tensors(SCORES))
+        model.check(head)
+        program = opened.compile(model.program(head), model.tensors(head))
     return CrossEncoder(
         files=files,
         snapshot=snapshot,
@@ -261,6 +294,8 @@ def load_cross_encoder(
         precision=precision,
         calibration=calibration,
         special_tokens_in_text=special_tokens_in_text,
+        pairs=pairs,
+        compares_answers=compares_answers,
         reload=partial(
             load_cross_encoder,
             files.reload_name(path_or_name),

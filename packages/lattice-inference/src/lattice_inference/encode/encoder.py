@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +15,6 @@ import numpy.typing as npt
 from lattice_inference.argument_checks import check_choice, check_limit, checked_flag
 from lattice_inference.backends.opening import BackendName, check_backend, open_backend
 from lattice_inference.calibration import Calibration, check_calibration
-from lattice_inference.checkpoint.formats import is_gguf
 from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.encode.text_model import TextModel
 from lattice_inference.encode.text_program import TextProgram
@@ -24,13 +23,13 @@ from lattice_inference.files.fingerprint import ModelSnapshot
 from lattice_inference.files.hub import ModelFiles, find_model
 from lattice_inference.models.config_fields import MAX_POSITIONS
 from lattice_inference.models.family import TextConfig, vectors
-from lattice_inference.models.opened_model import open_model
+from lattice_inference.models.opened_model import OpenedModel, open_model
 from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer
-from lattice_inference.models.sentence_modules import Pooling, SentenceModules
+from lattice_inference.models.sentence_modules import Pooling
 from lattice_inference.precision import Precision, check_precision
 from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
-from lattice_inference.tokenizer import Tokenizer
+from lattice_inference.tokenizer import PackedEncoding, Tokenizer
 from lattice_inference.value_text import value_text
 
 if TYPE_CHECKING:
@@ -73,6 +72,7 @@ class _Recipe:
     lower_case: bool
     prompts: Mapping[str, str]
     dimension: int
+    end_token: int | None = None  # what each text ends with, where the tokenizer does not write it
 
     @property
     def options(self) -> dict[str, object]:
@@ -174,12 +174,7 @@ class Encoder(TextModel):
         self._program.check_open()
         check_choice("truncate", truncate, ("right", "error"))
         wants_unit = self.normalize if normalize is None else checked_flag("normalize", normalize)
-        packed = self.tokenizer.encode_packed(
-            self._prepare(texts, prompt),
-            max_tokens=self.max_tokens,
-            special_tokens_in_text=self._finds_special_tokens(special_tokens_in_text),
-            threads=self._program.threads,
-        )
+        packed = self._tokens(self._prepare(texts, prompt), self.max_tokens, special_tokens_in_text)
         if truncate == "error" and packed.truncated.any():
             index = int(np.argmax(packed.truncated))
             raise TextTooLongError(
@@ -199,12 +194,18 @@ class Encoder(TextModel):
         self, texts: Sequence[str], *, prompt: str = "", special_tokens_in_text: bool | None = None
     ) -> npt.NDArray[np.int32]:
         """Return how many tokens each text has with ``prompt`` before it, special tokens included, before truncation."""
-        return self.tokenizer.encode_packed(
-            self._prepare(texts, prompt),
-            max_tokens=None,
+        return self._tokens(self._prepare(texts, prompt), None, special_tokens_in_text).token_counts
+
+    def _tokens(self, texts: Sequence[str], limit: int | None, special_tokens_in_text: bool | None) -> PackedEncoding:
+        """Return the tokens of texts, cut to ``limit`` and then ended as the model wants them."""
+        end = self._recipe.end_token
+        packed = self.tokenizer.encode_packed(
+            texts,
+            max_tokens=limit if limit is None or end is None else limit - 1,
             special_tokens_in_text=self._finds_special_tokens(special_tokens_in_text),
             threads=self._program.threads,
-        ).token_counts
+        )
+        return packed if end is None else packed.framed((), (end,))
 
     def token_offsets(self, text: str) -> npt.NDArray[np.int32]:
         """Return (n, 2) int32: the characters ``text[start:end]`` that each token stands for; no special tokens."""
@@ -258,6 +259,7 @@ class Encoder(TextModel):
                 f"{self._snapshot.digest()}:{self.pooling}:{self.max_tokens}"
                 f":{self.precision}{ranges}:{self._numerics}"
                 + (":lower" if self._recipe.lower_case else "")
+                + ("" if self._recipe.end_token is None else f":end{self._recipe.end_token}")
                 + self._text_mark
             )
         return self._fingerprint
@@ -286,7 +288,8 @@ def load_encoder(
     """Load a text encoder.
 
     Pooling, normalisation, prompts and the token limit come from the model's own files (``modules.json`` and the files it
-    names). A GGUF file of the architecture ``bert`` knows its pooling; the token limit is then what it has positions for.
+    names). A GGUF file may know its pooling; the token limit is then what it has positions for. A decoder (Qwen3) whose
+    last token is pooled gets its end token behind each text, once, whether the tokenizer writes it or not.
 
     Args:
         path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.files.hub.find_model`.
@@ -294,7 +297,8 @@ def load_encoder(
             and move results a little (float16 less than bfloat16), or ``"int8"``, which multiplies integers: the fastest and
             smallest (cosine to float32 about 0.998). ``"stored"`` keeps what the file has, quantized weights included.
         pooling, normalize, max_tokens: for a directory without ``modules.json``, where pooling must be given. Where there is
-            one its files decide, and any other value is refused. ``max_tokens`` is at most what the model has positions for.
+            one its files decide, and any other value is refused; but where they state no limit of tokens, or one above what
+            the model has positions for, ``max_tokens`` may be lower. It is at most what the model has positions for.
             A GGUF file takes ``pooling`` if it names none, and the others always; ``normalize`` is true by default.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
         threads: the most threads a call may use; by default all of the process's pool.
@@ -327,13 +331,14 @@ def load_encoder(
         if stated is not None:
             _refuse_unread(files.directory, {"pooling": pooling}, {"pooling": stated})
         kind = pooling if stated is None else stated
-        recipe = _recipe(files.directory, config, model.modules, kind, normalize, max_tokens)
+        recipe = _recipe(model, kind, normalize, max_tokens)
         if model.modules is not None:
             given = {"pooling": pooling, "normalize": normalize, "max_tokens": max_tokens}
             _refuse_unread(files.directory / "modules.json", given, recipe.options)
         head = vectors(recipe.pooling.value, recipe.layers)
         model.check(head)
         tokenizer = model.tokenizer
+        recipe = replace(recipe, end_token=_end_token(model, tokenizer, recipe.pooling))
         ranges = None if calibration is None else calibration.ranges
         opened = open_backend(backend, threads=threads, precision=precision, input_ranges=ranges)
         program = opened.compile(model.program(head), model.tensors(head))
@@ -398,15 +403,15 @@ def _absolute_cache(cache: CacheName) -> CacheName:
 
 
 def _recipe(
-    directory: Path,
-    config: TextConfig,
-    modules: SentenceModules | None,
+    model: OpenedModel,
     pooling: Literal["cls", "mean", "last"] | None,
     normalize: bool | None,
     max_tokens: int | None,
 ) -> _Recipe:
+    directory, modules = model.path, model.modules
+    config: TextConfig = model.config
     if modules is None and pooling is None:
-        lacks = "bert.pooling_type" if is_gguf(directory) else "modules.json"
+        lacks = f"{model.metadata.get('general.architecture')}.pooling_type" if model.is_gguf else "modules.json"
         raise InvalidInputError(
             f"{directory} has no {lacks}, so nothing says how token states become one vector: pass "
             "pooling='cls', 'mean' or 'last' as the model's card states (a cross-encoder, which scores pairs, is loaded "
@@ -421,15 +426,35 @@ def _recipe(
             f"{directory}: the pooling takes vectors of {modules.embedding_dimension} dimensions, and the model's "
             f"hidden_size is {config.hidden_size}"
         )
+    limit = _limit_of_files(directory, config, modules.max_seq_length)
+    if max_tokens is not None and (modules.max_seq_length is None or modules.max_seq_length > config.longest_input):
+        limit = check_limit(max_tokens, least=_LEAST_TOKENS, most=limit)  # no file states one that the model can keep
     return _Recipe(
         modules.pooling,
         modules.layers,
         modules.normalize,
-        _limit_of_files(directory, config, modules.max_seq_length),
+        limit,
         modules.do_lower_case,
         modules.prompts,
         _final_width(directory, config.hidden_size, modules.layers),
     )
+
+
+def _end_token(model: OpenedModel, tokenizer: Tokenizer, pooling: Pooling) -> int | None:
+    """Return the token that each text is to end with beyond what the tokenizer writes; None for none.
+
+    Raises:
+        ModelConfigError: the model wants one and its files do not say which.
+    """
+    if not model.family.ends_texts or pooling is not Pooling.LAST:
+        return None
+    written, bare = (tokenizer.encode("a", add_special_tokens=adds).ids.tolist() for adds in (True, False))
+    if written[-1:] != bare[-1:]:
+        return None
+    ends: tuple[int, ...] = model.config.eos_token_ids
+    if not ends:
+        raise ModelConfigError(f"{model.path}: eos_token_id: is missing, and neither does the tokenizer end a text")
+    return ends[0]
 
 
 def _final_width(directory: Path, width: int, layers: Sequence[SentenceLayer]) -> int:

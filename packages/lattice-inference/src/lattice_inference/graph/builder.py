@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from lattice_inference.checkpoint.tensor_rows import rows_name
 from lattice_inference.graph.ops import validate
 from lattice_inference.graph.program import AttributeValue, Buffer, KvSpec, Op, Program, View, WeightRef
 
@@ -31,9 +32,20 @@ class GraphBuilder:
         self._ops: list[Op] = []
 
     @staticmethod
-    def weight(name: str, shape: tuple[int, ...], *, use: Literal["linear", "rows", "vector"] = "linear") -> WeightRef:
+    def weight(
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        use: Literal["linear", "rows", "vector"] = "linear",
+    ) -> WeightRef:
         """Name a tensor of the checkpoint and the shape it must have."""
         return WeightRef((name,), shape, use)
+
+    @staticmethod
+    def rows_weight(name: str, rows: Sequence[int], depth: int) -> WeightRef:
+        """Name single rows of a matrix of ``depth`` columns, in this order, as the weight of a linear."""
+        names = tuple(rows_name(name, row, 1) for row in rows)
+        return WeightRef(names, (len(rows), depth), "linear", "concat" if len(rows) > 1 else "none")
 
     def embed_rows(self, table: WeightRef, *, ids: Literal["token_ids", "token_type_ids", "positions"]) -> View:
         """Look up a row of ``table`` for every token."""
@@ -72,9 +84,12 @@ class GraphBuilder:
         """Normalise every row to mean 0 and variance 1, then scale and shift."""
         return self._append("layer_norm", (x,), {"weight": weight, "bias": bias}, {"epsilon": float(epsilon)})
 
-    def rms_norm(self, x: View, weight: WeightRef, *, epsilon: float) -> View:
-        """Divide every row by its root mean square, then scale."""
-        return self._append("rms_norm", (x,), {"weight": weight}, {"epsilon": float(epsilon)})
+    def rms_norm(
+        self, x: View, weight: WeightRef, *, epsilon: float, heads: int = 1, offset: Literal[0, 1] = 0
+    ) -> View:
+        """Divide every row, or each of its ``heads`` parts, by its root mean square, then scale by ``offset + weight``."""
+        attributes: dict[str, AttributeValue] = {"epsilon": float(epsilon), "heads": heads, "offset": float(offset)}
+        return self._append("rms_norm", (x,), {"weight": weight}, attributes)
 
     def rope_angles(self, frequencies: WeightRef, *, scale: float = 1.0) -> View:
         """Return cosines and sines of every token's position times ``frequencies``, for :meth:`rope`."""
@@ -125,15 +140,20 @@ class GraphBuilder:
         kv_heads: int,
         head_dim: int,
         scale: float,
-        mask: Literal["bidirectional"] = "bidirectional",
+        mask: Literal["bidirectional", "causal"] = "bidirectional",
+        window: int = 0,
     ) -> View:
-        """Attend within each sequence of the batch."""
+        """Attend within each sequence of the batch; with the mask ``"causal"`` up to the token itself.
+
+        ``window`` limits that to the last so many positions; 0 is all of them.
+        """
         attributes: dict[str, AttributeValue] = {
             "heads": heads,
             "kv_heads": kv_heads,
             "head_dim": head_dim,
             "scale": float(scale),
             "mask": mask,
+            "window": window,
         }
         return self._append("attention", (query, key, value), {}, attributes)
 

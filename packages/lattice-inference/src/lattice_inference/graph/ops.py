@@ -84,8 +84,10 @@ def _layer_norm(op: Op) -> Shape:
 
 
 def _rms_norm(op: Op) -> Shape:
-    width = op.inputs[0].width
-    _require(op.weights["weight"].shape == (width,), op, f"the weight must have {width} entries")
+    width, heads = op.inputs[0].width, _integer(op, "heads")
+    _require(heads > 0 and width % heads == 0, op, f"{width} columns cannot be cut into {heads} heads evenly")
+    _require(op.weights["weight"].shape == (width // heads,), op, f"the weight must have {width // heads} entries")
+    _require(op.attributes["offset"] in {0.0, 1.0}, op, "offset must be 0 or 1")
     return _same(op)
 
 
@@ -148,7 +150,10 @@ def _attention(op: Op) -> Shape:
         op,
         f"keys and values must have {kv_heads} x {head_dim} columns",
     )
-    _require(op.attributes["mask"] in {"bidirectional"}, op, "the only mask so far is 'bidirectional'")
+    mask, window = op.attributes["mask"], _integer(op, "window")
+    _require(mask in {"bidirectional", "causal"}, op, "mask must be 'bidirectional' or 'causal'")
+    _require(window >= 0, op, "window must not be negative; 0 is the whole sequence")
+    _require(mask == "causal" or window == 0, op, "a window is built for the mask 'causal'")
     return query.rows, query.width
 
 
@@ -215,9 +220,10 @@ OPS: Mapping[str, OpDefinition] = {
     "rms_norm": OpDefinition(
         1,
         ("weight",),
-        {"epsilon": float},
+        {"epsilon": float, "heads": int, "offset": float},
         _rms_norm,
-        "r = 1 / sqrt(fold16(x * x, by fma) / n + epsilon); y = (x * r) * weight.",
+        "A row is so many heads of n columns, and each is a row for itself: r = 1 / sqrt(fold16(x * x, by fma) / n + "
+        "epsilon); y = (x * r) * w, with w = weight, and where offset is 1 w = weight + 1.",
     ),
     "rope_angles": OpDefinition(
         0,
@@ -261,13 +267,14 @@ OPS: Mapping[str, OpDefinition] = {
     "attention": OpDefinition(
         3,
         (),
-        {"heads": int, "kv_heads": int, "head_dim": int, "scale": float, "mask": str},
+        {"heads": int, "kv_heads": int, "head_dim": int, "scale": float, "mask": str, "window": int},
         _attention,
         "Within each sequence, for query row i and head h with key head g = h // (heads / kv_heads): keys are taken in "
         "segments of KEY_SEGMENT from position 0. In a segment s[j] = scale * c with c one fma chain over the head's "
         "dimensions; m = max(s); p[j] = exp(s[j] - m); l = fold16(p); o[d] = one fma chain over j of p[j] * v[j, d]. "
         "Segments are merged left to right: M = max(m1, m2), f1 = exp(m1 - M), f2 = exp(m2 - M), "
-        "l = fma(l2, f2, l1 * f1), o = fma(o2, f2, o1 * f1). y = o / l.",
+        "l = fma(l2, f2, l1 * f1), o = fma(o2, f2, o1 * f1). y = o / l. With the mask 'causal' row i sees the keys j <= i, "
+        "and with a window w > 0 only j > i - w, as paged_attention says: it gives what that does over pages of float32.",
     ),
     "pool": OpDefinition(
         1,

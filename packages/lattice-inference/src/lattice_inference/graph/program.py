@@ -61,7 +61,7 @@ class WeightRef:
     """A weight by the names of its tensors in the checkpoint.
 
     Attributes:
-        sources: tensor names; more than one only with ``transform="concat"``.
+        sources: tensor names, or names of rows of one, ``tensor[first:end]``; several only with ``transform="concat"``.
         shape: the shape after the transform.
         transform: ``"none"``, or ``"concat"`` (along the first axis, in the order of ``sources``).
         use: the form a backend keeps resident: ``"linear"`` ([out, in], multiplied), ``"rows"`` (looked up by row) or

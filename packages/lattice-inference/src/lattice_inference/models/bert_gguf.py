@@ -6,24 +6,20 @@ activation is not in a file: BERT's GELU (by erf) is what these models were trai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.models.bert import TensorNames, find_names
 from lattice_inference.models.bert_config import MAX_HEADS, MAX_WIDTH, Activation, BertConfig, BertFamily
 from lattice_inference.models.config_fields import MAX_LAYERS, MAX_POSITIONS, ConfigFields
 from lattice_inference.models.family import GgufExport
+from lattice_inference.models.gguf_pooling import POOLING_TYPES, read_pooling
 from lattice_inference.models.sentence_modules import Pooling
 from lattice_inference.models.weight_check import refuse_adapter_file
 
-__all__ = ["ARCHITECTURE", "POOLING_TYPES", "gguf_export", "gguf_names", "read_bert_gguf"]
+__all__ = ["ARCHITECTURE", "gguf_export", "gguf_names", "read_bert_gguf"]
 
 #: Its value of ``general.architecture``.
 ARCHITECTURE = "bert"
-
-#: The values of ``bert.pooling_type`` that give one vector a text; 0 is none, 4 the score of a reranker.
-POOLING_TYPES: Mapping[int, Pooling] = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST}
 
 _TABLES = {
     "embeddings.word_embeddings.weight": "token_embd.weight",
@@ -99,12 +95,7 @@ def read_bert_gguf(checkpoint: Checkpoint) -> tuple[BertConfig, Pooling | None]:
         },
         source=source,
     )
-    pooling_type = fields.integer("bert.pooling_type", 0, 2**31 - 1, default=0)
-    if pooling_type not in (0, *POOLING_TYPES):
-        raise UnsupportedError(
-            f"{source}: bert.pooling_type is {pooling_type}; built are {', '.join(map(str, POOLING_TYPES))}"
-        )
-    return config, POOLING_TYPES.get(pooling_type)
+    return config, read_pooling(fields, ARCHITECTURE)
 
 
 def gguf_export(checkpoint: Checkpoint, config: BertConfig, pooling: Pooling | None, source: str) -> GgufExport:

@@ -17,9 +17,12 @@ from lattice_inference.errors import ModelConfigError, UnsupportedError
 from lattice_inference.models.family import TextConfig
 from lattice_inference.models.sentence_modules import module_folder, module_kind, read_token_limit
 
-__all__ = ["CrossEncoderConfig", "ScoreActivation", "read_cross_encoder_config"]
+__all__ = ["CrossEncoderConfig", "ScoreActivation", "read_asked_config", "read_cross_encoder_config"]
 
 ScoreActivation = Literal["sigmoid", "identity"]
+
+#: Tokens of a pair that a language model is asked about: what Qwen3-Reranker's card reads.
+ASKED_TOKENS = 8_192
 
 _ACTIVATIONS: Mapping[str, ScoreActivation] = {
     "torch.nn.modules.activation.Sigmoid": "sigmoid",
@@ -34,10 +37,12 @@ class CrossEncoderConfig:
     Attributes:
         activation: the function from logits to scores.
         max_tokens: longest pair in tokens, special tokens included.
+        longest: the most that ``max_tokens`` can be.
     """
 
     activation: ScoreActivation
     max_tokens: int
+    longest: int
 
 
 def read_cross_encoder_config(directory: Path, config: TextConfig) -> CrossEncoderConfig:
@@ -54,10 +59,16 @@ def read_cross_encoder_config(directory: Path, config: TextConfig) -> CrossEncod
         )
     _check_modules(directory / "modules.json")
     limit = read_token_limit(directory, task="sequence-classification", output="scores", method_output="logits")
-    return CrossEncoderConfig(
-        _activation(directory, config.label_count),
-        config.longest_input if limit is None else min(limit, config.longest_input),
-    )
+    longest = config.longest_input if limit is None else min(limit, config.longest_input)
+    return CrossEncoderConfig(_activation(directory, config.label_count), longest, longest)
+
+
+def read_asked_config(directory: Path, config: TextConfig, *, is_gguf: bool) -> CrossEncoderConfig:
+    """Read the files of a language model that is asked, in ``directory`` or a GGUF file; arguments and errors as above."""
+    if not is_gguf:
+        _check_modules(directory / "modules.json")
+    activation = "sigmoid" if is_gguf else _activation(directory, config.label_count)
+    return CrossEncoderConfig(activation, min(ASKED_TOKENS, config.longest_input), config.longest_input)
 
 
 def _check_modules(path: Path) -> None:

@@ -9,12 +9,13 @@ from lattice_inference.models.bert_family import BERT
 from lattice_inference.models.config_fields import ConfigFields, shown
 from lattice_inference.models.family import AnyFamily
 from lattice_inference.models.llama_family import LLAMA
+from lattice_inference.models.qwen3_family import QWEN3
 from lattice_inference.models.weight_check import refuse_adapter_file
 
 __all__ = ["FAMILIES", "family_of_config", "family_of_gguf", "runs_as_encoder"]
 
 #: Every family that is built.
-FAMILIES: tuple[AnyFamily, ...] = (BERT, LLAMA)
+FAMILIES: tuple[AnyFamily, ...] = (BERT, LLAMA, QWEN3)
 
 
 def family_of_config(mapping: Mapping[str, object], source: str, *, causal: bool | None = None) -> AnyFamily:
@@ -23,7 +24,7 @@ def family_of_config(mapping: Mapping[str, object], source: str, *, causal: bool
     Args:
         mapping: the content.
         source: names it in messages.
-        causal: look among the language models, or among the others; by default among all.
+        causal: look among the language models, or among those that read whole texts; by default among all.
 
     Raises:
         ModelConfigError: ``model_type`` is missing or no text.
@@ -71,4 +72,4 @@ def runs_as_encoder(model_type: str) -> bool:
 
 
 def _families(causal: bool | None) -> list[AnyFamily]:
-    return [family for family in FAMILIES if causal is None or family.is_causal is causal]
+    return [family for family in FAMILIES if causal is None or (family.is_causal if causal else family.encodes)]

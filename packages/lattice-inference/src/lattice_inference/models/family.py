@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.graph.program import Program
+from lattice_inference.models.pair_template import PairTemplate
 from lattice_inference.models.sentence_layers import SentenceLayer
 from lattice_inference.models.sentence_modules import Pooling
 
@@ -121,11 +122,13 @@ class Head:
         kind: one vector a text, the logits of a classification head, or those of the next token.
         pooling: for vectors, how those of tokens become one.
         layers: for vectors, what happens to the pooled one.
+        answers: for scores of a language model, the ids of the tokens whose logits it gives instead of all.
     """
 
     kind: Literal["vectors", "scores", "logits"]
     pooling: Literal["cls", "mean", "last"] = "mean"
     layers: tuple[SentenceLayer, ...] = ()
+    answers: tuple[int, ...] = ()
 
 
 SCORES = Head("scores")
@@ -207,8 +210,12 @@ class Family(Generic[Config]):
         model_types: values of ``model_type`` in ``config.json``.
         read_config: reads the parsed ``config.json``; the second argument names it in messages.
         read_weights: says how an open safetensors checkpoint holds the weights of the model with a head.
-        is_causal: whether it is a language model, whose configuration is a :class:`CausalConfig`; else a
-            :class:`TextConfig`.
+        is_causal: whether it is a language model, whose configuration is a :class:`CausalConfig`.
+        reads_texts: whether whole texts can be read with it, as an encoder or a classifier; its configuration is then a
+            :class:`TextConfig`. By default where it is not causal.
+        ends_texts: whether a text whose last token counts ends with the first of ``eos_token_ids``, which is added where
+            the tokenizer does not.
+        pair_template: how a language model is asked for the score of a pair; None where pairs are the tokenizer's.
         text_model_types: values of ``model_type`` in the object ``text_config`` of a ``config.json``.
         gguf_architectures: values of ``general.architecture``.
         read_gguf: reads an open GGUF file of one of them.
@@ -221,10 +228,18 @@ class Family(Generic[Config]):
     read_config: Callable[[Mapping[str, object], str], Config]
     read_weights: Callable[[Checkpoint, Config, Head], StoredWeights[Config]]
     is_causal: bool = False
+    reads_texts: bool | None = None
+    ends_texts: bool = False
+    pair_template: PairTemplate | None = None
     text_model_types: tuple[str, ...] = ()
     gguf_architectures: tuple[str, ...] = ()
     read_gguf: Callable[[Checkpoint], GgufModel[Config]] | None = None
     export_gguf: Callable[[Checkpoint, Config, Pooling | None, str], GgufExport] | None = None
+
+    @property
+    def encodes(self) -> bool:
+        """Whether whole texts can be read with it."""
+        return not self.is_causal if self.reads_texts is None else self.reads_texts
 
 
 AnyFamily = Family[Any]

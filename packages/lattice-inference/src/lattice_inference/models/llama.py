@@ -1,4 +1,4 @@
-"""Llama and its kin as programs: token ids in, logits out, keys and values in pages.
+"""Llama, and what other decoders have of it, as programs: token ids in, logits out, keys and values in pages.
 
 Touvron et al. 2023 (https://arxiv.org/abs/2302.13971), pre-norm:
 
@@ -9,33 +9,42 @@ Touvron et al. 2023 (https://arxiv.org/abs/2302.13971), pre-norm:
         x = x + Wdown (silu(Wgate x'') * Wup x'') with x'' = RMSNorm(x)
     logits = Wout RMSNorm(x)
 
-Only the rows whose logits are wanted go through what follows the last layer's attention.
+Where the names say so, q and k go through a norm of each head before they are turned (Qwen3). Only the rows whose results
+are wanted go through what follows the last layer's attention.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from lattice_inference.errors import CheckpointError
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.program import KvSpec, Program, View, WeightRef
-from lattice_inference.models.llama_config import LlamaConfig
+from lattice_inference.models.decoder_config import DecoderConfig
 
-__all__ = ["GGUF_NAMES", "HUGGING_FACE_NAMES", "ROPE_FREQUENCIES", "DecoderNames", "build_llama", "find_decoder_names"]
+__all__ = [
+    "GGUF_NAMES",
+    "HUGGING_FACE_NAMES",
+    "ROPE_FREQUENCIES",
+    "DecoderLayers",
+    "DecoderNames",
+    "build_llama",
+    "find_decoder_names",
+]
 
 ROPE_FREQUENCIES = "rope.frequencies"
-"""The name under which the source of weights gives the frequencies of ``LlamaConfig.rope``, (rotary_dim / 2,) float32."""
+"""The name under which the source of weights gives the frequencies of a config's ``rope``, (rotary_dim / 2,) float32."""
 
 
 @dataclass(frozen=True)
 class DecoderNames:
     """How a source of weights spells the tensors; those of a layer hold ``{layer}``.
 
-    ``pairing`` is how the rows of queries and keys are paired for turning, which goes with the spelling: GGUF files of
-    architecture ``llama`` have them interleaved.
+    ``query_norm`` and ``key_norm`` are None where heads are not normed. ``pairing`` is how the rows of queries and keys are
+    paired for turning, which goes with the spelling: GGUF files of architecture ``llama`` have them interleaved.
     """
 
     embedding: str
@@ -51,6 +60,8 @@ class DecoderNames:
     up: str
     down: str
     pairing: Literal["half", "interleaved"]
+    query_norm: str | None = None
+    key_norm: str | None = None
 
 
 def _hugging_face(prefix: str) -> DecoderNames:
@@ -107,20 +118,16 @@ def find_decoder_names(tensors: Container[str], *, tied: bool = False) -> Decode
         names = _hugging_face(prefix)
         if tied and f"{names.output}.weight" in tensors and f"{names.norm}.weight" in tensors:
             return replace(names, embedding=names.output)
-    raise CheckpointError("the checkpoint has no tensor model.embed_tokens.weight: it is not a Llama, Mistral or Qwen2")
+    raise CheckpointError("the checkpoint has no tensor model.embed_tokens.weight: it is not a decoder's")
 
 
-def build_llama(config: LlamaConfig, names: DecoderNames = HUGGING_FACE_NAMES) -> Program:
+def build_llama(config: DecoderConfig, names: DecoderNames = HUGGING_FACE_NAMES) -> Program:
     """Return the program of a decoder, with the output ``logits``, (R, vocab_size)."""
     g = GraphBuilder()
-    block = _Block(g, config, names)
-    x = g.embed_rows(block.embedding, ids="token_ids")
-    frequencies = g.weight(ROPE_FREQUENCIES, (config.rotary_dim // 2,), use="vector")
-    angles = g.rope_angles(frequencies, scale=config.rope.scale)
-    for layer in range(config.num_hidden_layers):
-        x = block.add(x, angles, layer)
-    x = block.norm(x, names.norm)
-    logits = g.linear(x, block.embedding if config.tied else block.weight(names.output, config.vocab_size, x.width))
+    # a tied embedding is kept once, in the form that is multiplied
+    layers = DecoderLayers(g, config, names, table_use="linear" if config.tied else "rows")
+    x = layers.states(g.gather_rows)
+    logits = g.linear(x, layers.embedding if config.tied else layers.weight(names.output, config.vocab_size, x.width))
     specs = [
         KvSpec(layer, config.num_key_value_heads, config.head_dim, "float16", window or None)
         for layer, window in enumerate(config.windows)
@@ -128,62 +135,105 @@ def build_llama(config: LlamaConfig, names: DecoderNames = HUGGING_FACE_NAMES) -
     return g.build({"logits": logits}, kv_specs=specs)
 
 
-class _Block:
-    """Adds layers of the network to a program."""
+class DecoderLayers:
+    """Adds the layers of a decoder to a program.
 
-    def __init__(self, g: GraphBuilder, config: LlamaConfig, names: DecoderNames) -> None:
+    Args:
+        g: writes the program.
+        config: sizes and choices.
+        names: how the source of weights spells the tensors.
+        table_use: the form that the embedding is kept in.
+        keeps_keys: whether keys and values are kept in pages for later steps; else each sequence is whole in its step.
+
+    Attributes:
+        embedding: the table of tokens.
+    """
+
+    def __init__(
+        self,
+        g: GraphBuilder,
+        config: DecoderConfig,
+        names: DecoderNames,
+        *,
+        table_use: Literal["linear", "rows"] = "rows",
+        keeps_keys: bool = True,
+    ) -> None:
         self._g = g
         self._config = config
         self._names = names
-        # a tied embedding is kept once, in the form that is multiplied
-        self.embedding = g.weight(
-            f"{names.embedding}.weight",
-            (config.vocab_size, config.hidden_size),
-            use="linear" if config.tied else "rows",
-        )
+        self._keeps_keys = keeps_keys
+        self.embedding = g.weight(f"{names.embedding}.weight", (config.vocab_size, config.hidden_size), use=table_use)
 
-    def add(self, x: View, angles: View, layer: int) -> View:
-        """Add one layer; the last one keeps only the rows whose logits are wanted."""
+    def states(self, keep: Callable[[View], View]) -> View:
+        """Add all layers and the last norm, and return what it gives.
+
+        After the last layer's attention only the rows that ``keep`` returns of its input go on.
+        """
+        g, config = self._g, self._config
+        x = g.embed_rows(self.embedding, ids="token_ids")
+        frequencies = g.weight(ROPE_FREQUENCIES, (config.rotary_dim // 2,), use="vector")
+        angles = g.rope_angles(frequencies, scale=config.rope.scale)
+        for layer in range(config.num_hidden_layers):
+            is_last = layer == config.num_hidden_layers - 1
+            x = self._add(x, angles, layer, keep if is_last else None)
+        return self._norm(x, self._names.norm)
+
+    def _add(self, x: View, angles: View, layer: int, keep: Callable[[View], View] | None) -> View:
+        """Add one layer; with ``keep`` only some rows go on after its attention."""
         g, config, names = self._g, self._config, self._names
-        heads, kv_heads, head_dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-        bias = config.query_key_value_bias
-        normal = self.norm(x, names.attention_norm.format(layer=layer))
-        query, key, value = (
-            self.linear(normal, name.format(layer=layer), width * head_dim, bias)
-            for name, width in ((names.query, heads), (names.key, kv_heads), (names.value, kv_heads))
-        )
-        query = g.rope(query, angles, heads=heads, head_dim=head_dim, pairing=names.pairing)
-        key = g.rope(key, angles, heads=kv_heads, head_dim=head_dim, pairing=names.pairing)
-        g.kv_write(key, value, layer=layer, kv_heads=kv_heads, head_dim=head_dim)
-        context = g.paged_attention(
-            query,
-            layer=layer,
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            scale=1 / math.sqrt(head_dim),
-            window=config.windows[layer],
-        )
-        if layer == config.num_hidden_layers - 1:
-            context, x = g.gather_rows(context), g.gather_rows(x)
+        context = self._attend(self._norm(x, names.attention_norm.format(layer=layer)), angles, layer)
+        if keep is not None:
+            context, x = keep(context), keep(x)
         output = names.attention_output.format(layer=layer)
-        x = g.add(self.linear(context, output, config.hidden_size, config.output_bias), x)
-        normal = self.norm(x, names.feed_forward_norm.format(layer=layer))
+        x = g.add(self._linear(context, output, config.hidden_size, config.output_bias), x)
+        normal = self._norm(x, names.feed_forward_norm.format(layer=layer))
         gate, up = (
-            self.linear(normal, name.format(layer=layer), config.intermediate_size, config.feed_forward_bias)
+            self._linear(normal, name.format(layer=layer), config.intermediate_size, config.feed_forward_bias)
             for name in (names.gate, names.up)
         )
         wide = g.mul(g.silu(gate), up)
-        down = self.linear(wide, names.down.format(layer=layer), config.hidden_size, config.feed_forward_bias)
+        down = self._linear(wide, names.down.format(layer=layer), config.hidden_size, config.feed_forward_bias)
         return g.add(down, x)
 
-    def norm(self, x: View, name: str) -> View:
-        weight = self._g.weight(f"{name}.weight", (x.width,), use="vector")
-        return self._g.rms_norm(x, weight, epsilon=self._config.rms_norm_eps)
+    def _attend(self, normal: View, angles: View, layer: int) -> View:
+        g, config, names = self._g, self._config, self._names
+        heads, kv_heads, head_dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        bias = config.query_key_value_bias
+        query, key, value = (
+            self._linear(normal, name.format(layer=layer), width * head_dim, bias)
+            for name, width in ((names.query, heads), (names.key, kv_heads), (names.value, kv_heads))
+        )
+        if names.query_norm is not None and names.key_norm is not None:
+            query = self._norm(query, names.query_norm.format(layer=layer), heads)
+            key = self._norm(key, names.key_norm.format(layer=layer), kv_heads)
+        query = g.rope(query, angles, heads=heads, head_dim=head_dim, pairing=names.pairing)
+        key = g.rope(key, angles, heads=kv_heads, head_dim=head_dim, pairing=names.pairing)
+        scale, window = 1 / math.sqrt(head_dim), config.windows[layer]
+        if not self._keeps_keys:
+            return g.attention(
+                query,
+                key,
+                value,
+                heads=heads,
+                kv_heads=kv_heads,
+                head_dim=head_dim,
+                scale=scale,
+                mask="causal",
+                window=window,
+            )
+        g.kv_write(key, value, layer=layer, kv_heads=kv_heads, head_dim=head_dim)
+        return g.paged_attention(
+            query, layer=layer, heads=heads, kv_heads=kv_heads, head_dim=head_dim, scale=scale, window=window
+        )
 
-    def linear(self, x: View, name: str, width: int, bias: bool) -> View:
+    def _norm(self, x: View, name: str, heads: int = 1) -> View:
+        weight = self._g.weight(f"{name}.weight", (x.width // heads,), use="vector")
+        return self._g.rms_norm(x, weight, epsilon=self._config.rms_norm_eps, heads=heads)
+
+    def _linear(self, x: View, name: str, width: int, bias: bool) -> View:
         vector = self._g.weight(f"{name}.bias", (width,), use="vector") if bias else None
         return self._g.linear(x, self.weight(name, width, x.width), vector)
 
     def weight(self, name: str, width: int, depth: int) -> WeightRef:
+        """Name the matrix of a linear."""
         return self._g.weight(f"{name}.weight", (width, depth))

@@ -1,35 +1,27 @@
 """The configuration of a Llama, Mistral or Qwen2 model, read strictly from ``config.json``.
 
-They are one network: Mistral limits how far attention looks back, Qwen2 adds biases to queries, keys and values. A field
-that is missing is an error that names it, except where transformers itself documents a default.
+They are one network: Mistral limits how far attention looks back, Qwen2 adds biases to queries, keys and values.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Self
 
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.errors import UnsupportedError
-from lattice_inference.models.config_fields import MAX_VOCAB_SIZE, ConfigFields, token_ids_of
-from lattice_inference.models.rope_scaling import RopeScaling, read_rope_scaling
+from lattice_inference.models.config_fields import ConfigFields
+from lattice_inference.models.decoder_config import MAX_CONTEXT, DecoderConfig, read_decoder_sizes, windows_of_layers
 
 __all__ = ["LlamaConfig", "LlamaFamily"]
 
-#: Largest values that a configuration may hold.
-MAX_LAYERS = 1_024
-MAX_HEADS = 8_192
-MAX_HEAD_DIM = 1_024
-MAX_WIDTH = 2**20
-MAX_CONTEXT = 2**24
-
 
 class LlamaFamily(Enum):
-    """Which of the kin a checkpoint is, by its ``model_type``."""
+    """Which of these models a checkpoint is, by its ``model_type``."""
 
     LLAMA = "llama"
     MISTRAL = "mistral"
@@ -41,53 +33,15 @@ class LlamaFamily(Enum):
         return {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2"}[self.value] + "ForCausalLM"
 
 
-@dataclass(frozen=True)
-class LlamaConfig:
-    """Sizes and choices of a decoder.
+@dataclass(frozen=True, kw_only=True)
+class LlamaConfig(DecoderConfig):
+    """Sizes and choices of such a decoder.
 
     Attributes:
-        family: which of the kin it is.
-        vocab_size: rows of the embedding, and logits.
-        hidden_size: width of the residual stream.
-        intermediate_size: width of the feed-forward block.
-        num_hidden_layers: number of blocks.
-        num_attention_heads: heads of the queries.
-        num_key_value_heads: heads of keys and values; divides ``num_attention_heads``.
-        head_dim: width of a head; need not be ``hidden_size / num_attention_heads``.
-        context_length: positions that the model was made for, ``max_position_embeddings``.
-        rms_norm_eps: added to the mean square in every norm.
-        rope: how positions become angles.
-        rotary_dim: dimensions of a head that turn.
-        tied: whether the output matrix is the embedding.
-        windows: for every layer how many positions attention looks back, itself included; 0 for all of them.
-        query_key_value_bias, output_bias, feed_forward_bias: which linear maps have biases.
-        bos_token_id: the id that begins a text, if the model has one.
-        eos_token_ids: ids that end one.
+        family: which of them it is.
     """
 
     family: LlamaFamily
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    context_length: int
-    rms_norm_eps: float
-    rope: RopeScaling
-    rotary_dim: int
-    tied: bool
-    windows: tuple[int, ...]
-    query_key_value_bias: bool = False
-    output_bias: bool = False
-    feed_forward_bias: bool = False
-    bos_token_id: int | None = None
-    eos_token_ids: tuple[int, ...] = ()
-
-    def with_one_layer(self) -> Self:
-        """Return the same model with its first block only."""
-        return replace(self, num_hidden_layers=1, windows=self.windows[:1])
 
     @classmethod
     def from_directory(cls, directory: str | os.PathLike[str]) -> Self:
@@ -109,67 +63,22 @@ class LlamaConfig:
         architecture = fields.only_text("architectures")
         if architecture != family.class_name:
             raise UnsupportedError(f"{source}: architectures is {architecture!r:.100}; built is {family.class_name!r}")
-        if mapping.get("quantization_config") is not None:
-            raise UnsupportedError(f"{source}: quantization_config is set; only checkpoints of floats are read")
-        if fields.text("hidden_act", default="silu") != "silu":
-            raise UnsupportedError(f"{source}: hidden_act is {mapping['hidden_act']!r:.100}; built is 'silu'")
-
-        heads = fields.integer("num_attention_heads", 1, MAX_HEADS)
-        hidden = fields.integer("hidden_size", 1, MAX_WIDTH)
-        layers = fields.integer("num_hidden_layers", 1, MAX_LAYERS)
-        kv_heads = fields.integer("num_key_value_heads", 1, heads) if fields.has("num_key_value_heads") else heads
-        if heads % kv_heads:
-            raise fields.error("num_key_value_heads", f"{kv_heads} does not divide num_attention_heads {heads}")
-        head_dim = fields.integer("head_dim", 1, MAX_HEAD_DIM) if fields.has("head_dim") else hidden // heads
-        if not 1 <= head_dim <= MAX_HEAD_DIM or (not fields.has("head_dim") and hidden % heads):
-            raise fields.error("hidden_size", f"{hidden} over {heads} heads gives no head_dim from 1 to {MAX_HEAD_DIM}")
-        rope, share = read_rope_scaling(fields, mapping)
-        rotary_dim = int(head_dim * share)
-        if rotary_dim < 2 or rotary_dim % 2:
-            raise fields.error(
-                "head_dim", f"{rotary_dim} of {head_dim} dimensions turn; an even number of at least 2 must"
-            )
+        sizes = read_decoder_sizes(fields, mapping)
         qwen2 = family is LlamaFamily.QWEN2
         bias = fields.flag("attention_bias", default=False)
         return cls(
             family=family,
-            vocab_size=fields.integer("vocab_size", 1, MAX_VOCAB_SIZE),
-            hidden_size=hidden,
-            intermediate_size=fields.integer("intermediate_size", 1, MAX_WIDTH),
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            num_key_value_heads=kv_heads,
-            head_dim=head_dim,
-            context_length=fields.integer("max_position_embeddings", 1, MAX_CONTEXT),
-            rms_norm_eps=fields.real("rms_norm_eps", above=0.0, at_most=1.0),
-            rope=rope,
-            rotary_dim=rotary_dim,
-            tied=fields.flag("tie_word_embeddings", default=False),
-            windows=_windows(fields, mapping, family, layers),
+            windows=_windows(fields, mapping, family, sizes["num_hidden_layers"]),
             query_key_value_bias=qwen2 or bias,
             output_bias=bias and not qwen2,
-            feed_forward_bias=fields.flag("mlp_bias", default=False),
-            bos_token_id=fields.integer("bos_token_id", 0, MAX_VOCAB_SIZE) if fields.has("bos_token_id") else None,
-            eos_token_ids=token_ids_of(mapping, "eos_token_id", source=source),
+            **sizes,
         )
 
 
 def _windows(fields: ConfigFields, mapping: Mapping[str, object], family: LlamaFamily, layers: int) -> tuple[int, ...]:
     """Return the window of each layer as transformers has it."""
-    if family is LlamaFamily.LLAMA:
+    if family is LlamaFamily.QWEN2:
+        return windows_of_layers(fields, mapping, layers)
+    if family is LlamaFamily.LLAMA or ("sliding_window" in mapping and not fields.has("sliding_window")):
         return (0,) * layers
-    if family is LlamaFamily.MISTRAL:
-        if "sliding_window" in mapping and not fields.has("sliding_window"):
-            return (0,) * layers
-        return (fields.integer("sliding_window", 1, MAX_CONTEXT, default=4096),) * layers
-    if not fields.flag("use_sliding_window", default=False) or not fields.has("sliding_window"):
-        return (0,) * layers
-    window = fields.integer("sliding_window", 1, MAX_CONTEXT)
-    kinds = mapping.get("layer_types")
-    if kinds is None:
-        first = fields.integer("max_window_layers", 0, MAX_LAYERS, default=28)
-        return tuple(window if layer >= first else 0 for layer in range(layers))
-    known = {"full_attention": 0, "sliding_attention": window}
-    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in known for kind in kinds):
-        raise fields.error("layer_types", f"is not a list of {layers} of {', '.join(known)}")
-    return tuple(known[kind] for kind in kinds)
+    return (fields.integer("sliding_window", 1, MAX_CONTEXT, default=4096),) * layers

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.graph.program import Program
+from lattice_inference.models.decoder_config import DecoderConfig
+from lattice_inference.models.decoder_gguf import FACTORS
 from lattice_inference.models.family import Family, GgufModel, Head, StoredWeights
 from lattice_inference.models.idle_tensors import PARTS
 from lattice_inference.models.llama import (
@@ -20,9 +23,9 @@ from lattice_inference.models.llama import (
     find_decoder_names,
 )
 from lattice_inference.models.llama_config import LlamaConfig, LlamaFamily
-from lattice_inference.models.llama_gguf import ARCHITECTURES, FACTORS, read_llama_gguf
+from lattice_inference.models.llama_gguf import ARCHITECTURES, read_llama_gguf
 
-__all__ = ["IDLE_IN_DECODER_GGUF", "LLAMA", "idle_in_decoder"]
+__all__ = ["IDLE_IN_DECODER_GGUF", "LLAMA", "decoder_weights", "idle_in_decoder"]
 
 #: Matches the idle tensors of decoders in GGUF files; ``rope_freqs.weight`` is read.
 IDLE_IN_DECODER_GGUF = re.compile(r"blk\.[0-9]+\.attn_rot_embd(?:\.weight)?")
@@ -41,30 +44,50 @@ def _read_config(mapping: Mapping[str, object], source: str) -> LlamaConfig:
 def _read_weights(checkpoint: Checkpoint, config: LlamaConfig, head: Head) -> StoredWeights[LlamaConfig]:
     names = find_decoder_names(checkpoint, tied=config.tied)
     prefix = names.norm.removesuffix("norm")
-    return _weights(
+    return decoder_weights(
         config,
         names,
         config.rope.frequencies(config.rotary_dim),
+        partial(build_llama, names=names),
         (f"{prefix}layers.0.", "num_hidden_layers", idle_in_decoder(prefix)),
     )
 
 
 def _read_gguf(checkpoint: Checkpoint) -> GgufModel[LlamaConfig]:
     stored = read_llama_gguf(checkpoint)
-    weights = _weights(stored.config, stored.names, stored.frequencies, ("blk.0.", "block_count", IDLE_IN_DECODER_GGUF))
+    weights = decoder_weights(
+        stored.config,
+        stored.names,
+        stored.frequencies,
+        partial(build_llama, names=stored.names),
+        ("blk.0.", "block_count", IDLE_IN_DECODER_GGUF),
+    )
     return GgufModel(stored.config, lambda head: weights)
 
 
-def _weights(
-    config: LlamaConfig,
+Config = TypeVar("Config", bound=DecoderConfig)
+
+
+def decoder_weights(
+    config: Config,
     names: DecoderNames,
     frequencies: npt.NDArray[np.float32],
+    build: Callable[[Config], Program],
     layout: tuple[str, str, re.Pattern[str]],
-) -> StoredWeights[LlamaConfig]:
+) -> StoredWeights[Config]:
+    """Say how the weights of a decoder are held.
+
+    Args:
+        config: sizes and choices.
+        names: how the tensors are spelled.
+        frequencies: of rotary positions.
+        build: makes the program of a configuration.
+        layout: what the names of the first layer begin with, where the number of layers stands, and what lies idle.
+    """
     first_layer, told_by, idle = layout
     output, embedding = f"{names.output}.weight", f"{names.embedding}.weight"
     return StoredWeights(
-        partial(_build, names=names),
+        build,
         first_layer=first_layer,
         layers_told_by=told_by,
         idle=idle,
@@ -72,10 +95,6 @@ def _weights(
         also_read=frozenset({FACTORS}),
         same=(output, embedding) if config.tied and output != embedding else None,
     )
-
-
-def _build(config: LlamaConfig, *, names: DecoderNames) -> Program:
-    return build_llama(config, names)
 
 
 LLAMA = Family(

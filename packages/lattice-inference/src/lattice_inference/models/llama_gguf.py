@@ -7,38 +7,24 @@ order than transformers: pairs that turn together are neighbours. Those of ``qwe
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
-from lattice_inference.checkpoint.gguf_header import NO_TOKEN
-from lattice_inference.errors import CheckpointError, UnsupportedError
-from lattice_inference.models.config_fields import MAX_VOCAB_SIZE, ConfigFields
+from lattice_inference.errors import UnsupportedError
+from lattice_inference.models.config_fields import ConfigFields
+from lattice_inference.models.decoder_gguf import read_decoder_metadata, rotary_frequencies
 from lattice_inference.models.llama import GGUF_NAMES, DecoderNames
-from lattice_inference.models.llama_config import (
-    MAX_CONTEXT,
-    MAX_HEAD_DIM,
-    MAX_HEADS,
-    MAX_LAYERS,
-    MAX_WIDTH,
-    LlamaConfig,
-    LlamaFamily,
-)
-from lattice_inference.models.rope_scaling import RopeScaling
+from lattice_inference.models.llama_config import LlamaConfig, LlamaFamily
 from lattice_inference.models.weight_check import refuse_adapter_file
 
-__all__ = ["ARCHITECTURES", "FACTORS", "LlamaGguf", "read_llama_gguf"]
+__all__ = ["ARCHITECTURES", "LlamaGguf", "read_llama_gguf"]
 
 _FAMILIES = {"llama": LlamaFamily.LLAMA, "qwen2": LlamaFamily.QWEN2}
-_LARGEST_FACTOR = 1e6
 
 #: The values of ``general.architecture`` that are read.
 ARCHITECTURES = tuple(_FAMILIES)
-
-#: The tensor that divides the frequencies of rotary positions, where a file has it.
-FACTORS = "rope_freqs.weight"
 
 
 @dataclass(frozen=True)
@@ -73,113 +59,7 @@ def read_llama_gguf(checkpoint: Checkpoint) -> LlamaGguf:
             f"{source}: general.architecture is {architecture!r:.60}; of decoders in GGUF files, {', '.join(_FAMILIES)} are "
             "built"
         )
-    at = f"{architecture}."
-    if fields.has(f"{at}expert_count") and fields.integer(f"{at}expert_count", 0, MAX_HEADS):
-        raise UnsupportedError(f"{source}: {at}expert_count is not 0; mixtures of experts are not built")
-    layers = fields.integer(f"{at}block_count", 1, MAX_LAYERS)
-    hidden = fields.integer(f"{at}embedding_length", 1, MAX_WIDTH)
-    heads = fields.integer(f"{at}attention.head_count", 1, MAX_HEADS)
-    kv_heads = fields.integer(f"{at}attention.head_count_kv", 1, heads, default=heads)
-    if heads % kv_heads:
-        raise fields.error(f"{at}attention.head_count_kv", f"{kv_heads} does not divide the {heads} heads")
-    head_dim = fields.integer(f"{at}attention.key_length", 1, MAX_HEAD_DIM, default=hidden // heads)
-    value_dim = fields.integer(f"{at}attention.value_length", 1, MAX_HEAD_DIM, default=head_dim)
-    if value_dim != head_dim:
-        raise UnsupportedError(
-            f"{source}: {at}attention.key_length is {head_dim} and {at}attention.value_length is {value_dim}; keys and "
-            "values of different widths are not built"
-        )
-    rotary_dim = fields.integer(f"{at}rope.dimension_count", 2, head_dim, default=head_dim)
-    if rotary_dim % 2:
-        raise fields.error(f"{at}rope.dimension_count", f"{rotary_dim} is odd")
-    context = fields.integer(f"{at}context_length", 1, MAX_CONTEXT)
-    window = fields.integer(f"{at}attention.sliding_window", 0, MAX_CONTEXT, default=0)
-    rope = _rope(fields, at, context)
-    qwen2 = architecture == "qwen2"
-    tensors = set(checkpoint.names())
-    config = LlamaConfig(
-        family=_FAMILIES[architecture],
-        vocab_size=_vocabulary(checkpoint, hidden),
-        hidden_size=hidden,
-        intermediate_size=fields.integer(f"{at}feed_forward_length", 1, MAX_WIDTH),
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        head_dim=head_dim,
-        context_length=context,
-        rms_norm_eps=fields.real(f"{at}attention.layer_norm_rms_epsilon", above=0.0, at_most=1.0),
-        rope=rope,
-        rotary_dim=rotary_dim,
-        tied="output.weight" not in tensors,
-        windows=(window,) * layers,
-        query_key_value_bias="blk.0.attn_q.bias" in tensors,
-        output_bias="blk.0.attn_output.bias" in tensors,
-        feed_forward_bias="blk.0.ffn_up.bias" in tensors,
-        bos_token_id=_token(fields, "bos_token_id"),
-        eos_token_ids=tuple(
-            dict.fromkeys(
-                token for name in ("eos", "eot", "eom") if (token := _token(fields, f"{name}_token_id")) is not None
-            )
-        ),
-    )
-    names = replace(GGUF_NAMES, pairing="half") if qwen2 else GGUF_NAMES
-    return LlamaGguf(config, names, _frequencies(checkpoint, rope, rotary_dim))
-
-
-def _vocabulary(checkpoint: Checkpoint, hidden: int) -> int:
-    shape = checkpoint.info("token_embd.weight").shape
-    if len(shape) != 2 or shape[1] != hidden or not 1 <= shape[0] <= MAX_VOCAB_SIZE:
-        raise CheckpointError(
-            f"{checkpoint.directory}: token_embd.weight has the shape {shape}; expected up to {MAX_VOCAB_SIZE:,} rows of "
-            f"{hidden}"
-        )
-    return shape[0]
-
-
-def _token(fields: ConfigFields, name: str) -> int | None:
-    key = f"tokenizer.ggml.{name}"
-    if not fields.has(key) or (value := fields.integer(key, 0, NO_TOKEN)) == NO_TOKEN:
-        return None
-    return value
-
-
-def _rope(fields: ConfigFields, at: str, context: int) -> RopeScaling:
-    base = fields.real(f"{at}rope.freq_base", above=1, at_most=1e12) if fields.has(f"{at}rope.freq_base") else 10_000.0
-
-    def number(name: str, default: float) -> float:
-        key = f"{at}{name}"
-        return fields.real(key, above=0, at_most=_LARGEST_FACTOR) if fields.has(key) else default
-
-    kind = fields.text(f"{at}rope.scaling.type", default="linear")
-    # before there were types, a lone scale meant linear; without any factor it is no scaling
-    factor = number("rope.scaling.factor", number("rope.scale_linear", 1.0))
-    if kind == "none" or (kind == "linear" and factor == 1.0):
-        return RopeScaling(base)
-    known: dict[str, Literal["linear", "yarn"]] = {"linear": "linear", "yarn": "yarn"}
-    if kind not in known:
-        raise UnsupportedError(
-            f"{fields.source}: {at}rope.scaling.type is {kind!r:.60}; built are none, linear and yarn"
-        )
-    plain = RopeScaling(
-        base,
-        known[kind],
-        factor,
-        fields.integer(f"{at}rope.scaling.original_context_length", 1, MAX_CONTEXT, default=context),
-        beta_fast=number("rope.scaling.yarn_beta_fast", 32.0),
-        beta_slow=number("rope.scaling.yarn_beta_slow", 1.0),
-    )
-    return replace(plain, attention_factor=plain.scale * number("rope.scaling.attn_factor", 1.0))
-
-
-def _frequencies(checkpoint: Checkpoint, rope: RopeScaling, rotary_dim: int) -> npt.NDArray[np.float32]:
-    """Return the frequencies, divided by the file's factors where it has some: Llama 3.1's scaling is stored so."""
-    plain = rope.frequencies(rotary_dim)
-    if FACTORS not in checkpoint:
-        return plain
-    factors = checkpoint.float32(FACTORS)
-    if factors.shape != plain.shape or not (factors > 0).all():
-        raise CheckpointError(
-            f"{checkpoint.directory}: {FACTORS} has the shape {factors.shape} or a factor that is not positive; expected "
-            f"{plain.shape}"
-        )
-    return np.asarray(plain / factors, np.float32)
+    sizes = read_decoder_metadata(checkpoint, fields, architecture)
+    config = LlamaConfig(family=_FAMILIES[architecture], **sizes)
+    names = replace(GGUF_NAMES, pairing="half") if architecture == "qwen2" else GGUF_NAMES
+    return LlamaGguf(config, names, rotary_frequencies(checkpoint, config.rope, config.rotary_dim))

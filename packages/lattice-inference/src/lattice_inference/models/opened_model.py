@@ -98,10 +98,10 @@ class OpenedModel:
 
     def whole_head(self) -> Head:
         """Return the head that the files are for; of vectors with the modules on top, and any pooling."""
+        if self.family.encodes and self.config.classifies:
+            return SCORES
         if self.family.is_causal:
             return LOGITS
-        if self.config.classifies:
-            return SCORES
         return vectors(layers=() if self.modules is None else self.modules.layers)
 
     def check(self, head: Head) -> None:
@@ -221,7 +221,7 @@ def open_model(path: Path, *, causal: bool | None = None) -> OpenedModel:
 
     Args:
         path: the directory or the file.
-        causal: look for a language model, or for any other; by default for every family that is built.
+        causal: look for a language model, or for one that reads whole texts; by default for every family that is built.
 
     Raises:
         ModelNotFoundError: a file is missing.

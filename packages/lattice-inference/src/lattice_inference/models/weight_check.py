@@ -24,6 +24,7 @@ from lattice_inference.checkpoint.formats import is_gguf, only_gguf
 from lattice_inference.checkpoint.gguf import gguf_parts
 from lattice_inference.checkpoint.int8_weights import SCALE_SUFFIX
 from lattice_inference.checkpoint.mapped_tensors import TensorInfo
+from lattice_inference.checkpoint.tensor_rows import parse_rows
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.graph.program import Program
 from lattice_inference.models.config_fields import ConfigFields
@@ -88,11 +89,11 @@ def check_weights(tensors: _Tensors, checkpoint: Checkpoint, config: ModelConfig
         CheckpointError: a tensor is missing, has another shape than ``config`` says, or is read by nothing.
     """
     one: Program = weights.build(config.with_one_layer())
+    refs = [ref for op in one.ops for ref in op.weights.values() if ref.sources[0] not in weights.computed]
     shapes = {
-        weights.renamed.get(ref.sources[0], ref.sources[0]): ref.shape
-        for op in one.ops
-        for ref in op.weights.values()
-        if ref.sources[0] not in weights.computed
+        weights.renamed.get(name, name): (ref.shape[0] if len(ref.sources) == 1 else 1, *ref.shape[1:])
+        for ref in refs
+        for name in ref.sources  # several only where single rows are laid together
     }
     read = set(weights.also_read)
     if weights.same is not None and all(name in checkpoint for name in weights.same):
@@ -155,11 +156,13 @@ def _check(
             raise CheckpointError(
                 f"{tensors.directory}: the model needs a tensor of shape {shape}, the checkpoint has {name} {info.shape}"
             )
-        used.add(aliases.get(name, name))
+        rows = parse_rows(name)
+        whole = name if rows is None else rows.tensor
+        used.add(aliases.get(whole, whole))
         if len(shape) == 2:
-            used.add(name + RANGE_SUFFIX)
+            used.add(whole + RANGE_SUFFIX)
             if info.dtype == "I8":
-                used.add(name + SCALE_SUFFIX)
+                used.add(whole + SCALE_SUFFIX)
     unread = [name for name in tensors.names() if name not in used and not idle.fullmatch(name)]
     if unread:
         raise CheckpointError(_unread_message(tensors.directory, unread, layers))

@@ -122,3 +122,18 @@ class PackedEncoding:
             self.token_counts[index],
             self.truncated[index],
         )
+
+    def framed(self, before: Sequence[int], after: Sequence[int]) -> PackedEncoding:
+        """Return the encoding with the tokens ``before`` and ``after`` around each text; their type is 0."""
+        bounds, extra = self.cu_seqlens, len(before) + len(after)
+        count = len(bounds) - 1
+        new_bounds = bounds + extra * np.arange(count + 1, dtype=np.int32)
+        moved = extra * np.arange(count, dtype=np.int64) + len(before)
+        places = np.arange(len(self.token_ids)) + np.repeat(moved, bounds[1:] - bounds[:-1])
+        ids, types = (np.zeros(int(new_bounds[-1]), np.int32) for _ in range(2))
+        ids[places], types[places] = self.token_ids, self.type_ids
+        for place, token in enumerate(before):
+            ids[new_bounds[:-1] + place] = token
+        for place, token in enumerate(reversed(after), 1):
+            ids[new_bounds[1:] - place] = token
+        return PackedEncoding(ids, new_bounds, types, self.token_counts + np.int32(extra), self.truncated)

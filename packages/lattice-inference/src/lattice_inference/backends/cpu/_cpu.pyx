@@ -312,8 +312,8 @@ cdef int fill_record(lattice_op *op, str record, dict given) except -1:
         op.embed.table = weight_at(given.pop("table"), op.embed.weight_type)
         op.embed.residual = view_of(given.pop("residual", None))
     elif record == "norm":
-        op.norm.epsilon = given.pop("epsilon")
-        op.norm.weight = float32_data(given.pop("weight"), op.n, "weight")
+        op.norm.epsilon, op.norm.heads = given.pop("epsilon"), given.pop("heads", 1)
+        op.norm.weight = float32_data(given.pop("weight"), op.n // op.norm.heads, "weight")
         op.norm.bias = floats_or_none(given.pop("bias", None), op.n, "bias")
         op.norm.quantized = view_of(given.pop("quantized", None))
         op.norm.range = floats_or_none(given.pop("bounds", None), 2, "bounds")
@@ -325,7 +325,7 @@ cdef int fill_record(lattice_op *op, str record, dict given) except -1:
     elif record == "paged":
         op.paged.heads, op.paged.kv_heads = given.pop("heads"), given.pop("kv_heads")
         op.paged.head_dim, op.paged.scale = given.pop("head_dim"), given.pop("scale")
-        op.paged.layer, op.paged.window = given.pop("layer"), given.pop("window")
+        op.paged.layer, op.paged.window = given.pop("layer", 0), given.pop("window")
     elif record == "kv_write":
         op.kv_write.layer, op.kv_write.kv_heads = given.pop("layer"), given.pop("kv_heads")
         op.kv_write.attention_heads = given.pop("attention_heads", 0)
@@ -447,6 +447,9 @@ cdef class Plan:
     def __dealloc__(self):
         free(self.ops)
 
+    def __len__(self):
+        return self.count
+
     @property
     def step_tokens(self):
         """Tokens that should go through the program at once."""
@@ -507,13 +510,18 @@ cdef class Plan:
                 most = max(most, lattice_partials(&self.ops[i], sequences, bounds, lengths))
         return round_up(4 * (sequences + 1)) + round_up(16 * (sequences + 1)) + 4 * most
 
-    def run(self, Step given not None):
-        """Run every op on a step. Returns (which of IDS, row) of the first id outside its table, else None."""
+    def run(self, Step given not None, Py_ssize_t first=0, end=None):
+        """Run ops ``first`` to ``end``, by default all, on a step. Returns (which of IDS, row) of the first id outside its
+        table, else None. A run in several calls is given the same step in each.
+        """
         cdef lattice_step step = given.step
         cdef char *bookkeeping = given.arena.data + given.bookkeeping_offset
         cdef Py_ssize_t needed = self.bookkeeping_bytes(given.cu_seqlens, given.context), i
+        cdef Py_ssize_t count = (self.count if end is None else <Py_ssize_t>end) - first
         cdef int64_t limit
         cdef int which
+        if not 0 <= first <= first + count <= self.count:
+            raise ValueError(f"ops {first} to {first + count} are not of the {self.count} ops")
         if given.bookkeeping_offset + needed > given.arena.nbytes:
             raise ValueError("the arena is too small to cut this step into tasks")
         if step.kv != NULL:
@@ -531,5 +539,5 @@ cdef class Plan:
                     return name, i
         with nogil:
             lattice_count_query_blocks(&step, <int32_t *>bookkeeping)
-            lattice_step_run(self.ops, self.count, &step, self.table, pool)
+            lattice_step_run(self.ops + first, count, &step, self.table, pool)
         return None

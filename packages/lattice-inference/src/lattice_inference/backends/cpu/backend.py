@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import get_args
 
@@ -31,6 +31,7 @@ from lattice_inference.backends.cpu.weights import ResidentWeights, WeightLayout
 from lattice_inference.backends.protocol import FileForm, Finished, Outputs, PageStorage, WeightSize
 from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.calibration import InputRange
+from lattice_inference.cancellation import check_cancelled
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.compile import CompiledProgram, compile_program
@@ -40,6 +41,9 @@ from lattice_inference.precision import Activations, Precision, check_precision
 from lattice_inference.thread_count import check_thread_count
 
 __all__ = ["CpuBackend", "CpuProgram", "TensorSource"]
+
+OPS_OF_A_CALL = 8
+"""Ops of a long text that run without a look at interrupts: about those of half a layer."""
 
 Float32Array = npt.NDArray[np.float32]
 Int32Array = npt.NDArray[np.int32]
@@ -257,13 +261,27 @@ class CpuProgram:
                 pages=pages,
                 cu_pages=cu_pages,
             )
-            outside = plan.run(step)
-            if outside is not None:
-                refuse_id(batch, *outside)
+            for first, end in self._calls(plan, batch.tokens):
+                outside = plan.run(step, first, end)
+                if outside is not None:
+                    refuse_id(batch, *outside)
+                if end is not None:
+                    check_cancelled()
             results = self._copy_outputs(outputs, arena, offsets, counts)
         finally:
             self._arenas.give_back(arena)
         return results
+
+    def _calls(self, plan: _cpu.Plan, tokens: int) -> Iterator[tuple[int, int | None]]:
+        """Yield which ops a step runs in one call: all, but in a step of more tokens than one should have, a few.
+
+        Between calls an interrupt is answered, and nothing of the step is lost.
+        """
+        if tokens <= self.step_tokens:
+            yield 0, None
+            return
+        for first in range(0, len(plan), OPS_OF_A_CALL):
+            yield first, min(first + OPS_OF_A_CALL, len(plan))
 
     def trim(self) -> None:
         """Give the memory that steps left behind back to the operating system; the next step asks for it again."""

@@ -160,11 +160,16 @@ def _layer_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[s
 
 def _attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
     arguments = {name: op.attributes[name] for name in ("heads", "kv_heads", "head_dim", "scale")}
+    if op.attributes["mask"] == "causal":
+        return "causal_attention", {**arguments, "window": op.attributes["window"]}
     return ("amx_attention" if weights.forms.rounded_inputs(op) else "attention"), arguments
 
 
 def _rms_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    return "rms_norm", {"weight": weights.array(op.weights["weight"]), "epsilon": op.attributes["epsilon"]}
+    weight = weights.array(op.weights["weight"])
+    if op.attributes["offset"]:
+        weight = weight + np.float32(op.attributes["offset"])
+    return "rms_norm", {"weight": weight, "epsilon": op.attributes["epsilon"], "heads": op.attributes["heads"]}
 
 
 def _rope_angles(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:

@@ -69,6 +69,7 @@ cdef extern from "step.h" nogil:
         lattice_view residual
     ctypedef struct lattice_norm_record:
         float epsilon
+        int32_t heads
         const float *weight
         const float *bias
         lattice_view quantized

@@ -76,7 +76,7 @@ class _Buffers:
         if len(op.outputs) != 1 or op.outputs[0].width % _DEPTH or op.outputs[0].column % _DEPTH:
             return False
         if op.kind in _NORMS:
-            return op.outputs[0].is_whole
+            return op.outputs[0].is_whole and op.attributes.get("heads", 1) == 1
         if buffer in self.floats:
             return False
         if op.kind.startswith("linear"):

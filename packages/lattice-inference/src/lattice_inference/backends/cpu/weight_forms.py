@@ -18,6 +18,7 @@ from lattice_inference.backends.cpu.forms.weight_form import (
 )
 from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.calibration import RANGE_SUFFIX, InputRange
+from lattice_inference.checkpoint.tensor_rows import beside
 from lattice_inference.errors import CheckpointError, InvalidInputError
 from lattice_inference.graph.cutting import cut_linear
 from lattice_inference.graph.program import Buffer, Op, Program, Rows, View, WeightRef
@@ -110,7 +111,8 @@ class WeightForms:
         """
         weight = op.weights["weight"]
         output = op.outputs[0]
-        gives_logits = output.rows is Rows.LOGIT_ROWS and output.is_whole and output.buffer in self._results
+        is_head = output.rows in (Rows.LOGIT_ROWS, Rows.SEQUENCES)
+        gives_logits = is_head and output.is_whole and output.buffer in self._results
         is_exact = (gives_logits or output in self._values) and op.kind == "linear" and "bias" not in op.weights
         return self._forms[weight].input_rows(LinearUse(self._terms, is_exact, lambda: self._range(weight)))
 
@@ -124,15 +126,16 @@ class WeightForms:
     def _range_of_source(self, name: str) -> InputRange | None:
         if name in self._input_ranges:
             return self._input_ranges[name]
-        if self._stored is None or name + RANGE_SUFFIX not in self._stored:
+        beside_it = beside(name, RANGE_SUFFIX, of_rows=False)
+        if self._stored is None or beside_it not in self._stored:
             return None
-        ends = self._stored.float32(name + RANGE_SUFFIX)
+        ends = self._stored.float32(beside_it)
         if ends.shape != (2,):
-            raise CheckpointError(f"{name + RANGE_SUFFIX} must hold low and high, not be of shape {ends.shape}")
+            raise CheckpointError(f"{beside_it} must hold low and high, not be of shape {ends.shape}")
         try:
             return InputRange(float(ends[0]), float(ends[1]))
         except InvalidInputError as cause:
-            raise CheckpointError(f"{name + RANGE_SUFFIX}: {cause}") from cause
+            raise CheckpointError(f"{beside_it}: {cause}") from cause
 
     @property
     def products(self) -> Bfloat16Products | None:
@@ -143,7 +146,8 @@ class WeightForms:
         """Return how many inputs of an op, from the first on, are taken as rows of bfloat16."""
         if op.kind.startswith("linear"):
             return int(op.weights["weight"] in self._rounded)
-        if op.kind == "attention" and self._terms.products == "tiles" and int(op.attributes["head_dim"]) % 32 == 0:
+        by_tiles = op.kind == "attention" and op.attributes["mask"] == "bidirectional"
+        if by_tiles and self._terms.products == "tiles" and int(op.attributes["head_dim"]) % 32 == 0:
             makers = [maker for view in op.inputs for maker in self._producers[view.buffer]]
             if all(maker.kind.startswith("linear") and self.rounded_inputs(maker) for maker in makers):
                 return 3

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.checkpoint.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
+from lattice_inference.checkpoint.tensor_rows import beside
 from lattice_inference.errors import CheckpointError
 from lattice_inference.graph.program import WeightRef
 
@@ -55,9 +56,10 @@ def _int8(name: str, source: TensorSource) -> Int8Matrix | None:
     if not isinstance(source, StoredTensorSource) or source.info(name).dtype != "I8":
         return None
     info = source.info(name)
-    if name + SCALE_SUFFIX not in source:
-        raise CheckpointError(f"{name} is int8 and the checkpoint has no scales for it, {name + SCALE_SUFFIX}")
-    scales = source.float32(name + SCALE_SUFFIX)
+    beside_it = beside(name, SCALE_SUFFIX, of_rows=True)
+    if beside_it not in source:
+        raise CheckpointError(f"{name} is int8 and the checkpoint has no scales for it, {beside_it}")
+    scales = source.float32(beside_it)
     if len(info.shape) != 2 or scales.size != info.shape[0]:
         raise CheckpointError(f"{name} is int8 of shape {info.shape} and has scales of shape {scales.shape}")
     integers = np.ascontiguousarray(source.array(name), np.int8)

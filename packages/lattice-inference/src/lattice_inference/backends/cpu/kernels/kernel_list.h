@@ -26,6 +26,7 @@
     KERNEL(KV_WRITE,             "kv_write",             kv_write,   kv_write_tasks,        kv_write_run) \
     KERNEL(PAGED_ATTENTION,      "paged_attention",      paged,      paged_attention_tasks, paged_attention_run) \
     KERNEL(PAGED_MERGE,          "paged_merge",          paged,      paged_merge_tasks,     paged_merge_run) \
+    KERNEL(CAUSAL_ATTENTION,     "causal_attention",     paged,      causal_attention_tasks, causal_attention_run) \
     KERNEL(GATHER_ROWS,          "gather_rows",          none,       row_tasks,             gather_rows_run) \
     KERNEL(QUANTIZE_ROWS,        "quantize_rows",        quantize,   row_tasks,             quantize_rows_run) \
     KERNEL(INT8_LINEAR,          "int8_linear",          linear,     int8_linear_tasks,     int8_linear_run) \

@@ -52,6 +52,7 @@ typedef struct {
 
 typedef struct {
     float epsilon;
+    int32_t heads; /* parts of a row that a root mean square norm takes one by one; 0 being 1 */
     const float *weight, *bias; /* of a layer norm only: bias, and quantized, where its rows are written as integers too */
     lattice_view quantized;
     const float *range;
@@ -69,7 +70,7 @@ typedef struct {
 typedef struct {
     int32_t heads, kv_heads, head_dim;
     float scale;
-    int32_t layer, window; /* window 0: no limit */
+    int32_t layer, window; /* window 0: no limit; the layer is of pages only, not of causal attention over packed rows */
 } lattice_paged_record;
 
 typedef struct {
@@ -211,6 +212,28 @@ static inline int64_t lattice_paged_rows(int64_t group)
     return group >= LATTICE_PAGED_ROWS ? 1 : LATTICE_PAGED_ROWS / group;
 }
 
+/* The parts that a block of query rows of causal attention is cut into, and the rows of a part. */
+static inline int64_t lattice_causal_parts(const lattice_op *op, const lattice_tile_sizes *sizes)
+{
+    return lattice_divide_up(sizes->query_block_rows, lattice_paged_rows(op->heads / op->kv_heads));
+}
+
+static inline int64_t lattice_causal_rows(const lattice_op *op, const lattice_tile_sizes *sizes)
+{
+    return lattice_divide_up(sizes->query_block_rows, lattice_causal_parts(op, sizes));
+}
+
+/* The parts that a block of query rows of causal attention is cut into, and the rows of a part. */
+static inline int64_t lattice_causal_parts(const lattice_op *op, const lattice_tile_sizes *sizes)
+{
+    return lattice_divide_up(sizes->query_block_rows, lattice_paged_rows(op->paged.heads / op->paged.kv_heads));
+}
+
+static inline int64_t lattice_causal_rows(const lattice_op *op, const lattice_tile_sizes *sizes)
+{
+    return lattice_divide_up(sizes->query_block_rows, lattice_causal_parts(op, sizes));
+}
+
 /* Whether a sequence with so few rows is cut by its keys and not by its rows. */
 static inline int lattice_is_cut_by_keys(int64_t rows, int64_t group)
 {
@@ -310,6 +333,15 @@ static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_se
         const int64_t together = sizes->score_rows > LATTICE_QUERY_COLUMNS ? sizes->score_rows : LATTICE_QUERY_COLUMNS;
         floats = keys * (dim + width) + together * (keys + 2 * width) + LATTICE_PANEL * width +
                  lattice_whole_query_rows(sizes) * (width + 2);
+    } else if (op->kernel == LATTICE_KERNEL_CAUSAL_ATTENTION) { /* as of paged attention with many rows */
+        const int64_t rows = lattice_causal_rows(op, sizes) * (op->heads / op->kv_heads);
+        floats = LATTICE_KEY_SEGMENT * (op->head_dim + width) + rows * width +
+                 LATTICE_SCORE_ROWS * (LATTICE_KEY_SEGMENT + width) + rows * lattice_partial_floats(op->head_dim);
+    } else if (op->kernel == LATTICE_KERNEL_CAUSAL_ATTENTION) { /* as of paged attention with many rows */
+        const int64_t dim = op->paged.head_dim, width = lattice_round_up(dim, LATTICE_PANEL);
+        const int64_t rows = lattice_causal_rows(op, sizes) * (op->paged.heads / op->paged.kv_heads);
+        floats = LATTICE_KEY_SEGMENT * (dim + width) + rows * width + LATTICE_SCORE_ROWS * (LATTICE_KEY_SEGMENT + width) +
+                 rows * lattice_partial_floats(dim);
     } else if (op->kernel == LATTICE_KERNEL_PAGED_ATTENTION) {
         const int64_t dim = op->paged.head_dim, width = lattice_round_up(dim, LATTICE_PANEL);
         const int64_t group = op->paged.heads / op->paged.kv_heads, rows = lattice_paged_rows(group) * group;

@@ -19,6 +19,7 @@
 
 #include "attention/kv_types.h"
 #include "attention/kv_write.h"
+#include "rows/bfloat16_rows.h"
 #include "rows/rows.h"
 #include "attention/softmax.h"
 
@@ -51,15 +52,17 @@
 
 /* What the rows of a task have in common. Row r is query head r % group of token r / group. */
 typedef struct {
-    const lattice_step *step;
     const lattice_kv_layer *kv;
     const int32_t *pages; /* of the sequence */
+    int64_t page_tokens;
     int64_t kv_head, group;
     int64_t position; /* of the first token */
     int64_t window;
     float scale;
     float *scores;    /* [LATTICE_SCORE_ROWS][LATTICE_KEY_SEGMENT] */
     float *wide_keys, *wide_values; /* of the segment as floats, in pages of LATTICE_WIDE_PAGE tokens; NULL: read where they lie */
+    const float *packed_keys, *packed_values; /* of position 0 in rows of a step, which then count instead of pages; or NULL */
+    int64_t packed_key_stride, packed_value_stride;
 } paged_rows;
 
 /* Keys [first, end) of a segment that a row sees; first >= end when it sees none. */
@@ -95,13 +98,13 @@ LATTICE_INLINE void paged_product(int type, int64_t rows, const float *a, int64_
 /* The page that holds a key of a segment. */
 LATTICE_INLINE int64_t page_of(const paged_rows *rows, int64_t segment, int64_t key)
 {
-    return rows->pages[(segment * LATTICE_KEY_SEGMENT + key) / rows->step->page_tokens];
+    return rows->pages[(segment * LATTICE_KEY_SEGMENT + key) / rows->page_tokens];
 }
 
 /* Tokens of a page as the products read them, and the type of its elements. */
 LATTICE_INLINE int64_t read_tokens(const paged_rows *rows)
 {
-    return rows->wide_keys != NULL ? LATTICE_WIDE_PAGE : rows->step->page_tokens;
+    return rows->wide_keys != NULL ? LATTICE_WIDE_PAGE : rows->page_tokens;
 }
 
 LATTICE_INLINE int read_type(const paged_rows *rows)
@@ -114,14 +117,14 @@ LATTICE_INLINE const char *keys_at(const paged_rows *rows, int64_t segment, int6
 {
     if (rows->wide_keys != NULL)
         return (const char *)(rows->wide_keys + key / LATTICE_WIDE_PAGE * LATTICE_WIDE_PAGE * rows->kv->head_dim);
-    return kv_keys(rows->kv, page_of(rows, segment, key), rows->kv_head, rows->step->page_tokens);
+    return kv_keys(rows->kv, page_of(rows, segment, key), rows->kv_head, rows->page_tokens);
 }
 
 LATTICE_INLINE const char *values_at(const paged_rows *rows, int64_t segment, int64_t key)
 {
     if (rows->wide_keys != NULL)
         return (const char *)(rows->wide_values + key / LATTICE_WIDE_PAGE * LATTICE_WIDE_PAGE * rows->kv->width);
-    return kv_values(rows->kv, page_of(rows, segment, key), rows->kv_head, rows->step->page_tokens);
+    return kv_values(rows->kv, page_of(rows, segment, key), rows->kv_head, rows->page_tokens);
 }
 
 /* y[rows][y_stride] = the elements x[rows][columns] of a type, columns being a multiple of 16. */
@@ -142,11 +145,34 @@ static void widen(int type, const char *x, int64_t rows, int64_t columns, float 
     }
 }
 
+/* Lays keys [first, end) of a segment, which are rows of a step, out like pages of floats. */
+static void lay_out_segment(const paged_rows *rows, int64_t segment, int64_t first, int64_t end)
+{
+    const lattice_kv_layer *kv = rows->kv;
+    for (int64_t key = first / TOKENS_AT_ONCE * TOKENS_AT_ONCE; key < end; key += TOKENS_AT_ONCE) {
+        const int64_t position = segment * LATTICE_KEY_SEGMENT + key, slot = key % LATTICE_WIDE_PAGE;
+        const int64_t here = end - key < TOKENS_AT_ONCE ? end - key : TOKENS_AT_ONCE;
+        write_keys(rows->packed_keys + position * rows->packed_key_stride, rows->packed_key_stride, here, kv->head_dim,
+                   LATTICE_KV_FLOAT32, (char *)((float *)keys_at(rows, segment, key) + slot), LATTICE_WIDE_PAGE, NULL);
+        float *value = (float *)values_at(rows, segment, key) + slot * kv->width;
+        for (int64_t t = 0; t < here; t++, value += kv->width) {
+            memcpy(value, rows->packed_values + (position + t) * rows->packed_value_stride,
+                   (size_t)kv->head_dim * sizeof(float));
+            for (int64_t d = kv->head_dim; d < kv->width; d++)
+                value[d] = 0.0f;
+        }
+    }
+}
+
 /* Widens the pages of keys [first, end) of a segment, once for all rows of a task. */
 static void widen_segment(const paged_rows *rows, int64_t segment, int64_t first, int64_t end)
 {
+    if (rows->packed_keys != NULL) {
+        lay_out_segment(rows, segment, first, end);
+        return;
+    }
     const lattice_kv_layer *kv = rows->kv;
-    const int64_t tokens = rows->step->page_tokens;
+    const int64_t tokens = rows->page_tokens;
     for (int64_t key = first / tokens * tokens; key < end; key += tokens) {
         const int64_t page = page_of(rows, segment, key), slot = key % LATTICE_WIDE_PAGE;
         widen(kv->type, kv_keys(kv, page, rows->kv_head, tokens), kv->head_dim, tokens,
@@ -160,7 +186,7 @@ static void widen_segment(const paged_rows *rows, int64_t segment, int64_t first
 static void score_rows(const paged_rows *rows, const float *queries, int64_t count, int64_t segment, int64_t first, int64_t end)
 {
     const lattice_kv_layer *kv = rows->kv;
-    const int64_t tokens = read_tokens(rows), page_tokens = rows->step->page_tokens;
+    const int64_t tokens = read_tokens(rows), page_tokens = rows->page_tokens;
     const int type = read_type(rows);
     for (int64_t key = first / page_tokens * page_tokens; key < end;) {
         const int64_t slot = key % tokens, left = lattice_round_up(end - key, 16);
@@ -190,7 +216,7 @@ static void weigh_values(const paged_rows *rows, const float *p, int64_t count, 
                          float *output, int64_t stride, const char *next)
 {
     const lattice_kv_layer *kv = rows->kv;
-    const int64_t slot = first % read_tokens(rows), page_tokens = rows->step->page_tokens;
+    const int64_t slot = first % read_tokens(rows), page_tokens = rows->page_tokens;
     const int type = read_type(rows);
     const char *values = values_at(rows, segment, first) + slot * kv->width * kv_element_bytes(type);
     const float *weights = p + first;
@@ -334,6 +360,47 @@ static void gather_queries(const lattice_op *op, const lattice_step *step, int64
                (size_t)dim * sizeof(float));
 }
 
+/* All segments for `count` rows of one key head, which begin at row `token` of the step: their outputs are written. */
+static void attend_block(const lattice_op *op, const lattice_step *step, const paged_rows *rows, int64_t token, int64_t count,
+                         int64_t first_segment, int64_t end_segment, float *queries, float *output2, float *results)
+{
+    const int64_t dim = op->paged.head_dim, width = lattice_round_up(dim, LATTICE_PANEL), partial = lattice_partial_floats(dim);
+    gather_queries(op, step, token, count, rows->kv_head, queries);
+    for (int64_t row = 0; row < count; row++)
+        results[row * partial + width + 1] = 0.0f;
+    for (int64_t segment = first_segment; segment < end_segment; segment++) {
+        widen_segment(rows, segment, keys_seen(rows, 0, segment).first, keys_seen(rows, count - 1, segment).end);
+        for (int64_t row = 0; row < count; row += LATTICE_SCORE_ROWS) {
+            const int64_t here = count - row < LATTICE_SCORE_ROWS ? count - row : LATTICE_SCORE_ROWS;
+            float maximum2[LATTICE_SCORE_ROWS], sum2[LATTICE_SCORE_ROWS];
+            attend_segment(rows, queries + row * width, row, here, segment, output2, width, maximum2, sum2, 1);
+            for (int64_t r = 0; r < here; r++) {
+                float *result = results + (row + r) * partial, *maximum = result + width, *sum = maximum + 1;
+                if (sum2[r] == 0.0f)
+                    continue;
+                if (*sum == 0.0f) {
+                    memcpy(result, output2 + r * width, (size_t)width * sizeof(float));
+                    *maximum = maximum2[r];
+                    *sum = sum2[r];
+                } else {
+                    merge_segment(result, maximum, sum, output2 + r * width, maximum2[r], sum2[r], width);
+                }
+            }
+        }
+    }
+    for (int64_t row = 0; row < count; row++) {
+        const int64_t column = (rows->kv_head * rows->group + row % rows->group) * dim;
+        const f32x16 divisor = f32x16_set1(results[row * partial + width + 1]);
+        for (int64_t d = 0; d < dim; d += 16) {
+            const f32x16 value = f32x16_div(f32x16_load(results + row * partial + d), divisor);
+            if (op->rounded.slot >= 0) /* whose head_dim is a multiple of sixteen */
+                store_bfloat16(bfloat16_row(step, &op->rounded, token + row / rows->group) + column + d, value);
+            else
+                store_part(lattice_row(step, &op->output, token + row / rows->group) + column, d, dim, value);
+        }
+    }
+}
+
 void LATTICE_FN(paged_attention_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)tasks;
@@ -351,9 +418,9 @@ void LATTICE_FN(paged_attention_run)(const lattice_op *op, const lattice_step *s
     float *results = output2 + LATTICE_SCORE_ROWS * width; /* [row][output, maximum, sum] */
     float *wide = results + task_rows_most * partial;
     paged_rows rows = {
-        .step = step,
         .kv = &step->kv[op->paged.layer],
         .pages = step->pages + step->cu_pages[sequence],
+        .page_tokens = step->page_tokens,
         .kv_head = kv_head,
         .group = group,
         .position = step->context[sequence],
@@ -382,35 +449,7 @@ void LATTICE_FN(paged_attention_run)(const lattice_op *op, const lattice_step *s
     rows.wide_keys = wide;
     rows.wide_values = wide + LATTICE_KEY_SEGMENT * dim;
     lattice_segments(rows.position, block_tokens, op->paged.window, &first_segment, &end_segment);
-    gather_queries(op, step, begin + skipped, count, kv_head, queries);
-    for (int64_t row = 0; row < count; row++)
-        results[row * partial + width + 1] = 0.0f;
-    for (int64_t segment = first_segment; segment < end_segment; segment++) {
-        widen_segment(&rows, segment, keys_seen(&rows, 0, segment).first, keys_seen(&rows, count - 1, segment).end);
-        for (int64_t row = 0; row < count; row += LATTICE_SCORE_ROWS) {
-            const int64_t here = count - row < LATTICE_SCORE_ROWS ? count - row : LATTICE_SCORE_ROWS;
-            float maximum2[LATTICE_SCORE_ROWS], sum2[LATTICE_SCORE_ROWS];
-            attend_segment(&rows, queries + row * width, row, here, segment, output2, width, maximum2, sum2, 1);
-            for (int64_t r = 0; r < here; r++) {
-                float *result = results + (row + r) * partial, *maximum = result + width, *sum = maximum + 1;
-                if (sum2[r] == 0.0f)
-                    continue;
-                if (*sum == 0.0f) {
-                    memcpy(result, output2 + r * width, (size_t)width * sizeof(float));
-                    *maximum = maximum2[r];
-                    *sum = sum2[r];
-                } else {
-                    merge_segment(result, maximum, sum, output2 + r * width, maximum2[r], sum2[r], width);
-                }
-            }
-        }
-    }
-    for (int64_t row = 0; row < count; row++) {
-        float *y = lattice_row(step, &op->output, begin + skipped + row / group) + (kv_head * group + row % group) * dim;
-        const f32x16 divisor = f32x16_set1(results[row * partial + width + 1]);
-        for (int64_t d = 0; d < dim; d += 16)
-            store_part(y, d, dim, f32x16_div(f32x16_load(results + row * partial + d), divisor));
-    }
+    attend_block(op, step, &rows, begin + skipped, count, first_segment, end_segment, queries, output2, results);
 }
 
 int64_t LATTICE_FN(paged_merge_tasks)(const lattice_op *op, const lattice_step *step)

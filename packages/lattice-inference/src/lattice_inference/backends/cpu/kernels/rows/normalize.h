@@ -63,22 +63,27 @@ void LATTICE_FN(layer_norm_run)(const lattice_op *op, const lattice_step *step, 
 void LATTICE_FN(rms_norm_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
 {
     (void)thread;
-    const int64_t n = op->n;
+    const int64_t heads = op->norm.heads > 1 ? op->norm.heads : 1, n = op->n / heads;
     int64_t first, end;
     task_rows(lattice_rows(op, step), task, tasks, &first, &end);
     for (int64_t row = first; row < end; row++) {
         const float *x = lattice_row(step, &op->input[0], row);
         float *y = op->output.slot >= 0 ? lattice_row(step, &op->output, row) : NULL;
-        uint16_t *rounded = op->rounded.slot >= 0 ? bfloat16_row(step, &op->rounded, row) : NULL;
-        f32x16 squares = f32x16_zero();
-        for (int64_t i = 0; i < n; i += 16) {
-            const f32x16 value = load_part(x, i, n);
-            squares = f32x16_fma(value, value, squares);
+        uint16_t *rounded = op->rounded.slot >= 0 ? bfloat16_row(step, &op->rounded, row) : NULL; /* of one head */
+        for (int64_t head = 0; head < heads; head++, x += n) {
+            f32x16 squares = f32x16_zero();
+            for (int64_t i = 0; i < n; i += 16) {
+                const f32x16 value = load_part(x, i, n);
+                squares = f32x16_fma(value, value, squares);
+            }
+            const f32x16 inverse =
+                f32x16_set1(1.0f / square_root(f32x16_fold_add(squares) / (float)n + op->norm.epsilon));
+            for (int64_t i = 0; i < n; i += 16)
+                store_normalized(y, rounded, i, n,
+                                 f32x16_mul(f32x16_mul(load_part(x, i, n), inverse), load_part(op->norm.weight, i, n)));
+            if (y != NULL)
+                y += n;
         }
-        const f32x16 inverse = f32x16_set1(1.0f / square_root(f32x16_fold_add(squares) / (float)n + op->norm.epsilon));
-        for (int64_t i = 0; i < n; i += 16)
-            store_normalized(y, rounded, i, n,
-                             f32x16_mul(f32x16_mul(load_part(x, i, n), inverse), load_part(op->norm.weight, i, n)));
     }
 }
 

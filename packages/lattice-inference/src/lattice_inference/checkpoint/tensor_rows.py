@@ -1,0 +1,46 @@
+"""Names of some rows of a tensor: ``lm_head.weight[9693:9694]`` is what ``lm_head.weight`` has there.
+
+Elements lie in whole rows in every format, blocks included, so rows are a stretch of the tensor's bytes: they are read
+without the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["TensorRows", "beside", "parse_rows", "rows_name"]
+
+_NAME = re.compile(r"(?s)(.+)\[([0-9]{1,18}):([0-9]{1,18})\]")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRows:
+    """Rows ``first`` to ``end``, without ``end``, of the tensor ``tensor``."""
+
+    tensor: str
+    first: int
+    end: int
+
+
+def rows_name(tensor: str, first: int, count: int) -> str:
+    """Return the name of ``count`` rows of a tensor from row ``first`` on."""
+    return f"{tensor}[{first}:{first + count}]"
+
+
+def parse_rows(name: str) -> TensorRows | None:
+    """Return what :func:`rows_name` was given, or None for any other name."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else TensorRows(found[1], int(found[2]), int(found[3]))
+
+
+def beside(name: str, suffix: str, *, of_rows: bool) -> str:
+    """Return the name of a tensor that is stored beside another one, with ``suffix`` after its name.
+
+    ``of_rows``: it has a row for each of the other's, so of rows of that it is the same rows; else it is one for all.
+    """
+    rows = parse_rows(name)
+    if rows is None:
+        return name + suffix
+    whole = rows.tensor + suffix
+    return rows_name(whole, rows.first, rows.end - rows.first) if of_rows else whole

@@ -1,0 +1,62 @@
+"""How a decoder is asked whether a document answers a query, and which tokens are its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lattice_inference.errors import TokenizerError
+from lattice_inference.tokenizer import Tokenizer
+
+__all__ = ["PairTemplate"]
+
+
+@dataclass(frozen=True)
+class PairTemplate:
+    """The text around a query and a document, and the tokens whose logits are compared.
+
+    Special tokens count in ``before`` and ``after``, which no limit cuts; what stands between is cut at its end.
+
+    Attributes:
+        before: what a text begins with.
+        body: what stands between, with ``{instruction}``, ``{query}`` and ``{document}``.
+        after: what a text ends with: the model answers next.
+        instruction: what is asked for, where the caller does not say it.
+        yes, no: the texts of the tokens that are the answer. A score is the logistic function of the difference of their
+            logits: the probability of ``yes`` where there are only these two.
+    """
+
+    before: str
+    body: str
+    after: str
+    instruction: str
+    yes: str = "yes"
+    no: str = "no"
+
+    def text(self, instruction: str | None, query: str, document: str) -> str:
+        """Return what stands between ``before`` and ``after`` for one pair."""
+        parts = {
+            "{instruction}": self.instruction if instruction is None else instruction,
+            "{query}": query,
+            "{document}": document,
+        }
+        text, rest = "", self.body
+        for name, part in parts.items():  # one by one: a part may hold the name of another
+            head, _, rest = rest.partition(name)
+            text += head + part
+        return text + rest
+
+    def answers(self, tokenizer: Tokenizer) -> tuple[int, int]:
+        """Return the ids of ``yes`` and ``no``.
+
+        Raises:
+            TokenizerError: one of them is no token.
+        """
+        yes, no = (self._answer(tokenizer, answer) for answer in (self.yes, self.no))
+        return yes, no
+
+    @staticmethod
+    def _answer(tokenizer: Tokenizer, answer: str) -> int:
+        token = tokenizer.token_to_id(answer)
+        if token is None:
+            raise TokenizerError(f"the tokenizer has no token {answer!r}, whose logit is a part of the score")
+        return token

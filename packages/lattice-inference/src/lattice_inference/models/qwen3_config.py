@@ -1,0 +1,104 @@
+"""The configuration of a dense Qwen3, read strictly from ``config.json``.
+
+It is a Llama whose queries and keys are normed a head, with heads of a width that the hidden one does not give. The same
+network generates, embeds (Qwen3-Embedding) and ranks (Qwen3-Reranker), so its configuration answers for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.errors import UnsupportedError
+from lattice_inference.models.config_fields import ConfigFields
+from lattice_inference.models.decoder_config import DecoderConfig, read_decoder_sizes, windows_of_layers
+
+__all__ = ["Qwen3Class", "Qwen3Config"]
+
+#: The width of a head where a file does not say it: transformers' default.
+HEAD_DIM = 128
+
+MAX_LABELS = 65_536
+
+
+class Qwen3Class(Enum):
+    """The class of transformers that wrote a checkpoint."""
+
+    CAUSAL = "Qwen3ForCausalLM"
+    MODEL = "Qwen3Model"
+    CLASSIFIER = "Qwen3ForSequenceClassification"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen3Config(DecoderConfig):
+    """Sizes and choices of a Qwen3.
+
+    Attributes:
+        written_by: the class of transformers that wrote the checkpoint.
+        label_count: outputs of the classification head, where there is one; else 1, the score of a pair.
+    """
+
+    written_by: Qwen3Class = Qwen3Class.CAUSAL
+    label_count: int = 1
+
+    @property
+    def longest_input(self) -> int:
+        """The longest input in tokens: the positions that the model was made for."""
+        return self.context_length
+
+    @property
+    def has_token_types(self) -> bool:
+        """Whether tokens have types: no."""
+        return False
+
+    @property
+    def classifies(self) -> bool:
+        """Whether there is a classification head on top."""
+        return self.written_by is Qwen3Class.CLASSIFIER
+
+    @property
+    def class_name(self) -> str:
+        """The class that wrote the checkpoint, for messages."""
+        return self.written_by.value
+
+    def position_ids(self, token_ids: npt.NDArray[np.int32], cu_seqlens: npt.NDArray[np.int32]) -> None:
+        """Return None: positions are 0, 1, 2, ... of each sequence."""
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, object], *, source: str = "config.json") -> Self:
+        """Read the parsed content of a ``config.json``; ``source`` names it in messages.
+
+        Raises:
+            ModelConfigError: it is malformed, or a field is missing, of the wrong type or out of range.
+            UnsupportedError: it describes a model, or an option, that is not built.
+        """
+        fields = ConfigFields(mapping, source)
+        model_type = fields.text("model_type")
+        if model_type != "qwen3":
+            raise UnsupportedError(f"{source}: model_type is {model_type!r:.100}; built is 'qwen3'")
+        written_by = fields.choice("architectures", Qwen3Class, value=fields.only_text("architectures"))
+        sizes = read_decoder_sizes(fields, mapping, head_dim=HEAD_DIM)
+        bias = fields.flag("attention_bias", default=False)
+        return cls(
+            written_by=written_by,
+            label_count=_label_count(fields, mapping) if written_by is Qwen3Class.CLASSIFIER else 1,
+            windows=windows_of_layers(fields, mapping, sizes["num_hidden_layers"]),
+            query_key_value_bias=bias,
+            output_bias=bias,
+            **(sizes | {"feed_forward_bias": False}),
+        )
+
+
+def _label_count(fields: ConfigFields, mapping: Mapping[str, object]) -> int:
+    """Return the outputs of a classification head as transformers counts them: the entries of ``id2label``, else 2."""
+    labels = mapping.get("id2label")
+    if labels is None:
+        return fields.integer("num_labels", 1, MAX_LABELS, default=2)
+    if not isinstance(labels, dict) or not 1 <= len(labels) <= MAX_LABELS:
+        raise fields.error("id2label", f"is not an object of 1 to {MAX_LABELS:,} labels")
+    return len(labels)
