@@ -215,17 +215,6 @@ static inline int64_t lattice_paged_rows(int64_t group)
 /* The parts that a block of query rows of causal attention is cut into, and the rows of a part. */
 static inline int64_t lattice_causal_parts(const lattice_op *op, const lattice_tile_sizes *sizes)
 {
-    return lattice_divide_up(sizes->query_block_rows, lattice_paged_rows(op->heads / op->kv_heads));
-}
-
-static inline int64_t lattice_causal_rows(const lattice_op *op, const lattice_tile_sizes *sizes)
-{
-    return lattice_divide_up(sizes->query_block_rows, lattice_causal_parts(op, sizes));
-}
-
-/* The parts that a block of query rows of causal attention is cut into, and the rows of a part. */
-static inline int64_t lattice_causal_parts(const lattice_op *op, const lattice_tile_sizes *sizes)
-{
     return lattice_divide_up(sizes->query_block_rows, lattice_paged_rows(op->paged.heads / op->paged.kv_heads));
 }
 
@@ -333,10 +322,6 @@ static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_se
         const int64_t together = sizes->score_rows > LATTICE_QUERY_COLUMNS ? sizes->score_rows : LATTICE_QUERY_COLUMNS;
         floats = keys * (dim + width) + together * (keys + 2 * width) + LATTICE_PANEL * width +
                  lattice_whole_query_rows(sizes) * (width + 2);
-    } else if (op->kernel == LATTICE_KERNEL_CAUSAL_ATTENTION) { /* as of paged attention with many rows */
-        const int64_t rows = lattice_causal_rows(op, sizes) * (op->heads / op->kv_heads);
-        floats = LATTICE_KEY_SEGMENT * (op->head_dim + width) + rows * width +
-                 LATTICE_SCORE_ROWS * (LATTICE_KEY_SEGMENT + width) + rows * lattice_partial_floats(op->head_dim);
     } else if (op->kernel == LATTICE_KERNEL_CAUSAL_ATTENTION) { /* as of paged attention with many rows */
         const int64_t dim = op->paged.head_dim, width = lattice_round_up(dim, LATTICE_PANEL);
         const int64_t rows = lattice_causal_rows(op, sizes) * (op->paged.heads / op->paged.kv_heads);
