@@ -29,6 +29,8 @@ MODULES = {
     "migration-journal": "stores",
     "embedding-files": "embed_files",
     "server-answers": "server_answers",
+    "teacher-answers": "teachers",
+    "label-stores": "teachers",
     "networks": "networks",
     "training-states": "networks",
     "tables": "networks",
