@@ -1,4 +1,4 @@
-"""A model at a server, asked over HTTP. The HTTP client is lattice-embed's, which the extra ``teachers`` brings."""
+"""A model at a server, asked by lattice-embed's HTTP client (extra ``teachers``)."""
 
 from __future__ import annotations
 
