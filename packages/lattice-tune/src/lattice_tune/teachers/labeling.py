@@ -1,8 +1,9 @@
-"""Texts are labelled by a teacher: what is stored is not asked for, and what is answered is stored before it counts."""
+"""A teacher labels texts: stored answers are not asked for, new ones are stored first."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
@@ -113,7 +114,7 @@ def dry_run(
     votes: int = 1,
     first: int = 3,
 ) -> DryRun:
-    """Return what :func:`label_texts` would ask: how much, for what price at most, and the first prompts.
+    """Return what :func:`label_texts` would ask, the most that it costs, and first prompts.
 
     Opens no connection and needs neither key nor extra.
 
@@ -224,22 +225,39 @@ class _Request:
 
 
 def _run(make: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Run a coroutine to its end: in this thread, or in another one where this one runs an event loop already."""
+    """Run a coroutine to its end, in another thread if this one runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(make())
     outcome: list[Any] = []
+    finished = threading.Event()
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+
+    async def announced() -> Result:
+        task = asyncio.current_task()
+        assert task is not None
+        running.append((asyncio.get_running_loop(), task))
+        return await make()
 
     def in_thread() -> None:
         try:
-            outcome.append(asyncio.run(make()))
+            outcome.append(asyncio.run(announced()))
         except BaseException as error:
             outcome.append(error)
+        finally:
+            finished.set()
 
     thread = threading.Thread(target=in_thread, name="lattice-tune labelling")
     thread.start()
-    thread.join()
+    try:
+        finished.wait()  # join takes an interrupted thread for one that has ended (bpo-45274)
+    except KeyboardInterrupt:
+        for loop, task in running:
+            with contextlib.suppress(RuntimeError):  # it has just ended
+                loop.call_soon_threadsafe(task.cancel)
+        finished.wait()
+        raise
     if isinstance(outcome[0], BaseException):
         raise outcome[0]
     result: Result = outcome[0]
