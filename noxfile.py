@@ -287,7 +287,7 @@ def doors(session: nox.Session) -> None:
 
 @nox.session
 def sanitize(session: nox.Session) -> None:
-    """Run the kernels under AddressSanitizer and UndefinedBehaviorSanitizer, and the pool under ThreadSanitizer (gcc)."""
+    """Run native code under AddressSanitizer and UndefinedBehaviorSanitizer, the pool under ThreadSanitizer (gcc)."""
     session.install(*BUILD, *TEST, "huggingface_hub", "blake3")
     session.run("python", "ci/sanitize.py", *session.posargs)
 
