@@ -84,23 +84,18 @@ LATTICE_INLINE void finish_by(int activation, int is_rounded, const float *sums,
 }
 
 /* One loop for each activation, so that nothing is decided in it. */
-#define FINISH_CASE(ACTIVATION)                                                                                        \
-    case ACTIVATION:                                                                                                   \
-        if (output->rounded != NULL)                                                                                   \
-            finish_by(ACTIVATION, 1, sums, stride, rows, columns, output);                                             \
-        else                                                                                                           \
-            finish_by(ACTIVATION, 0, sums, stride, rows, columns, output);                                             \
-        return;
-
 static void finish(const float *sums, int64_t stride, int64_t rows, int64_t columns, const bfloat16_output *output)
 {
     switch (output->to.activation) {
-        FINISH_CASE(LATTICE_ACTIVATION_NONE)
-        FINISH_CASE(LATTICE_ACTIVATION_GELU_ERF)
-        FINISH_CASE(LATTICE_ACTIVATION_GELU_TANH)
-        FINISH_CASE(LATTICE_ACTIVATION_RELU)
-        FINISH_CASE(LATTICE_ACTIVATION_SILU)
-        FINISH_CASE(LATTICE_ACTIVATION_TANH)
+#define ONE_ACTIVATION(id, name)                                                                                       \
+    case id:                                                                                                           \
+        if (output->rounded != NULL)                                                                                   \
+            finish_by(id, 1, sums, stride, rows, columns, output);                                                     \
+        else                                                                                                           \
+            finish_by(id, 0, sums, stride, rows, columns, output);                                                     \
+        return;
+        LATTICE_ACTIVATIONS(ONE_ACTIVATION)
+#undef ONE_ACTIVATION
     }
 }
 

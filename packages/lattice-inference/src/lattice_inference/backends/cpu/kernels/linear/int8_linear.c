@@ -120,23 +120,12 @@ LATTICE_INLINE void finish_sums_by(int activation, const int32_t *sums, int64_t 
 static void finish_sums(const int32_t *sums, int64_t sums_stride, int64_t rows, const int8_part *part)
 {
     switch (part->output.activation) {
-    case LATTICE_ACTIVATION_GELU_ERF:
-        finish_sums_by(LATTICE_ACTIVATION_GELU_ERF, sums, sums_stride, rows, part);
+#define ONE_ACTIVATION(id, name)                                                                                       \
+    case id:                                                                                                           \
+        finish_sums_by(id, sums, sums_stride, rows, part);                                                             \
         return;
-    case LATTICE_ACTIVATION_GELU_TANH:
-        finish_sums_by(LATTICE_ACTIVATION_GELU_TANH, sums, sums_stride, rows, part);
-        return;
-    case LATTICE_ACTIVATION_RELU:
-        finish_sums_by(LATTICE_ACTIVATION_RELU, sums, sums_stride, rows, part);
-        return;
-    case LATTICE_ACTIVATION_SILU:
-        finish_sums_by(LATTICE_ACTIVATION_SILU, sums, sums_stride, rows, part);
-        return;
-    case LATTICE_ACTIVATION_TANH:
-        finish_sums_by(LATTICE_ACTIVATION_TANH, sums, sums_stride, rows, part);
-        return;
-    default:
-        finish_sums_by(LATTICE_ACTIVATION_NONE, sums, sums_stride, rows, part);
+        LATTICE_ACTIVATIONS(ONE_ACTIVATION)
+#undef ONE_ACTIVATION
     }
 }
 
