@@ -44,6 +44,9 @@ class Checkpoint:
         self.metadata = metadata
         self.aliases = {} if aliases is None else aliases
         self._file_of = {name: file for file in files for name in file.names()}
+        self._infos: dict[str, TensorInfo] = {}
+        for file in files:
+            self._infos.update(file.infos)
 
     def __repr__(self) -> str:
         return f"Checkpoint({str(self.directory)!r}, {len(self._file_of)} tensors in {len(self.files)} files)"
@@ -77,31 +80,39 @@ class Checkpoint:
 
     def info(self, name: str) -> TensorInfo:
         """Return type, shape and place of a tensor, as :meth:`MappedTensors.info` does."""
-        return self._file(name).info(self.stored_name(name))
+        info = self._infos.get(self.aliases.get(name, name))
+        return self._place(name)[0].info(name) if info is None else info
 
     def array(self, name: str) -> npt.NDArray[np.generic]:
         """Return a tensor as it is stored, as :meth:`MappedTensors.array` does."""
-        return self._file(name).array(self.stored_name(name))
+        file, stored = self._place(name)
+        return file.array(stored)
 
     def float32(self, name: str) -> npt.NDArray[np.float32]:
         """Return a tensor as finite float32, as :meth:`MappedTensors.float32` does."""
-        return self._file(name).float32(self.stored_name(name))
+        file, stored = self._place(name)
+        return file.float32(stored)
 
     def float32_chunks(self, name: str) -> Iterator[npt.NDArray[np.float32]]:
         """Yield a tensor piece by piece, as :meth:`MappedTensors.float32_chunks` does."""
-        return self._file(name).float32_chunks(self.stored_name(name))
+        file, stored = self._place(name)
+        return file.float32_chunks(stored)
 
     def drop_pages(self, name: str) -> None:
         """Advise the kernel about a tensor's pages, as :meth:`MappedTensors.drop_pages` does."""
-        self._file(name).drop_pages(self.stored_name(name))
+        file, stored = self._place(name)
+        file.drop_pages(stored)
 
     def advise(self, advice: PageAdvice, names: Iterable[str] | None = None) -> None:
         """Tell the kernel how tensors, by default all, are going to be read, as :meth:`MappedTensors.advise` does."""
         for name in self._file_of if names is None else names:
-            self._file(name).advise(advice, (self.stored_name(name),))
+            file, stored = self._place(name)
+            file.advise(advice, (stored,))
 
-    def _file(self, name: str) -> MappedTensors:
-        try:
-            return self._file_of[self.stored_name(name)]
-        except KeyError:
-            raise CheckpointError(f"{self.directory}: the checkpoint holds no tensor {name!r}") from None
+    def _place(self, name: str) -> tuple[MappedTensors, str]:
+        """Return the file that holds a tensor, and its name there."""
+        stored = self.aliases.get(name, name)
+        file = self._file_of.get(stored)
+        if file is None:
+            raise CheckpointError(f"{self.directory}: the checkpoint holds no tensor {name!r}")
+        return file, stored
