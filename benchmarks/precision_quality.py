@@ -61,8 +61,7 @@ def default_text() -> Path:
 def measure(options: argparse.Namespace) -> Record:
     """Compare every precision with float32 and return the record."""
     from lattice_inference import compare_logits, load_model
-    from lattice_inference.backends.cpu.weight_forms import Activations
-    from lattice_inference.precision import Precision
+    from lattice_inference.precision import Activations, Precision
 
     if options.model is None:
         raise ValueError("name a language model with --model")

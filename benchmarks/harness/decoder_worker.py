@@ -77,10 +77,9 @@ class LatticeWithoutTiles(LatticeDecoder):
 
     def __init__(self, path: str, threads: int) -> None:
         require_tiles()
-        from lattice_inference.backends.cpu import CpuBackend
-        from lattice_inference.generate import decoder_program
+        from lattice_inference.backends import cpu
 
-        decoder_program.CpuBackend = partial(CpuBackend, tiles=False)  # type: ignore[assignment,attr-defined]
+        cpu.CpuBackend = partial(cpu.CpuBackend, tiles=False)  # type: ignore[misc,assignment]
         super().__init__(path, threads)
 
 

@@ -19,7 +19,6 @@ from harness.decoders import Decoder
 from lattice_inference import cpu_info
 from lattice_inference.backends import cpu
 from lattice_inference.backends.cpu import CpuBackend
-from lattice_inference.generate import decoder_program
 
 
 class CountingDecoder(Decoder):
@@ -82,7 +81,6 @@ def test_our_own_engine_does_without_tiles_where_there_are_some(
             super().__init__(**options)
 
     monkeypatch.setattr(cpu, "CpuBackend", Backend)
-    monkeypatch.setattr(decoder_program, "CpuBackend", Backend)
     if "amx_int8" not in cpu_info()["features"]:
         with pytest.raises(RuntimeError, match="no matrix tiles"):
             LatticeWithoutTiles(str(tiny_drawn_model), 1)

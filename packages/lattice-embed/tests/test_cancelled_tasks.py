@@ -108,7 +108,7 @@ def test_work_that_another_waits_for_goes_on(service: NativeEmbeddingService, st
         else:
             thread = threading.Thread(target=lambda: given.append(cached.embed(TEXTS).vectors))
             thread.start()
-        while not cached._passengers._waiting:
+        while not cached._flights._waiting:
             await asyncio.sleep(0)
         leader.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -131,7 +131,7 @@ def test_work_that_all_have_left_ends(service: NativeEmbeddingService, steps: St
         tasks = [asyncio.create_task(cached.aembed(TEXTS))]
         await asyncio.to_thread(steps.begun.wait, 60)
         tasks.append(asyncio.create_task(cached.aembed(TEXTS)))
-        while not cached._passengers._waiting:
+        while not cached._flights._waiting:
             await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
@@ -141,7 +141,7 @@ def test_work_that_all_have_left_ends(service: NativeEmbeddingService, steps: St
 
     asyncio.run(both())
     assert steps.count == 1
-    assert cached._passengers._waiting == {}
+    assert cached._flights._waiting == {}
 
 
 def test_one_who_waits_for_another_thread_may_leave(service: NativeEmbeddingService, steps: Steps) -> None:
@@ -153,7 +153,7 @@ def test_one_who_waits_for_another_thread_may_leave(service: NativeEmbeddingServ
 
     async def leave() -> None:
         task = asyncio.create_task(cached.aembed(TEXTS))
-        while not cached._passengers._waiting:
+        while not cached._flights._waiting:
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -27,7 +27,7 @@ from lattice_embed.model_config import ModelConfig
 from lattice_embed.provenance import VectorProvenance, length_prefixed
 from lattice_embed.result import EmbeddingResult, Float32Array
 from lattice_embed.service import EmbeddingService, ModelName
-from lattice_embed.single_flight import Passengers, SingleFlight
+from lattice_embed.single_flight import SingleFlight
 from lattice_embed.validation import check_role, check_text, check_texts, is_expressible
 from lattice_inference.cancellation import cancellation, check_cancelled, shared
 
@@ -108,7 +108,6 @@ class CachedEmbeddingService(EmbeddingService):
         self._spaces: dict[tuple[str, str, bool], _Space] = {}
         self._last_space: _Space | None = None
         self._flights = SingleFlight()
-        self._passengers = Passengers()
 
     # What the service is
 
@@ -349,7 +348,7 @@ class CachedEmbeddingService(EmbeddingService):
                     if entry is not None and self._is_ours(entry):
                         results[key] = entry
                 missing = [key for key in mine if key not in results] if results else mine
-                with shared(partial(self._passengers.want, flight)):
+                with shared(partial(self._flights.is_wanted, flight)):
                     if len(missing) == len(keys):  # every text of the call, each once and in its place
                         result = self._compute(range(len(keys)), keys, texts, space, model, results)
                         return results, result
@@ -363,7 +362,7 @@ class CachedEmbeddingService(EmbeddingService):
                 self._flights.finish(flight, mine, results)
             entries |= results
             for key, other in theirs.items():
-                with self._passengers.aboard(other):
+                with self._flights.aboard(other):
                     entry = other.wait(key, cancellation())
                 check_cancelled()
                 if entry is not None:

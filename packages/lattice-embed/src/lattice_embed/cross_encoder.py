@@ -22,10 +22,10 @@ from lattice_embed.model_source import resolve_model
 from lattice_embed.result import Float32Array
 from lattice_embed.validation import (
     DEFAULT_MAX_TEXT_CHARS,
+    Limits,
     check_choice,
     check_iterable,
     check_limit,
-    check_text,
     check_threads,
 )
 from lattice_inference import errors as inference_errors
@@ -99,7 +99,7 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
         self._precision: Precision = precision
         self._threads = None if threads is None else check_threads(threads)
         self._truncate: PairTruncation = truncate
-        self._max_text_chars = check_limit("max_text_chars", max_text_chars)
+        self._limits = Limits(max_text_chars=max_text_chars)
         self._special_tokens_in_text = check_flag("special_tokens_in_text", special_tokens_in_text)
         super().__init__()
 
@@ -200,7 +200,7 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
             "precision": self._precision,
             "threads": self._threads,
             "truncate": self._truncate,
-            "max_text_chars": self._max_text_chars,
+            "max_text_chars": self._limits.max_text_chars,
             "special_tokens_in_text": self._special_tokens_in_text,
         }
         return self._source.location, options
@@ -224,21 +224,18 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
         if not isinstance(query, str):
             raise InvalidInputError(f"query is a {type(query).__name__}, not a str")
         try:
-            return check_text(query, 0, max_chars=self._max_text_chars)
+            return self._limits.text(query)
         except InvalidTextError as error:  # whose index would name a document
             raise InvalidInputError(f"query {error.reason}") from None
 
     def _check_documents(self, documents: Sequence[str]) -> list[str]:
-        return [
-            check_text(text, index, max_chars=self._max_text_chars)
-            for index, text in enumerate(check_iterable(documents))
-        ]
+        return [self._limits.text(text, index) for index, text in enumerate(check_iterable(documents))]
 
     def _check_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         checked = []
         for index, pair in enumerate(check_iterable(pairs)):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise InvalidInputError(f"pair {index} is a {type(pair).__name__}: pass two texts")
-            first, second = (check_text(text, index, max_chars=self._max_text_chars) for text in pair)
+            first, second = (self._limits.text(text, index) for text in pair)
             checked.append((first, second))
         return checked

@@ -35,11 +35,10 @@ from lattice_embed.service import EmbeddingService, ModelName
 from lattice_embed.validation import (
     DEFAULT_MAX_BATCH_SIZE,
     DEFAULT_MAX_TEXT_CHARS,
+    Limits,
     check_choice,
-    check_limit,
     check_role,
     check_text,
-    check_texts,
     check_threads,
 )
 from lattice_embed.vectors import normalize as normalize_rows
@@ -171,8 +170,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         self._precision: Precision = precision
         self._threads = None if threads is None else check_threads(threads)
         self._truncate: Truncate = truncate
-        self._max_batch_size = check_limit("max_batch_size", max_batch_size)
-        self._max_text_chars = check_limit("max_text_chars", max_text_chars)
+        self._limits = Limits(max_batch_size, max_text_chars)
         self._cache = check_cache(cache)
         self._special_tokens_in_text = check_flag("special_tokens_in_text", special_tokens_in_text)
         self._last_provenance: tuple[_LoadedModel | None, Role, bool, VectorProvenance] | None = None
@@ -199,16 +197,6 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
     def name(self) -> str:
         """``"native:"`` and the model's name."""
         return f"native:{self._source.name}"
-
-    @property
-    def max_batch_size(self) -> int:
-        """Most texts in one call of :meth:`embed`."""
-        return self._max_batch_size
-
-    @property
-    def max_text_chars(self) -> int:
-        """Most characters (code points) in one text."""
-        return self._max_text_chars
 
     @property
     def precision(self) -> Precision:
@@ -268,8 +256,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             "precision": self._precision,
             "threads": self._threads,
             "truncate": self._truncate,
-            "max_batch_size": self._max_batch_size,
-            "max_text_chars": self._max_text_chars,
+            **self._limits.options(),
             "cache": self._cache,
             "special_tokens_in_text": self._special_tokens_in_text,
         }
@@ -344,7 +331,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             ModelNotFoundError, CheckpointError, UnsupportedModelError: the model, at the first call.
             NonFiniteVectorError: the model gave NaN or infinity.
         """
-        checked = check_texts(texts, max_texts=self._max_batch_size, max_chars=self._max_text_chars)
+        checked = self._limits.texts(texts)
         role = check_role(role)
         normalize = check_flag("normalize", normalize)
         self._check_model(model)
@@ -405,7 +392,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         Raises:
             EmptyInputError, TooManyTextsError, InvalidTextError, TextTooLongError: the input.
         """
-        checked = check_texts(texts, max_texts=self._max_batch_size, max_chars=self._max_text_chars)
+        checked = self._limits.texts(texts)
         loaded = self._load()
         counts: npt.NDArray[np.int32] = loaded.encoder.count_tokens(checked, prompt=loaded.prompts[check_role(role)])
         return counts

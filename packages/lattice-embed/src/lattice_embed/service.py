@@ -14,7 +14,7 @@ from lattice_embed.errors import InvalidInputError, InvalidTextError, LatticeEmb
 from lattice_embed.model_config import ModelConfig
 from lattice_embed.provenance import VectorProvenance
 from lattice_embed.result import EmbeddingResult, Float32Array
-from lattice_embed.validation import DEFAULT_MAX_BATCH_SIZE, DEFAULT_MAX_TEXT_CHARS, check_iterable, check_limit
+from lattice_embed.validation import Limits, check_iterable, check_limit
 from lattice_inference.cancellation import in_thread
 
 __all__ = ["EmbeddingService", "ModelName"]
@@ -40,6 +40,9 @@ class EmbeddingService(ABC):
 
     _gives_arrays_away: ClassVar[bool] = False
     """Whether nobody else holds the arrays of a result, so that a service around this one may pass them on."""
+
+    _limits: Limits = Limits()
+    """What a call may hold. A service with limits as options replaces it in its ``__init__``."""
 
     @abstractmethod
     def embed(
@@ -78,12 +81,12 @@ class EmbeddingService(ABC):
     @property
     def max_batch_size(self) -> int:
         """Texts that one call of :meth:`embed` may hold; the methods that split go by it."""
-        return DEFAULT_MAX_BATCH_SIZE
+        return self._limits.max_batch_size
 
     @property
     def max_text_chars(self) -> int:
         """Characters that one text may have."""
-        return DEFAULT_MAX_TEXT_CHARS
+        return self._limits.max_text_chars
 
     def provenance(
         self, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True

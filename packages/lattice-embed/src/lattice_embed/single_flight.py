@@ -11,28 +11,28 @@ from collections.abc import Callable, Iterator
 from lattice_embed import _text_cache
 from lattice_inference.cancellation import cancellation
 
-__all__ = ["Passengers", "SingleFlight"]
+__all__ = ["SingleFlight"]
 
 # The leaders of a process are not in its forked child, where nobody may wait for them.
-_live: weakref.WeakSet[SingleFlight | Passengers] = weakref.WeakSet()
+_live: weakref.WeakSet[SingleFlight] = weakref.WeakSet()
 
 
 class SingleFlight(_text_cache.SingleFlight):
-    """Who works on which keys, in this process."""
+    """Who works on which keys, and who waits for whose work, in this process.
+
+    A leader whose own task is cancelled goes on while somebody who waits wants the result.
+    """
 
     def __init__(self) -> None:
-        _live.add(self)
-
-
-class Passengers:
-    """Who waits for whose work: a leader whose own task is cancelled goes on while one of them wants the result."""
-
-    def __init__(self) -> None:
-        self.forget()
+        self._clear()
         _live.add(self)
 
     def forget(self) -> None:
-        """Forget all: those who wait are not in a forked child."""
+        """Forget every flight and all who wait: they are not in a forked child."""
+        super().forget()
+        self._clear()
+
+    def _clear(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[int, list[Callable[[], bool]]] = {}
 
@@ -51,7 +51,7 @@ class Passengers:
                 if not waiting:
                     del self._waiting[id(flight)]
 
-    def want(self, flight: _text_cache.Flight) -> bool:
+    def is_wanted(self, flight: _text_cache.Flight) -> bool:
         """Whether somebody who is not cancelled waits for ``flight``."""
         with self._lock:
             return any(not cancelled() for cancelled in self._waiting.get(id(flight), ()))

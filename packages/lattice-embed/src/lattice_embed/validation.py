@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
 from itertools import islice
 
 from lattice_embed.catalogue import Role
@@ -23,6 +24,7 @@ from lattice_inference.thread_count import check_thread_count
 __all__ = [
     "DEFAULT_MAX_BATCH_SIZE",
     "DEFAULT_MAX_TEXT_CHARS",
+    "Limits",
     "check_choice",
     "check_limit",
     "check_role",
@@ -162,3 +164,35 @@ def check_threads(threads: object, name: str = "threads") -> int:
         return check_thread_count(threads, name)
     except inference_errors.InvalidInputError as error:
         raise InvalidInputError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a service takes in one call.
+
+    Attributes:
+        max_batch_size: most texts.
+        max_text_chars: most characters (code points) in one text, its prompt not counted.
+
+    Raises:
+        InvalidInputError: one of them is no int of at least 1.
+    """
+
+    max_batch_size: int = DEFAULT_MAX_BATCH_SIZE
+    max_text_chars: int = DEFAULT_MAX_TEXT_CHARS
+
+    def __post_init__(self) -> None:
+        check_limit("max_batch_size", self.max_batch_size)
+        check_limit("max_text_chars", self.max_text_chars)
+
+    def texts(self, texts: object) -> list[str]:
+        """Return the texts of one call as :func:`check_texts` does."""
+        return check_texts(texts, max_texts=self.max_batch_size, max_chars=self.max_text_chars)
+
+    def text(self, text: object, index: int = 0) -> str:
+        """Return one text as :func:`check_text` does."""
+        return check_text(text, index, max_chars=self.max_text_chars)
+
+    def options(self) -> dict[str, int]:
+        """Return the keyword options that make an equal service."""
+        return {"max_batch_size": self.max_batch_size, "max_text_chars": self.max_text_chars}

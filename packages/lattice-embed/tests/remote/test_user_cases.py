@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lattice_embed import ModelDescription, NonFiniteVectorError, TextTooLongError
+from lattice_embed import CachedEmbeddingService, ModelDescription, NonFiniteVectorError, TextTooLongError
 
 RETRIEVAL = ModelDescription(
     slug="retrieval",
@@ -67,6 +67,18 @@ def test_e16_e18_limits_name_their_unit_and_both_numbers(server: Any, connect: A
         embed(connect(), ["a" * 67_337])
     assert (caught.value.length, caught.value.limit, caught.value.unit) == (67_337, 32_768, "characters")
     assert embed(connect(max_text_chars=100_000), ["a" * 67_337]).vectors.shape == (1, 8)
+
+
+def test_a_cache_in_front_of_a_server_has_the_limits_of_its_service(server: Any, connect: Any, embed: Any) -> None:
+    service = connect(max_batch_size=2, max_text_chars=100_000)
+    embed(service, ["a"])  # whose answer says the dimension
+    cached = CachedEmbeddingService(service)
+    assert (
+        (cached.max_batch_size, cached.max_text_chars)
+        == (service.max_batch_size, service.max_text_chars)
+        == (2, 100_000)
+    )
+    assert cached.embed(["a" * 67_337]).vectors.shape == (1, 8)
 
 
 def test_e17_the_prompt_is_not_charged_to_the_caller(server: Any, connect: Any, embed: Any) -> None:

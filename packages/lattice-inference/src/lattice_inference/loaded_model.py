@@ -16,7 +16,7 @@ __all__ = ["LoadedModel"]
 
 class _OwnedProgram(Protocol):
     @property
-    def bfloat16_products(self) -> str | None: ...
+    def numerics(self) -> str | None: ...
 
     def close(self) -> None: ...
 
@@ -50,9 +50,9 @@ class LoadedModel(Generic[Owned]):
         self._program = program
         self._reload = reload
         self._snapshot = snapshot
-        products = program.bfloat16_products
+        numerics = program.numerics
         # bfloat16 is rounded otherwise by every instruction that multiplies it, so results depend on which this CPU has
-        self._numerics = f"n{NUMERICS_VERSION}" + (f":{products}" if products else "")
+        self._numerics = f"n{NUMERICS_VERSION}" + (f":{numerics}" if numerics else "")
 
     def close(self) -> None:
         """Give the weights back. Further use raises InvalidInputError; closing twice is harmless."""

@@ -1,4 +1,4 @@
-"""What weights may be kept in."""
+"""What weights may be kept in, and what they are multiplied by."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.value_text import value_text
 
-__all__ = ["Precision", "check_precision"]
+__all__ = ["Activations", "Precision", "check_precision"]
 
 Precision = Literal["float32", "bfloat16", "float16", "int8", "stored"]
 """What linear weights and embedding tables are kept in.
@@ -16,6 +16,9 @@ Sums are float32. Where the CPU multiplies bfloat16, a linear with such weights 
 multiplies integers, having quantized its input row by row. Everything between linears is float32. ``"stored"`` keeps what
 the file has: a quantized one stays as it is.
 """
+
+Activations = Literal["int8", "float32"]
+"""What quantized weights are multiplied by: rows rounded to integers, or floats."""
 
 
 def check_precision(precision: str) -> None:

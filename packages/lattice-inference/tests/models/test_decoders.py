@@ -203,7 +203,7 @@ def test_a_call_beyond_one_step_is_the_same(drawn, monkeypatch):
     ids = ids_of("llama")
     with load_model(drawn("llama")) as model:
         want = all_logits(model, ids)
-        monkeypatch.setattr(type(model._program), "STEP_TOKENS", 32)
+        monkeypatch.setattr(model._program._program, "step_tokens", 32)
         monkeypatch.setattr(type(model._program), "STEP_LOGITS", 20 * VOCAB)
         with model.open_cache() as cache:
             a, b, c = (cache.sequence() for _ in range(3))

@@ -17,7 +17,7 @@ import qwen3_files as files
 from drawn_checkpoints import write_directory
 from lattice_inference import cancellation, load_cross_encoder, load_encoder
 from lattice_inference.backends.cpu import _cpu
-from lattice_inference.backends.cpu.lowering import IN_PLACE, RULES
+from lattice_inference.backends.cpu.lowering import IN_PLACE
 from lattice_inference.errors import (
     CheckpointError,
     InvalidInputError,
@@ -27,6 +27,7 @@ from lattice_inference.errors import (
     UnsupportedError,
 )
 from lattice_inference.graph.compile import compile_program
+from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES
 from lattice_inference.graph.program import Rows
 from lattice_inference.models.llama import HUGGING_FACE_NAMES
 from lattice_inference.models.qwen3 import build_qwen3_encoder, qwen3_names
@@ -223,7 +224,7 @@ def test_a_token_of_the_small_models_shape_takes_at_most_64_kib():
         }
     )
     program = build_qwen3_encoder(config, qwen3_names(HUGGING_FACE_NAMES))
-    memory = compile_program(program, rules=RULES, in_place=IN_PLACE).memory
+    memory = compile_program(program, rules=BIT_NEUTRAL_RULES, in_place=IN_PLACE).memory
     assert 4 * sum(slot.width for slot in memory.slots if slot.rows is Rows.TOKENS) <= 64 << 10
     kept = {view.rows for op in program.ops[-12:] for view in op.outputs}
     assert kept == {Rows.SEQUENCES}  # after the last layer's attention only the last tokens go on

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from lattice_embed.catalogue import Role
-from lattice_embed.cli.text_input import read_lines
 from lattice_embed.drift import DriftBaseline, DriftTolerance, check_drift
 from lattice_embed.errors import InvalidInputError, UnknownModelError
 from lattice_embed.model_source import resolve_model
 from lattice_embed.native_service import NativeEmbeddingService
 from lattice_embed.output_files import check_output, write_computed
+from lattice_inference.cli.text_input import read_lines
 from lattice_inference.errors import LatticeError, ModelNotFoundError
 
 __all__ = ["run"]

@@ -14,9 +14,9 @@ from lattice_embed.catalogue import Role
 from lattice_embed.cli.npy_output import check_npy_path, write_npy
 from lattice_embed.cli.progress import progress_bar
 from lattice_embed.cli.service_options import open_service
-from lattice_embed.cli.text_input import read_texts
 from lattice_embed.result import EmbeddingResult, Float32Array
 from lattice_embed.service import EmbeddingService
+from lattice_inference.cli.text_input import read_texts
 
 __all__ = ["embed_all", "run"]
 

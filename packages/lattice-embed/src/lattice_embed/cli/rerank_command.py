@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-from lattice_embed.cli.text_input import read_lines
 from lattice_embed.cross_encoder import CrossEncoder
 from lattice_embed.errors import InvalidInputError
+from lattice_inference.cli.text_input import read_lines
 
 __all__ = ["run"]
 

@@ -8,9 +8,9 @@ import json
 from lattice_embed.catalogue import Role
 from lattice_embed.cli.embed_command import embed_all
 from lattice_embed.cli.service_options import open_service
-from lattice_embed.cli.text_input import read_lines
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors import top_k
+from lattice_inference.cli.text_input import read_lines
 
 __all__ = ["run"]
 

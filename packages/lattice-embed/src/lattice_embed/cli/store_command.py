@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from lattice_embed.cli.progress import progress_bar
-from lattice_embed.cli.text_input import read_lines
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.model_source import resolve_model
 from lattice_embed.native_service import NativeEmbeddingService
@@ -24,6 +23,7 @@ from lattice_embed.stores import (
     open_store,
 )
 from lattice_embed.stores.document import DocumentState, digest_of_text
+from lattice_inference.cli.text_input import read_lines
 
 __all__ = ["open_service", "run"]
 

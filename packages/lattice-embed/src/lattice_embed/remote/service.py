@@ -43,10 +43,10 @@ from lattice_embed.service import EmbeddingService, ModelName
 from lattice_embed.validation import (
     DEFAULT_MAX_BATCH_SIZE,
     DEFAULT_MAX_TEXT_CHARS,
+    Limits,
     check_choice,
     check_limit,
     check_role,
-    check_texts,
 )
 
 __all__ = ["OPENAI_URL", "RemoteEmbeddingService"]
@@ -145,8 +145,7 @@ class RemoteEmbeddingService(EmbeddingService):
         self._retry = RetryPolicy() if retry is None else retry
         self._timeout = check_seconds("timeout", timeout)
         self._deadline = None if deadline is None else check_seconds("deadline", deadline)
-        self._max_batch_size = check_limit("max_batch_size", max_batch_size)
-        self._max_text_chars = check_limit("max_text_chars", max_text_chars)
+        self._limits = Limits(max_batch_size, max_text_chars)
         if output_dim is not None:
             self._output_dim = self._config().output_dim  # checked against the native length
         if headers is not None:
@@ -164,7 +163,7 @@ class RemoteEmbeddingService(EmbeddingService):
         self._transport = HttpTransport(f"{self._base_url}/embeddings", self._server)
         self._gate = RateGate()
         self._usage = UsageCounter()
-        self._paid = PaidVectors(max(self._max_batch_size, MOST_KEPT))
+        self._paid = PaidVectors(max(self._limits.max_batch_size, MOST_KEPT))
         self._learning = threading.Lock()
         self._stopped = threading.Event()
 
@@ -179,11 +178,6 @@ class RemoteEmbeddingService(EmbeddingService):
     def base_url(self) -> str:
         """The address before ``/embeddings``."""
         return self._base_url
-
-    @property
-    def max_batch_size(self) -> int:
-        """Most texts in one call of :meth:`embed`."""
-        return self._max_batch_size
 
     @property
     def usage(self) -> RemoteUsage:
@@ -242,8 +236,7 @@ class RemoteEmbeddingService(EmbeddingService):
             "retry": self._retry,
             "timeout": self._timeout,
             "deadline": self._deadline,
-            "max_batch_size": self._max_batch_size,
-            "max_text_chars": self._max_text_chars,
+            **self._limits.options(),
         }
         return (_remake, (self._member or self._description or self._wire_name, options))
 
@@ -331,7 +324,7 @@ class RemoteEmbeddingService(EmbeddingService):
 
     def _begin(self, texts: Sequence[str], model: ModelName | None, role: Role, normalize: bool) -> tuple[Call, Course]:
         """Check a call, and work out which requests it needs."""
-        checked = check_texts(texts, max_texts=self._max_batch_size, max_chars=self._max_text_chars)
+        checked = self._limits.texts(texts)
         role = check_role(role)
         normalize = check_flag("normalize", normalize)
         self._check_model(model)

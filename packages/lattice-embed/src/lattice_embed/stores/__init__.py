@@ -10,12 +10,13 @@ stores (:mod:`lattice_embed.migration`).
 
 from __future__ import annotations
 
+from lattice_embed.stores.chunking import Chunking
 from lattice_embed.stores.document import DocumentState, DocumentVersion, Match, StoredDocument
 from lattice_embed.stores.document_embedder import DocumentEmbedder
 from lattice_embed.stores.numpy_store import NumpyVectorStore
 from lattice_embed.stores.opening import create_store, open_store
 from lattice_embed.stores.skip_reason import SkipKind, SkipReason
-from lattice_embed.stores.space import Chunking, VectorSpace
+from lattice_embed.stores.space import VectorSpace
 from lattice_embed.stores.sqlite_store import SqliteVectorStore
 from lattice_embed.stores.vector_store import StoreOnDisk, VectorStore
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -10,11 +11,46 @@ import numpy.typing as npt
 from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.service import EmbeddingService
-from lattice_embed.stores.space import Chunking
+from lattice_embed.validation import check_limit
 
-__all__ = ["TokenizingService", "room_for_text", "spans_of_chunks"]
+__all__ = ["Chunking", "TokenizingService", "room_for_text", "spans_of_chunks"]
 
 Offsets = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Chunking:
+    """How documents longer than the model are cut: into overlapping chunks, each with a vector of its own.
+
+    Args:
+        tokens: most tokens of a chunk, in the model's own tokenizer, prompt and special tokens not counted; ``None``
+            for what the model takes.
+        overlap: tokens that a chunk shares with the one before it. Chunks begin and end between words where there are
+            any, so that they may be a little shorter and share a little less.
+
+    Raises:
+        InvalidInputError: ``tokens`` is below 1, or ``overlap`` not in [0, tokens).
+    """
+
+    tokens: int | None = None
+    overlap: int = 32
+
+    def __post_init__(self) -> None:
+        check_limit("overlap", self.overlap, lowest=0)
+        if self.tokens is not None:
+            check_limit("tokens", self.tokens)
+            if not self.overlap < self.tokens:
+                raise InvalidInputError(f"overlap is {self.overlap}; it must be below tokens={self.tokens}")
+
+    def within(self, room: int) -> Chunking:
+        """Return the same with ``tokens`` filled in, for a model that has room for ``room`` tokens of text.
+
+        Raises:
+            InvalidInputError: ``tokens`` is more than the model takes, or ``overlap`` no less than it takes.
+        """
+        if self.tokens is not None and self.tokens > room:
+            raise InvalidInputError(f"chunks of {self.tokens} tokens: the model has room for {room}")
+        return replace(self, tokens=room if self.tokens is None else self.tokens)
 
 
 @runtime_checkable

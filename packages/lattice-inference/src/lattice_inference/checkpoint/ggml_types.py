@@ -5,9 +5,10 @@ A type that is listed but not read, or not even listed, is an error only for the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["GGML_TYPES", "GGML_TYPE_IDS", "GgmlType"]
+__all__ = ["FILE_TYPES", "GGML_TYPES", "GGML_TYPE_IDS", "QUANTIZATION_VERSION", "GgmlType"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +71,19 @@ GGML_TYPES: dict[int, GgmlType] = {
 
 #: Their numbers by name.
 GGML_TYPE_IDS: dict[str, int] = {known.name: known.type_id for known in GGML_TYPES.values()}
+
+#: The numbers under ``general.file_type``, by the name of the type: llama.cpp's enumeration ``llama_ftype``.
+#: They say what most matrices of a file are.
+FILE_TYPES: Mapping[str, int] = {
+    "F32": 0,
+    "F16": 1,
+    "Q4_0": 2,
+    "Q4_1": 3,
+    "Q8_0": 7,
+    "Q5_0": 8,
+    "Q5_1": 9,
+    "BF16": 32,
+}
+
+#: Version of the block formats, under ``general.quantization_version``.
+QUANTIZATION_VERSION = 2

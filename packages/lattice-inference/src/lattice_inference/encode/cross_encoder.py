@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.argument_checks import check_choice, check_limit, check_text_list, checked_flag
-from lattice_inference.backends.cpu import CpuBackend, sigmoid
+from lattice_inference.backends.cpu import sigmoid
+from lattice_inference.backends.opening import BackendName, check_backend, open_backend
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.encode.pair_tokens import AskedPairs, PairTokens, PlainPairs
@@ -65,7 +66,6 @@ class CrossEncoder(TextModel):
         config: CrossEncoderConfig,
         label_count: int,
         precision: Precision,
-        isa: str,
         calibration: Calibration | None,
         special_tokens_in_text: bool,
         pairs: PairTokens,
@@ -84,7 +84,6 @@ class CrossEncoder(TextModel):
         self.label_count = label_count
         self.activation: ScoreActivation = config.activation
         self.max_tokens = config.max_tokens
-        self._isa = isa
         self._pairs = pairs
         self._compares_answers = compares_answers
         self.calibration = calibration
@@ -163,7 +162,7 @@ class CrossEncoder(TextModel):
         logits = self._program.run(packed, "logits")
         if self._compares_answers:
             logits = logits[:, :1] - logits[:, 1:]
-        scores = sigmoid(logits, isa=self._isa) if activation == "sigmoid" else logits
+        scores = sigmoid(logits) if activation == "sigmoid" else logits
         return scores[:, 0] if self.label_count == 1 else scores
 
     def count_tokens(
@@ -214,6 +213,7 @@ def load_cross_encoder(
     threads: int | None = None,
     calibration: Calibration | None = None,
     special_tokens_in_text: bool = True,
+    backend: BackendName = "cpu",
 ) -> CrossEncoder:
     """Load a model that scores pairs of texts.
 
@@ -235,6 +235,8 @@ def load_cross_encoder(
             :class:`lattice_inference.quantize.Calibrator`.
         special_tokens_in_text: let special tokens that a text spells out, such as ``[SEP]``, become those tokens, as Hugging
             Face's library does; with False they are text like any other. A call may say otherwise.
+        backend: ``"cpu"``, or ``"reference"``: NumPy in float64, slow and readable, to compare results with. It rounds
+            nothing, so it takes no ``threads`` and the precisions ``"float32"`` and ``"stored"`` only.
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
@@ -248,6 +250,7 @@ def load_cross_encoder(
     if max_tokens is not None:
         check_limit(max_tokens, least=1, most=MAX_POSITIONS)
     checked_flag("special_tokens_in_text", special_tokens_in_text)
+    check_backend(backend)
     files = find_model(path_or_name, offline=offline)
     refuse_adapters(files.directory)
     snapshot = ModelSnapshot.take(files.directory)
@@ -277,9 +280,9 @@ def load_cross_encoder(
             limit = check_limit(max_tokens, least=pairs.least_tokens, most=config.longest)
             config = replace(config, max_tokens=limit)
         ranges = None if calibration is None else calibration.ranges
-        backend = CpuBackend(threads=threads, precision=precision, input_ranges=ranges)
+        opened = open_backend(backend, threads=threads, precision=precision, input_ranges=ranges)
         model.check(head)
-        program = backend.compile(model.program(head), model.tensors(head))
+        program = opened.compile(model.program(head), model.tensors(head))
     return CrossEncoder(
         files=files,
         snapshot=snapshot,
@@ -288,7 +291,6 @@ def load_cross_encoder(
         config=config,
         label_count=network.label_count,
         precision=precision,
-        isa=backend.isa,
         calibration=calibration,
         special_tokens_in_text=special_tokens_in_text,
         pairs=pairs,
@@ -302,6 +304,7 @@ def load_cross_encoder(
             threads=threads,
             calibration=calibration,
             special_tokens_in_text=special_tokens_in_text,
+            backend=backend,
         ),
     )
 

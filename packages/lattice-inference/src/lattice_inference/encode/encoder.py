@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.argument_checks import check_choice, check_limit, check_text_list, checked_flag
-from lattice_inference.backends.cpu import CpuBackend
+from lattice_inference.backends.opening import BackendName, check_backend, open_backend
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.encode.text_model import TextModel
@@ -282,6 +282,7 @@ def load_encoder(
     cache: VectorCache | str | os.PathLike[str] | bool | None = None,
     calibration: Calibration | None = None,
     special_tokens_in_text: bool = True,
+    backend: BackendName = "cpu",
 ) -> Encoder:
     """Load a text encoder.
 
@@ -306,6 +307,8 @@ def load_encoder(
             :class:`lattice_inference.quantize.Calibrator`.
         special_tokens_in_text: let special tokens that a text spells out, such as ``[SEP]``, become those tokens, as Hugging
             Face's library does; with False they are text like any other. A call may say otherwise.
+        backend: ``"cpu"``, or ``"reference"``: NumPy in float64, slow and readable, to compare results with. It rounds
+            nothing, so it takes no ``threads`` and the precisions ``"float32"`` and ``"stored"`` only.
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
@@ -318,6 +321,7 @@ def load_encoder(
     check_calibration(calibration, precision)
     _check_options(pooling, normalize, max_tokens, cache)
     checked_flag("special_tokens_in_text", special_tokens_in_text)
+    check_backend(backend)
     files = find_model(path_or_name, offline=offline)
     snapshot = ModelSnapshot.take(files.directory)
     with open_model(files.directory, causal=False) as model:
@@ -335,9 +339,8 @@ def load_encoder(
         tokenizer = model.tokenizer
         recipe = replace(recipe, end_token=_end_token(model, tokenizer, recipe.pooling))
         ranges = None if calibration is None else calibration.ranges
-        program = CpuBackend(threads=threads, precision=precision, input_ranges=ranges).compile(
-            model.program(head), model.tensors(head)
-        )
+        opened = open_backend(backend, threads=threads, precision=precision, input_ranges=ranges)
+        program = opened.compile(model.program(head), model.tensors(head))
     reload = partial(
         load_encoder,
         files.reload_name(path_or_name),
@@ -350,6 +353,7 @@ def load_encoder(
         cache=_absolute_cache(cache),
         calibration=calibration,
         special_tokens_in_text=special_tokens_in_text,
+        backend=backend,
     )
     encoder = Encoder(
         files=files,

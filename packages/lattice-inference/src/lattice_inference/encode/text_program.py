@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.backends.cpu import CpuProgram
+from lattice_inference.backends.protocol import BackendProgram
 from lattice_inference.cancellation import check_cancelled
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.errors import InvalidInputError, NonFiniteError
@@ -35,31 +35,33 @@ class TextProgram:
         program: the compiled program.
         config: the model's configuration, which says how positions are counted.
         directory: where the weights came from, for messages.
+
+    Attributes:
+        threads: the most threads that a call may use; ``None`` is all of the process's pool.
     """
 
-    def __init__(self, program: CpuProgram, config: TextConfig, directory: Path) -> None:
-        self._program: CpuProgram | None = program
+    def __init__(self, program: BackendProgram, config: TextConfig, directory: Path) -> None:
+        self._program: BackendProgram | None = program
+        self.threads = program.threads
         self._config = config
         self._directory = directory
         self._reads_token_types = reads_token_types(config, directory)
 
     def check_open(self) -> None:
         """Raise InvalidInputError if the program was closed."""
-        self._open()
+        if self._program is None:
+            self._open()
 
     def close(self) -> None:
         """Give the weights back. Further runs raise InvalidInputError; closing twice is harmless."""
-        self._program = None
+        program, self._program = self._program, None
+        if program is not None:
+            program.close()
 
     @property
-    def bfloat16_products(self) -> str | None:
-        """What rows that are rounded to bfloat16 are multiplied by; None if none are."""
-        return self._open().bfloat16_products
-
-    @property
-    def threads(self) -> int | None:
-        """The most threads that a call may use; ``None`` is all of the process's pool."""
-        return self._open().threads
+    def numerics(self) -> str | None:
+        """What decides the last bits of results beside ``NUMERICS_VERSION``; None if nothing does."""
+        return self._open().numerics
 
     def trim(self) -> None:
         """Give the memory that steps left behind back to the operating system."""
@@ -74,7 +76,9 @@ class TextProgram:
             NonFiniteError: a row would hold NaN or infinity; its ``rows`` are indices of texts.
             StepsCancelled: nobody waits for the result any more; it is asked before every step.
         """
-        program = self._open()
+        program = self._program
+        if program is None:
+            program = self._open()
         check_cancelled()
         if len(packed.cu_seqlens) == 2:  # nothing to cut or to sort: a short text takes little longer than this would
             return self._run_step(program, packed, _FIRST_ROW, output)
@@ -87,14 +91,14 @@ class TextProgram:
             results[rows] = self._run_step(program, packed, rows, output)
         return results
 
-    def _open(self) -> CpuProgram:
+    def _open(self) -> BackendProgram:
         program = self._program
         if program is None:
             raise InvalidInputError("this model is closed: load it again")
         return program
 
     def _run_step(
-        self, program: CpuProgram, packed: PackedEncoding, rows: npt.NDArray[np.intp], output: str
+        self, program: BackendProgram, packed: PackedEncoding, rows: npt.NDArray[np.intp], output: str
     ) -> npt.NDArray[np.float32]:
         try:
             return program.run(self._batch(packed, rows), outputs=(output,))[output]

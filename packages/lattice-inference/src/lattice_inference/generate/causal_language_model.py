@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.argument_checks import check_choice, check_count
-from lattice_inference.backends.cpu.weight_forms import Activations
+from lattice_inference.backends.opening import BackendName, check_backend
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.read_once import reading_once
@@ -25,14 +25,14 @@ from lattice_inference.loaded_model import LoadedModel
 from lattice_inference.models.config_fields import token_ids_of
 from lattice_inference.models.family import LOGITS, CausalConfig
 from lattice_inference.models.opened_model import open_model
-from lattice_inference.precision import Precision, check_precision
+from lattice_inference.precision import Activations, Precision, check_precision
 from lattice_inference.state import CachedSequence, KvCache
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.token_ids import checked_token_ids
 from lattice_inference.value_text import value_text
 
 if TYPE_CHECKING:
-    from lattice_inference.backends.weight_sizes import WeightSize
+    from lattice_inference.backends.protocol import WeightSize
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate
 
@@ -42,6 +42,7 @@ CacheType = Literal["float16", "float32", "bfloat16", "int8"]
 """What keys and values are kept in."""
 
 Logits = Literal["last", "all", "none"]
+_LOGITS = get_args(Logits)
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
     def forward(self, extensions: Sequence[Extension]) -> npt.NDArray[np.float32]:
         """Run tokens of several sequences of one cache, each at the end of what is held of it.
 
-        Long inputs are run in steps of at most ``DecoderProgram.STEP_TOKENS`` tokens. When the call raises, every sequence
+        Long inputs are run in steps of about a thousand tokens. When the call raises, every sequence
         is what it was before.
 
         Returns:
@@ -243,8 +244,9 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             raise InvalidInputError(
                 f"token id {low if low < 0 else high} is outside of the vocabulary of {self.vocab_size} tokens"
             )
-        check_choice("logits", extension.logits, get_args(Logits))
-        extension.sequence.check_open()
+        logits: object = extension.logits
+        if not isinstance(logits, str) or logits not in _LOGITS:
+            check_choice("logits", logits, _LOGITS)
         total = extension.sequence.length + ids.size
         if total > self.context_length:
             raise TextTooLongError(
@@ -262,6 +264,7 @@ def load_model(
     calibration: Calibration | None = None,
     offline: bool | None = None,
     threads: int | None = None,
+    backend: BackendName = "cpu",
 ) -> CausalLanguageModel:
     """Load a language model: Llama, Mistral or Qwen2, in Hugging Face's form or from a GGUF file.
 
@@ -275,6 +278,9 @@ def load_model(
             :class:`lattice_inference.quantize.Calibrator`.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
         threads: the most threads a call may use; by default all of the process's pool.
+        backend: ``"cpu"``, or ``"reference"``: NumPy in float64, slow and readable, to compare results with. It rounds
+            nothing, so it takes no ``threads``, the precisions ``"float32"`` and ``"stored"`` only, and quantized weights
+            with ``activations="float32"``.
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
@@ -284,6 +290,7 @@ def load_model(
     threads = None if threads is None else check_thread_count(threads)
     check_precision(precision)
     check_calibration(calibration, precision, activations)
+    check_backend(backend)
     files = find_model(path_or_name, offline=offline)
     snapshot = ModelSnapshot.take(files.directory)
     with open_model(files.directory, causal=True) as opened:
@@ -296,6 +303,7 @@ def load_model(
             activations=activations,
             input_ranges=None if calibration is None else calibration.ranges,
             threads=threads,
+            backend=backend,
         )
     return CausalLanguageModel(
         files=files,
@@ -315,6 +323,7 @@ def load_model(
             calibration=calibration,
             offline=offline,
             threads=threads,
+            backend=backend,
         ),
     )
 

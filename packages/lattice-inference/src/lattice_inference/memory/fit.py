@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lattice_inference.backends.weight_sizes import WeightSize
+from lattice_inference.backends.protocol import WeightSize
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.formats import open_weights
 from lattice_inference.checkpoint.gguf_header import GgufArray

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from lattice_inference.backends.cpu import CpuBackend
-from lattice_inference.backends.cpu.tensor_source import StoredTensorSource
+from lattice_inference.backends.opening import open_backend
+from lattice_inference.backends.tensor_source import StoredTensorSource
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.safetensors import SINGLE_FILE
 from lattice_inference.errors import LatticeError
@@ -61,7 +61,7 @@ def _model_path(path: Path) -> Path:
 
 def _need(precision: Precision, program: Program, tensors: StoredTensorSource) -> PrecisionNeed:
     layers: dict[int | None, int] = {}
-    for weight in CpuBackend(precision=precision).weight_sizes(program, tensors):
+    for weight in open_backend(precision=precision).weight_sizes(program, tensors):
         layer = layer_of(weight.name)
         layers[layer] = layers.get(layer, 0) + weight.nbytes
     largest = max((nbytes for layer, nbytes in layers.items() if layer is not None), default=0)

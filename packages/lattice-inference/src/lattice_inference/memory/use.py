@@ -11,7 +11,7 @@ from lattice_inference.argument_checks import check_integer, check_provides
 from lattice_inference.memory.resident import peak_resident_bytes, resident_bytes
 
 if TYPE_CHECKING:
-    from lattice_inference.backends.weight_sizes import WeightSize
+    from lattice_inference.backends.protocol import WeightSize
     from lattice_inference.generate.causal_language_model import CausalLanguageModel
 
 __all__ = ["OUTSIDE", "MemoryReport", "layer_of", "memory_report", "sizes_by_dtype", "sizes_by_layer"]

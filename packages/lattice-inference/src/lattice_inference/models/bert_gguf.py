@@ -12,9 +12,9 @@ from lattice_inference.models.bert import TensorNames, find_names
 from lattice_inference.models.bert_config import MAX_HEADS, MAX_WIDTH, Activation, BertConfig, BertFamily
 from lattice_inference.models.config_fields import MAX_LAYERS, MAX_POSITIONS, ConfigFields
 from lattice_inference.models.family import GgufExport
-from lattice_inference.models.gguf_kind import refuse_adapter_file
 from lattice_inference.models.gguf_pooling import POOLING_TYPES, read_pooling
 from lattice_inference.models.sentence_modules import Pooling
+from lattice_inference.models.weight_check import refuse_adapter_file
 
 __all__ = ["ARCHITECTURE", "gguf_export", "gguf_names", "read_bert_gguf"]
 

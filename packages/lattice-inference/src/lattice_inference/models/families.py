@@ -8,9 +8,9 @@ from lattice_inference.errors import UnsupportedError
 from lattice_inference.models.bert_family import BERT
 from lattice_inference.models.config_fields import ConfigFields, shown
 from lattice_inference.models.family import AnyFamily
-from lattice_inference.models.gguf_kind import refuse_adapter_file
 from lattice_inference.models.llama_family import LLAMA
 from lattice_inference.models.qwen3_family import QWEN3
+from lattice_inference.models.weight_check import refuse_adapter_file
 
 __all__ = ["FAMILIES", "family_of_config", "family_of_gguf", "runs_as_encoder"]
 

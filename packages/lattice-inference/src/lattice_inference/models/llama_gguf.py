@@ -15,9 +15,9 @@ from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.models.config_fields import ConfigFields
 from lattice_inference.models.decoder_gguf import read_decoder_metadata, rotary_frequencies
-from lattice_inference.models.gguf_kind import refuse_adapter_file
 from lattice_inference.models.llama import GGUF_NAMES, DecoderNames
 from lattice_inference.models.llama_config import LlamaConfig, LlamaFamily
+from lattice_inference.models.weight_check import refuse_adapter_file
 
 __all__ = ["ARCHITECTURES", "LlamaGguf", "read_llama_gguf"]
 

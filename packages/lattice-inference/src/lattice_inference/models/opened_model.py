@@ -27,7 +27,7 @@ from lattice_inference.models.sentence_modules import Pooling, SentenceModules, 
 from lattice_inference.models.weight_check import check_weights, refuse_adapters
 
 if TYPE_CHECKING:
-    from lattice_inference.backends.cpu.tensor_source import StoredTensorSource
+    from lattice_inference.backends.tensor_source import StoredTensorSource
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate
 

@@ -27,9 +27,10 @@ from lattice_inference.checkpoint.mapped_tensors import TensorInfo
 from lattice_inference.checkpoint.tensor_rows import parse_rows
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.graph.program import Program
+from lattice_inference.models.config_fields import ConfigFields
 from lattice_inference.models.family import ModelConfig, StoredWeights
 
-__all__ = ["check_weights", "refuse_adapters"]
+__all__ = ["check_weights", "refuse_adapter_file", "refuse_adapters"]
 
 _SHOWN_NAMES = 3
 _COMPARED_BYTES = 1 << 24
@@ -119,6 +120,15 @@ def refuse_adapters(model: Path) -> None:
         )
 
 
+def refuse_adapter_file(fields: ConfigFields) -> None:
+    """Raise UnsupportedError if the file with the metadata ``fields`` holds an adapter and no model."""
+    if fields.text("general.type", default="model") == "adapter":
+        raise UnsupportedError(
+            f"{fields.source}: general.type is 'adapter', and adapters are not applied here: merge it into its model (with "
+            "llama.cpp: llama-export-lora) and load the result"
+        )
+
+
 def _check(
     tensors: _Tensors,
     shapes: Mapping[str, tuple[int, ...]],
@@ -162,7 +172,8 @@ def _needed(shapes: Mapping[str, tuple[int, ...]], layers: _Layers) -> Iterator[
     yield from shapes.items()
     in_layer = {name: shape for name, shape in shapes.items() if name.startswith(layers.first)}
     for layer in range(1, layers.count):
-        yield from ((layers.named(name, layer), shape) for name, shape in in_layer.items())
+        for name, shape in in_layer.items():
+            yield layers.named(name, layer), shape
 
 
 def _unread_message(directory: Path, unread: Sequence[str], layers: _Layers) -> str:

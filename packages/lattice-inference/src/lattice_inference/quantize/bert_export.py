@@ -11,6 +11,7 @@ import numpy as np
 
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
 from lattice_inference.checkpoint.checkpoint import Checkpoint
+from lattice_inference.checkpoint.ggml_types import FILE_TYPES, QUANTIZATION_VERSION
 from lattice_inference.checkpoint.gguf_writer import TensorToWrite, write_gguf
 from lattice_inference.checkpoint.model_file import content_of
 from lattice_inference.checkpoint.read_once import reading_once
@@ -21,7 +22,6 @@ from lattice_inference.models.opened_model import open_model
 from lattice_inference.models.sentence_layers import UnitLayer
 from lattice_inference.models.sentence_modules import SentenceModules
 from lattice_inference.quantize.destination import check_destination, check_type
-from lattice_inference.quantize.file_types import FILE_TYPES, QUANTIZATION_VERSION
 from lattice_inference.quantize.report import QuantizeReport
 from lattice_inference.tokenizer import load_tokenizer
 from lattice_inference.tokenizer.gguf_export import wordpiece_metadata

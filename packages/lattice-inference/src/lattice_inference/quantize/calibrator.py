@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Self, get_args
 
 from lattice_inference.argument_checks import as_number, check_callable, check_choice, check_count, check_text_list
-from lattice_inference.backends.cpu import CpuBackend, CpuProgram, CpuState
+from lattice_inference.backends.opening import open_backend
+from lattice_inference.backends.protocol import Backend, BackendProgram, PageStorage
 from lattice_inference.calibration import Calibration
 from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.errors import InvalidInputError
@@ -80,13 +81,13 @@ class Calibrator:
             inputs = _linear_inputs(self._model.program)
             self._observers: dict[View, Observer] = {view: observer() for view in inputs}
             self._weights = inputs
-            backend = CpuBackend(precision="stored", activations="float32", threads=threads)
+            backend = open_backend(precision="stored", activations="float32", threads=threads)
             for start in range(0, len(inputs), _MOST_OBSERVED):
                 views = list(inputs)[start : start + _MOST_OBSERVED]
                 outputs = {f"input.{index}": view for index, view in enumerate(views)}
                 watched = replace(self._model.program, outputs={**self._model.program.outputs, **outputs})
                 self._programs.append(
-                    _ObservedProgram(backend.compile(watched, self._model.tensors), outputs, _state(watched))
+                    _ObservedProgram(backend.compile(watched, self._model.tensors), outputs, _state(backend, watched))
                 )
 
     @property
@@ -179,9 +180,9 @@ class Calibrator:
 class _ObservedProgram:
     """A program that hands out the inputs of some of its linears."""
 
-    program: CpuProgram
+    program: BackendProgram
     outputs: Mapping[str, View]
-    state: CpuState | None
+    state: PageStorage | None
 
 
 def _observer(
@@ -216,7 +217,7 @@ def _linear_inputs(program: Program) -> dict[View, list[str]]:
     return inputs
 
 
-def _state(program: Program) -> CpuState | None:
+def _state(backend: Backend, program: Program) -> PageStorage | None:
     if not program.kv_specs:
         return None
-    return CpuBackend.open_state(program.kv_specs, page_tokens=PAGE_TOKENS, pages=-(-WINDOW // PAGE_TOKENS))
+    return backend.open_state(program.kv_specs, page_tokens=PAGE_TOKENS, pages=-(-WINDOW // PAGE_TOKENS))

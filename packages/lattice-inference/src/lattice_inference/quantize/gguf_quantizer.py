@@ -13,12 +13,12 @@ from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.dtypes import DTYPES
 from lattice_inference.checkpoint.formats import only_gguf
+from lattice_inference.checkpoint.ggml_types import FILE_TYPES, QUANTIZATION_VERSION
 from lattice_inference.checkpoint.gguf import GgufFile, open_gguf
 from lattice_inference.checkpoint.gguf_writer import EncodedEntry, TensorToWrite, write_gguf
 from lattice_inference.checkpoint.rounding import QuantizedType, quantize_rows
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
 from lattice_inference.quantize.destination import check_destination, check_type
-from lattice_inference.quantize.file_types import FILE_TYPES, QUANTIZATION_VERSION
 from lattice_inference.quantize.report import QuantizeReport
 
 __all__ = ["quantize_gguf"]

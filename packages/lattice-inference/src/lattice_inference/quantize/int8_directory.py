@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference._version import __version__
-from lattice_inference.backends.cpu.forms.weight_form import WeightForm
-from lattice_inference.backends.cpu.weight_forms import WeightForms
+from lattice_inference.backends.opening import open_backend
+from lattice_inference.backends.protocol import FileForm
 from lattice_inference.calibration import RANGE_SUFFIX, Calibration, check_calibration
 from lattice_inference.checkpoint.atomic_file import atomic_directory
 from lattice_inference.checkpoint.checkpoint import Checkpoint
@@ -116,8 +116,7 @@ def _copy_files(source: Path, work: Path) -> None:
 def _write(
     model: ModelProgram, calibration: Calibration | None, path: Path, on_tensor: Callable[[str], object]
 ) -> list[StoredTensor]:
-    forms = WeightForms("int8", model.checkpoint)
-    forms.choose(model.program)
+    forms = open_backend(precision="int8").file_forms(model.program, model.checkpoint)
     used = {ref.sources[0]: ref for op in model.program.ops for ref in op.weights.values()}
     refs = {name: ref for name, ref in used.items() if name in model.checkpoint}  # others are worked out at load
     tensors: list[StoredTensor] = []
@@ -131,7 +130,7 @@ def _write(
     return tensors
 
 
-def _tensors(name: str, ref: WeightRef, form: WeightForm, *, is_calibrated: bool) -> list[StoredTensor]:
+def _tensors(name: str, ref: WeightRef, form: FileForm, *, is_calibrated: bool) -> list[StoredTensor]:
     ranges = [StoredTensor(name + RANGE_SUFFIX, "F32", (2,))] if form.takes_range and is_calibrated else []
     return [*form.file_tensors(name, ref.shape), *ranges]
 
@@ -139,7 +138,7 @@ def _tensors(name: str, ref: WeightRef, form: WeightForm, *, is_calibrated: bool
 def _arrays(
     checkpoint: Checkpoint,
     refs: dict[str, WeightRef],
-    forms: WeightForms,
+    forms: Mapping[WeightRef, FileForm],
     calibration: Calibration | None,
     on_tensor: Callable[[str], object],
 ) -> Iterator[npt.NDArray[np.generic]]:

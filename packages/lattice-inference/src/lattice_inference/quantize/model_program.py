@@ -11,7 +11,7 @@ from typing import cast
 
 import numpy as np
 
-from lattice_inference.backends.cpu.tensor_source import StoredTensorSource
+from lattice_inference.backends.tensor_source import StoredTensorSource
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.encode.text_program import batch_of_texts, reads_token_types, steps_of_texts
 from lattice_inference.graph.batch import Batch

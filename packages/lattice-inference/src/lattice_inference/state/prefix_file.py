@@ -20,10 +20,10 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.backends.protocol import PageStorage
 from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.checkpoint.model_file import open_model_file
 from lattice_inference.errors import CheckpointError
-from lattice_inference.state.page_storage import PageStorage
 
 __all__ = ["SavedPrefix", "read_prefix", "write_prefix"]
 

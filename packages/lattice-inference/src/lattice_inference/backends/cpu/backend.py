@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import get_args
@@ -11,26 +10,34 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.argument_checks import check_choice
+from lattice_inference.backends.batch_checks import (
+    check_specs,
+    check_state,
+    refuse_closed,
+    refuse_foreign_state,
+    refuse_id,
+    refuse_non_finite,
+)
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
 from lattice_inference.backends.cpu.forms.block_packing import reading_first_weights
 from lattice_inference.backends.cpu.integer_inputs import quantize_inputs
 from lattice_inference.backends.cpu.keys_for_attention import hand_over_keys
-from lattice_inference.backends.cpu.lowering import IN_PLACE, RULES, lower
+from lattice_inference.backends.cpu.lowering import IN_PLACE, lower
 from lattice_inference.backends.cpu.rounded_inputs import round_inputs
 from lattice_inference.backends.cpu.state import CpuState
-from lattice_inference.backends.cpu.tensor_source import TensorSource
-from lattice_inference.backends.cpu.weight_forms import Activations, Bfloat16Products, WeightForms
+from lattice_inference.backends.cpu.weight_forms import Bfloat16Products, WeightForms
 from lattice_inference.backends.cpu.weights import ResidentWeights, WeightLayout
-from lattice_inference.backends.weight_sizes import WeightSize
+from lattice_inference.backends.protocol import FileForm, Finished, Outputs, PageStorage, WeightSize
+from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.calibration import InputRange
 from lattice_inference.cancellation import check_cancelled
-from lattice_inference.errors import InvalidInputError, NonFiniteError, UnsupportedError
+from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.compile import CompiledProgram, compile_program
-from lattice_inference.graph.fusion import fuse
-from lattice_inference.graph.program import KvSpec, Program, Rows
-from lattice_inference.precision import Precision, check_precision
+from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES, fuse
+from lattice_inference.graph.program import KvSpec, Program, Rows, WeightRef
+from lattice_inference.precision import Activations, Precision, check_precision
 from lattice_inference.thread_count import check_thread_count
 
 __all__ = ["CpuBackend", "CpuProgram", "TensorSource"]
@@ -40,6 +47,8 @@ OPS_OF_A_CALL = 8
 
 Float32Array = npt.NDArray[np.float32]
 Int32Array = npt.NDArray[np.int32]
+
+_ID_FIELDS = ("token_ids", "token_type_ids", "positions")
 
 
 class CpuBackend:
@@ -129,7 +138,7 @@ class CpuBackend:
 
         with reading_first_weights(program, source):
             compiled = compile_program(
-                program, rules=RULES if self.fused else (), rewrite=narrow_inputs, in_place=IN_PLACE
+                program, rules=BIT_NEUTRAL_RULES if self.fused else (), rewrite=narrow_inputs, in_place=IN_PLACE
             )
         if len(compiled.memory.slots) > _cpu.MAX_SLOTS:
             raise UnsupportedError(
@@ -143,13 +152,19 @@ class CpuBackend:
     def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:
         """Return what each weight of ``program`` would take, compiled; types and shapes are read, and no weight."""
         forms = self._forms(source, is_dry=True)
-        return WeightLayout(forms.choose(fuse(program, RULES if self.fused else ())), forms).sizes()
+        return WeightLayout(forms.choose(fuse(program, BIT_NEUTRAL_RULES if self.fused else ())), forms).sizes()
 
     def _forms(self, source: TensorSource, *, is_dry: bool = False) -> WeightForms:
         products = self.bfloat16_products
         return WeightForms(
             self.precision, source, self.activations, self.input_ranges, products, isa=self.isa, is_dry=is_dry
         )
+
+    def file_forms(self, program: Program, source: TensorSource) -> Mapping[WeightRef, FileForm]:
+        """Return how each weight of ``program`` is written into a file of this precision, whatever CPU reads it."""
+        forms = WeightForms(self.precision, source)
+        forms.choose(program)
+        return {ref: forms[ref] for op in program.ops for ref in op.weights.values()}
 
     @staticmethod
     def open_state(specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> CpuState:
@@ -161,8 +176,8 @@ class CpuProgram:
     """A program ready to run. Thread-safe: concurrent runs take turns on the pool and have memory of their own.
 
     Attributes:
-        bfloat16_products: what rows that are rounded to bfloat16 are multiplied by, as ``"avx512-tiles"``: it decides the
-            last bits of results. None if the program rounds none.
+        numerics: what rows that are rounded to bfloat16 are multiplied by, as ``"avx512-tiles"``: it decides the last bits
+            of results. None if the program rounds none.
         step_tokens: tokens that should go through the program at once: enough to keep every core busy, few enough that
             what is computed of them stays in cache, and to answer a cancellation soon.
     """
@@ -174,15 +189,15 @@ class CpuProgram:
         self._memory = compiled.memory
         self.threads = threads
         self._arenas = ArenaPool()
-        self._plan = plan
-        self._slots_of_outputs = {
-            name: (view, self._memory.placement[view.buffer]) for name, view in self.program.outputs.items()
+        self._plan: _cpu.Plan | None = plan
+        self._places_of_outputs = {
+            name: (view, view.rows, self._memory.placement[view.buffer]) for name, view in self.program.outputs.items()
         }
         self._fitting_specs: tuple[KvSpec, ...] | None = None  # of the state that was seen last and fits
-        lower(compiled, weights, self._plan)
+        lower(compiled, weights, plan)
         self.weight_sizes = weights.sizes()
         products = weights.forms.products
-        self.bfloat16_products = f"{plan.isa}-{products}" if products else None
+        self.numerics = f"{plan.isa}-{products}" if products else None
         self.step_tokens = plan.step_tokens
 
     @property
@@ -190,31 +205,48 @@ class CpuProgram:
         """Bytes of memory that is kept for the activations of later runs."""
         return self._arenas.idle_bytes
 
-    def run(
-        self, batch: Batch, *, outputs: Collection[str] | None = None, state: CpuState | None = None
-    ) -> dict[str, Float32Array]:
-        """Return the named outputs of the program (all of them by default) for ``batch``, in new arrays.
+    def run(self, batch: Batch, *, outputs: Collection[str] | None = None, state: PageStorage | None = None) -> Outputs:
+        """Run a step and return its outputs; see :meth:`submit`.
+
+        Raises:
+            NonFiniteError: an output holds NaN or infinity; its ``rows`` are rows of that output.
+        """
+        results = self._compute(batch, outputs, state)
+        refuse_non_finite(results)
+        return results
+
+    def submit(
+        self, batch: Batch, *, outputs: Collection[str] | None = None, state: PageStorage | None = None
+    ) -> Finished:
+        """Run a step, whose result is there at once: the outputs of the program for ``batch``, in new arrays.
 
         Args:
             batch: the packed batch; for a program that keeps keys and values with ``context_lengths`` and ``block_table``.
-            outputs: which outputs are wanted.
+            outputs: which outputs are wanted; all of them by default.
             state: the pages that ``block_table`` names. The keys and values of the batch are written there.
 
         Raises:
-            InvalidInputError: an id lies outside its table, the batch carries state that the program has not, or it names
-                pages that do not exist or do not suffice.
-            NonFiniteError: an output holds NaN or infinity; its ``rows`` are rows of that output.
+            InvalidInputError: the program is closed, an id lies outside its table, the batch carries state that the program
+                has not, it names pages that do not exist or do not suffice, or ``state`` is another program's.
         """
+        return Finished(self._compute(batch, outputs, state))
+
+    def _compute(self, batch: Batch, outputs: Collection[str] | None, state: PageStorage | None) -> Outputs:
+        plan = self._plan
+        if plan is None:
+            refuse_closed()
+        if state is not None and not isinstance(state, CpuState):
+            refuse_foreign_state()
         context, pages, cu_pages = self._paged_inputs(batch, state) or (None, None, None)
         counts = {Rows.TOKENS: batch.tokens, Rows.SEQUENCES: batch.sequences, Rows.LOGIT_ROWS: batch.logit_count}
         offsets, slots_bytes = self._memory.offsets(counts)
         threads = min(_cpu.get_num_threads(), self.threads or _cpu.get_num_threads())
-        scratch_bytes = self._plan.scratch_bytes(batch.max_seqlen)
+        scratch_bytes = plan.scratch_bytes(batch.max_seqlen)
         bookkeeping_offset = slots_bytes + threads * scratch_bytes
-        arena = self._arenas.take(bookkeeping_offset + self._plan.bookkeeping_bytes(batch.cu_seqlens, context))
+        arena = self._arenas.take(bookkeeping_offset + plan.bookkeeping_bytes(batch.cu_seqlens, context))
         try:
-            for first, end in self._calls(batch.tokens):
-                outside = self._plan.run(
+            for first, end in self._calls(batch.tokens, len(plan)):
+                outside = plan.run(
                     batch.token_ids,
                     _required(batch.token_type_ids),
                     _required(batch.positions),
@@ -235,16 +267,15 @@ class CpuProgram:
                     end,
                 )
                 if outside is not None:
-                    self._refuse_id(batch, *outside)
+                    refuse_id(batch, _ID_FIELDS[outside[0]], outside[1])
                 if end is not None:
                     check_cancelled()
             results = self._copy_outputs(outputs, arena, offsets, counts)
         finally:
             self._arenas.give_back(arena)
-        _refuse_non_finite(results)
         return results
 
-    def _calls(self, tokens: int) -> Iterator[tuple[int, int | None]]:
+    def _calls(self, tokens: int, ops: int) -> Iterator[tuple[int, int | None]]:
         """Yield which ops a step runs in one call: all, but in a step of more tokens than one should have, a few.
 
         Between calls an interrupt is answered, and nothing of the step is lost.
@@ -252,28 +283,30 @@ class CpuProgram:
         if tokens <= self.step_tokens:
             yield 0, None
             return
-        for first in range(0, len(self._plan), OPS_OF_A_CALL):
-            yield first, min(first + OPS_OF_A_CALL, len(self._plan))
+        for first in range(0, ops, OPS_OF_A_CALL):
+            yield first, min(first + OPS_OF_A_CALL, ops)
 
     def trim(self) -> None:
         """Give the memory that steps left behind back to the operating system; the next step asks for it again."""
         self._arenas.trim()
         _cpu.trim_heap()
 
+    def close(self) -> None:
+        """Give the weights back; a run that goes on keeps them until it ends. Closing twice is harmless."""
+        self._plan = None
+        self._arenas.trim()
+
     def _paged_inputs(self, batch: Batch, state: CpuState | None) -> tuple[Int32Array, Int32Array, Int32Array] | None:
         """Return context lengths, page numbers and where each sequence's begin; None for a program without state."""
-        if not self.program.kv_specs:
-            if batch.carries_state or state is not None:
-                raise InvalidInputError(
-                    "this program keeps no state: pages, slots, adapters and logit rows have no meaning"
-                )
+        keeps_state = bool(self.program.kv_specs)
+        if not keeps_state and state is None and not batch.carries_state:
             return None
-        if state is None or batch.context_lengths is None or batch.block_table is None:
-            raise InvalidInputError(
-                "this program keeps keys and values: it needs a state, and a batch with context_lengths and block_table"
-            )
+        if not keeps_state or state is None or batch.context_lengths is None or batch.block_table is None:
+            check_state(self.program, batch, has_state=state is not None)
+            return None
         if state.specs is not self._fitting_specs:
-            self._check_shapes(state)
+            check_specs(self.program, state.specs)
+            self._fitting_specs = state.specs
         bounds = np.array([0, *accumulate(map(len, batch.block_table))], np.int32)
         pages = np.ascontiguousarray(np.concatenate(batch.block_table), np.int32)
         try:
@@ -284,44 +317,19 @@ class CpuProgram:
             raise InvalidInputError(f"block_table: {error}") from error
         return batch.context_lengths, pages, bounds
 
-    def _check_shapes(self, state: CpuState) -> None:
-        shapes = [(spec.kv_heads, spec.head_dim) for spec in state.specs]
-        if shapes != [(spec.kv_heads, spec.head_dim) for spec in self.program.kv_specs]:
-            raise InvalidInputError("the state was opened for another program: its layers are not of the same shape")
-        self._fitting_specs = state.specs
-
     def _copy_outputs(
         self, wanted: Collection[str] | None, arena: _cpu.Memory, offsets: Sequence[int], counts: Mapping[Rows, int]
     ) -> dict[str, Float32Array]:
         outputs = {}
-        for name, (view, slot) in self._slots_of_outputs.items():
+        for name, (view, kind, slot) in self._places_of_outputs.items():
             if wanted is not None and name not in wanted:
                 continue
-            rows, width = counts[view.rows], view.buffer.width
+            rows, width = counts[kind], view.buffer.width
             whole = np.frombuffer(memoryview(arena), np.float32, rows * width, offsets[slot]).reshape(rows, width)
             outputs[name] = whole[:, view.column : view.column + view.width].copy()
         return outputs
-
-    @staticmethod
-    def _refuse_id(batch: Batch, which: int, row: int) -> None:
-        name = ("token_ids", "token_type_ids", "positions")[which]
-        sequence = int(np.searchsorted(batch.cu_seqlens, row, side="right")) - 1
-        value = int(getattr(batch, name)[row])
-        raise InvalidInputError(f"{name} of sequence {sequence} holds {value}, which the model's table has no row for")
 
 
 def _required(array: npt.NDArray[np.int32] | None) -> npt.NDArray[np.int32]:
     assert array is not None  # Batch fills it in
     return array
-
-
-def _refuse_non_finite(outputs: Mapping[str, Float32Array]) -> None:
-    for name, array in outputs.items():
-        # both are NaN where an element is; a sum in double precision takes four times as long
-        if array.size and not (math.isfinite(float(array.min())) and math.isfinite(float(array.max()))):
-            bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
-            raise NonFiniteError(
-                f"output {name!r} holds NaN or infinity in rows {bad[:8].tolist()}: the weights are damaged or the "
-                "computation overflowed",
-                tuple(bad.tolist()),
-            )

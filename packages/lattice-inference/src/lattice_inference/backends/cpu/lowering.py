@@ -1,4 +1,4 @@
-"""Which ops the CPU fuses, and how each becomes the arguments of a C kernel."""
+"""Which ops may write over their inputs, and how each becomes the arguments of a C kernel."""
 
 from __future__ import annotations
 
@@ -12,27 +12,14 @@ from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.forms.input_rows import QUANTIZERS, IntegerRows
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.compile import CompiledProgram
-from lattice_inference.graph.fusion import Concat, Fusion
+from lattice_inference.graph.fusion import ACTIVATIONS
 from lattice_inference.graph.memory import MemoryPlan
 from lattice_inference.graph.program import Op, Rows, View
 
 if TYPE_CHECKING:
     from lattice_inference.backends.cpu.weights import ResidentWeights
 
-__all__ = ["IN_PLACE", "LINEAR", "RULES", "lower"]
-
-_ACTIVATIONS = ("gelu", "relu", "silu", "tanh")
-
-RULES: tuple[Fusion | Concat, ...] = (
-    Fusion("silu_mul", ("silu", "mul")),
-    *(Fusion(f"linear_{activation}", ("linear", activation)) for activation in _ACTIVATIONS),
-    Fusion("linear_add", ("linear", "add")),
-    Fusion("embed_rows_add", ("embed_rows", "add")),
-    Concat("attention"),
-    Concat("silu_mul"),
-    Concat(None),
-)
-"""The fusions of this backend. All of them keep every bit."""
+__all__ = ["IN_PLACE", "LINEAR", "lower"]
 
 IN_PLACE: Mapping[str, int] = {
     "add": 0,
@@ -238,8 +225,8 @@ _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[int, 
     "embed_rows_add": _embed_rows,
     "linear": _linear,
     "linear_add": _linear,
-    **{f"linear_{activation}": _linear for activation in _ACTIVATIONS},
-    **dict.fromkeys(_ACTIVATIONS, _activation),
+    **{f"linear_{activation}": _linear for activation in ACTIVATIONS},
+    **dict.fromkeys(ACTIVATIONS, _activation),
     "add": _add,
     "layer_norm": _layer_norm,
     "layer_norm_quantized": _layer_norm,

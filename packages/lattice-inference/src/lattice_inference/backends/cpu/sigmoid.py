@@ -10,7 +10,7 @@ from lattice_inference.backends.cpu import _cpu
 __all__ = ["sigmoid"]
 
 
-def sigmoid(x: npt.NDArray[np.float32], *, isa: str) -> npt.NDArray[np.float32]:
+def sigmoid(x: npt.NDArray[np.float32], *, isa: str | None = None) -> npt.NDArray[np.float32]:
     """Return 1 / (1 + exp(-x)) in float32, the same bits on every instruction set with FMA.
 
     NumPy's own exponential differs between machines in the last bit. Far below zero the result keeps its relative
@@ -18,6 +18,6 @@ def sigmoid(x: npt.NDArray[np.float32], *, isa: str) -> npt.NDArray[np.float32]:
 
     Args:
         x: any shape.
-        isa: the instruction set whose exponential is used; see :class:`~lattice_inference.backends.cpu.CpuBackend`.
+        isa: the instruction set whose exponential is used; by default ``LATTICE_ISA``, else the best level here.
     """
-    return np.asarray(1 / (1 + _cpu.elementwise("exp", np.ascontiguousarray(-x), isa=isa)), np.float32)
+    return np.asarray(1 / (1 + _cpu.elementwise("exp", np.ascontiguousarray(-x), isa=_cpu.select_isa(isa))), np.float32)

@@ -6,26 +6,25 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import groupby
 
 from lattice_inference.backends.cpu.forms.input_rows import FloatRows, InputRows
 from lattice_inference.backends.cpu.forms.registry import FLOAT32, forms_for
 from lattice_inference.backends.cpu.forms.weight_form import (
-    Activations,
     Bfloat16Products,
     LinearUse,
     Terms,
     WeightForm,
     WeightUse,
 )
-from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.calibration import RANGE_SUFFIX, InputRange
 from lattice_inference.checkpoint.tensor_rows import beside
 from lattice_inference.errors import CheckpointError, InvalidInputError
+from lattice_inference.graph.cutting import cut_linear
 from lattice_inference.graph.program import Buffer, Op, Program, Rows, View, WeightRef
-from lattice_inference.precision import Precision
+from lattice_inference.precision import Activations, Precision
 
-__all__ = ["Activations", "Bfloat16Products", "RepackedWeightsWarning", "WeightForms"]
+__all__ = ["Bfloat16Products", "RepackedWeightsWarning", "WeightForms"]
 
 
 class RepackedWeightsWarning(UserWarning):
@@ -187,36 +186,10 @@ class WeightForms:
             yield op
             return
         widths = [source.info(name).shape[0] for name in weight.sources]
-        starts = [sum(widths[:index]) for index in range(len(widths))]
 
-        def form_and_rows(index: int) -> tuple[WeightForm, InputRows]:
-            form = self._choose(_sources(weight, [index], widths[index]), [op])
-            is_value = _columns(op.outputs[0], starts[index], widths[index]) in self._values
-            return form, form.input_rows(LinearUse(self._terms, is_value and "bias" not in op.weights))
+        def form_and_rows(part: WeightRef, output: View) -> tuple[WeightForm, InputRows]:
+            form = self._choose(part, [op])
+            is_exact = output in self._values and "bias" not in op.weights
+            return form, form.input_rows(LinearUse(self._terms, is_exact))
 
-        runs = [list(indices) for _, indices in groupby(range(len(weight.sources)), key=form_and_rows)]
-        column = 0
-        for run in runs if len(runs) > 1 else ():
-            width = sum(widths[index] for index in run)
-            yield replace(
-                op,
-                inputs=(op.inputs[0], *(_columns(view, column, width) for view in op.inputs[1:])),
-                weights={name: _sources(ref, run, width) for name, ref in op.weights.items()},
-                outputs=(_columns(op.outputs[0], column, width),),
-            )
-            column += width
-        if len(runs) == 1:
-            yield op
-
-
-def _columns(view: View, column: int, width: int) -> View:
-    return View(view.buffer, view.column + column, width)
-
-
-def _sources(ref: WeightRef, run: list[int], width: int) -> WeightRef:
-    return replace(
-        ref,
-        sources=tuple(ref.sources[index] for index in run),
-        shape=(width, *ref.shape[1:]),
-        transform="concat" if len(run) > 1 else "none",
-    )
+        yield from cut_linear(op, widths, form_and_rows)

@@ -7,9 +7,9 @@ import math
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.forms.float import narrow
 from lattice_inference.backends.cpu.forms.weight_form import PackTogether, PlacedWeight, StoredArray, WeightForm
-from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.backends.cpu.weight_forms import WeightForms
-from lattice_inference.backends.weight_sizes import WeightSize
+from lattice_inference.backends.protocol import WeightSize
+from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.graph.memory import ALIGNMENT
 from lattice_inference.graph.program import Program, WeightRef
 
@@ -26,7 +26,7 @@ class WeightLayout:
     """
 
     def __init__(self, program: Program, forms: WeightForms) -> None:
-        refs = list(dict.fromkeys(ref for op in program.ops for ref in op.weights.values()))
+        refs = list(dict.fromkeys([ref for op in program.ops for ref in op.weights.values()]))
         self.weights: list[PlacedWeight] = []
         self._nbytes: list[int] = []  # of each
         self.offsets: dict[WeightRef, int] = {}

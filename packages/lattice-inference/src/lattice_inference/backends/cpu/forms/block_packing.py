@@ -15,7 +15,7 @@ import numpy.typing as npt
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.forms.reading import check_shapes
 from lattice_inference.backends.cpu.forms.weight_form import PlacedWeight
-from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS, dequantize_blocks
 from lattice_inference.errors import CheckpointError
 from lattice_inference.graph.program import Program
@@ -44,7 +44,7 @@ def reading_first_weights(program: Program, source: TensorSource) -> Iterator[No
                 _cpu.touch_pages(array[start : start + step])
                 left -= step * array.strides[0]
 
-    names = dict.fromkeys(name for op in program.ops for ref in op.weights.values() for name in ref.sources)
+    names = dict.fromkeys([name for op in program.ops for ref in op.weights.values() for name in ref.sources])
     arrays = []
     if isinstance(source, StoredTensorSource):
         stored = [name for name in names if name in source and source.info(name).dtype in _cpu.BLOCK_FORMATS]

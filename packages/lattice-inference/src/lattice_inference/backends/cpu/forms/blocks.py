@@ -6,7 +6,7 @@ from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.forms.block_packing import pack_block_weights
 from lattice_inference.backends.cpu.forms.input_rows import FloatRows, InputRows, IntegerRows
 from lattice_inference.backends.cpu.forms.weight_form import LinearUse, PlacedWeight, Terms, WeightForm
-from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
 
 __all__ = ["BLOCKS"]

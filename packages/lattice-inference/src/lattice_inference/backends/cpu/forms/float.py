@@ -19,7 +19,7 @@ from lattice_inference.backends.cpu.forms.weight_form import (
     WeightUse,
 )
 from lattice_inference.backends.cpu.lowering import LINEAR
-from lattice_inference.backends.cpu.tensor_source import TensorSource
+from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.checkpoint.dtypes import bfloat16_bits
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor
 from lattice_inference.errors import CheckpointError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.checkpoint.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
 from lattice_inference.checkpoint.tensor_rows import beside
 from lattice_inference.errors import CheckpointError
@@ -70,6 +70,6 @@ def _int8(name: str, source: TensorSource) -> Int8Matrix | None:
 
 def check_shapes(ref: WeightRef, shapes: list[tuple[int, ...]]) -> None:
     """Raise CheckpointError unless tensors of these shapes are the weight together."""
-    if any(shape[1:] != ref.shape[1:] for shape in shapes) or sum(shape[0] for shape in shapes) != ref.shape[0]:
+    if {shape[1:] for shape in shapes} != {ref.shape[1:]} or sum([shape[0] for shape in shapes]) != ref.shape[0]:
         names = " + ".join(f"{name} {shape}" for name, shape in zip(ref.sources, shapes, strict=True))
         raise CheckpointError(f"the model needs a tensor of shape {ref.shape}, the checkpoint has {names}")

@@ -12,14 +12,13 @@ import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.forms.input_rows import InputRows
-from lattice_inference.backends.cpu.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.calibration import InputRange
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor
 from lattice_inference.graph.program import Op, Rows, WeightRef
-from lattice_inference.precision import Precision
+from lattice_inference.precision import Activations, Precision
 
 __all__ = [
-    "Activations",
     "Bfloat16Products",
     "LinearUse",
     "PackTogether",
@@ -28,9 +27,6 @@ __all__ = [
     "WeightForm",
     "WeightUse",
 ]
-
-Activations = Literal["int8", "float32"]
-"""What a linear with integer weights multiplies them by."""
 
 Bfloat16Products = Literal["float32", "widened", "dot", "tiles"]
 """How linears with bfloat16 weights multiply.

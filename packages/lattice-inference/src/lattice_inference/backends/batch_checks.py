@@ -1,0 +1,112 @@
+"""Checks of a batch and of results, for every backend; the CPU makes those of ids and pages in C, as it reads them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.errors import InvalidInputError, NonFiniteError
+from lattice_inference.graph.batch import Batch
+from lattice_inference.graph.program import KvSpec, Program
+
+__all__ = [
+    "check_ids",
+    "check_pages",
+    "check_specs",
+    "check_state",
+    "id_tables",
+    "refuse_closed",
+    "refuse_foreign_state",
+    "refuse_id",
+    "refuse_non_finite",
+]
+
+
+def refuse_closed() -> NoReturn:
+    """Raise InvalidInputError: the program was closed."""
+    raise InvalidInputError("this model is closed: load it again")
+
+
+def refuse_foreign_state() -> NoReturn:
+    """Raise InvalidInputError: the pages are not the backend's."""
+    raise InvalidInputError("the cache was not opened by this model: use model.open_cache()")
+
+
+def id_tables(program: Program) -> dict[str, int]:
+    """Return the rows of the smallest table that each field of ids is looked up in, by the field of the batch."""
+    tables: dict[str, int] = {}
+    for op in program.ops:
+        if op.kind.startswith("embed_rows"):
+            field, rows = str(op.attributes["ids"]), op.weights["table"].shape[0]
+            tables[field] = min(rows, tables.get(field, rows))
+    return tables
+
+
+def check_ids(batch: Batch, tables: Mapping[str, int]) -> None:
+    """Raise InvalidInputError for the first id without a row in its table; ``tables`` is of :func:`id_tables`."""
+    for field, rows in tables.items():
+        ids = getattr(batch, field)
+        outside = np.flatnonzero((ids < 0) | (ids >= rows))
+        if len(outside):
+            refuse_id(batch, field, int(outside[0]))
+
+
+def refuse_id(batch: Batch, field: str, row: int) -> NoReturn:
+    """Raise InvalidInputError: the id in ``row`` of ``field`` has no row in its table."""
+    sequence = int(np.searchsorted(batch.cu_seqlens, row, side="right")) - 1
+    value = int(getattr(batch, field)[row])
+    raise InvalidInputError(f"{field} of sequence {sequence} holds {value}, which the model's table has no row for")
+
+
+def check_state(program: Program, batch: Batch, *, has_state: bool) -> None:
+    """Raise InvalidInputError unless batch and state are there for a program that keeps some, and for no other."""
+    if not program.kv_specs:
+        if batch.carries_state or has_state:
+            raise InvalidInputError(
+                "this program keeps no state: pages, slots, adapters and logit rows have no meaning"
+            )
+    elif not has_state or batch.context_lengths is None or batch.block_table is None:
+        raise InvalidInputError(
+            "this program keeps keys and values: it needs a state, and a batch with context_lengths and block_table"
+        )
+
+
+def check_specs(program: Program, specs: Sequence[KvSpec]) -> None:
+    """Raise InvalidInputError unless a state of ``specs`` has the layers of the program."""
+    if [(spec.kv_heads, spec.head_dim) for spec in specs] != [
+        (spec.kv_heads, spec.head_dim) for spec in program.kv_specs
+    ]:
+        raise InvalidInputError("the state was opened for another program: its layers are not of the same shape")
+
+
+def check_pages(batch: Batch, *, page_tokens: int, pages: int) -> None:
+    """Raise InvalidInputError unless every sequence has pages, of those that exist, for what it has and what is added."""
+    assert batch.block_table is not None  # check_state was called
+    assert batch.context_lengths is not None
+    lengths = batch.context_lengths.astype(np.int64) + np.diff(batch.cu_seqlens)
+    for sequence, (numbers, length) in enumerate(zip(batch.block_table, lengths.tolist(), strict=True)):
+        if len(numbers) * page_tokens < length:
+            raise InvalidInputError(
+                f"block_table: sequence {sequence} needs room for {length} tokens and has {len(numbers)} pages"
+            )
+    for numbers in batch.block_table:
+        for number in numbers.tolist():
+            if not 0 <= number < pages:
+                raise InvalidInputError(f"block_table: there is no page {number} among {pages}")
+
+
+def refuse_non_finite(outputs: Mapping[str, npt.NDArray[np.float32]]) -> None:
+    """Raise NonFiniteError if an output holds NaN or infinity."""
+    for name, array in outputs.items():
+        # both are NaN where an element is; a sum in double precision takes four times as long
+        if array.size and not (math.isfinite(float(array.min())) and math.isfinite(float(array.max()))):
+            bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
+            raise NonFiniteError(
+                f"output {name!r} holds NaN or infinity in rows {bad[:8].tolist()}: the weights are damaged or the "
+                "computation overflowed",
+                tuple(bad.tolist()),
+            )

@@ -1,0 +1,161 @@
+"""The reference as a backend: any model runs op by op in NumPy, in float64, to be compared with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.backends import reference
+from lattice_inference.backends.batch_checks import (
+    check_ids,
+    check_pages,
+    check_specs,
+    check_state,
+    id_tables,
+    refuse_closed,
+    refuse_foreign_state,
+)
+from lattice_inference.backends.protocol import Finished, Outputs, PageStorage, WeightSize
+from lattice_inference.backends.reference_state import ReferenceState
+from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
+from lattice_inference.checkpoint.int8_weights import SCALE_SUFFIX, Int8Matrix
+from lattice_inference.errors import CheckpointError, UnsupportedError
+from lattice_inference.graph.batch import Batch
+from lattice_inference.graph.program import KvSpec, Program, WeightRef
+from lattice_inference.precision import Activations, Precision
+
+__all__ = ["ReferenceBackend", "ReferenceProgram"]
+
+_STEP_TOKENS = 512
+
+
+class ReferenceBackend:
+    """Runs programs in NumPy, in float64: slow, and each op is a few lines to read.
+
+    Weights have the values that they are stored with. Rows are never rounded, to bfloat16 or to integers.
+
+    Args:
+        threads: must be None: NumPy has threads that are set elsewhere.
+        precision: ``"float32"`` or ``"stored"``; others would round weights.
+        activations: must be ``"float32"`` for weights that are stored as integers.
+
+    Raises:
+        UnsupportedError: an option has another value.
+    """
+
+    def __init__(
+        self, *, threads: int | None = None, precision: Precision = "float32", activations: Activations = "int8"
+    ) -> None:
+        if threads is not None:
+            raise UnsupportedError(f"the reference backend takes no threads={threads}: NumPy decides it; leave it out")
+        if precision not in ("float32", "stored"):
+            raise UnsupportedError(
+                f"the reference backend rounds no weights to {precision}: pass precision='float32' or 'stored'"
+            )
+        self._rounds_rows = precision == "stored" and activations == "int8"
+
+    def compile(self, program: Program, source: TensorSource) -> ReferenceProgram:
+        """Return ``program`` ready to run.
+
+        Raises:
+            CheckpointError: a tensor is missing or has another shape than the program says.
+            UnsupportedError: a weight is stored as integers, and the options say that its rows are rounded.
+        """
+        weights: dict[str, npt.NDArray[np.float32]] = {}
+        for ref in _weights(program):
+            parts = [weights[name] if name in weights else self._read(source, ref, name) for name in ref.sources]
+            shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
+            if shape != ref.shape:
+                raise CheckpointError(f"{', '.join(ref.sources)}: of shape {shape}, and the model needs {ref.shape}")
+            weights |= zip(ref.sources, parts, strict=True)
+            for name in ref.sources:
+                source.drop_pages(name)
+        return ReferenceProgram(program, weights)
+
+    def _read(self, source: TensorSource, ref: WeightRef, name: str) -> npt.NDArray[np.float32]:
+        if ref.use == "vector" or not isinstance(source, StoredTensorSource):
+            return source.float32(name)
+        stored = source.info(name).dtype
+        if self._rounds_rows and (stored == "I8" or stored in BLOCK_FORMATS):
+            raise UnsupportedError(
+                f"{name} is stored as {stored}, and the reference backend rounds no rows to integers: pass "
+                "activations='float32' or precision='float32'"
+            )
+        if stored == "I8":
+            return Int8Matrix(np.asarray(source.array(name), np.int8), source.float32(name + SCALE_SUFFIX)).float32()
+        return source.float32(name)
+
+    def open_state(self, specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> ReferenceState:
+        """Return pages for the keys and values of a program with ``specs``."""
+        return ReferenceState(specs, page_tokens=page_tokens, pages=pages)
+
+    def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:
+        """Return what each weight of ``program`` would take, compiled."""
+        return _sizes(program)
+
+    def file_forms(self, program: Program, source: TensorSource) -> NoReturn:
+        """Raise UnsupportedError: files are written by the backends that keep other forms."""
+        raise UnsupportedError("the reference backend writes no files")
+
+
+class ReferenceProgram:
+    """A program ready to run in NumPy. Thread-safe, as nothing of it changes."""
+
+    def __init__(self, program: Program, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        self.program = program
+        self.threads: int | None = None
+        self.step_tokens = _STEP_TOKENS
+        self.weight_sizes = _sizes(program)
+        self.arena_bytes = 0
+        self.numerics: str | None = "reference"
+        self._weights: Mapping[str, npt.NDArray[np.float32]] | None = weights
+        self._tables = id_tables(program)
+
+    def run(self, batch: Batch, *, outputs: Collection[str] | None = None, state: PageStorage | None = None) -> Outputs:
+        """Run a step; see :class:`~lattice_inference.backends.protocol.BackendProgram`."""
+        return self.submit(batch, outputs=outputs, state=state).wait()
+
+    def submit(
+        self, batch: Batch, *, outputs: Collection[str] | None = None, state: PageStorage | None = None
+    ) -> Finished:
+        """Run a step; its result is there at once."""
+        weights = self._weights
+        if weights is None:
+            refuse_closed()
+        check_state(self.program, batch, has_state=state is not None)
+        if state is not None:
+            if not isinstance(state, ReferenceState):
+                refuse_foreign_state()
+            check_specs(self.program, state.specs)
+            check_pages(batch, page_tokens=state.page_tokens, pages=state.pages)
+        check_ids(batch, self._tables)
+        with np.errstate(all="ignore"):  # what overflows is refused by its result
+            results = reference.run(self.program, weights, batch, state=state)
+        return Finished(
+            {
+                name: np.ascontiguousarray(array, np.float32)
+                for name, array in results.items()
+                if outputs is None or name in outputs
+            }
+        )
+
+    def trim(self) -> None:
+        """Do nothing: steps leave nothing behind."""
+
+    def close(self) -> None:
+        """Give the weights back."""
+        self._weights = None
+
+
+def _weights(program: Program) -> Iterator[WeightRef]:
+    yield from dict.fromkeys(ref for op in program.ops for ref in op.weights.values())
+
+
+def _sizes(program: Program) -> tuple[WeightSize, ...]:
+    shapes = {", ".join(ref.sources): ref.shape for ref in _weights(program)}
+    return tuple(WeightSize(name, "float32", 4 * math.prod(shape)) for name, shape in shapes.items())
