@@ -266,7 +266,7 @@ def load_model(
     threads: int | None = None,
     backend: BackendName = "cpu",
 ) -> CausalLanguageModel:
-    """Load a language model: Llama, Mistral or Qwen2, in Hugging Face's form or from a GGUF file.
+    """Load a language model: Llama, Mistral, Qwen2 or Qwen3, in Hugging Face's form or from a GGUF file.
 
     Args:
         path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.files.hub.find_model`.
