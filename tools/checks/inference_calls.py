@@ -131,14 +131,7 @@ def _sequence() -> lattice_inference.CachedSequence:
     return _cache().start([1, 2])
 
 
-calls("lattice_inference.CachedSequence", _sequence, {"reserve": {"tokens": 2}, "rewind": {"length": 0}})
-
-
-@call("lattice_inference.CachedSequence.commit")
-def _commit() -> Call:
-    sequence = _sequence()
-    sequence.reserve(2)
-    return sequence.commit, {"token_ids": [1, 2]}
+calls("lattice_inference.CachedSequence", _sequence, {"extend": {"token_ids": [1, 2]}, "rewind": {"length": 0}})
 
 
 calls(

@@ -86,3 +86,17 @@ def test_every_op_is_listed():
     page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     listed = page.split("## Ops\n")[1].split("*Planned*")[0]
     assert set(re.findall(r"`([a-z]\w*)`", listed)) == set(OPS)
+
+
+def test_every_room_is_in_the_architecture_and_none_that_exists_is_planned(files):
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    told = {name: row for row in rows for name in re.findall(r"`([\w/]+)/`", row.split("|")[1])}
+    below = [path.parts[3:] for path in files if path.parts[0] == "packages" and path.parts[2:3] == ("src",)]
+    rooms = {f"{package}/{room}" for package, room, *rest in (parts for parts in below if len(parts) > 2)}
+    assert {"lattice_inference/backends", "lattice_embed/stores", "lattice_fann/cli"} <= rooms
+    missing = {room for room in rooms if room not in told and room.removeprefix("lattice_inference/") not in told}
+    assert missing == set()
+    exists = rooms | {room.removeprefix("lattice_inference/") for room in rooms} | {path.name for path in PACKAGES}
+    planned = {name for row in rows if "*planned*" in row for name in re.findall(r"`([\w/-]+?)/?`", row.split("|")[1])}
+    assert planned & exists == set()

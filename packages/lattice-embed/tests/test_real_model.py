@@ -8,8 +8,10 @@ import json
 import math
 import os
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,24 @@ ODD_TEXTS = ["", " ", "\n\t", "\u200b", "\x00\x07", "a", "日本語のテキス�
 
 def golden(name: str) -> Any:
     return json.loads((GOLDENS / f"{name}.json").read_text())
+
+
+def test_one_text_of_a_warm_service_takes_few_calls_of_our_functions(minilm: NativeEmbeddingService) -> None:
+    """A count, which no busy machine changes: what Python does around the kernels for a text."""
+    minilm.embed(["a text"])
+    calls = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        file = frame.f_code.co_filename
+        calls += event == "call" and ("/lattice_embed/" in file or "/lattice_inference/" in file)
+
+    sys.setprofile(note)
+    try:
+        minilm.embed(["another text"])
+    finally:
+        sys.setprofile(None)
+    assert 20 < calls <= 48
 
 
 def test_goldens_are_met(minilm: NativeEmbeddingService) -> None:

@@ -76,6 +76,10 @@ def test_vectors_are_the_bits_of_the_directory(tmp_path, name):
 
 
 def test_a_cross_encoder_is_not_read_from_a_gguf_file(tmp_path):
-    write_gguf(tmp_path / "model.gguf", {"general.architecture": "bert"}, [])
+    from test_unigram_encoders import write_unigram
+
+    directory = write_directory(tmp_path, CASES["multilingual-e5-small"])
+    write_unigram(directory / "tokenizer.json")
+    convert(directory, tmp_path / "model.gguf")
     with pytest.raises(UnsupportedError, match="BERT cross-encoders in GGUF files are not built"):
         load_cross_encoder(tmp_path / "model.gguf")

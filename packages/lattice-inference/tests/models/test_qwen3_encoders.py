@@ -15,9 +15,10 @@ from safetensors.numpy import load_file
 
 import qwen3_files as files
 from drawn_checkpoints import write_directory
-from lattice_inference import cancellation, load_cross_encoder, load_encoder
+from lattice_inference import GenerateConfig, Session, cancellation, load_cross_encoder, load_encoder, load_model
 from lattice_inference.backends.cpu import _cpu
-from lattice_inference.backends.cpu.lowering import IN_PLACE, RULES
+from lattice_inference.backends.cpu.lowering import IN_PLACE
+from lattice_inference.cli import main
 from lattice_inference.errors import (
     CheckpointError,
     InvalidInputError,
@@ -27,10 +28,13 @@ from lattice_inference.errors import (
     UnsupportedError,
 )
 from lattice_inference.graph.compile import compile_program
+from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES
 from lattice_inference.graph.program import Rows
+from lattice_inference.memory.fit import estimate_memory
 from lattice_inference.models.llama import HUGGING_FACE_NAMES
 from lattice_inference.models.qwen3 import build_qwen3_encoder, qwen3_names
 from lattice_inference.models.qwen3_config import Qwen3Config
+from lattice_inference.quantize import Calibrator, quantize_int8
 from lattice_inference.runtime import get_num_threads, set_num_threads
 from qwen3_gguf import write_gguf_py
 
@@ -223,7 +227,7 @@ def test_a_token_of_the_small_models_shape_takes_at_most_64_kib():
         }
     )
     program = build_qwen3_encoder(config, qwen3_names(HUGGING_FACE_NAMES))
-    memory = compile_program(program, rules=RULES, in_place=IN_PLACE).memory
+    memory = compile_program(program, rules=BIT_NEUTRAL_RULES, in_place=IN_PLACE).memory
     assert 4 * sum(slot.width for slot in memory.slots if slot.rows is Rows.TOKENS) <= 64 << 10
     kept = {view.rows for op in program.ops[-12:] for view in op.outputs}
     assert kept == {Rows.SEQUENCES}  # after the last layer's attention only the last tokens go on
@@ -402,3 +406,48 @@ def test_an_instruction_is_for_models_that_are_asked(reranker, tmp_path):
         pytest.raises(InvalidInputError, match="no instruction"),
     ):
         model.score("a", ["b"], instruction="find it")
+
+
+# What is made of these models
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_int8_directories_embed_rank_and_generate(embedder, reranker, tmp_path, calibrated):
+    for name, source in (("embedder", embedder), ("reranker", reranker)):
+        calibration = None
+        if calibrated:
+            with Calibrator(source) as calibrator:
+                calibrator.observe(files.TEXTS)
+                calibration = calibrator.calibration()
+        quantize_int8(source, tmp_path / name, calibration=calibration)
+    exact, small = vectors(embedder), vectors(tmp_path / "embedder", precision="int8")
+    assert (exact * small).sum(axis=1).min() > 0.98
+    with load_cross_encoder(reranker) as one, load_cross_encoder(tmp_path / "reranker", precision="int8") as other:
+        assert np.abs(scores(one) - scores(other)).max() < 0.02
+    with load_model(tmp_path / "reranker", precision="int8") as model:
+        assert len(Session(model).generate("yes", GenerateConfig(max_new_tokens=4)).token_ids) > 0
+
+
+def test_a_classifier_is_written_as_int8(tmp_path):
+    content = files.reranker_files(files.small_tokenizer(ends=False), classifier=True)
+    directory = files.write(tmp_path / "m", content)
+    quantize_int8(directory, tmp_path / "int8")
+    with load_cross_encoder(directory) as one, load_cross_encoder(tmp_path / "int8", precision="int8") as other:
+        assert np.abs(scores(one) - scores(other)).max() < 0.02
+
+
+def test_the_readable_backend_gives_the_same(embedder, reranker):
+    assert np.abs(vectors(embedder, backend="reference") - vectors(embedder)).max() < 1e-5
+    with load_cross_encoder(reranker) as one, load_cross_encoder(reranker, backend="reference") as other:
+        assert np.abs(scores(one) - scores(other)).max() < 1e-5
+
+
+def test_the_files_are_described(embedder, capsys):
+    need = estimate_memory(embedder, context=64)
+    assert need.kv_bytes == 64 * 2 * 2 * (2 * 20) * 2
+    for told in need.precisions:
+        assert told.weights_bytes > 0
+    assert main(["inspect", str(embedder)]) == 0
+    assert "59,072" in capsys.readouterr().out  # numbers of all tensors
+    assert main(["doctor", str(embedder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["memory"]["weights_bytes"] == need.weights_bytes

@@ -51,12 +51,11 @@ def cache_of(pages, **options):
 
 
 def extend(sequence, token_ids):
-    """What a forward pass does: reserve, write, commit."""
-    sequence.reserve(len(token_ids))
+    """What a forward pass does: take the room, and write."""
+    room = sequence.extend(token_ids)
     store = sequence.cache.storage
-    for position, token in enumerate(token_ids, sequence.length):
-        store.content[sequence.block_table[position // store.page_tokens], position % store.page_tokens] = token
-    sequence.commit(token_ids)
+    for position, token in enumerate(token_ids, room.position):
+        store.content[room.pages[position // store.page_tokens], position % store.page_tokens] = token
 
 
 def held(sequence):
@@ -133,15 +132,17 @@ def test_a_full_cache_refuses_and_nothing_changes():
     first, second = cache.sequence(), cache.sequence()
     extend(first, range(9))
     with pytest.raises(CacheFullError, match="0 free pages of 4 tokens and 1 are needed"):
-        second.reserve(1)
+        second.extend([1])
     with pytest.raises(MemoryError):
-        first.reserve(4)
+        first.extend([1, 2, 3, 4])
     assert (first.length, second.length, len(first.pages)) == (9, 0, 3)
     fork = first.fork()
     with pytest.raises(CacheFullError):  # the shared last page would have to be copied
-        fork.reserve(1)
+        fork.extend([1])
+    assert (fork.token_ids, first.token_ids) == (tuple(range(9)), tuple(range(9)))
     first.close()
-    fork.reserve(1)
+    fork.extend([1])
+    assert fork.length == 10
 
 
 def test_a_remembered_beginning_is_found_to_the_token():

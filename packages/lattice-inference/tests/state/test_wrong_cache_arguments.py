@@ -25,40 +25,33 @@ def test_wrong_lengths_leave_a_sequence_as_it_was(wrong):
     )
 
 
-@pytest.mark.parametrize("wrong", [None, True, 1.5, "x", [], np.ones(2), 1j])
-def test_room_is_a_count(wrong):
-    with pytest.raises(InvalidInputError, match="tokens"):
-        cache_of(8).sequence().reserve(wrong)
-
-
-@pytest.mark.parametrize("wrong", [None, 1, "x", [1, None], [1, 10**40], [1, 2**31], [1, 1.5], np.ones((2, 2))])
-def test_what_is_no_token_id_is_not_committed(wrong):
+@pytest.mark.parametrize(
+    "wrong",
+    [None, 1, "x", b"x", [1, None], [1, -1], [True], [1, 10**40], [1, 2**31], [1, 1.5], np.ones((2, 2)), np.ones(2)],
+)
+def test_what_is_no_token_id_is_not_held(wrong):
     sequence = cache_of(8).sequence()
-    sequence.reserve(4)
-    with pytest.raises(InvalidInputError, match="token ids"):
-        sequence.commit(wrong)
-    assert sequence.length == 0
+    with pytest.raises(InvalidInputError, match="token id"):
+        sequence.extend(wrong)
+    assert (sequence.length, sequence.pages) == (0, ())
 
 
-def test_only_reserved_room_is_committed():
+def test_room_is_where_the_tokens_end():
     sequence = cache_of(8).sequence()
-    sequence.reserve(2)
-    with pytest.raises(InvalidInputError, match="call reserve"):
-        sequence.commit(range(5))
-    assert sequence.length == 0
-    sequence.commit(range(4))
-    assert sequence.token_ids == (
-        0,
-        1,
-        2,
-        3,
-    )
+    first = sequence.extend(range(5))
+    second = sequence.extend(np.arange(2, dtype=np.int32))
+    assert (first.position, len(first.pages), second.position, len(second.pages)) == (0, 2, 5, 2)
+    assert sequence.extend([]).position == sequence.length == 7
+    assert sequence.token_ids == (0, 1, 2, 3, 4, 0, 1)
+    sequence.close()
+    with pytest.raises(InvalidInputError, match="closed"):
+        sequence.extend([1])
 
 
 def test_numpy_integers_are_lengths():
     sequence = cache_of(8).sequence()
     extend(sequence, [1, 2, 3])
-    sequence.reserve(np.int64(2))
+    sequence.extend(np.array([4, 5]))
     sequence.rewind(np.int32(1))
     assert sequence.token_ids == (1,)
 

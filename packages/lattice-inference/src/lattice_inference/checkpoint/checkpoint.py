@@ -45,6 +45,9 @@ class Checkpoint:
         self.metadata = metadata
         self.aliases = {} if aliases is None else aliases
         self._file_of = {name: file for file in files for name in file.names()}
+        self._infos: dict[str, TensorInfo] = {}
+        for file in files:
+            self._infos.update(file.infos)
 
     def __repr__(self) -> str:
         return f"Checkpoint({str(self.directory)!r}, {len(self._file_of)} tensors in {len(self.files)} files)"
@@ -60,8 +63,13 @@ class Checkpoint:
     def __contains__(self, name: object) -> bool:
         if name in self._file_of or name in self.aliases:
             return True
-        rows = parse_rows(name) if isinstance(name, str) else None
-        return rows is not None and rows.tensor in self and name in self._file(rows.tensor)
+        if not isinstance(name, str) or parse_rows(name) is None:
+            return False
+        try:
+            file, stored = self._place(name)
+        except CheckpointError:
+            return False
+        return stored in file
 
     def __len__(self) -> int:
         return len(self._file_of)
@@ -76,43 +84,50 @@ class Checkpoint:
         return tuple(self._file_of)
 
     def stored_name(self, name: str) -> str:
-        """Return the name that a tensor is stored under: its own, unless it is an alias; of rows, that of the rows."""
-        if name in self.aliases:
-            return self.aliases[name]
-        if name not in self._file_of and (rows := parse_rows(name)) is not None and rows.tensor in self.aliases:
-            return rows_name(self.aliases[rows.tensor], rows.first, rows.end - rows.first)
-        return name
+        """Return the name that a tensor is stored under: its own, unless it is an alias."""
+        return self.aliases.get(name, name)
 
     def info(self, name: str) -> TensorInfo:
         """Return type, shape and place of a tensor, as :meth:`MappedTensors.info` does."""
-        return self._file(name).info(self.stored_name(name))
+        info = self._infos.get(self.aliases.get(name, name))
+        if info is not None:
+            return info
+        file, stored = self._place(name)
+        return file.info(stored)
 
     def array(self, name: str) -> npt.NDArray[np.generic]:
         """Return a tensor as it is stored, as :meth:`MappedTensors.array` does."""
-        return self._file(name).array(self.stored_name(name))
+        file, stored = self._place(name)
+        return file.array(stored)
 
     def float32(self, name: str) -> npt.NDArray[np.float32]:
         """Return a tensor as finite float32, as :meth:`MappedTensors.float32` does."""
-        return self._file(name).float32(self.stored_name(name))
+        file, stored = self._place(name)
+        return file.float32(stored)
 
     def float32_chunks(self, name: str) -> Iterator[npt.NDArray[np.float32]]:
         """Yield a tensor piece by piece, as :meth:`MappedTensors.float32_chunks` does."""
-        return self._file(name).float32_chunks(self.stored_name(name))
+        file, stored = self._place(name)
+        return file.float32_chunks(stored)
 
     def drop_pages(self, name: str) -> None:
         """Advise the kernel about a tensor's pages, as :meth:`MappedTensors.drop_pages` does."""
-        self._file(name).drop_pages(self.stored_name(name))
+        file, stored = self._place(name)
+        file.drop_pages(stored)
 
     def advise(self, advice: PageAdvice, names: Iterable[str] | None = None) -> None:
         """Tell the kernel how tensors, by default all, are going to be read, as :meth:`MappedTensors.advise` does."""
         for name in self._file_of if names is None else names:
-            self._file(name).advise(advice, (self.stored_name(name),))
+            file, stored = self._place(name)
+            file.advise(advice, (stored,))
 
-    def _file(self, name: str) -> MappedTensors:
-        stored = self.stored_name(name)
+    def _place(self, name: str) -> tuple[MappedTensors, str]:
+        """Return the file that holds a tensor, or rows of one, and its name there."""
+        stored = self.aliases.get(name, name)
         file = self._file_of.get(stored)
-        if file is None and (rows := parse_rows(stored)) is not None:
-            file = self._file_of.get(rows.tensor)
+        if file is None and (rows := parse_rows(name)) is not None:
+            tensor = self.aliases.get(rows.tensor, rows.tensor)
+            file, stored = self._file_of.get(tensor), rows_name(tensor, rows.first, rows.end - rows.first)
         if file is None:
             raise CheckpointError(f"{self.directory}: the checkpoint holds no tensor {name!r}")
-        return file
+        return file, stored

@@ -108,6 +108,11 @@ class MappedTensors:
         """Return every tensor's name, in the order of the header."""
         return tuple(self._tensors)
 
+    @property
+    def infos(self) -> Mapping[str, TensorInfo]:
+        """Type, shape and place of every tensor, by its name."""
+        return self._tensors
+
     def info(self, name: str) -> TensorInfo:
         """Return type, shape and place of the tensor ``name``, or of rows of one (:mod:`~.tensor_rows`).
 
@@ -142,7 +147,9 @@ class MappedTensors:
             CheckpointError: no such tensor, the file is closed or was truncated meanwhile, or its type has no array form
                 here.
         """
-        info = self.info(name)
+        return self._array(name, self.info(name))
+
+    def _array(self, name: str, info: TensorInfo) -> npt.NDArray[np.generic]:
         storage, shape = self._storage(name, info)
         mapping = self._open_mapping()
         if info.nbytes == 0:
@@ -166,7 +173,7 @@ class MappedTensors:
                 then gives the tensor and the first such index.
         """
         info = self.info(name)
-        chunks = self.float32_chunks(name)
+        chunks = self._chunks(name, info)
         result = np.empty(math.prod(info.shape), dtype=np.float32)
         position = 0
         for chunk in chunks:
@@ -179,7 +186,9 @@ class MappedTensors:
 
         A piece is valid until the next one is asked for.
         """
-        info = self.info(name)
+        yield from self._chunks(name, self.info(name))
+
+    def _chunks(self, name: str, info: TensorInfo) -> Iterator[npt.NDArray[np.float32]]:
         format = BLOCK_FORMATS.get(info.dtype)
         dtype = DTYPES.get(info.dtype)
         if format is None and (dtype is None or not dtype.widens):
@@ -187,7 +196,7 @@ class MappedTensors:
             raise CheckpointError(
                 f"{self.path}: tensor {name!r} is {info.dtype}; only {', '.join(known)} convert to float32"
             )
-        stored = self.array(name).reshape(-1)
+        stored = self._array(name, info).reshape(-1)
         step = 1 if format is None else format.elements
         buffer = np.empty(min(_CHUNK_ELEMENTS, stored.size * step), np.float32)
         for start in range(0, stored.size, _CHUNK_ELEMENTS // step):

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from lattice_inference.checkpoint.dtypes import DTYPES
 from lattice_inference.checkpoint.json_file import parse_json
@@ -147,19 +147,19 @@ def _parse_tensor(raw: object, data_start: int, path: Path) -> TensorInfo:
         raise _EntryError(f"unknown dtype {_shown(dtype_name)}; known are {', '.join(DTYPES)}")
 
     shape = raw["shape"]
-    if not isinstance(shape, list) or not all(_is_size(length) for length in shape):
+    if not isinstance(shape, list) or not _are_sizes(shape):
         raise _EntryError(f"shape {_shown(shape)} is not a list of non-negative integers")
     if len(shape) > MAX_RANK:
         raise _EntryError(f"{len(shape)} dimensions, and at most {MAX_RANK} are read")
     # NumPy counts an array's bytes as if a length of zero were one, and the format forbids the product to overflow even
     # before a zero, so zeros are left out of the size that is checked.
-    nonzero_elements = math.prod(length for length in shape if length)
+    nonzero_elements = math.prod([length for length in shape if length])
     if nonzero_elements * dtype.bits >= _UINT64_END:
         raise _EntryError(f"the size of shape {_shown(shape)} in {dtype.name} overflows 64 bits")
     elements = nonzero_elements if all(shape) else 0
 
     offsets = raw["data_offsets"]
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_size(offset) for offset in offsets):
+    if not isinstance(offsets, list) or len(offsets) != 2 or not _are_sizes(offsets):
         raise _EntryError(f"data_offsets {_shown(offsets)} is not a pair of non-negative integers")
     begin, end = offsets
     if begin > end:
@@ -175,28 +175,29 @@ def _parse_tensor(raw: object, data_start: int, path: Path) -> TensorInfo:
 def _check_coverage(tensors: Mapping[str, TensorInfo], data_start: int, file_size: int, path: Path) -> None:
     """Demand that the tensors cover the file's data exactly: no gap, no overlap, nothing missing, nothing behind."""
     covered = data_start
-    previous = "the header"
+    previous: str | None = None
     for name, info in sorted(tensors.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
         if info.offset != covered:
             problem = "leaves a gap after" if info.offset > covered else "overlaps"
+            before = "the header" if previous is None else f"tensor {_shown(previous)}"
             raise CheckpointError(
-                f"{path}: tensor {_shown(name)} {problem} {previous}: it begins at data offset "
+                f"{path}: tensor {_shown(name)} {problem} {before}: it begins at data offset "
                 f"{info.offset - data_start:,} where {covered - data_start:,} is expected"
             )
         covered += info.nbytes
-        previous = f"tensor {_shown(name)}"
+        previous = name
+    last = "the header" if previous is None else f"tensor {_shown(previous)}"
     if covered > file_size:
         raise CheckpointError(
-            f"{path}: {previous} ends at byte {covered:,}, but the file has {file_size:,}: it is truncated"
+            f"{path}: {last} ends at byte {covered:,}, but the file has {file_size:,}: it is truncated"
         )
     if covered < file_size:
-        raise CheckpointError(
-            f"{path}: {file_size - covered:,} bytes follow {previous}, and nothing says what they are"
-        )
+        raise CheckpointError(f"{path}: {file_size - covered:,} bytes follow {last}, and nothing says what they are")
 
 
-def _is_size(value: object) -> bool:
-    return type(value) is int and 0 <= value < _UINT64_END
+def _are_sizes(values: list[Any]) -> bool:
+    """Whether all are non-negative integers of 64 bits; asked once a list, for there are thousands of tensors."""
+    return set(map(type, values)) <= {int} and (not values or (min(values) >= 0 and max(values) < _UINT64_END))
 
 
 def _shown(value: object) -> str:

@@ -35,17 +35,22 @@ class TextProgram:
         program: the compiled program.
         config: the model's configuration, which says how positions are counted.
         directory: where the weights came from, for messages.
+
+    Attributes:
+        threads: the most threads that a call may use; ``None`` is all of the process's pool.
     """
 
     def __init__(self, program: BackendProgram, config: TextConfig, directory: Path) -> None:
         self._program: BackendProgram | None = program
+        self.threads = program.threads
         self._config = config
         self._directory = directory
         self._reads_token_types = reads_token_types(config, directory)
 
     def check_open(self) -> None:
         """Raise InvalidInputError if the program was closed."""
-        self._open()
+        if self._program is None:
+            self._open()
 
     def close(self) -> None:
         """Give the weights back. Further runs raise InvalidInputError; closing twice is harmless."""
@@ -57,11 +62,6 @@ class TextProgram:
     def numerics(self) -> str | None:
         """What decides the last bits of results beside ``NUMERICS_VERSION``; None if nothing does."""
         return self._open().numerics
-
-    @property
-    def threads(self) -> int | None:
-        """The most threads that a call may use; ``None`` is all of the process's pool."""
-        return self._open().threads
 
     def trim(self) -> None:
         """Give the memory that steps left behind back to the operating system."""
@@ -76,7 +76,9 @@ class TextProgram:
             NonFiniteError: a row would hold NaN or infinity; its ``rows`` are indices of texts.
             StepsCancelled: nobody waits for the result any more; it is asked before every step.
         """
-        program = self._open()
+        program = self._program
+        if program is None:
+            program = self._open()
         check_cancelled()
         if len(packed.cu_seqlens) == 2:  # nothing to cut or to sort: a short text takes little longer than this would
             return self._run_step(program, packed, _FIRST_ROW, output)

@@ -42,6 +42,7 @@ CacheType = Literal["float16", "float32", "bfloat16", "int8"]
 """What keys and values are kept in."""
 
 Logits = Literal["last", "all", "none"]
+_LOGITS = get_args(Logits)
 
 
 @dataclass(frozen=True)
@@ -249,8 +250,9 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             raise InvalidInputError(
                 f"token id {low if low < 0 else high} is outside of the vocabulary of {self.vocab_size} tokens"
             )
-        check_choice("logits", extension.logits, get_args(Logits))
-        extension.sequence.check_open()
+        logits: object = extension.logits
+        if not isinstance(logits, str) or logits not in _LOGITS:
+            check_choice("logits", logits, _LOGITS)
         total = extension.sequence.length + ids.size
         if total > self.context_length:
             raise TextTooLongError(
@@ -270,7 +272,7 @@ def load_model(
     threads: int | None = None,
     backend: BackendName = "cpu",
 ) -> CausalLanguageModel:
-    """Load a language model: Llama, Mistral or Qwen2, in Hugging Face's form or from a GGUF file.
+    """Load a language model: Llama, Mistral, Qwen2 or Qwen3, in Hugging Face's form or from a GGUF file.
 
     Args:
         path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.files.hub.find_model`.

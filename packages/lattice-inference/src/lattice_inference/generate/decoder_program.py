@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import Program
 from lattice_inference.precision import Activations, Precision
-from lattice_inference.state import CachedSequence
+from lattice_inference.state import CachedSequence, Room
 
 __all__ = ["DecoderProgram"]
 
@@ -27,13 +26,14 @@ Float32Array = npt.NDArray[np.float32]
 Request = tuple[CachedSequence, Int32Array, Literal["last", "all", "none"]]
 
 
-@dataclass(frozen=True)
-class _Piece:
+class _Piece(NamedTuple):
     """A run of one request's tokens that goes through the model in one step."""
 
     request: int
     token_ids: Int32Array
+    start: int  # of the request's tokens
     logit_rows: range  # rows of the piece
+    result_row: int  # where its logits begin in the result
 
 
 class DecoderProgram:
@@ -102,73 +102,83 @@ class DecoderProgram:
             CacheFullError: there is no room.
             NonFiniteError: logits hold NaN or infinity; its ``rows`` are rows of the result.
         """
-        program = self._open()
+        program = self._program
+        if program is None:
+            return self._refuse()
         sequences = [sequence for sequence, _, _ in requests]
-        if len({id(sequence) for sequence in sequences}) < len(sequences):
-            raise InvalidInputError("a sequence may occur once in a call: join its tokens")
-        if len({id(sequence.cache) for sequence in sequences}) > 1:
-            raise InvalidInputError("the sequences of a call must belong to one cache")
-        before = [sequence.length for sequence in sequences]
-        *done, total = [0, *accumulate(_wanted(ids, logits) for _, ids, logits in requests)]
+        if len(requests) > 1:
+            if len(set(map(id, sequences))) < len(sequences):
+                raise InvalidInputError("a sequence may occur once in a call: join its tokens")
+            if len({id(sequence.cache) for sequence in sequences}) > 1:
+                raise InvalidInputError("the sequences of a call must belong to one cache")
         results = np.empty((0, self._vocab_size), np.float32)
+        steps, total = self._steps(requests, program.step_tokens)
+        before = [sequence.length for sequence in sequences]
         try:
-            for sequence, ids, _ in requests:
-                sequence.reserve(len(ids))
-            for pieces in self._steps(requests):
-                rows = [row for p in pieces for row in range(done[p.request], done[p.request] + len(p.logit_rows))]
-                logits = self._step(program, sequences, pieces, rows)
+            rooms = [sequence.extend(ids) for sequence, ids, _ in requests]
+            for pieces in steps:
+                logits, rows = self._step(program, sequences, rooms, pieces)
                 if len(rows) == total:  # one step had all that is wanted
                     results = logits
                 elif rows:
                     results = results if len(results) else np.empty((total, self._vocab_size), np.float32)
                     results[rows] = logits
-                for piece in pieces:
-                    done[piece.request] += len(piece.logit_rows)
-                    sequences[piece.request].commit(piece.token_ids)
         except BaseException:
             for sequence, length in zip(sequences, before, strict=True):
-                sequence.rewind(length)
+                if sequence.length != length:
+                    sequence.rewind(length)
             raise
         return results
 
     def _open(self) -> BackendProgram:
-        if self._program is None:
-            raise InvalidInputError("this model is closed: load it again")
-        return self._program
+        return self._refuse() if self._program is None else self._program
+
+    @staticmethod
+    def _refuse() -> NoReturn:
+        raise InvalidInputError("this model is closed: load it again")
 
     @staticmethod
     def _step(
         program: BackendProgram,
         sequences: Sequence[CachedSequence],
+        rooms: Sequence[Room],
         pieces: Sequence[_Piece],
-        result_rows: Sequence[int],
-    ) -> Float32Array:
-        bounds = [0, *accumulate(len(piece.token_ids) for piece in pieces)]
-        rows = [row + first for piece, first in zip(pieces, bounds, strict=False) for row in piece.logit_rows]
+    ) -> tuple[Float32Array, list[int]]:
+        """Run one step and return its logits, and the rows of the result that they are."""
+        parts: list[Int32Array] = []
+        bounds, context, tables = [0], [], []
+        logit_rows: list[int] = []
+        result_rows: list[int] = []
+        for piece in pieces:
+            room, first = rooms[piece.request], bounds[-1]
+            parts.append(piece.token_ids)
+            bounds.append(first + len(piece.token_ids))
+            context.append(room.position + piece.start)
+            tables.append(room.pages)
+            logit_rows += range(first + piece.logit_rows.start, first + piece.logit_rows.stop)
+            result_rows += range(piece.result_row, piece.result_row + len(piece.logit_rows))
         batch = Batch(
-            np.concatenate([piece.token_ids for piece in pieces]),
+            parts[0] if len(parts) == 1 else np.concatenate(parts),
             np.array(bounds, np.int32),
-            context_lengths=np.array([sequences[piece.request].length for piece in pieces], np.int32),
-            block_table=tuple(sequences[piece.request].block_table for piece in pieces),
-            logit_rows=np.array(rows, np.int32),
+            context_lengths=np.array(context, np.int32),
+            block_table=tuple(tables),
+            logit_rows=np.array(logit_rows, np.int32),
         )
-        state = sequences[0].cache.storage
         try:
-            return program.run(batch, outputs=("logits",), state=state)["logits"]
+            return program.run(batch, outputs=("logits",), state=sequences[0].cache.storage)["logits"], result_rows
         except NonFiniteError as error:
-            bad = tuple(result_rows[row] for row in error.rows)
+            bad = tuple([result_rows[row] for row in error.rows])
             raise NonFiniteError(
                 f"the logits of row {bad[0]} hold NaN or infinity: the weights are damaged, or a float16 cache overflowed "
                 "(open one with dtype='bfloat16')",
                 bad,
             ) from error
 
-    def _steps(self, requests: Sequence[Request]) -> list[list[_Piece]]:
-        """Cut the requests into steps of the backend's tokens and of STEP_LOGITS."""
-        most_tokens = self._open().step_tokens
+    def _steps(self, requests: Sequence[Request], most_tokens: int) -> tuple[list[list[_Piece]], int]:
+        """Cut the requests into steps of ``most_tokens`` and STEP_LOGITS; return them, and how many logits are wanted."""
         most_rows = max(1, self.STEP_LOGITS // self._vocab_size)
         steps: list[list[_Piece]] = []
-        tokens = rows = 0
+        tokens = rows = total = 0
         for index, (_, ids, logits) in enumerate(requests):
             start = 0
             while start < len(ids):
@@ -179,12 +189,10 @@ class DecoderProgram:
                 if logits == "all":
                     count = min(count, most_rows - rows)
                 first = 0 if logits == "all" else count - (logits == "last" and start + count == len(ids))
-                steps[-1].append(_Piece(index, ids[start : start + count], range(first, count)))
+                part = ids if count == len(ids) else ids[start : start + count]
+                steps[-1].append(_Piece(index, part, start, range(first, count), total))
                 start += count
                 tokens += count
                 rows += count - first
-        return steps
-
-
-def _wanted(token_ids: Int32Array, logits: str) -> int:
-    return {"all": len(token_ids), "last": 1, "none": 0}[logits]
+                total += count - first
+        return steps, total

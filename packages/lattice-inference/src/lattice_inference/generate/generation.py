@@ -118,7 +118,8 @@ class Generation:
         piece = StreamPiece(text, token_id, logprobs)
         if self._stop_texts.matched is not None:
             return [piece, *_given(self._finish(FinishReason.STOP_TEXT))]
-        return [piece, *_given(self.check())]
+        last = self.check()
+        return [piece] if last is None else [piece, last]
 
     def result(self) -> GenerateResult:
         """Return what has been generated; what it is before the end, is as if the caller had cancelled."""
@@ -165,22 +166,29 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
     """
     from lattice_inference.generate.causal_language_model import Extension
 
-    pieces: list[list[StreamPiece]] = [_given(generation.check()) for generation in generations]
-    alive = [(index, g) for index, g in enumerate(generations) if g.finish_reason is None]
-    left = max(1, most_tokens - sum(len(g.pending) == 1 for _, g in alive))
-    extensions, takers = [], []
-    for index, generation in alive:
+    pieces: list[list[StreamPiece]] = []
+    left = most_tokens
+    for generation in generations:
+        piece = generation.check()
+        pieces.append([] if piece is None else [piece])
+        left -= generation.finish_reason is None and len(generation.pending) == 1
+    left = max(1, left)
+    extensions, takers, before = [], [], []
+    for index, generation in enumerate(generations):
+        if generation.finish_reason is not None:
+            continue
         count = len(generation.pending) if len(generation.pending) == 1 else min(len(generation.pending), left)
         if count == 0:
             continue
         if len(generation.pending) > 1:
             left -= count
         is_last = count == len(generation.pending)
-        extensions.append(Extension(generation.sequence, generation.pending[:count], "last" if is_last else "none"))
+        ids = np.array(generation.pending[:count], np.int32)
+        extensions.append(Extension(generation.sequence, ids, "last" if is_last else "none"))
         takers.append((index, generation, is_last))
+        before.append(generation.sequence.length)
     if not extensions:
         return pieces
-    before = [generation.sequence.length for _, generation, _ in takers]
     try:
         logits = model.forward(extensions)
     finally:  # an interrupt may come before or after the tokens are held, and leaves either

@@ -19,7 +19,7 @@ FEW_SEQUENCES = 8
 
 @dataclass(frozen=True)
 class Batch:
-    """T tokens of B sequences, packed.
+    """T tokens of B sequences, packed; ``tokens`` is T, ``sequences`` B, ``logit_count`` the rows whose logits are wanted.
 
     ``token_ids[T]``, ``token_type_ids[T]`` and ``positions[T]`` hold the sequences in order; sequence ``b`` is the rows
     ``cu_seqlens[b]`` to ``cu_seqlens[b + 1]``. The fields below those are for programs that keep state: how many tokens
@@ -41,10 +41,20 @@ class Batch:
     adapter: Int32Array | None = None
     logit_rows: Int32Array | None = None
     max_seqlen: int = field(init=False)
+    tokens: int = field(init=False)
+    sequences: int = field(init=False)
+    logit_count: int = field(init=False)
 
     def __post_init__(self) -> None:
-        tokens = _int32(self, "token_ids")
-        bounds = _int32(self, "cu_seqlens")
+        tokens, bounds = self.token_ids, self.cu_seqlens
+        if not (
+            type(tokens) is np.ndarray and tokens.dtype == np.int32 and tokens.ndim == 1 and tokens.flags.c_contiguous
+        ):
+            tokens = _int32(self, "token_ids")
+        if not (
+            type(bounds) is np.ndarray and bounds.dtype == np.int32 and bounds.ndim == 1 and bounds.flags.c_contiguous
+        ):
+            bounds = _int32(self, "cu_seqlens")
         if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != len(tokens):
             raise InvalidInputError(
                 f"cu_seqlens must run from 0 to the {len(tokens)} tokens of the batch with one entry more than there are "
@@ -68,6 +78,9 @@ class Batch:
             elif len(_int32(self, name)) != len(tokens):
                 raise InvalidInputError(f"{name} has {len(getattr(self, name))} entries for {len(tokens)} tokens")
         object.__setattr__(self, "max_seqlen", max(counts))
+        object.__setattr__(self, "tokens", len(tokens))
+        object.__setattr__(self, "sequences", len(bounds) - 1)
+        object.__setattr__(self, "logit_count", 0 if self.logit_rows is None else len(self.logit_rows))
 
     def _check_context(self, lengths: Int32Array) -> None:
         context = _int32(self, "context_lengths")
@@ -80,16 +93,6 @@ class Batch:
             raise InvalidInputError(f"block_table has {len(self.block_table)} rows for {len(lengths)} sequences")
 
     @property
-    def tokens(self) -> int:
-        """T, the number of tokens."""
-        return len(self.token_ids)
-
-    @property
-    def sequences(self) -> int:
-        """B, the number of sequences."""
-        return len(self.cu_seqlens) - 1
-
-    @property
     def carries_state(self) -> bool:
         """Whether the batch names cache pages, slots, adapters or logit rows."""
         return not (
@@ -100,11 +103,6 @@ class Batch:
             and self.adapter is None
             and self.logit_rows is None
         )
-
-    @property
-    def logit_count(self) -> int:
-        """R, the number of rows whose logits are wanted."""
-        return 0 if self.logit_rows is None else len(self.logit_rows)
 
 
 def _int32(batch: Batch, name: str) -> Int32Array:

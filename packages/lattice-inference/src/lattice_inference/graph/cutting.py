@@ -47,7 +47,7 @@ def _columns(view: View, column: int, width: int) -> View:
 def _sources(ref: WeightRef, run: list[int], width: int) -> WeightRef:
     return replace(
         ref,
-        sources=tuple(ref.sources[index] for index in run),
+        sources=tuple([ref.sources[index] for index in run]),
         shape=(width, *ref.shape[1:]),
         transform="concat" if len(run) > 1 else "none",
     )

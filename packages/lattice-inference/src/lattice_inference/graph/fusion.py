@@ -7,7 +7,6 @@ output columns the consumer then reads as views.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -61,22 +60,28 @@ def fuse(program: Program, rules: Sequence[Fusion | Concat]) -> Program:
     return program
 
 
-def _readers(program: Program) -> Counter[Buffer]:
+def _readers(program: Program) -> dict[Buffer, int]:
     """Count the operands, program outputs included, that read each buffer."""
-    counts = Counter(view.buffer for op in program.ops for view in op.inputs)
-    counts.update(view.buffer for view in program.outputs.values())
+    counts: dict[Buffer, int] = {}
+    for op in program.ops:
+        for view in op.inputs:
+            counts[view.buffer] = counts.get(view.buffer, 0) + 1
+    for view in program.outputs.values():
+        counts[view.buffer] = counts.get(view.buffer, 0) + 1
     return counts
 
 
 def _join(program: Program, rule: Fusion) -> Program:
-    readers = _readers(program)
     first, second = rule.pattern
+    if not {first, second} <= {op.kind for op in program.ops}:
+        return program
+    readers = _readers(program)
     ops: list[Op] = []
     joined: set[int] = set()  # producers by identity: comparing ops would take as long as there are pairs of them
     pending: dict[Buffer, Op] = {}  # producers that may still be joined to their consumer, which comes later
     for op in program.ops:
-        match = next((view for view in op.inputs if view.buffer in pending and view.is_whole), None)
-        if op.kind == second and match is not None and rule.when(pending[match.buffer], op):
+        match = _match(op, pending) if op.kind == second else None
+        if match is not None and rule.when(pending[match.buffer], op):
             producer = pending.pop(match.buffer)
             joined.add(id(producer))
             others = list(op.inputs)
@@ -89,29 +94,53 @@ def _join(program: Program, rule: Fusion) -> Program:
                 {**producer.attributes, **op.attributes},
             )
         ops.append(op)
-        if op.kind == first and readers[op.outputs[0].buffer] == 1:
+        if op.kind == first and readers.get(op.outputs[0].buffer) == 1:
             pending[op.outputs[0].buffer] = op
-    return replace(program, ops=tuple(op for op in ops if id(op) not in joined))
+    return replace(program, ops=tuple([op for op in ops if id(op) not in joined]))
+
+
+def _match(consumer: Op, pending: dict[Buffer, Op]) -> View | None:
+    """Return the first operand that is all of what a producer in ``pending`` makes."""
+    for view in consumer.inputs:
+        if view.buffer in pending and view.is_whole:
+            return view
+    return None
 
 
 def _lay_side_by_side(program: Program, rule: Concat) -> Program:
+    if rule.consumer is not None and rule.consumer not in {op.kind for op in program.ops}:
+        return program
     readers = _readers(program)
     outputs = {view.buffer for view in program.outputs.values()}
     places = {id(op): place for place, op in enumerate(program.ops)}
     instead: dict[int, Op | None] = {}  # by the identity of an op that is laid beside others
     moved: dict[Buffer, View] = {}
     for group in _groups(program, rule):
+        if len(group) < 2 or group[0].kind != "linear":
+            continue
+        buffers = [op.outputs[0].buffer for op in group]
         alike = len({(op.kind, op.inputs, tuple(op.weights)) for op in group}) == 1
-        alone = all(readers[op.outputs[0].buffer] == 1 and op.outputs[0].buffer not in outputs for op in group)
-        if len(group) < 2 or not alike or not alone or group[0].kind != "linear":
+        if not alike or {readers.get(buffer, 0) for buffer in buffers} != {1} or not outputs.isdisjoint(buffers):
             continue
         joined, views = _concatenated(group)
+        first = min([places[id(op)] for op in group])
         instead |= {id(op): None for op in group}
-        instead[id(min(group, key=lambda op: places[id(op)]))] = joined
-        moved |= {op.outputs[0].buffer: view for op, view in zip(group, views, strict=True)}
-    ops = [op for op in (instead.get(id(op), op) for op in program.ops) if op is not None]
-    rewritten = [replace(op, inputs=tuple(moved.get(view.buffer, view) for view in op.inputs)) for op in ops]
-    return replace(program, ops=tuple(rewritten))
+        instead[id(program.ops[first])] = joined
+        moved |= zip(buffers, views, strict=True)
+    ops = []
+    for op in program.ops:
+        kept = instead.get(id(op), op)
+        if kept is not None:
+            ops.append(_reading(kept, moved))
+    return replace(program, ops=tuple(ops))
+
+
+def _reading(op: Op, moved: dict[Buffer, View]) -> Op:
+    """Return ``op`` with the views of ``moved`` in place of the buffers that were laid side by side."""
+    inputs = list(op.inputs)
+    for place, view in enumerate(inputs):
+        inputs[place] = moved.get(view.buffer, view)
+    return op if tuple(inputs) == op.inputs else replace(op, inputs=tuple(inputs))
 
 
 def _groups(program: Program, rule: Concat) -> Iterator[Sequence[Op]]:
@@ -132,12 +161,12 @@ def _groups(program: Program, rule: Concat) -> Iterator[Sequence[Op]]:
 
 
 def _concatenated(group: Sequence[Op]) -> tuple[Op, list[View]]:
-    width = sum(op.outputs[0].width for op in group)
+    width = sum([op.outputs[0].width for op in group])
     first = group[0].outputs[0].buffer
-    buffer = Buffer(first.index, "+".join(op.outputs[0].buffer.name for op in group), first.rows, width)
+    buffer = Buffer(first.index, "+".join([op.outputs[0].buffer.name for op in group]), first.rows, width)
     weights = {
         name: WeightRef(
-            tuple(source for op in group for source in op.weights[name].sources),
+            tuple([source for op in group for source in op.weights[name].sources]),
             (width, *group[0].weights[name].shape[1:]),
             group[0].weights[name].use,
             "concat",

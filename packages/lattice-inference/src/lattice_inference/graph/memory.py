@@ -55,12 +55,12 @@ def plan_memory(program: Program, in_place: Mapping[str, int]) -> MemoryPlan:
     free: list[int] = []
     placement: dict[Buffer, int] = {}
     for index, op in enumerate(program.ops):
-        dying = {view.buffer for view in op.inputs if last_use[view.buffer] == index}
+        dying = dict.fromkeys([view.buffer for view in op.inputs if last_use[view.buffer] == index])
         if not op.outputs:  # what it writes is the program's state
-            free.extend(placement[buffer] for buffer in dying)
+            free += [placement[buffer] for buffer in dying]
             continue
         donor = op.inputs[in_place[op.kind]] if op.kind in in_place else None
-        for position, output in enumerate(view.buffer for view in op.outputs):
+        for position, output in enumerate([view.buffer for view in op.outputs]):
             if output not in last_use:
                 raise ValueError(f"nothing reads {output.name}: the program computes it for nobody")
             if output in placement:  # another op has written other columns of it
@@ -70,15 +70,15 @@ def plan_memory(program: Program, in_place: Mapping[str, int]) -> MemoryPlan:
                 and donor is not None
                 and donor.buffer in dying
                 and donor.is_whole
-                and sum(view.buffer == donor.buffer for view in op.inputs)
+                and [view.buffer for view in op.inputs].count(donor.buffer)
                 == 1  # nothing else of the op reads it meanwhile
                 and (donor.rows, donor.width) == (output.rows, output.width)
             ):
                 placement[output] = placement[donor.buffer]
-                dying.discard(donor.buffer)
+                del dying[donor.buffer]
             else:
                 placement[output] = _take(slots, free, output)
-        free.extend(placement[buffer] for buffer in dying)
+        free += [placement[buffer] for buffer in dying]
     return MemoryPlan(tuple(slots), placement)
 
 

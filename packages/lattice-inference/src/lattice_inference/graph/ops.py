@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.graph.program import AttributeValue, Op, Rows
@@ -38,6 +39,16 @@ class OpDefinition:
     attributes: Mapping[str, type]
     shape: Callable[[Op], Shape]
     meaning: str
+
+    @cached_property
+    def required_weights(self) -> frozenset[str]:
+        """Names of weights that must be there."""
+        return frozenset([name for name in self.weights if not name.endswith("?")])
+
+    @cached_property
+    def allowed_weights(self) -> frozenset[str]:
+        """Names of weights that may be there."""
+        return frozenset([name.rstrip("?") for name in self.weights])
 
 
 def _require(condition: bool, op: Op, problem: str) -> None:
@@ -298,18 +309,16 @@ def validate(op: Op) -> Shape:
     definition = OPS.get(op.kind)
     if definition is None:
         raise InvalidInputError(f"there is no op named {op.kind!r}; known: {', '.join(sorted(OPS))}")
-    _require(len(op.inputs) == definition.inputs, op, f"takes {definition.inputs} inputs, got {len(op.inputs)}")
-    required = {name for name in definition.weights if not name.endswith("?")}
-    allowed = {name.rstrip("?") for name in definition.weights}
-    _require(
-        required <= set(op.weights) <= allowed, op, f"takes the weights {definition.weights}, got {tuple(op.weights)}"
-    )
-    _require(
-        set(op.attributes) == set(definition.attributes),
-        op,
-        f"takes the attributes {tuple(definition.attributes)}, got {tuple(op.attributes)}",
-    )
+    if len(op.inputs) != definition.inputs:
+        raise InvalidInputError(f"{op.kind}: takes {definition.inputs} inputs, got {len(op.inputs)}")
+    if not definition.required_weights <= op.weights.keys() <= definition.allowed_weights:
+        raise InvalidInputError(f"{op.kind}: takes the weights {definition.weights}, got {tuple(op.weights)}")
+    if op.attributes.keys() != definition.attributes.keys():
+        raise InvalidInputError(
+            f"{op.kind}: takes the attributes {tuple(definition.attributes)}, got {tuple(op.attributes)}"
+        )
     for name, kind in definition.attributes.items():
         value: AttributeValue = op.attributes[name]
-        _require(type(value) is kind, op, f"attribute {name} must be of type {kind.__name__}, got {value!r}")
+        if type(value) is not kind:
+            raise InvalidInputError(f"{op.kind}: attribute {name} must be of type {kind.__name__}, got {value!r}")
     return definition.shape(op)

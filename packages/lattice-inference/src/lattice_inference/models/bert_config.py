@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self
 
@@ -115,7 +116,7 @@ class BertConfig:
     pad_token_id: int | None = 0
     label_count: int = 2
 
-    @property
+    @cached_property
     def position_padding_id(self) -> int | None:
         """The token id that positions begin behind and that does not count as one, or None where they begin at 0."""
         return self.pad_token_id if self.family.is_roberta else None

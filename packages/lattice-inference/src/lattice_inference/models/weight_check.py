@@ -172,7 +172,8 @@ def _needed(shapes: Mapping[str, tuple[int, ...]], layers: _Layers) -> Iterator[
     yield from shapes.items()
     in_layer = {name: shape for name, shape in shapes.items() if name.startswith(layers.first)}
     for layer in range(1, layers.count):
-        yield from ((layers.named(name, layer), shape) for name, shape in in_layer.items())
+        for name, shape in in_layer.items():
+            yield layers.named(name, layer), shape
 
 
 def _unread_message(directory: Path, unread: Sequence[str], layers: _Layers) -> str:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.argument_checks import check_count, check_path, check_provides
+from lattice_inference.argument_checks import check_path, check_provides
 from lattice_inference.backends.protocol import PageStorage
 from lattice_inference.errors import CacheFullError, InvalidInputError
 from lattice_inference.state.page_pool import PagePool
 from lattice_inference.state.prefix_file import read_prefix, write_prefix
 from lattice_inference.state.prefix_tree import PrefixTree
-from lattice_inference.token_ids import MOST_TOKEN_ID, as_token_id, checked_token_ids
+from lattice_inference.token_ids import as_token_id, checked_token_ids
 from lattice_inference.value_text import value_text
 
-__all__ = ["CachedSequence", "KvCache"]
+__all__ = ["CachedSequence", "KvCache", "Room"]
 
 Int32Array = npt.NDArray[np.int32]
 
@@ -149,13 +149,12 @@ class KvCache:
         with read_prefix(Path(path), self.storage, identity=self._identity()) as prefix:
             sequence = self.sequence()
             try:
-                sequence.reserve(len(prefix.token_ids))
+                sequence.extend(prefix.token_ids)
                 for page, content in zip(sequence.pages, prefix.pages(), strict=True):
                     self.storage.import_(page, content)
             except BaseException:
                 sequence.close()
                 raise
-            sequence.commit(prefix.token_ids)
             return sequence
 
     def _check_open(self) -> None:
@@ -175,10 +174,25 @@ class KvCache:
             return [self._pool.take() for _ in range(count)]
 
 
+class Room(NamedTuple):
+    """Where the keys and values of a sequence's new tokens are written.
+
+    Attributes:
+        position: the position of the first of them: how many tokens came before.
+        pages: int32, the sequence's pages in order; an array that must not be changed.
+    """
+
+    position: int
+    pages: Int32Array
+
+
 class CachedSequence:
     """What a cache holds of one sequence of tokens. Made by :meth:`KvCache.sequence`, :meth:`KvCache.start` or :meth:`fork`.
 
     It is extended by ``CausalLanguageModel.forward``. A context manager; :meth:`close` gives its pages back.
+
+    Attributes:
+        page_tokens: tokens in a page.
     """
 
     def __init__(self, cache: KvCache, pages: Sequence[int] = (), token_ids: Sequence[int] = ()) -> None:
@@ -187,6 +201,7 @@ class CachedSequence:
         self._token_ids = array("i", token_ids)
         self._table: Int32Array | None = None
         self._closed = False
+        self.page_tokens = cache.storage.page_tokens
 
     def __enter__(self) -> Self:
         return self
@@ -253,51 +268,45 @@ class CachedSequence:
         if self._closed:
             raise InvalidInputError("this sequence is closed: start another one")
 
-    def reserve(self, tokens: int) -> None:
-        """Make room for ``tokens`` more, in pages that nobody else holds from :attr:`length` on. For backends' callers.
+    def extend(self, token_ids: Sequence[int] | Int32Array) -> Room:
+        """Hold ``token_ids``, too, and return where their keys and values go. For backends' callers.
+
+        The caller has them written before anything reads them, or rewinds to ``Room.position``.
 
         Raises:
+            InvalidInputError: these are no token ids (which an int32 array is not asked), or the sequence is closed;
+                nothing has changed.
             CacheFullError: there is no room; nothing has changed.
         """
-        self.check_open()
-        if type(tokens) is not int:
-            tokens = check_count("tokens", tokens, least=0, most=MOST_TOKEN_ID)
-        first = self.length // self.page_tokens  # the page of the next token
-        shared = first < len(self._pages) and self.cache._pool.holders(self._pages[first]) > 1
-        missing = max(0, self._pages_for(self.length + tokens) - len(self._pages))
-        if missing == 0 and not shared:
-            return
+        if self._closed or self.cache._closed:
+            self.check_open()
+        if not (type(token_ids) is np.ndarray and token_ids.dtype == np.int32 and token_ids.ndim == 1):
+            token_ids = np.array(checked_token_ids(token_ids, "token_ids"), np.int32)
+        held, pages = len(self._token_ids), self._pages
+        try:
+            self._token_ids.frombytes(token_ids.tobytes())
+            missing = -(-len(self._token_ids) // self.page_tokens) - len(pages)
+            first = held // self.page_tokens  # the page of the first of them
+            is_shared = first < len(pages) and self.cache._pool.holders(pages[first]) > 1
+            if missing > 0 or is_shared:
+                self._take_pages(max(0, missing), first if is_shared else None)
+        except BaseException:
+            del self._token_ids[held:]
+            raise
+        return Room(held, self.block_table)
+
+    def _take_pages(self, missing: int, shared: int | None) -> None:
+        """Append ``missing`` pages, and put a copy in the place of the page at ``shared``, which others hold, too."""
         with self.cache._lock:
-            fresh = self.cache._take(missing + shared)
-            if shared:
-                # its tokens before `length` are this sequence's too, and what others hold must stay as it is
+            fresh = self.cache._take(missing + (shared is not None))
+            if shared is not None:
+                # its first tokens are this sequence's too, and what others hold must stay as it is
                 own = fresh.pop()
-                self.cache.storage.copy_page(self._pages[first], own)
-                self.cache._pool.release([self._pages[first]])
-                self._pages[first] = own
+                self.cache.storage.copy_page(self._pages[shared], own)
+                self.cache._pool.release([self._pages[shared]])
+                self._pages[shared] = own
             self._pages += fresh
             self._table = None
-
-    def commit(self, token_ids: Iterable[int]) -> None:
-        """Count ``token_ids``, whose keys and values have been written to reserved room, as held. For backends' callers.
-
-        Raises:
-            InvalidInputError: these are no token ids, or :meth:`reserve` has made no room for them.
-        """
-        held = self.length
-        try:
-            self._token_ids.extend(token_ids)
-        except (TypeError, ValueError, OverflowError):
-            del self._token_ids[held:]
-            raise InvalidInputError(f"token_ids is {value_text(token_ids)}; expected token ids") from None
-        if not self._pages_for(self.length) <= len(self._pages):
-            del self._token_ids[held:]
-            raise InvalidInputError("there is no room for these token ids: call reserve with their number first")
-
-    @property
-    def page_tokens(self) -> int:
-        """Tokens in a page."""
-        return self.cache.page_tokens
 
     def _pages_for(self, tokens: int) -> int:
         return -(-tokens // self.page_tokens)

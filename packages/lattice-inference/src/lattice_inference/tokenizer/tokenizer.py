@@ -358,9 +358,9 @@ def _templates(processor: PostProcessor) -> tuple[native.Template, native.Templa
 def _tokens_by_id(definition: TokenizerDefinition) -> dict[int, str]:
     """Return the tokens by their ids, without those that a table of pieces can tell."""
     tokens = {token.id: token.content for token in definition.repeated_tokens}
-    if isinstance(definition.model.vocabulary, dict):
-        tokens.update((token_id, token) for token, token_id in definition.model.vocabulary.items())
-    tokens.update((token_id, token) for token, token_id in definition.added_token_ids.items())
+    for ids in (definition.model.vocabulary, definition.added_token_ids):
+        if isinstance(ids, dict):
+            tokens.update(zip(ids.values(), ids, strict=True))  # one call for all, not one for each
     return tokens
 
 

@@ -25,13 +25,19 @@ class ArenaPool:
     def take(self, nbytes: int) -> Memory:
         """Return an arena of at least ``nbytes``: the smallest idle one that is large enough, else a new one."""
         for arena in sorted(self._idle, key=len):
-            if arena.nbytes >= nbytes and self._remove(arena):
+            if arena.nbytes >= nbytes:
+                try:
+                    self._idle.remove(arena)
+                except ValueError:  # another thread was faster
+                    continue
                 return arena
         return Memory(-(-nbytes // GRANULE) * GRANULE, huge_pages=nbytes >= 2 * HUGE_PAGE)
 
     def give_back(self, arena: Memory) -> None:
         """Keep ``arena`` for a later step, or let it go when enough is kept: the largest goes first."""
         self._idle.append(arena)
+        if len(self._idle) == 1 and arena.nbytes <= self.keep_bytes:
+            return
         for largest in sorted(self._idle, key=len, reverse=True):
             if self.idle_bytes <= self.keep_bytes:
                 break

@@ -188,8 +188,8 @@ class CpuProgram:
         self.threads = threads
         self._arenas = ArenaPool()
         self._plan: _cpu.Plan | None = plan
-        self._slots_of_outputs = {
-            name: (view, self._memory.placement[view.buffer]) for name, view in self.program.outputs.items()
+        self._places_of_outputs = {
+            name: (view, view.rows, self._memory.placement[view.buffer]) for name, view in self.program.outputs.items()
         }
         self._fitting_specs: tuple[KvSpec, ...] | None = None  # of the state that was seen last and fits
         lower(compiled, weights, plan)
@@ -295,8 +295,11 @@ class CpuProgram:
 
     def _paged_inputs(self, batch: Batch, state: CpuState | None) -> tuple[Int32Array, Int32Array, Int32Array] | None:
         """Return context lengths, page numbers and where each sequence's begin; None for a program without state."""
-        check_state(self.program, batch, has_state=state is not None)
-        if state is None or batch.context_lengths is None or batch.block_table is None:
+        keeps_state = bool(self.program.kv_specs)
+        if not keeps_state and state is None and not batch.carries_state:
+            return None
+        if not keeps_state or state is None or batch.context_lengths is None or batch.block_table is None:
+            check_state(self.program, batch, has_state=state is not None)
             return None
         if state.specs is not self._fitting_specs:
             check_specs(self.program, state.specs)
@@ -315,10 +318,10 @@ class CpuProgram:
         self, wanted: Collection[str] | None, arena: _cpu.Memory, offsets: Sequence[int], counts: Mapping[Rows, int]
     ) -> dict[str, Float32Array]:
         outputs = {}
-        for name, (view, slot) in self._slots_of_outputs.items():
+        for name, (view, kind, slot) in self._places_of_outputs.items():
             if wanted is not None and name not in wanted:
                 continue
-            rows, width = counts[view.rows], view.buffer.width
+            rows, width = counts[kind], view.buffer.width
             whole = np.frombuffer(memoryview(arena), np.float32, rows * width, offsets[slot]).reshape(rows, width)
             outputs[name] = whole[:, view.column : view.column + view.width].copy()
         return outputs

@@ -26,7 +26,7 @@ class WeightLayout:
     """
 
     def __init__(self, program: Program, forms: WeightForms) -> None:
-        refs = list(dict.fromkeys(ref for op in program.ops for ref in op.weights.values()))
+        refs = list(dict.fromkeys([ref for op in program.ops for ref in op.weights.values()]))
         self.weights: list[PlacedWeight] = []
         self._nbytes: list[int] = []  # of each
         self.offsets: dict[WeightRef, int] = {}

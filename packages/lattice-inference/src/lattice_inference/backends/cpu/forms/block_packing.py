@@ -44,7 +44,7 @@ def reading_first_weights(program: Program, source: TensorSource) -> Iterator[No
                 _cpu.touch_pages(array[start : start + step])
                 left -= step * array.strides[0]
 
-    names = dict.fromkeys(name for op in program.ops for ref in op.weights.values() for name in ref.sources)
+    names = dict.fromkeys([name for op in program.ops for ref in op.weights.values() for name in ref.sources])
     arrays = []
     if isinstance(source, StoredTensorSource):
         stored = [name for name in names if name in source and source.info(name).dtype in _cpu.BLOCK_FORMATS]

@@ -70,6 +70,6 @@ def _int8(name: str, source: TensorSource) -> Int8Matrix | None:
 
 def check_shapes(ref: WeightRef, shapes: list[tuple[int, ...]]) -> None:
     """Raise CheckpointError unless tensors of these shapes are the weight together."""
-    if any(shape[1:] != ref.shape[1:] for shape in shapes) or sum(shape[0] for shape in shapes) != ref.shape[0]:
+    if {shape[1:] for shape in shapes} != {ref.shape[1:]} or sum([shape[0] for shape in shapes]) != ref.shape[0]:
         names = " + ".join(f"{name} {shape}" for name, shape in zip(ref.sources, shapes, strict=True))
         raise CheckpointError(f"the model needs a tensor of shape {ref.shape}, the checkpoint has {names}")
