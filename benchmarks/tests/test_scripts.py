@@ -23,6 +23,7 @@ import peak
 import precision_quality
 import quality
 import recall
+import teacher_accuracy
 import tiles
 import tokenizing
 import vectors
@@ -46,6 +47,7 @@ SCRIPTS = {
     "precision_quality": precision_quality,
     "quality": quality,
     "recall": recall,
+    "teacher_accuracy": teacher_accuracy,
     "tiles": tiles,
     "tokenizing": tokenizing,
     "vectors": vectors,

@@ -44,6 +44,7 @@ PROGRAMS = {
 _SHORT = ["--model", "decoder", "--max-tokens", "3", "--seed", "1"]
 _WINDOWS = ["--model", "decoder", "--window", "16", "--stride", "8", "texts.txt"]
 _STUDENT = ["--model", "encoder", "--epochs", "2", "--hidden", "4", "--output", "out.safetensors"]
+_LABELS = ["texts.txt", "--labels", "a,b", "--store", "out-labels.db"]
 _BENCH = ["--model", "decoder", "--prompt-tokens", "4", "--generate-tokens", "8", "--repeat", "1"]
 
 #: Program, command and arguments of calls in the folder of :func:`write_command_folder`. They end with status 0, but for a
@@ -81,6 +82,7 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice-tune", "predict"): ["student.safetensors", "a text", "--model", "encoder"],
     ("lattice-tune", "dataset"): ["dedup", "labelled.jsonl", "--output", "out.jsonl"],
     ("lattice-tune", "doctor"): [],
+    ("lattice-tune", "label"): [*_LABELS, "--teacher", "encoder:./encoder", "--output", "out.jsonl"],
 }
 
 
@@ -94,6 +96,7 @@ def command_names(package: str) -> list[str]:
 def write_command_folder(folder: Path) -> Path:
     """Write the files that :data:`CASES` read into ``folder``."""
     write_drawn_model(folder / "decoder", context=64)
+    write_drawn_model(folder / "long-decoder", context=1024)
     shutil.copytree(ROOT / "packages" / "lattice-inference" / "tests" / "data" / "tiny_bert", folder / "encoder")
     (folder / "texts.txt").write_text("a text\nanother text\n" * 8, encoding="utf-8")
     with create_store(folder / "old.db") as store:

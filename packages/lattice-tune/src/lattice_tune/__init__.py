@@ -38,12 +38,30 @@ if TYPE_CHECKING:
         DatasetError,
         EncoderMismatchError,
         InvalidInputError,
+        LabelStoreError,
         MissingDependencyError,
         StudentFileError,
         TeacherAnswerError,
+        TeacherApiError,
+        TeacherTimeoutError,
         TrainingError,
         TuneError,
     )
+    from lattice_tune.teachers.answer import Outcome, TeacherAnswer
+    from lattice_tune.teachers.callable_teacher import CallableTeacher
+    from lattice_tune.teachers.config import TeacherConfig, TeacherPrices
+    from lattice_tune.teachers.encoder_teacher import EncoderTeacher
+    from lattice_tune.teachers.endpoint import EndpointSecurity
+    from lattice_tune.teachers.label_store import LabelStore
+    from lattice_tune.teachers.labeling import alabel_texts, dry_run, label_texts
+    from lattice_tune.teachers.limits import RequestLimits
+    from lattice_tune.teachers.local_teacher import LocalTeacher
+    from lattice_tune.teachers.provider import InProcessTeacher, TeacherProvider
+    from lattice_tune.teachers.report import DryRun, LabelingProgress, LabelingReport, LabelingResult
+    from lattice_tune.teachers.rows import LabeledText, write_jsonl
+    from lattice_tune.teachers.served_teacher import ServedTeacher
+    from lattice_tune.teachers.task import LabelingTask
+    from lattice_tune.teachers.teacher_function import TeacherFunction
     from lattice_tune.training.callback import TrainingCallback
     from lattice_tune.training.checkpoint import Checkpoint
     from lattice_tune.training.config import TrainingConfig
@@ -110,30 +128,53 @@ __all__ = [
     "MissingDependencyError",
     "TuneError",
     "__version__",
+    "LabelStoreError",
+    "TeacherApiError",
+    "TeacherTimeoutError",
+    "CallableTeacher",
+    "DryRun",
+    "EncoderTeacher",
+    "EndpointSecurity",
+    "LabelStore",
+    "LabeledText",
+    "LabelingProgress",
+    "LabelingReport",
+    "LabelingResult",
+    "LabelingTask",
+    "LocalTeacher",
+    "Outcome",
+    "RequestLimits",
+    "ServedTeacher",
+    "InProcessTeacher",
+    "TeacherAnswer",
+    "TeacherConfig",
+    "TeacherFunction",
+    "TeacherPrices",
+    "TeacherProvider",
+    "alabel_texts",
+    "dry_run",
+    "label_texts",
+    "write_jsonl",
 ]
 
 _MODULES = {
+    "_version": ("__version__",),
     "datasets.config": ("DatasetConfig",),
     "datasets.dataset": ("Dataset",),
-    "datasets.duplicates": ("Duplicate", "DuplicateFinder", "find_duplicates", "find_overlap"),
+    "datasets.duplicates": (
+        "Duplicate",
+        "DuplicateFinder",
+        "find_duplicates",
+        "find_overlap",
+    ),
     "datasets.example": ("TrainingExample",),
-    "datasets.labels": ("IntentLabels", "LabelSet"),
+    "datasets.labels": (
+        "IntentLabels",
+        "LabelSet",
+    ),
     "datasets.rows": ("SkippedRows",),
     "datasets.split": ("SplitRule",),
     "datasets.stats": ("DatasetStats",),
-    "_version": ("__version__",),
-    "errors": (
-        "CheckpointError",
-        "ConfigError",
-        "DatasetError",
-        "EncoderMismatchError",
-        "InvalidInputError",
-        "MissingDependencyError",
-        "StudentFileError",
-        "TeacherAnswerError",
-        "TrainingError",
-        "TuneError",
-    ),
     "distillation.calibration": ("fit_temperature",),
     "distillation.config": ("DistillationConfig",),
     "distillation.evaluation": (
@@ -170,6 +211,57 @@ _MODULES = {
         "RecordedTeacher",
         "Teacher",
     ),
+    "errors": (
+        "CheckpointError",
+        "ConfigError",
+        "DatasetError",
+        "EncoderMismatchError",
+        "InvalidInputError",
+        "LabelStoreError",
+        "MissingDependencyError",
+        "StudentFileError",
+        "TeacherAnswerError",
+        "TeacherApiError",
+        "TeacherTimeoutError",
+        "TrainingError",
+        "TuneError",
+    ),
+    "teachers.answer": (
+        "Outcome",
+        "TeacherAnswer",
+    ),
+    "teachers.callable_teacher": ("CallableTeacher",),
+    "teachers.config": (
+        "TeacherConfig",
+        "TeacherPrices",
+    ),
+    "teachers.encoder_teacher": ("EncoderTeacher",),
+    "teachers.endpoint": ("EndpointSecurity",),
+    "teachers.label_store": ("LabelStore",),
+    "teachers.labeling": (
+        "alabel_texts",
+        "dry_run",
+        "label_texts",
+    ),
+    "teachers.limits": ("RequestLimits",),
+    "teachers.local_teacher": ("LocalTeacher",),
+    "teachers.provider": (
+        "InProcessTeacher",
+        "TeacherProvider",
+    ),
+    "teachers.report": (
+        "DryRun",
+        "LabelingProgress",
+        "LabelingReport",
+        "LabelingResult",
+    ),
+    "teachers.rows": (
+        "LabeledText",
+        "write_jsonl",
+    ),
+    "teachers.served_teacher": ("ServedTeacher",),
+    "teachers.task": ("LabelingTask",),
+    "teachers.teacher_function": ("TeacherFunction",),
     "training.callback": ("TrainingCallback",),
     "training.checkpoint": ("Checkpoint",),
     "training.config": ("TrainingConfig",),

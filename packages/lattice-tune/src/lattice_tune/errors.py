@@ -11,10 +11,13 @@ __all__ = [
     "DatasetError",
     "EncoderMismatchError",
     "InvalidInputError",
+    "LabelStoreError",
     "MissingDependencyError",
     "StudentFileError",
     "TeacherAnswerError",
     "TrainingError",
+    "TeacherApiError",
+    "TeacherTimeoutError",
     "TuneError",
     "shown",
 ]
@@ -82,3 +85,33 @@ class EncoderMismatchError(TuneError, ValueError):
 
 class MissingDependencyError(TuneError, ImportError):
     """A package that an extra brings is not installed; the message says which extra."""
+
+
+class TeacherApiError(TuneError, OSError):
+    """A teacher cannot be asked: no connection, a refused key, or an answer that cannot be used.
+
+    Attributes:
+        status: HTTP status of the last answer, or ``None``.
+        report: what was labelled before, a :class:`LabelingReport`, or ``None`` outside of a labelling.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, report: object = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.report = report
+
+
+class TeacherTimeoutError(TeacherApiError, TimeoutError):
+    """A teacher did not answer within its timeout, after all retries."""
+
+
+class LabelStoreError(TuneError, OSError):
+    """A label store cannot be read or written: damaged, of another program, locked for too long, or the disk is full.
+
+    Attributes:
+        report: what was labelled before, a :class:`LabelingReport`, or ``None`` outside of a labelling.
+    """
+
+    def __init__(self, message: str, *, report: object = None) -> None:
+        super().__init__(message)
+        self.report = report

@@ -11,6 +11,7 @@ __all__ = ["build_parser"]
 
 _GROUPS: tuple[str, ...] = (
     "distill_command",
+    "label_command",
     "student_command",
     "dataset_command",
     "doctor_command",
