@@ -23,6 +23,7 @@ import peak
 import precision_quality
 import quality
 import recall
+import registry
 import teacher_accuracy
 import tiles
 import tokenizing
@@ -48,6 +49,7 @@ SCRIPTS = {
     "quality": quality,
     "recall": recall,
     "teacher_accuracy": teacher_accuracy,
+    "registry": registry,
     "tiles": tiles,
     "tokenizing": tokenizing,
     "vectors": vectors,

@@ -17,7 +17,7 @@ import numpy as np
 from lattice_embed.stores import StoredDocument, create_store
 from lattice_fann import Activation, NetworkBuilder
 from lattice_inference import load_encoder
-from lattice_tune import Dataset, EncoderRecord, LabelSet, StudentModel
+from lattice_tune import Dataset, EncoderRecord, LabelSet, ModelRegistry, StudentModel
 from tiny_decoders import write_drawn_model
 
 from .conftest import ROOT
@@ -83,6 +83,7 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice-tune", "dataset"): ["dedup", "labelled.jsonl", "--output", "out.jsonl"],
     ("lattice-tune", "doctor"): [],
     ("lattice-tune", "label"): [*_LABELS, "--teacher", "encoder:./encoder", "--output", "out.jsonl"],
+    ("lattice-tune", "registry"): ["export", "intent", "1.0.0", "out.zip", "--registry", "registry"],
 }
 
 
@@ -110,6 +111,8 @@ def write_command_folder(folder: Path) -> Path:
     (folder / "table.csv").write_text(table, encoding="utf-8")
     NetworkBuilder().input(2).output(2, Activation.SOFTMAX).build(seed=0).save(folder / "network.fann")
     _write_student(folder)
+    with ModelRegistry(folder / "registry") as registry:
+        registry.register("intent", "1.0.0", folder / "network.fann", kind="student")
     return folder
 
 

@@ -14,6 +14,7 @@ _GROUPS: tuple[str, ...] = (
     "label_command",
     "student_command",
     "dataset_command",
+    "registry_commands",
     "doctor_command",
 )
 """Modules of ``lattice_tune.cli``; each has ``add_commands(commands)`` and imports the work when a command runs."""
