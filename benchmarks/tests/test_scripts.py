@@ -12,6 +12,7 @@ import caches
 import compare
 import decode
 import design_baselines
+import distillation
 import embed
 import fann
 import footprint
@@ -37,6 +38,7 @@ SCRIPTS = {
     "compare": compare,
     "decode": decode,
     "design_baselines": design_baselines,
+    "distillation": distillation,
     "embed": embed,
     "fann": fann,
     "footprint": footprint,

@@ -67,6 +67,7 @@ MADE_BY_THE_LIBRARY = {
         *{"LabelScores", "PassBack", "Predictions", "SkippedRows", "StageRecord", "StoppingState", "TrainedNetwork"},
         *{"WorstExample", "Teacher", "TrainingCallback"},
         *{"DryRun", "InProcessTeacher", "LabelingProgress", "LabelingReport", "LabelingResult", "TeacherAnswer"},
+        *{
             "GcReport",
             "LoadedModel",
             "RegisteredModel",

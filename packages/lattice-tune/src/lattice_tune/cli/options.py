@@ -62,7 +62,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     """Add how a student is trained."""
     group = parser.add_argument_group("training")
     group.add_argument(
-        "--hidden", metavar="N,N", default="128", help="widths of the hidden layers, or none (default: 128)"
+        "--hidden", metavar="N,N", default="256", help="widths of the hidden layers, or none (default: 256)"
     )
     group.add_argument("--epochs", type=int, metavar="N", default=100, help="most epochs (default: 100)")
     group.add_argument("--batch-size", type=int, metavar="N", default=32, help="examples in a mini-batch (default: 32)")

@@ -34,7 +34,7 @@ class DistillationConfig:
         training: how the student is trained; its ``val_split`` is what the calibration is fitted and measured on.
     """
 
-    hidden: tuple[int, ...] = (128,)
+    hidden: tuple[int, ...] = (256,)
     temperature: float = 2.0
     hard_share: float = 0.5
     min_confidence: float | None = None
