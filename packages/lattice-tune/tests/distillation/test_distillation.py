@@ -35,8 +35,10 @@ from lattice_tune import (
     TeacherFunction,
     TrainingConfig,
     TrainingExample,
+    fit_temperature,
     load_student,
 )
+from lattice_tune.distillation.student_trainer import held_out
 
 QUICK = DistillationConfig(hidden=(16,), training=TrainingConfig(epochs=30, seed=1))
 
@@ -99,6 +101,30 @@ def test_gold_labels_tell_how_good_the_teacher_is() -> None:
     assert report.teacher_accuracy == pytest.approx(0.8, abs=0.1)
     assert report.held_out_gold is not None
     assert report.pass_back.measured_on == ("held_out", "gold")
+
+
+@pytest.mark.parametrize("gold_in", [1, 2, 1000])
+def test_enough_gold_labels_decide_the_calibration(gold_in: int) -> None:
+    data = questions(900)
+    some = Dataset(
+        [TrainingExample(text=e.text, label=e.label if i % gold_in == 0 else None) for i, e in enumerate(data)]
+    )
+    teacher = NoisyTeacher(data, right=0.6)
+    result = DistillationPipeline(WordEncoder(), LabelSet(LABELS), teacher, config=QUICK).run(some)
+    out = held_out([text.encode() for text in data.texts()], 0.1, 1)
+    expected = Dataset(
+        [{"text": t, "labels": a} for t, a in zip(data.texts(), teacher(data.texts()), strict=True)]
+    ).targets(LabelSet(LABELS))
+    gold = some.gold(LabelSet(LABELS))
+    known = out & np.isfinite(gold[:, 0])
+    if gold_in == 1000:
+        known = out
+    else:
+        expected = gold
+    vectors = WordEncoder().encode(data.texts()).vectors
+    wanted = fit_temperature(result.student.network.forward_batch(vectors)[known], expected[known])
+    assert known.sum() >= 30
+    assert result.report.temperature == pytest.approx(wanted, rel=1e-3)
 
 
 def test_stages_with_known_inputs_are_skipped(tmp_path: Path) -> None:

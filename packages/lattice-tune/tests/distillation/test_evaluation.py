@@ -19,6 +19,7 @@ def drawn(count: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return probabilities, classes
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_scikit_learn() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     probabilities, classes = drawn()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
+import numpy.typing as npt
 
 from lattice_tune import Dataset, TrainingExample
 
@@ -37,6 +39,12 @@ _FILLERS = [
 ]
 
 
+@cache
+def _word_vector(word: str, dimension: int) -> npt.NDArray[np.float64]:
+    seed = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest(), "little")
+    return np.random.RandomState(seed).standard_normal(dimension)
+
+
 class WordEncoder:
     """Counts its calls and the texts that it was given."""
 
@@ -51,10 +59,7 @@ class WordEncoder:
         for text in texts:
             total = np.zeros(self.dimension)
             for word in (prompt + text).lower().split():
-                seed = int.from_bytes(
-                    hashlib.blake2b(f"{self.fingerprint}{word}".encode(), digest_size=4).digest(), "little"
-                )
-                total += np.random.RandomState(seed).standard_normal(self.dimension)
+                total += _word_vector(f"{self.fingerprint}{word}", self.dimension)
             rows.append(total / max(float(np.linalg.norm(total)), 1e-9))
         return SimpleNamespace(vectors=np.array(rows, np.float32).reshape(len(texts), self.dimension))
 

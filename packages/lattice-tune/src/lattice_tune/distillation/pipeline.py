@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["DistillationPipeline", "DistillationResult"]
 
 Float32Array = npt.NDArray[np.float32]
+
+_ENOUGH_GOLD = 30
+"""Gold labels among the examples kept out of training, from which the calibration takes these alone."""
 Progress = Callable[[str, int, int], object]
 """Told of a stage's name, of how much is done, and of how much there is."""
 
@@ -380,10 +383,10 @@ class _Run:
             keys=[text.encode() for text in texts],
             callbacks=[_Bar(self.tell, config.training.epochs)],
         )
-        out = made.held_out
-        expected = soft[out]
-        expected[has_gold[out]] = gold[out][has_gold[out]]
-        temperature = fit_temperature(made.network.forward_batch(vectors[out]), expected)
+        gold_out = made.held_out & has_gold
+        enough = int(gold_out.sum()) >= _ENOUGH_GOLD
+        fitted, expected = (gold_out, gold) if enough else (made.held_out, soft)
+        temperature = fit_temperature(made.network.forward_batch(vectors[fitted]), expected[fitted])
         if not np.isfinite(temperature):
             raise TrainingError("the calibration has no temperature")
         if path is not None:
