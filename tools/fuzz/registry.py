@@ -32,6 +32,8 @@ MODULES = {
     "version-bundle": "model_registries",
     "adapter-manifest": "model_registries",
     "server-answers": "server_answers",
+    "teacher-answers": "teachers",
+    "label-stores": "teachers",
     "networks": "networks",
     "training-states": "networks",
     "tables": "networks",

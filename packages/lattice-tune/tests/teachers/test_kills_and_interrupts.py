@@ -15,7 +15,15 @@ import pytest
 from killed_labelling import CONCURRENCY
 from teacher_server import Handler, TeacherServer, label_of
 
-from lattice_tune import CallableTeacher, LabelingTask, LabelStore, RequestLimits, ServedTeacher, alabel_texts
+from lattice_tune import (
+    CallableTeacher,
+    LabelingTask,
+    LabelStore,
+    RequestLimits,
+    ServedTeacher,
+    alabel_texts,
+    label_texts,
+)
 
 Make = Callable[..., ServedTeacher]
 
@@ -111,6 +119,31 @@ def test_a_cancelled_task_of_a_teacher_here_keeps_what_it_has(task: LabelingTask
 
     asyncio.run(run())
     assert len(asked) == len(store) == 3
+
+
+def test_ctrl_c_in_a_notebook_stores_what_is_under_way(
+    server: TeacherServer, teacher: Make, task: LabelingTask, store: LabelStore
+) -> None:
+    """There a loop runs already, so that the sync call runs its own one in a thread."""
+    main = threading.get_ident()
+
+    def interrupt_and_answer(handler: Handler, asked: object) -> None:
+        if len(server.asked) == 1:
+            signal.pthread_kill(main, signal.SIGINT)
+        server.right(handler, asked)  # type: ignore[arg-type]
+
+    server.usual = interrupt_and_answer
+
+    async def notebook() -> None:
+        label_texts([str(n) for n in range(2000)], teacher(), task, store=store, limits=RequestLimits(concurrency=1))
+
+    loop = asyncio.new_event_loop()  # without asyncio.run, which would take the interrupt for itself
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(notebook())
+    finally:
+        loop.close()
+    assert len(store) == len(server.asked) < 2000
 
 
 INTERRUPTED = """

@@ -25,6 +25,10 @@ __all__ = ["LabelStore", "StoredAnswer", "StoredContext"]
 
 APPLICATION_ID = 0x4C544C53  # "LTLS"
 SCHEMA_VERSION = 1
+LAST_MOMENT = 253402300799.0
+"""The end of the year 9999, in seconds."""
+
+MOST_VOTE = 10**6
 MOST_KEYS = 500
 """Keys that one query asks for."""
 
@@ -154,13 +158,15 @@ class LabelStore:
                 part = wanted[start : start + MOST_KEYS]
                 marks = ",".join("?" * len(part))
                 query = (
-                    "SELECT a.key, t.text, a.vote, a.probabilities, a.input_tokens, a.output_tokens, a.cut_characters "
+                    "SELECT a.key, t.digest, t.text, a.vote, a.probabilities, a.input_tokens, a.output_tokens, "
+                    "a.cut_characters "
                     f"FROM answers a JOIN texts t ON t.digest = a.text WHERE a.key IN ({marks})"
                 )
-                for row in self._connection.execute(query, part):
-                    found[row[0]] = StoredAnswer(
-                        row[0], _text(row[1]), row[2], _numbers(row[3], len(context.labels)), *row[4:]
-                    )
+                for key, digest, raw, vote, given, *counts in self._connection.execute(query, part):
+                    text = _text(digest, raw)
+                    _check_key(context, key, text, vote)
+                    probabilities = _numbers(given, len(context.labels))
+                    found[key] = StoredAnswer(key, text, vote, probabilities, *map(_count, counts))
         return found
 
     def put(self, context: LabelContext, answers: Sequence[StoredAnswer]) -> None:
@@ -252,17 +258,12 @@ class LabelStore:
 
     def contexts(self) -> list[StoredContext]:
         """Return what there are answers of, in the order in which it was first asked for."""
+        query = (
+            "SELECT c.id, c.digest, count(a.key), provider, model_id, parameters, template, labels, kind FROM contexts c "
+            "LEFT JOIN answers a ON a.context = c.id GROUP BY c.id ORDER BY c.id"
+        )
         with self._lock, self._reporting():
-            rows = self._connection.execute(
-                "SELECT c.id, provider, model_id, parameters, template, labels, kind, count(a.key) FROM contexts c "
-                "LEFT JOIN answers a ON a.context = c.id GROUP BY c.id ORDER BY c.id"
-            ).fetchall()
-        return [
-            StoredContext(
-                number, LabelContext(provider, model, parameters, template, tuple(json.loads(labels)), kind), count
-            )
-            for number, provider, model, parameters, template, labels, kind, count in rows
-        ]
+            return [_context(*row) for row in self._connection.execute(query).fetchall()]
 
     def export(self, number: int | None = None) -> Iterator[LabeledText]:
         """Yield the labelled texts of a context as rows of a dataset; several votes of a text are averaged.
@@ -289,18 +290,25 @@ class LabelStore:
 
     def _rows(self, number: int, context: LabelContext) -> Iterator[LabeledText]:
         query = (
-            "SELECT a.text, group_concat(a.probabilities, ';'), max(a.answered_at) FROM answers a WHERE a.context = ? "
-            "GROUP BY a.text ORDER BY min(a.answered_at), a.text"
+            "SELECT key, text, vote, probabilities, answered_at FROM answers WHERE context = ? "
+            "ORDER BY answered_at, text, vote"
         )
+        votes: dict[bytes, list[tuple[bytes, int, str, float]]] = {}
         with self._lock, self._reporting():
-            rows = self._connection.execute(query, (number,)).fetchall()
-        for digest, votes, answered_at in rows:
+            for key, digest, *rest in self._connection.execute(query, (number,)):
+                votes.setdefault(digest, []).append((key, *rest))
+        for digest, answers in votes.items():
             with self._lock, self._reporting():
-                raw = self._connection.execute("SELECT text FROM texts WHERE digest = ?", (digest,)).fetchone()[0]
-                columns = zip(*(_numbers(vote, len(context.labels)) for vote in votes.split(";")), strict=True)
-                means = [sum(column) / len(column) for column in columns]
-                labels = dict(zip(context.labels, means, strict=True))
-                row = LabeledText(_text(raw), labels, row_metadata(context, max(means), answered_at))
+                found = self._connection.execute(
+                    "SELECT digest, text FROM texts WHERE digest = ?", (digest,)
+                ).fetchone()
+                text = _text(*(found or (digest, None)))
+                for key, vote, _, _ in answers:
+                    _check_key(context, key, text, vote)
+                columns = zip(*(_numbers(given, len(context.labels)) for _, _, given, _ in answers), strict=True)
+                means = [sum(column) / len(answers) for column in columns]
+                metadata = row_metadata(context, max(means), max(_moment(each[3]) for each in answers))
+                row = LabeledText(text, dict(zip(context.labels, means, strict=True)), metadata)
             yield row
 
     def __len__(self) -> int:
@@ -356,7 +364,7 @@ class LabelStore:
             raise LabelStoreError(f"{self.path}: the store was closed: open it again") from None
         except sqlite3.Error as error:
             raise LabelStoreError(f"{self.path}: {error}: {_remedy(error)}") from error
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             if isinstance(error, InvalidInputError):
                 raise
             raise LabelStoreError(f"{self.path} is damaged: {error}: restore it from a copy") from error
@@ -390,13 +398,43 @@ def _remedy(error: sqlite3.Error) -> str:
     return "restore it from a copy, or name a new file"
 
 
-def _numbers(raw: str, count: int) -> tuple[float, ...]:
-    values = json.loads(raw)
-    numbers = isinstance(values, list) and all(isinstance(value, (int, float)) and 0 <= value <= 1 for value in values)
-    if not numbers or len(values) != count:
-        raise ValueError(f"the probabilities of {count} labels are {shown(raw)}")
-    return tuple(map(float, values))
+def _numbers(raw: object, count: int) -> tuple[float, ...]:
+    values = json.loads(raw) if isinstance(raw, str) else None
+    if isinstance(values, list) and len(values) == count:
+        numbers = tuple(float(value) for value in values if isinstance(value, (int, float)) and 0 <= value <= 1)
+        if len(numbers) == count:
+            return numbers
+    raise ValueError(f"the probabilities of {count} labels are {shown(raw)}")
 
 
-def _text(raw: bytes) -> str:
-    return bytes(raw).decode("utf-8", "surrogatepass")
+def _text(digest: object, raw: object) -> str:
+    if not isinstance(raw, bytes) or hashlib.sha256(raw).digest() != digest:
+        raise ValueError("a text is not the one that was stored")
+    return raw.decode("utf-8", "surrogatepass")
+
+
+def _check_key(context: LabelContext, key: object, text: str, vote: object) -> None:
+    if type(vote) is not int or not 0 <= vote <= MOST_VOTE or context.key(text, vote) != key:
+        raise ValueError(f"the answer to {shown(text)} has the key of another one")
+
+
+def _count(value: object) -> int:
+    if value is not None and (type(value) is not int or value < 0):
+        raise ValueError(f"a number of tokens or characters is {shown(value)}")
+    return value  # type: ignore[return-value]
+
+
+def _moment(value: object) -> float:
+    if not isinstance(value, float) or not 0 <= value <= LAST_MOMENT:
+        raise ValueError(f"the time of an answer is {shown(value)}")
+    return value
+
+
+def _context(number: int, digest: object, answers: int, *fields: object) -> StoredContext:
+    if not all(isinstance(field, str) for field in fields):
+        raise ValueError(f"context {number} holds something else than texts")
+    provider, model, parameters, template, labels, kind = map(str, fields)
+    found = LabelContext(provider, model, parameters, template, tuple(json.loads(labels)), kind)
+    if found.digest != digest:
+        raise ValueError(f"context {number} is not the one that was stored")
+    return StoredContext(number, found, answers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
@@ -230,16 +231,33 @@ def _run(make: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
     except RuntimeError:
         return asyncio.run(make())
     outcome: list[Any] = []
+    finished = threading.Event()
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+
+    async def announced() -> Result:
+        task = asyncio.current_task()
+        assert task is not None
+        running.append((asyncio.get_running_loop(), task))
+        return await make()
 
     def in_thread() -> None:
         try:
-            outcome.append(asyncio.run(make()))
+            outcome.append(asyncio.run(announced()))
         except BaseException as error:
             outcome.append(error)
+        finally:
+            finished.set()
 
     thread = threading.Thread(target=in_thread, name="lattice-tune labelling")
     thread.start()
-    thread.join()
+    try:
+        finished.wait()  # join takes an interrupted thread for one that has ended (bpo-45274)
+    except KeyboardInterrupt:
+        for loop, task in running:
+            with contextlib.suppress(RuntimeError):  # it has just ended
+                loop.call_soon_threadsafe(task.cancel)
+        finished.wait()
+        raise
     if isinstance(outcome[0], BaseException):
         raise outcome[0]
     result: Result = outcome[0]

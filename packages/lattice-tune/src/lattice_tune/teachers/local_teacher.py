@@ -34,9 +34,8 @@ class LocalTeacher:
     """Labels by a language model in this process, loaded by :func:`lattice_inference.load_model`.
 
     A label's score is the sum of the log-probabilities of its tokens right after the prompt, less the same after an empty
-    text; the scores of all labels are scaled to probabilities. So an answer is always a label, and the same one each time. Where one label's tokens begin
-    another's, each label is followed by the token that ends a text. Longer labels score lower by nature: labels of like
-    length are fairer.
+    text; the scores of all labels are scaled to probabilities. So an answer is always a label, and the same one each time.
+    Where one label's tokens begin another's, each label is followed by the token that ends an answer.
 
     A model with a chat template is asked by it. The instructions are run once for all texts. For one labelling at a time:
     a second one waits. A context manager, which closes a model that it has loaded itself.
