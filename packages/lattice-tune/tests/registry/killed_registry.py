@@ -27,7 +27,11 @@ from lattice_tune import (
     ModelNotFoundError,
     ModelRegistry,
     ModelStatus,
+    RegistryCorruptError,
+    RegistryError,
     RollbackController,
+    StorageError,
+    WeightIntegrityError,
 )
 from lattice_tune.registry import database
 
@@ -36,13 +40,16 @@ CONTENTS = 40
 NAMES = ("alpha", "beta", "gamma")
 VERSIONS = [f"{major}.{minor}.0" for major in range(1, 3) for minor in range(6)] + ["2.0.0-rc.1"]
 LIBRARY = str(Path(database.__file__).parent)
-REFUSALS = (DuplicateModelError, InvalidTransitionError, LineageError, ModelNotFoundError)
+FAULTS = (StorageError, RegistryCorruptError, WeightIntegrityError)
+REFUSALS = (DuplicateModelError, InvalidTransitionError, LineageError, ModelNotFoundError, RegistryError)
 EVENT_OF = {
     "register": "registered",
     "status": "status",
     "promote": "promoted",
     "rollback": "rolled_back",
     "delete": "deleted",
+    "alias": "alias_set",
+    "no alias": "alias_removed",
 }
 RETIRED = ("archived", "deprecated")
 
@@ -56,12 +63,27 @@ def content_of(number: int) -> bytes:
     return f"content {number} ".encode() * (1 + number * 100)
 
 
+def write_folder(place: Path, number: int) -> None:
+    """Write a folder of two contents, the second of which other versions have too."""
+    (place / str(number) / "deep").mkdir(parents=True)
+    (place / str(number) / "a").write_bytes(b"only of folder %d" % number)
+    (place / str(number) / "deep" / "b").write_bytes(content_of(number))
+
+
+def digest_of_folder(number: int) -> str:
+    """Return the digest that a version of such a folder must have."""
+    files = {"a": b"only of folder %d" % number, "deep/b": content_of(number)}
+    lines = [f"{hashlib.sha256(content).hexdigest()} {len(content)} {path}\n" for path, content in files.items()]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
 class Child:
     """Calls of one process, noted in a file."""
 
     def __init__(self, folder: Path, notes: Path, seed: str) -> None:
         self.rng = random.Random(seed)
         self.registry = ModelRegistry(folder)
+        self.folders = folder.parent / "folders"
         self.handle = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self.seed = seed
 
@@ -71,10 +93,14 @@ class Child:
     def run(self, calls: int) -> None:
         for number in range(calls):
             token = f"{self.seed}/{number}"
-            call = self.rng.choice(["register", "register", "up", "up", "up", "promote", "rollback", "delete", "gc"])
+            call = self.rng.choice(
+                ["register", "register", "up", "up", "up", "promote", "rollback", "delete", "gc", "alias"]
+            )
             self.note("try", token)
             try:
                 self.note("done", token, *getattr(self, f"_{call}")(token))
+            except FAULTS:
+                raise
             except REFUSALS as error:
                 self.note("refused", token, type(error).__name__)
         self.registry.close()
@@ -83,8 +109,12 @@ class Child:
         number = self.rng.randrange(CONTENTS)
         name, version = self.rng.choice(NAMES), self.rng.choice(VERSIONS)
         parents = [self._any().reference] if self.rng.random() < 0.2 else []
-        model = self.registry.register(name, version, content_of(number), parents=parents, registered_by=token)
-        assert model.digest == hashlib.sha256(content_of(number)).hexdigest()
+        if self.rng.random() < 0.3:
+            source, digest = self.folders / str(number), digest_of_folder(number)
+        else:
+            source, digest = content_of(number), hashlib.sha256(content_of(number)).hexdigest()
+        model = self.registry.register(name, version, source, parents=parents, registered_by=token)
+        assert model.digest == digest
         return "register", name, version, model.digest
 
     def _up(self, token: str) -> tuple[str, ...]:
@@ -112,6 +142,15 @@ class Child:
         model = self._any()
         self.registry.delete(model, actor=token)
         return "delete", model.name, str(model.version), model.id
+
+    def _alias(self, token: str) -> tuple[str, ...]:
+        """Set or remove one of two aliases."""
+        model, alias = self._any(), self.rng.choice(("canary", "nightly"))
+        if self.rng.random() < 0.5:
+            self.registry.set_alias(model, alias, actor=token)
+            return "alias", model.name, str(model.version), alias
+        named = self.registry.remove_alias(model.name, alias, actor=token)
+        return "no alias", named.name, str(named.version), alias
 
     def _gc(self, token: str) -> tuple[str, ...]:
         return "gc", str(self.registry.gc(grace_seconds=0, actor=token).blobs)
@@ -220,9 +259,21 @@ def check(folder: Path, notes: list[list[str]]) -> Counter[str]:
         for name in {event.name for event in events if event.kind == "promoted"}:
             (live,) = [model for model in models if model.name == name and model.status is ModelStatus.PRODUCTION]
             assert registry.get(name, "champion") == live == registry.get_production(name)
-        contents = {hashlib.sha256(content_of(number)).hexdigest() for number in range(CONTENTS)}
+        aliases = {}
+        for event in events:
+            if event.kind == "alias_set":
+                aliases[event.name, event.detail["alias"]] = event.version
+            elif event.kind == "alias_removed":
+                del aliases[event.name, event.detail["alias"]]
+        for (name, alias), version in aliases.items():
+            assert str(registry.get(name, alias).version) == version
+        possible = {digest_of_folder(number) for number in range(CONTENTS)}
+        possible |= {hashlib.sha256(content_of(number)).hexdigest() for number in range(CONTENTS)}
         for model in models:
-            assert hashlib.sha256(registry.load_weights_verified(model)).hexdigest() == model.digest in contents
+            assert model.digest in possible
+            for file in model.files:
+                content = registry.load_weights_verified(model, path=file.path)
+                assert (hashlib.sha256(content).hexdigest(), len(content)) == (file.sha256, file.size)
         registry.gc(grace_seconds=0, actor="check")
     return Counter(event.kind for event in events)
 
@@ -230,6 +281,8 @@ def check(folder: Path, notes: list[list[str]]) -> Counter[str]:
 def main() -> None:
     folder, seed, rounds, calls = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     place = folder / "registry"
+    for number in range(CONTENTS):
+        write_folder(folder / "folders", number)
     notes: list[list[str]] = [["try", "check"]]
     killed = 0
     kinds: Counter[str] = Counter()

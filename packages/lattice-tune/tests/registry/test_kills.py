@@ -20,4 +20,5 @@ def test_eight_processes_killed_at_random_lose_nothing(tmp_path: Path) -> None:
     report = json.loads(done.stdout)
     assert report["killed"] >= 20
     assert report["calls"] >= 1_500
-    assert set(report["events"]) == {"registered", "status", "promoted", "rolled_back", "deleted", "collected"}
+    kinds = {"registered", "status", "promoted", "rolled_back", "deleted", "collected", "alias_set", "alias_removed"}
+    assert set(report["events"]) == kinds

@@ -26,7 +26,8 @@ _DISTILL = """\
 Label texts with a teacher, train a small network on the labels, calibrate it, measure it, and store it as one file.
 
 TEXTS is a .txt file with a text a line, or a dataset (.jsonl, .csv, .tsv, .npz, a folder a class); gold labels that it
-has are learned and measured, too. With --folder, a stage whose inputs are known is not done again.
+has are learned and measured, too. With --folder, a stage whose inputs are known is not done again. With
+--register, the student becomes a version in a registry, with its measures and what it was made of.
 """
 _DISTILL_EXAMPLES = f"""\
 examples:

@@ -71,7 +71,7 @@ def read_source(source: object) -> Source:
     path = check_path("source", source)
     if not os.path.lexists(path):
         raise StorageError(f"{path}: no such file or folder")
-    if path.is_dir():
+    if os.path.isdir(path):  # and False where that cannot be seen: then opening it says why
         return Source(tuple(_folder_files(path)), is_folder=True)
     return Source((_file(path, check_relative_path("the name of the file", path.name)),), is_folder=False)
 
