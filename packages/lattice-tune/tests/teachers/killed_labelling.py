@@ -42,7 +42,7 @@ def main() -> None:
                 label()
             finally:
                 os._exit(0)
-        time.sleep(drawn.uniform(0.02, 0.5))
+        time.sleep(drawn.uniform(0.02, 0.3))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     print(json.dumps(label()))

@@ -89,8 +89,18 @@ def test_deadline_ends_the_labelling(server: TeacherServer, teacher: Make, task:
     report = label_texts(["a", "b", "c", "d"], teacher(timeout=60), task, limits=limits)
     over.set()
     assert report.stopped == "deadline"
-    assert report.outcomes == {Outcome.LABELLED: 2, Outcome.NOT_ASKED: 2}
+    assert report.outcomes == {Outcome.LABELLED: 2, Outcome.FAILED: 1, Outcome.NOT_ASKED: 1}
     assert len(server.asked) == 3
+
+
+def test_a_pause_beyond_the_deadline_fails_one_text_alone(
+    server: TeacherServer, teacher: Make, task: LabelingTask
+) -> None:
+    server.script = [server.status(500)]
+    limits = RequestLimits(concurrency=1, deadline=30.0)
+    report = label_texts(["a", "b", "c"], teacher(retry_delay=100.0), task, limits=limits)
+    assert report.outcomes == {Outcome.LABELLED: 2, Outcome.FAILED: 1}
+    assert report.stopped is None
 
 
 class Clock:

@@ -171,7 +171,7 @@ def test_tls_to_a_server_without_it_is_refused(server: TeacherServer, teacher: M
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
-def test_a_certificate_that_nobody_signed_ends_the_labelling(
+def test_an_unknown_certificate_ends_the_labelling(
     server: TeacherServer, teacher: Make, task: LabelingTask, tmp_path: Path
 ) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
@@ -202,7 +202,7 @@ def test_words_of_a_server_cannot_steer_a_terminal(server: TeacherServer, teache
 
 def test_a_port_without_a_server(teacher: Make, task: LabelingTask) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # and no server listens
         lonely = teacher(endpoint=f"http://127.0.0.1:{taken.getsockname()[1]}/v1")
         (result,) = label_texts(["a"], lonely, task).results
     assert result.outcome is Outcome.FAILED

@@ -55,7 +55,7 @@ def smollm2() -> Path:
 
 
 def scores_of_whole_texts(model: CausalLanguageModel, prompt: list[int], labels: list[list[int]]) -> np.ndarray:
-    """The log-probability of each label after a prompt, each from a run of its own over all tokens."""
+    """The log-probability of each label after a prompt, each by a separate run over all tokens."""
     scores = []
     for label in labels:
         with model.open_cache() as cache:
@@ -272,7 +272,7 @@ def test_votes_of_a_teacher_that_does_not_vary(encoder: Encoder) -> None:
         label_texts(["x"], EncoderTeacher(encoder), LabelingTask(("a", "b")), votes=2)
 
 
-def test_a_teacher_of_ones_own_needs_no_base_class(store: LabelStore) -> None:
+def test_a_teacher_of_the_caller_needs_no_base_class(store: LabelStore) -> None:
     from lattice_tune import TeacherAnswer, TeacherProvider
 
     class Mine:

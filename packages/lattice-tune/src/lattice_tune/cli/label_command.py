@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read_texts(source: str) -> list[str]:
-    """Return the texts of a file of lines, a .jsonl file, or lines of standard input for ``-``; empty ones are left out.
+    """Return the texts of lines, a .jsonl file, or standard input (``-``), but empty ones.
 
     Raises:
         InvalidInputError: there are none.

@@ -1,4 +1,4 @@
-"""What came of asking a teacher for the label of a text: a distribution, or a named outcome that is none."""
+"""A teacher's answer to a text: probabilities of the labels, or a named outcome."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def read_distribution(given: object, task: LabelingTask) -> TeacherAnswer:
 
 
 def to_task(given: object, task: LabelingTask) -> TeacherAnswer:
-    """Return the answer of a function: a label, probabilities by label, or as many numbers as there are labels."""
+    """Return the answer that a function gave: a label, or probabilities by label or in order."""
     if isinstance(given, str):
         return read_label(given, task)
     if isinstance(given, Mapping):
@@ -104,7 +104,7 @@ def to_task(given: object, task: LabelingTask) -> TeacherAnswer:
 
 
 def of_kind(answer: TeacherAnswer, task: LabelingTask) -> TeacherAnswer:
-    """Return an answer with the kind of label that the task wants: all on the most probable one for hard labels."""
+    """Return an answer of the task's kind: a hard one has all on its most probable label."""
     if answer.outcome is not Outcome.LABELLED or task.kind == "soft":
         return answer
     best = int(np.argmax(answer.probabilities))

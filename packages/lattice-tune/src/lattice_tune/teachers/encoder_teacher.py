@@ -1,4 +1,4 @@
-"""An encoder or a cross-encoder as a teacher: labels by how near a text is to what they mean."""
+"""An encoder or a cross-encoder as a teacher: the label that is nearest to the text."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ DEFAULT_HYPOTHESIS = "This text is about {label}."
 
 
 class EncoderTeacher:
-    """Labels by an encoder's prototypes, or by a cross-encoder's scores. Nothing leaves the machine.
+    """Labels by an encoder's prototypes, or by a cross-encoder's scores.
 
+    Nothing leaves the machine.
     With an :class:`~lattice_inference.Encoder`, a label's prototype is the mean of the unit vectors of its examples, scaled
     to length 1; a label without examples has its description as the example, or else its name. A text's score for a label
     is the cosine with the prototype. With a :class:`~lattice_inference.CrossEncoder`, the score is the model's logit for

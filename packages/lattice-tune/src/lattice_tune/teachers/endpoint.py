@@ -40,8 +40,9 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class EndpointSecurity:
-    """What an endpoint must be. An address with a user name, a query or a fragment is refused in any case.
+    """What an endpoint must be.
 
+    An address with a user name, a query or a fragment is refused in any case.
     >>> EndpointSecurity.default_secure().check("https://api.openai.com/v1").host
     'api.openai.com'
 

@@ -1,4 +1,4 @@
-"""Checks of single fields, by those of lattice_inference, with errors of this package's tree."""
+"""Checks of single fields: those of lattice_inference, with errors of this package."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_integer(name: str, value: object, *, least: int, most: int, optional: 
 
 
 def check_number(name: str, value: object, *, least: float, most: float, optional: bool = False) -> None:
-    """Refuse what is no number in [least, most], NaN included; ``None`` is taken where the field is optional."""
+    """Refuse what is no number in [least, most], such as NaN; ``None`` only if ``optional``."""
     if value is None and not optional:
         raise ConfigError(f"{name} is None; expected a number from {least:g} to {most:g}")
     with _as(ConfigError):
@@ -60,7 +60,7 @@ def list_of(name: str, values: object, kind: type[Kind]) -> list[Kind]:
 
 
 def check_texts(texts: object) -> list[str]:
-    """Return texts as a list; one text by itself, or something else than texts in it, is refused."""
+    """Return texts as a list; refuse one text by itself, and what is no text."""
     with _as(InvalidInputError):
         found = list(check_text_list(texts, "texts"))
     for index, text in enumerate(found):

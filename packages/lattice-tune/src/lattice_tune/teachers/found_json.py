@@ -28,7 +28,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def find_object(text: str, key: str) -> dict[str, Any] | str:
-    """Return the object with ``key`` that stands in a text, or in a few words why there is no single one."""
+    """Return the object with ``key`` in a text, or in words why there is no single one."""
     decoder = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=_once)
     found: list[dict[str, Any]] = []
     start = text.find("{")

@@ -49,7 +49,7 @@ class LabelContext:
         return hashlib.sha256(self.digest + vote.to_bytes(8, "little") + text_bytes(text)).digest()
 
     def differences(self, other: LabelContext) -> list[str]:
-        """Return the names of what differs: ``"template"``, ``"labels"``, ``"kind"``, ``"model"``, ``"parameters"``."""
+        """Return which of ``model``, ``parameters``, ``template``, ``labels`` and ``kind`` differ."""
         named = {
             "model": (self.provider, self.model_id) != (other.provider, other.model_id),
             "parameters": self.parameters != other.parameters,

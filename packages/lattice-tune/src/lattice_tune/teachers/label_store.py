@@ -87,7 +87,7 @@ class StoredContext:
 
 
 class LabelStore:
-    """Answers that were paid for. Thread-safe; any number of processes may share the file. A context manager.
+    """Answers that were paid for. Thread-safe; processes may share the file. A context manager.
 
     Kept are labels, never refusals or failures. An answer is on the disk when :meth:`put` returns. The file holds the texts
     and can be read by its owner alone.
@@ -170,7 +170,7 @@ class LabelStore:
         return found
 
     def put(self, context: LabelContext, answers: Sequence[StoredAnswer]) -> None:
-        """Keep answers; they are on the disk when this returns. One that is there already stays as it is.
+        """Keep answers; they are on the disk when this returns. An answer that is there stays.
 
         Raises:
             LabelStoreError: the disk is full, the file cannot be written, or another process holds it for too long. None
@@ -218,7 +218,7 @@ class LabelStore:
         return int(row[0])
 
     def count_changed(self, context: LabelContext, texts: Iterable[str]) -> dict[str, int]:
-        """Return how many texts have answers of other contexts only, by what differs from the nearest of them.
+        """Return how many texts have answers of other contexts only, by what differs.
 
         The keys are those of :meth:`LabelContext.differences`, joined by ``" and "``.
         """
@@ -239,7 +239,7 @@ class LabelStore:
     # Claims
 
     def claim(self, key: bytes) -> bool:
-        """Claim the right to ask for an answer; False while another process, or another thread's labelling, asks for it.
+        """Claim the right to ask for an answer; False while something else asks for it.
 
         A claim ends with :meth:`release`, with :meth:`close`, and with the process, however that ends.
         """
@@ -266,7 +266,7 @@ class LabelStore:
             return [_context(*row) for row in self._connection.execute(query).fetchall()]
 
     def export(self, number: int | None = None) -> Iterator[LabeledText]:
-        """Yield the labelled texts of a context as rows of a dataset; several votes of a text are averaged.
+        """Yield a context's labelled texts as rows of a dataset, the votes of a text averaged.
 
         Args:
             number: which context, as :meth:`contexts` numbers them; may be left out where there is one.

@@ -1,4 +1,4 @@
-"""Texts are labelled by a teacher: what is stored is not asked for, and what is answered is stored before it counts."""
+"""A teacher labels texts: stored answers are not asked for, new ones are stored first."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def dry_run(
     votes: int = 1,
     first: int = 3,
 ) -> DryRun:
-    """Return what :func:`label_texts` would ask: how much, for what price at most, and the first prompts.
+    """Return what :func:`label_texts` would ask, the most that it costs, and first prompts.
 
     Opens no connection and needs neither key nor extra.
 
@@ -225,7 +225,7 @@ class _Request:
 
 
 def _run(make: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Run a coroutine to its end: in this thread, or in another one where this one runs an event loop already."""
+    """Run a coroutine to its end, in another thread if this one runs an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

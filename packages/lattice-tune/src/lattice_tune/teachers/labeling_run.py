@@ -99,7 +99,7 @@ class LabelingRun:
             await self._drained([self._work_here(self._teacher)])
 
     async def _drained(self, coroutines: Sequence[object]) -> None:
-        """Run workers to their end. A first cancellation lets them finish what is under way, a second one does not."""
+        """Run workers to their end; a first cancellation lets them finish what is under way."""
         tasks = [asyncio.ensure_future(each) for each in coroutines]  # type: ignore[call-overload]
         try:
             await asyncio.shield(asyncio.gather(*tasks, return_exceptions=True))
@@ -183,7 +183,7 @@ class LabelingRun:
             raise self._failure
 
     def _answer_all(self, teacher: InProcessTeacher, loop: asyncio.AbstractEventLoop) -> None:
-        """Ask for all jobs. Answers that come within a moment are stored together; a slow one at once."""
+        """Ask for all jobs; answers within a moment are stored together, a slow one at once."""
         by_vote: dict[int, list[Job]] = {}
         for job in self._jobs:
             by_vote.setdefault(job.vote, []).append(job)

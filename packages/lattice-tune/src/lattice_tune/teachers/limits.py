@@ -227,7 +227,7 @@ class Budget:
             return Reservation(input_tokens, output_tokens, cost, self._window.add(tokens))
 
     def settle(self, held: Reservation, input_tokens: int | None, output_tokens: int | None) -> None:
-        """Put a bill in place of what was held; ``None`` is one that is not known, which counts as the most."""
+        """Replace what was held by a bill; one that is not known (``None``) counts as the most."""
         self._let_go(held)
         if input_tokens is None or output_tokens is None:
             self.unknown_cost += held.cost

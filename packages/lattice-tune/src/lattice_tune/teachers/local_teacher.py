@@ -1,4 +1,4 @@
-"""Our own decoder as a teacher: the probability of each label's tokens after the prompt. No text is generated or parsed."""
+"""Our own decoder as a teacher: the probability of each label's tokens after the prompt."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALLEST_TEXT = 32
 
 
 class LocalTeacher:
-    """Labels by a language model in this process, loaded by :func:`lattice_inference.load_model`.
+    """Labels by a language model in this process; see :func:`lattice_inference.load_model`.
 
     A label's score is the sum of the log-probabilities of its tokens right after the prompt, less the same after an empty
     text; the scores of all labels are scaled to probabilities. So an answer is always a label, and the same one each time.
@@ -77,7 +77,7 @@ class LocalTeacher:
 
     @property
     def parameters(self) -> Mapping[str, object]:
-        """The model's fingerprint (files, how weights are multiplied, the numerics' version) and ``calibrate``."""
+        """The model's fingerprint, and ``calibrate``."""
         return {"fingerprint": self._model.fingerprint, "calibrate": self._calibrate}
 
     def answers(self, texts: Sequence[str], task: LabelingTask) -> Iterator[TeacherAnswer]:
@@ -159,7 +159,7 @@ class LocalTeacher:
         return ends[0]
 
     def _prompt_ids(self, text: str, task: LabelingTask, room: int) -> tuple[list[int], int]:
-        """Return the tokens of a prompt, and how many characters of the text were cut so that it fits."""
+        """Return a prompt's tokens, and how many characters of the text were cut to fit."""
         most = task.max_text_characters
         while True:
             prompt = render_prompt(text, task, "label", most=most)

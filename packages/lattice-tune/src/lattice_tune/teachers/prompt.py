@@ -53,13 +53,13 @@ class Prompt:
 
 
 def clean_text(text: str) -> str:
-    """Return a text with one kind of line end, without control characters, and with U+FFFD for lone surrogates."""
+    """Return a text without control characters; a lone surrogate becomes U+FFFD."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _SURROGATES.sub("\ufffd", _REMOVED.sub("", text))
 
 
 def cut_text(text: str, most: int) -> str:
-    """Return at most ``most`` characters of a text's beginning; no letter is parted from its accents or joiners."""
+    """Return at most ``most`` first characters; no letter loses its accents or joiners."""
     if len(text) <= most:
         return text
     for end in range(most, max(0, most - LONGEST_CLUSTER), -1):

@@ -214,7 +214,7 @@ def _read_value(value: object, task: LabelingTask) -> TeacherAnswer:
 
 
 def _with_usage(answer: TeacherAnswer, usage: object, read: str, *written: str) -> TeacherAnswer:
-    """Return an answer with the tokens that the server counts; ``None`` for what it does not tell, or not sensibly."""
+    """Return an answer with the tokens that the server counted, where it tells sensibly."""
     given = usage if isinstance(usage, Mapping) else {}
     counts = [_count(given.get(name)) for name in (read, *written)]
     if counts[0] is None or counts[1] is None:

@@ -47,7 +47,7 @@ class InProcessTeacher(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, object]:
-        """What answers depend on beside the model, as values that JSON holds. Stored answers are found by it."""
+        """What answers depend on beside the model, as JSON has it; part of a stored answer's key."""
 
     def answers(self, texts: Sequence[str], task: LabelingTask) -> Iterator[TeacherAnswer]:
         """Yield one answer for each text, in order. Each is stored before the next is asked for."""

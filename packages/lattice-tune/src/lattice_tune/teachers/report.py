@@ -109,7 +109,7 @@ class LabelingReport:
         return {label: counts[label] for label in self.context.labels}
 
     def rows(self) -> Iterator[LabeledText]:
-        """Yield the labelled texts as rows of a dataset, in order; those without a label are left out."""
+        """Yield the labelled texts as rows of a dataset, in order, without the others."""
         for result in self.results:
             if result.outcome is Outcome.LABELLED:
                 yield LabeledText(
@@ -170,7 +170,7 @@ class DryRun:
 def average_votes(
     text: str, labels: Sequence[str], votes: Sequence[TeacherAnswer], *, from_store: bool
 ) -> LabelingResult:
-    """Return the result of a text: the mean of its votes, or the outcome of the first that is no label."""
+    """Return the mean of a text's votes, or the outcome of the first that is no label."""
     for vote in votes:
         if vote.outcome is not Outcome.LABELLED:
             return LabelingResult(text, vote.outcome, detail=vote.detail, cut_characters=vote.cut_characters)

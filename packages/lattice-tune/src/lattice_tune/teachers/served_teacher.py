@@ -1,4 +1,4 @@
-"""A model at a server, asked over HTTP. The HTTP client is lattice-embed's, which the extra ``teachers`` brings."""
+"""A model at a server, asked by lattice-embed's HTTP client (extra ``teachers``)."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Connection:
             if self._is_hopeless(outcome):
                 raise self._error(outcome)
             if stop.reason is not None or not outcome.retryable or retries >= self._config.max_retries:
-                return TeacherAnswer(Outcome.FAILED, detail=str(self._error(outcome.after(retries + 1))))
+                return self._failed(outcome, retries)
             pause = self._policy.delay(retries)
             if outcome.retry_after is not None:
                 if outcome.retry_after > MOST_RETRY_AFTER:
@@ -184,7 +184,7 @@ class Connection:
                 self._gate.hold(outcome.retry_after)
                 pause = max(pause, outcome.retry_after)
             if not pause < budget.remaining():
-                stop.set("deadline")
+                return self._failed(outcome, retries)
             await stop.sleep(pause)
             retries += 1
 
@@ -248,6 +248,9 @@ class Connection:
             return spent or error.status in HOPELESS or 300 <= error.status < 400
         refused = isinstance(error, self._remote.RemoteConnectionError) and not error.retryable
         return refused or "[SSL" in str(error)
+
+    def _failed(self, error: RemoteServiceError, retries: int) -> TeacherAnswer:
+        return TeacherAnswer(Outcome.FAILED, detail=str(self._error(error.after(retries + 1))))
 
     def _error(self, error: RemoteServiceError) -> TeacherApiError:
         kind = TeacherTimeoutError if isinstance(error, TimeoutError) else TeacherApiError

@@ -77,7 +77,7 @@ class LabelingTask:
         check_integer("max_text_characters", self.max_text_characters, least=1, most=MOST_CHARACTERS)
 
     def index_of(self, name: str) -> int | None:
-        """Return the place of a label; case and blanks around it do not matter. ``None`` for no label.
+        """Return the place of a label, whatever its case and blanks; ``None`` for no label.
 
         Raises:
             InvalidInputError: ``name`` is no str.
