@@ -1,7 +1,10 @@
-"""Quick and slow tests: which of them a run takes, and what a quick one may cost.
+"""Quick and slow tests: which of them a run takes, what a quick one may cost, and which examples Hypothesis draws.
 
 Without an option a run takes the tests that lack the marker ``slow``; ``--slow`` takes the others, ``--all`` both. A test
 that is named by its node id always runs.
+
+Hypothesis draws the same examples in every run (profiles ``quick`` and ``ci``), so that an unchanged tree cannot fail by a
+new one. ``--hypothesis-profile fresh`` draws others each time.
 """
 
 from __future__ import annotations
@@ -11,6 +14,13 @@ import time
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# The load of a machine fails no test: neither a limit of an example's time nor a check of how fast examples are drawn.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", PATIENT, derandomize=True, max_examples=30)
+settings.register_profile("ci", PATIENT, derandomize=True, max_examples=100)
+settings.register_profile("fresh", PATIENT, derandomize=False, max_examples=300, print_blob=True)
 
 QUICK_SECONDS = 1.0
 """Processor time that a test without the marker ``slow`` should take at most, on the machine of REFERENCE.
@@ -66,7 +76,9 @@ def _processor_seconds() -> float:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure how fast this machine is, where quick tests are held to their limit."""
+    """Choose a profile of Hypothesis, and measure how fast this machine is where quick tests are held to their limit."""
+    if config.getoption("--hypothesis-profile") is None:
+        settings.load_profile("ci" if config.getoption("--slow") or config.getoption("--all") else "quick")
     if config.getoption("--hold-quick"):
         config.stash[_QUICK] = QUICK_SECONDS * max(1.0, min(_loop() for _ in range(3)) / REFERENCE)
 

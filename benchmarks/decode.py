@@ -237,6 +237,20 @@ def bandwidth_share(samples: Sequence[Mapping[str, Any]]) -> float:
     )
 
 
+def prompt_ratio(by_engine: Mapping[str, Sequence[Mapping[str, Any]]], peer: str) -> float | None:
+    """Return a peer's time for a prompt / ours, if both are there."""
+    beside = by_engine.get(COMPARED_WITH.get(peer, "lattice"))
+    if peer not in by_engine or beside is None:
+        return None
+    return _median(by_engine[peer], "prompt_seconds") / _median(beside, "prompt_seconds")
+
+
+def prompt_ratios(record: Mapping[str, Any], peer: str) -> list[float]:
+    """Return a peer's time for a prompt / ours, for each model, number of threads and context that has both."""
+    found = (prompt_ratio(by_engine, peer) for by_engine in _groups(record).values())
+    return [ratio for ratio in found if ratio is not None]
+
+
 def misses(record: Mapping[str, Any]) -> list[str]:
     """Return a line for every limit that is missed."""
     bounds = limits(SCRIPT)
@@ -248,18 +262,15 @@ def misses(record: Mapping[str, Any]) -> list[str]:
         if context == 0 and not share >= least:
             lines.append(f"{where}: decoding reads {share:.0%} of the bandwidth, {least:.0%} is asked")
         for name, asked in bounds["prompt_ratio"].items():
-            beside = by_engine.get(COMPARED_WITH.get(name, "lattice"))
-            if name not in by_engine or beside is None:
-                continue
-            reached = _median(by_engine[name], "prompt_seconds") / _median(beside, "prompt_seconds")
-            if not reached >= asked:
+            reached = prompt_ratio(by_engine, name)
+            if reached is not None and not reached >= asked:
                 lines.append(f"{where}: prompts {reached:.2f} times {name}, {asked} is asked")
         if peer is not None and context > 0:
             reached = _median(peer, "seconds") / _median(own, "seconds")
-            if not reached >= bounds["long_context_ratio"]:
+            if not reached >= bounds["long_context"]["ratio"]:
                 lines.append(
                     f"{where}: after {context} tokens decoding is {reached:.2f} times {PEER}, "
-                    f"{bounds['long_context_ratio']} is asked"
+                    f"{bounds['long_context']['ratio']} is asked"
                 )
     return lines
 

@@ -166,14 +166,15 @@ def misses(record: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> lis
 def render(record: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> str:
     """Return the table of a record in Markdown."""
     known = baseline["counts"] if baseline is not None and comparable(record, baseline) else {}
-    rows = [
-        [name, f"{count:,}", f"{count / known[name]:.3f}" if name in known else "-"]
-        for name, count in record["counts"].items()
-    ]
+    header = ["path", "instructions", *(["of the record"] if baseline is not None else [])]
+    rows = []
+    for name, count in record["counts"].items():
+        of_record = f"{count / known[name]:.3f}" if name in known else "-"
+        rows.append([name, f"{count:,}", *([of_record] if baseline is not None else [])])
     notes = [provenance(record), json.dumps(record["toolchain"])]
     if baseline is not None and not known:
         notes.append(f"The committed counts were made with other tools: {json.dumps(baseline['toolchain'])}")
-    return "\n\n".join([*notes, markdown_table(["path", "instructions", "of the record"], rows)])
+    return "\n\n".join([*notes, markdown_table(header, rows)])
 
 
 if __name__ == "__main__":

@@ -299,8 +299,10 @@ def misses(record: Mapping[str, Any]) -> list[str]:
     bounds = {int(rows): float(least) for rows, least in limits(SCRIPT)["share"].items()}
     lines = []
     for (k, n, rows, streamed, threads), samples in _grouped(record).items():
-        # the limits hold for 4 to 16 rows and from 32 on; below 4 the kernel is bound by memory
-        least = None if streamed else bounds[4] if 4 <= rows <= 16 else bounds[32] if rows >= 32 else None
+        # a limit holds from its number of rows to the next one; below the first the kernel is bound by memory
+        least = (
+            None if streamed else next((bounds[first] for first in sorted(bounds, reverse=True) if first <= rows), None)
+        )
         if least is not None and not share(samples) >= least:
             bound = share_of_bound(samples)
             reading = "" if bound is None else f" ({bound:.1%} of what arithmetic and reading allow)"

@@ -75,13 +75,17 @@ def measure(options: argparse.Namespace) -> Record:
     return record | {"rounds": json.loads(done.stdout)}
 
 
+def share(record: Mapping[str, Any], kind: str) -> float:
+    """Return the multiply-adds a second of a kind, as a share of those of bfloat16's products."""
+    return median(float(each["bfloat16"]) / float(each[kind]) for each in record["rounds"])
+
+
 def render(record: Mapping[str, Any]) -> str:
     """Return the table of a record in Markdown."""
     rows = []
     for kind, what in KINDS.items():
         nanoseconds = median(float(each[kind]) for each in record["rounds"])
-        beside = median(float(each["bfloat16"]) / float(each[kind]) for each in record["rounds"])
-        rows.append([what, f"{nanoseconds:.2f}", f"{MULTIPLY_ADDS / nanoseconds:.0f}", f"{beside:.2f}"])
+        rows.append([what, f"{nanoseconds:.2f}", f"{MULTIPLY_ADDS / nanoseconds:.0f}", f"{share(record, kind):.2f}"])
     titles = ["16 x 16 x 32", "ns", "10^9 multiply-adds a second", "of bfloat16's products"]
     return "\n\n".join([provenance(record), "One thread, medians.", markdown_table(titles, rows)])
 

@@ -1,7 +1,5 @@
 """lattice-transport beside POT, ott-jax and geomloss: same problems, same stop, one run, alternating order.
 
-    python benchmarks/transport.py [--quick] [--output results.json] [--only sinkhorn,clouds,online,emd,power,import]
-
 A peer that is not installed is left out. Times are medians over rounds in which every system takes its turn; CPU time
 is given as well, because on a shared machine the wall clock also measures the neighbours. Each Sinkhorn result's L1
 marginal error is computed from its plan in float64, so that the stop rules, which differ, can be compared.
@@ -12,13 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +25,15 @@ for variable in ("LATTICE_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS
 os.environ.setdefault("XLA_FLAGS", f"--xla_cpu_multi_thread_eigen=true intra_op_parallelism_threads={THREADS}")
 
 import numpy as np  # noqa: E402
+
+from harness.options import Record, add_record_options, finish, save_so_far  # noqa: E402
+from harness.progress import report  # noqa: E402
+from harness.record import describe_run  # noqa: E402
+from harness.transport_tables import SCRIPT, misses, render  # noqa: E402
+
+__all__ = ["main", "misses", "render"]
+
+DISTRIBUTIONS = ("pot", "ott-jax", "jax", "geomloss", "torch")
 
 
 def alternating(systems: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[str, Any]]:
@@ -106,7 +112,7 @@ def sinkhorn(quick: bool) -> list[dict[str, Any]]:
                     row["iterations"] = value.iterations
                     row["precision"] = value.precision
                 rows.append(row)
-                print(json.dumps(row), flush=True)
+                report(json.dumps(row))
     return rows
 
 
@@ -191,7 +197,7 @@ def point_clouds(quick: bool) -> dict[str, Any]:
         "peak_rss_mb": round(float(done[4]), 1),
         "precision": done[5],
     }
-    print(json.dumps(row), flush=True)
+    report(json.dumps(row))
     return row
 
 
@@ -222,7 +228,7 @@ def online(_quick: bool) -> dict[str, Any]:
         "observe_wall_ms": round(1e3 * float(np.median(observes)), 3),
         "checks": len(walls),
     }
-    print(json.dumps(row), flush=True)
+    report(json.dumps(row))
     return row
 
 
@@ -245,7 +251,7 @@ def exact(quick: bool) -> list[dict[str, Any]]:
             row = {"n": n, "system": name} | found
             row["value"] = float(row["value"])
             rows.append(row)
-            print(json.dumps(row), flush=True)
+            report(json.dumps(row))
     return rows
 
 
@@ -258,11 +264,11 @@ def power(quick: bool) -> list[dict[str, Any]]:
     random = np.random.default_rng(0)
     alarms = {"divergence": 0, "mmd": 0, "classifier": 0}
     for seed in range(nulls):
-        report = detect_drift(
+        outcome = detect_drift(
             random.normal(size=(24, 8)), random.normal(size=(24, 8)), permutations=39, false_alarm_rate=0.05, seed=seed
         )
-        alarms["divergence"] += report.drifted
-        for test in report.baselines:
+        alarms["divergence"] += outcome.drifted
+        for test in outcome.baselines:
             alarms[test.name] += test.p_value <= 0.05
     half_width = 2.576 * (0.05 * 0.95 / nulls) ** 0.5
     rows.append(
@@ -275,20 +281,20 @@ def power(quick: bool) -> list[dict[str, Any]]:
         status = [detector.observe(vector).status for vector in random.normal(size=(96, 8))][-1]
         online_alarms += status == "drift"
     rows[-1]["online"] = online_alarms / nulls
-    print(json.dumps(rows[-1]), flush=True)
+    report(json.dumps(rows[-1]))
     trials = 10 if quick else 40
     for n, shift in ((16, 0.2), (32, 0.1), (64, 0.05), (64, 0.2)):
         found = {"divergence": 0, "mmd": 0, "classifier": 0}
         for seed in range(trials):
-            report = detect_drift(
+            outcome = detect_drift(
                 random.normal(size=(n, 384)), random.normal(size=(n, 384)) + shift, permutations=99, seed=seed
             )
-            found["divergence"] += report.drifted
-            for test in report.baselines:
+            found["divergence"] += outcome.drifted
+            for test in outcome.baselines:
                 found[test.name] += test.p_value <= 0.05
         rows.append({"kind": "power", "n": n, "dimension": 384, "shift_sigma": shift, "trials": trials})
         rows[-1] |= {name: count / trials for name, count in found.items()}
-        print(json.dumps(rows[-1]), flush=True)
+        report(json.dumps(rows[-1]))
     return rows
 
 
@@ -307,7 +313,7 @@ def import_time(_: bool) -> dict[str, Any]:
         "lattice_transport_over_numpy_ms": round(of("import numpy, lattice_transport") - base, 1),
         "with_solve_over_numpy_ms": round(of("import numpy; from lattice_transport import solve") - base, 1),
     }
-    print(json.dumps(row), flush=True)
+    report(json.dumps(row))
     return row
 
 
@@ -321,28 +327,49 @@ PARTS: dict[str, Callable[[bool], Any]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+EXAMPLES = """
+examples:
+  python benchmarks/transport.py --markdown docs/benchmarks.md
+  python benchmarks/transport.py --only sinkhorn,emd --quick --json /tmp/transport.json
+  python benchmarks/transport.py --from benchmarks/results/transport.json --check
+"""
+
+
+def parts(text: str) -> list[str]:
+    """Read names of parts, separated by commas, for argparse."""
+    names = text.split(",")
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(PARTS)}")
+    return names
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes and few repetitions")
-    parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
-    parser.add_argument("--output", help="write everything as JSON")
-    options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    result: dict[str, Any] = {
-        "machine": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "threads": THREADS,
-        "load": os.getloadavg(),
-    }
-    for name in options.only.split(","):
-        print(f"# {name}", flush=True)
-        result[name] = PARTS[name](options.quick)
-    result["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    if options.output:
-        with open(options.output, "w") as file:
-            json.dump(result, file, indent=1)
+    parser.add_argument(
+        "--only", type=parts, default=list(PARTS), metavar="PARTS", help=f"some of {','.join(PARTS)} (default: all)"
+    )
+    add_record_options(parser, SCRIPT)
+    options = parser.parse_args(arguments)
+    return finish(SCRIPT, options, measure=partial(measure, options), render=render, misses=misses)
+
+
+def measure(options: argparse.Namespace) -> Record:
+    """Run the parts that the options name and return the record."""
+    record: Record = {**describe_run(SCRIPT, distributions=DISTRIBUTIONS), "threads": THREADS}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in options.only:
+            record[name] = PARTS[name](options.quick)
+            save_so_far(options, record)
+    record["peak_rss_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
+    report()
+    return record
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

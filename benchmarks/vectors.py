@@ -84,10 +84,12 @@ def misses(record: Mapping[str, Any]) -> list[str]:
     lines = []
     for sample in record["samples"]:
         cell = f"{sample['cell']}, {sample['threads']} threads"
+        company = "1_thread" if sample["threads"] == 1 else "several_threads"
         if sample["operations"]:
-            bound, found = least["fma_share"], share_of(sample)
+            bound, found = least["fma_share"][company], share_of(sample)
         elif sample["bytes"]:
-            bound = next((share for kind, share in least["bandwidth_share"].items() if kind in sample["cell"]), None)
+            shares = least["bandwidth_share"][company]
+            bound = next((share for kind, share in shares.items() if kind in sample["cell"]), None)
             found = share_of(sample)
         else:
             bound, found = least["pair_ratio"], ratio_of(sample)

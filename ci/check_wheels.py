@@ -21,20 +21,23 @@ from email import message_from_bytes
 from importlib import metadata
 from pathlib import Path
 
+from distributions import distributions, normalized
+
 MEGABYTE = 1_000_000
-# The largest wheel, in bytes, and all that a package may require; "extra:" marks what only an extra brings.
+# The largest wheel, in bytes, and all that a package may require, by its folder; "extra:" marks what only an extra brings.
 LIMITS = {
-    "lattice-embed": 3 * MEGABYTE,
-    "lattice-inference": 6 * MEGABYTE,
-    "lattice-fann": 1 * MEGABYTE,
-    "lattice-transport": 1 * MEGABYTE,
+    "lattice-embed": 800_000,
+    "lattice-inference": 2 * MEGABYTE,
+    "lattice-fann": 800_000,
+    "lattice-transport": 800_000,
     "lattice-tune": 800_000,
 }
 REQUIREMENTS = {
     "lattice-embed": {
         "numpy",
-        "lattice-inference[hub]",
+        "lattice-inference",
         "blake3",
+        "extra:lattice-inference[hub]",
         "extra:httpx2",
         "extra:langchain-core",
         "extra:llama-index-core",
@@ -52,6 +55,11 @@ REQUIREMENTS = {
         "extra:lattice-embed[remote]",
     },
 }
+PURE = {"lattice-tune"}
+"""Packages without native code."""
+
+# The folder of each distribution: a name may change, the folder and all that is known of it stays.
+FOLDERS = {normalized(each.name): f"lattice-{each.short}" for each in distributions()}
 INSTALLED_LIMIT = 100 * MEGABYTE
 OURS_LIMIT = 10 * MEGABYTE
 # What made the environment and the wheels, and the model: no part of what the library weighs.
@@ -70,10 +78,6 @@ faults: list[str] = []
 def require(condition: bool, message: str) -> None:
     if not condition:
         faults.append(message)
-
-
-def normalized(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def elf_sections(data: bytes) -> list[str]:
@@ -110,19 +114,19 @@ def check_wheel(path: Path) -> None:
         names = archive.namelist()
         (metadata_name,) = [name for name in names if name.endswith(".dist-info/METADATA")]
         fields = message_from_bytes(archive.read(metadata_name))
-        package = normalized(fields["Name"])
+        package = FOLDERS.get(normalized(fields["Name"]), "")
         print(
             f"{path.name}: {size / MEGABYTE:.2f} MB, {sum(i.file_size for i in archive.infolist()) / MEGABYTE:.2f} unpacked"
         )
         if package not in LIMITS:
-            faults.append(f"{path.name}: no limits are known for {package}")
+            faults.append(f"{path.name}: no limits are known for {fields['Name']}")
             return
         require(size <= LIMITS[package], f"{path.name}: {size} bytes, at most {LIMITS[package]} allowed")
         required = {requirement(line) for line in fields.get_all("Requires-Dist", [])}
         extra = required - REQUIREMENTS[package]
         require(not extra, f"{path.name} requires {sorted(extra)}, which docs/architecture.md does not list")
         extensions = [name for name in names if name.endswith(".so")]
-        require(bool(extensions), f"{path.name}: no extension module")
+        require(bool(extensions) != (package in PURE), f"{path.name}: extension modules {extensions}")
         for name in extensions:
             check_extension(path.name, name, archive.read(name))
             stub = re.sub(r"\.[^/]*$", ".pyi", name)
@@ -139,7 +143,9 @@ def check_sdist(path: Path) -> None:
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     print(f"{path.name}: {path.stat().st_size / MEGABYTE:.2f} MB")
-    for name in ("LICENSE", "README.md", "setup.py", "native/native_build.py", "native/include/lattice/cpu.h"):
+    native = ("setup.py", "native/native_build.py", "native/include/lattice/cpu.h")
+    pure = path.name.startswith(tuple(name.replace("-", "_") for name in PURE))
+    for name in ("LICENSE", "README.md", *(() if pure else native)):
         require(name in names, f"{path.name}: no {name}")
     built = [name for name in names if re.search(r"\.(so|o|pyc)$", name)]
     require(not built, f"{path.name} holds what a build made: {built[:5]}")
@@ -156,7 +162,7 @@ def check_environment() -> None:
     distributions = {normalized(each.metadata["Name"]): each for each in metadata.distributions()}
     sizes = {name: installed_bytes(each, bytecode=False) for name, each in distributions.items()}
     counted = {name: size for name, size in sizes.items() if name not in TOOLS | MODELS}
-    ours = {name: size for name, size in counted.items() if name in LIMITS}
+    ours = {FOLDERS[name]: size for name, size in counted.items() if name in FOLDERS}
     for name, size in sorted(counted.items(), key=lambda item: -item[1]):
         print(f"  {size / MEGABYTE:7.2f} MB  {name}")
     total, total_ours = sum(counted.values()), sum(ours.values())

@@ -91,8 +91,8 @@ SIZES: dict[str, Size] = {
     "linear_tasks": Size(_TASKS, ("32x20", "8x128")),
     "linear_few_rows_tasks": Size(_TASKS, ("1x10",)),
     "int8_block_bytes": Size(_BLOCKS, ("32x20", "8x128"), ("int8",)),
-    "int8_matrix_rows": Size((32, 64, 96, 128, 256), ("32x20", "8x128"), ("int8",), "tiles"),
-    "int8_matrix_least_rows": Size((4, 6, 8, 11, 16), ("1x10",), ("int8",), "tiles"),
+    "int8_amx_rows": Size((32, 64, 96, 128, 256), ("32x20", "8x128"), ("int8",), "tiles"),
+    "int8_amx_least_rows": Size((4, 6, 8, 11, 16), ("1x10",), ("int8",), "tiles"),
     "int8_tasks": Size(_TASKS, ("1x10", "32x20", "8x128"), ("int8",)),
     "bfloat16_block_bytes": Size((*_BLOCKS, 1048576), ("32x20", "8x128"), ("bfloat16",)),
     "bfloat16_tasks": Size(_TASKS, ("1x10", "32x20", "8x128"), ("bfloat16",)),
@@ -211,7 +211,7 @@ class _DrawnModel:
 
 
 def _is_measurable(size: Size, isa: str) -> bool:
-    return {"": True, "avx512": isa == "avx512", "tiles": isa == "avx512" and _cpu.has_tiles(isa)}[size.needs]
+    return {"": True, "avx512": isa == "avx512", "tiles": isa == "avx512" and _cpu.has_amx(isa)}[size.needs]
 
 
 def _measure(

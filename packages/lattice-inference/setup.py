@@ -25,14 +25,19 @@ setup(
         [
             NativeExtension(
                 "lattice_inference.backends.cpu._cpu",
-                [f"{CPU}/_cpu.pyx", f"{CPU}/kernels/run_step.c", f"{CPU}/kernels/block_pack.c"],
+                [
+                    f"{CPU}/_cpu.pyx",
+                    f"{CPU}/kernels/run_step.c",
+                    f"{CPU}/kernels/names.c",
+                    f"{CPU}/kernels/linear/block_pack.c",
+                ],
                 kernels=[
                     f"{CPU}/kernels/kernels.c",
-                    f"{CPU}/kernels/int8_kernels.c",
-                    f"{CPU}/kernels/bfloat16_kernels.c",
-                    f"{CPU}/kernels/tile_attention.c",
-                    f"{CPU}/kernels/block_kernels.c",
-                    f"{CPU}/kernels/paged.c",
+                    f"{CPU}/kernels/linear/int8_linear.c",
+                    f"{CPU}/kernels/linear/bfloat16_linear.c",
+                    f"{CPU}/kernels/amx/amx_attention.c",
+                    f"{CPU}/kernels/linear/block_linear.c",
+                    f"{CPU}/kernels/attention/paged_attention.c",
                 ],
                 header_folders=[f"{CPU}/kernels"],
             ),

@@ -1,4 +1,4 @@
-"""One valid call of every command of the four command lines, and a folder with what they read."""
+"""One valid call of every command of the five command lines, and a folder with what they read."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ import numpy as np
 import qwen3_files
 from lattice_embed.stores import StoredDocument, create_store
 from lattice_fann import Activation, NetworkBuilder
+from lattice_inference import load_encoder
+from lattice_tune import Dataset, EncoderRecord, LabelSet, ModelRegistry, StudentModel
 from tiny_decoders import write_drawn_model
 
 from .conftest import ROOT
@@ -37,10 +39,13 @@ PROGRAMS = {
     "lattice-embed": "lattice_embed",
     "lattice-fann": "lattice_fann",
     "lattice-transport": "lattice_transport",
+    "lattice-tune": "lattice_tune",
 }
 
 _SHORT = ["--model", "decoder", "--max-tokens", "3", "--seed", "1"]
 _WINDOWS = ["--model", "decoder", "--window", "16", "--stride", "8", "texts.txt"]
+_LABELS = ["texts.txt", "--labels", "a,b", "--store", "out-labels.db"]
+_STUDENT = ["--model", "encoder", "--epochs", "2", "--hidden", "4", "--output", "out.safetensors"]
 _BENCH = ["--model", "decoder", "--prompt-tokens", "4", "--generate-tokens", "8", "--repeat", "1"]
 
 #: Program, command and arguments of calls in the folder of :func:`write_command_folder`. They end with status 0, but for a
@@ -58,6 +63,8 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice", "doctor"): ["decoder"],
     ("lattice-embed", "embed"): ["--model", "encoder", "--output", "out.npy", "a text"],
     ("lattice-embed", "similarity"): ["--model", "encoder", "a text", "another"],
+    ("lattice-embed", "search"): ["old.db", "a text"],
+    ("lattice-embed", "compare"): ["encoder", "encoder", "--input", "texts.txt", "--top", "1"],
     ("lattice-embed", "rerank"): ["--model", "ranker", "a query", "a text", "another"],
     ("lattice-embed", "models"): [],
     ("lattice-embed", "download"): ["no/such-model"],
@@ -73,6 +80,14 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice-transport", "distance"): ["a.npy", "b.npy", "--method", "emd", "--plan", "out.npy"],
     ("lattice-transport", "drift"): ["a.npy", "b.npy", "--permutations", "19"],
     ("lattice-transport", "barycenter"): ["a.npy", "b.npy", "--points", "3", "--epsilon", "0.5", "--output", "out.npy"],
+    ("lattice-tune", "registry"): ["export", "intent", "1.0.0", "out.zip", "--registry", "registry"],
+    ("lattice-tune", "label"): [*_LABELS, "--teacher", "encoder:./encoder", "--output", "out.jsonl"],
+    ("lattice-tune", "distill"): ["questions.txt", "--labels", "no,yes", "--teacher", "labelled.jsonl", *_STUDENT],
+    ("lattice-tune", "train"): ["labelled.jsonl", *_STUDENT],
+    ("lattice-tune", "eval"): ["student.safetensors", "labelled.jsonl", "--model", "encoder"],
+    ("lattice-tune", "predict"): ["student.safetensors", "a text", "--model", "encoder"],
+    ("lattice-tune", "dataset"): ["dedup", "labelled.jsonl", "--output", "out.jsonl"],
+    ("lattice-tune", "doctor"): [],
 }
 
 
@@ -86,6 +101,7 @@ def command_names(package: str) -> list[str]:
 def write_command_folder(folder: Path) -> Path:
     """Write the files that :data:`CASES` read into ``folder``."""
     write_drawn_model(folder / "decoder", context=64)
+    write_drawn_model(folder / "long-decoder", context=1024)
     shutil.copytree(ROOT / "packages" / "lattice-inference" / "tests" / "data" / "tiny_bert", folder / "encoder")
     qwen3_files.write(folder / "ranker", qwen3_files.reranker_files(qwen3_files.small_tokenizer(ends=False)))
     (folder / "texts.txt").write_text("a text\nanother text\n" * 8, encoding="utf-8")
@@ -99,7 +115,21 @@ def write_command_folder(folder: Path) -> Path:
     table = "p,q,y\n" + "".join(f"{p},{q},{'no' if p < q else 'yes'}\n" for p, q in rows)
     (folder / "table.csv").write_text(table, encoding="utf-8")
     NetworkBuilder().input(2).output(2, Activation.SOFTMAX).build(seed=0).save(folder / "network.fann")
+    with ModelRegistry(folder / "registry") as registry:
+        registry.register("intent", "1.0.0", folder / "network.fann", kind="student")
+    _write_student(folder)
     return folder
+
+
+def _write_student(folder: Path) -> None:
+    questions = [f"{'is it' if i % 2 else 'there is'} number {i}" for i in range(40)]
+    (folder / "questions.txt").write_text("\n".join(questions) + "\n", encoding="utf-8")
+    labelled = Dataset([(text, "yes" if i % 2 else "no") for i, text in enumerate(questions)])
+    labelled.write_jsonl(folder / "labelled.jsonl")
+    with load_encoder(folder / "encoder") as encoder:
+        network = NetworkBuilder().input(encoder.dimension).output(2, Activation.SOFTMAX).build(seed=0)
+        record = EncoderRecord(fingerprint=encoder.fingerprint, source="encoder", dimension=encoder.dimension)
+    StudentModel(network, LabelSet(["no", "yes"]), record).save(folder / "student.safetensors")
 
 
 def run_command_line(

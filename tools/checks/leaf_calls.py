@@ -57,6 +57,7 @@ calls(
         "backpropagate": _net | {"inputs": _X, "output_gradients": np.ones((12, 2), np.float32)},
         "check_gradients": _net | {"inputs": _X, "targets": _Y, "samples": 3},
         "gradients": _net | {"inputs": _X, "targets": _Y},
+        "mixed_targets": {"soft": np.full((12, 2), 0.5), "hard": _Y, "temperature": 2.0, "hard_share": 0.5},
         "set_num_threads": {"0": 1},
     },
 )

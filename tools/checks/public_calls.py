@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from . import embed_calls, inference_calls, leaf_calls
+from . import embed_calls, inference_calls, leaf_calls, model_registry_calls, tune_student_calls, tune_teacher_calls
 from .call_registry import CALLS
 
 __all__ = ["CALLS", "MADE_BY_THE_LIBRARY", "MODULES"]
 
 #: What registers the calls.
-MODULES = (inference_calls, embed_calls, leaf_calls)
+MODULES = (inference_calls, embed_calls, leaf_calls, model_registry_calls, tune_student_calls, tune_teacher_calls)
 
 #: Results and states, which callers are given and do not make.
 MADE_BY_THE_LIBRARY = {
@@ -53,5 +53,31 @@ MADE_BY_THE_LIBRARY = {
         },
         *{"DriftSummary", "DriftVerdict", "EmdResult", "FreeSupportResult", "Gaussian", "SelfTerm", "SinkhornProgress"},
         *{"SinkhornResult", "SinkhornStage", "SparsePlan", "TestResult"},
+    },
+    "lattice_tune": {
+        *{
+            "GcReport",
+            "LoadedModel",
+            "RegisteredModel",
+            "RegistryEvent",
+            "RollbackRecord",
+            "ShadowProgress",
+            "StoredFile",
+        },
+        *{"VerifiedAdapter", "VerifyReport"},
+        *{"PromotionGate", "refusal"},  # what a promotion asks its gates
+        "matches",  # what a registry asks a query
+        *{"DryRun", "InProcessTeacher", "LabelingProgress", "LabelingReport", "LabelingResult", "TeacherAnswer"},
+        *{
+            "DatasetStats",
+            "Deferral",
+            "DistillationReport",
+            "DistillationResult",
+            "Duplicate",
+            "EpochMetrics",
+            "Evaluation",
+        },
+        *{"LabelScores", "PassBack", "Predictions", "SkippedRows", "StageRecord", "StoppingState", "TrainedNetwork"},
+        *{"WorstExample", "Teacher", "TrainingCallback"},
     },
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ["Block", "blocks_of", "commands_of", "run_page"]
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^`]*)$")
-_COMMAND = re.compile(r"(^|\|\s*)lattice(-embed)? ")
+_COMMAND = re.compile(r"(^|\|\s*)lattice(-embed|-tune)? ")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,13 @@ import pytest
 
 from .command_cases import CASES, PROGRAMS, remove_results, run_command_line, write_command_folder
 
-COMMANDS = {"lattice": "inspect", "lattice-embed": "models", "lattice-fann": "train", "lattice-transport": "distance"}
+COMMANDS = {
+    "lattice": "inspect",
+    "lattice-embed": "models",
+    "lattice-fann": "train",
+    "lattice-transport": "distance",
+    "lattice-tune": "label",
+}
 
 # Interrupts a command line when it looks for its n-th module, for each n of a spread, in children that have imported no more
 # than the module of the entry point. The last n is reached by none: that child ends its work.
@@ -94,8 +100,8 @@ def test_the_module_as_a_program_is_guarded_from_its_first_import(folder: Path, 
     (tmp_path / "sitecustomize.py").write_text(_SITE, encoding="utf-8")
     path = ":".join([str(tmp_path), *(entry for entry in sys.path if entry)])
     for module in ("cli", "cli.process", "cli.parser"):
-        if (program, module) == ("lattice-embed", "cli.process"):
-            continue  # it uses that of lattice_inference
+        if program in ("lattice-embed", "lattice-tune") and module == "cli.process":
+            continue  # they use that of lattice_inference
         environment = {"INTERRUPTED_AT": f"{PROGRAMS[program]}.{module}", "PYTHONPATH": path}
         done = run_command_line(program, ["--version"], folder, environment=environment)
         assert (done.returncode, done.stdout, done.stderr) == (130, b"", f"{program}: interrupted\n".encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import platform
 import re
 import shutil
@@ -56,7 +57,7 @@ def beyond_baseline(target: Path) -> list[str]:
 
 def c_sources() -> list[Path]:
     """Every C file of ours; what Cython writes lies beside its source, in no folder of that name."""
-    return sorted(ROOT.glob("packages/*/src/**/kernels/*.c"))
+    return sorted(ROOT.glob("packages/*/src/**/kernels/**/*.c"))
 
 
 def header_folders(source: Path) -> list[Path]:
@@ -157,3 +158,36 @@ def test_cpu_quota_of_control_groups_cuts_the_threads(tmp_path: Path) -> None:
 @needs_compiler
 def test_a_level_needs_the_word_of_cpu_and_operating_system(tmp_path: Path) -> None:
     assert build_and_run("cpu_test", tmp_path).startswith("cpu: ok")
+
+
+@pytest.mark.parametrize("package", ["lattice-inference", "lattice-embed", "lattice-fann", "lattice-transport"])
+def test_a_missing_compiler_is_told_before_anything_is_compiled(package: str, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "setup.py",
+        "-q",
+        "build_ext",
+        "--build-lib",
+        str(tmp_path),
+        "--build-temp",
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        command,
+        cwd=ROOT / "packages" / package,
+        env={**os.environ, "CC": "no-such-compiler -pthread"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{package} is built from C, and there is no C compiler here (looked for: no-such")
+    assert "apt-get install gcc" in done.stderr
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_headers_of_python_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(native_build.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setenv("CC", sys.executable)  # anything that can be run
+    with pytest.raises(SystemExit, match=r"headers of Python .* are not here .*Python\.h\). Install them"):
+        native_build.check_tools("lattice-fann")

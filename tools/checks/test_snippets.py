@@ -90,10 +90,12 @@ def test_command_succeeds(command, minilm_directory, snippet_folder, snippet_env
 def test_command_has_only_options_that_exist(command):
     import lattice_embed.cli.parser
     import lattice_inference.cli.parser
+    import lattice_tune.cli.parser
 
     words = shlex.split(command)
-    start = next(place for place, word in enumerate(words) if word in ("lattice", "lattice-embed"))
     parsers = {"lattice": lattice_inference.cli.parser, "lattice-embed": lattice_embed.cli.parser}
+    parsers["lattice-tune"] = lattice_tune.cli.parser
+    start = next(place for place, word in enumerate(words) if word in parsers)
     rest = words[start + 1 :]
     assert parsers[words[start]].build_parser().parse_args(rest[: rest.index("|") if "|" in rest else None]).run
 

@@ -133,13 +133,14 @@ def test_what_is_computed_is_kept_with_any_streams_closed(folder: Path, closed: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [name for name in PROGRAMS if name != "lattice-transport"])
+@pytest.mark.parametrize("program", [name for name in PROGRAMS if name not in ("lattice-transport", "lattice-tune")])
 @pytest.mark.parametrize("redirections", ["0<&-", "0<&- 1>&- 2>&-"], ids=["input", "all"])
 def test_reading_from_a_closed_input_is_an_error_of_the_request(folder: Path, program: str, redirections: str) -> None:
     arguments = {
         "lattice": ["tokenize", "--model", "decoder", "-"],
         "lattice-embed": ["embed", "--model", "encoder", "-"],
         "lattice-fann": ["predict", "network.fann", "-"],
+        "lattice-tune": ["label", "-", "--labels", "a,b", "--teacher", "encoder:./encoder", "--output", "out.jsonl"],
     }[program]
     done = run_command_line(program, arguments, folder, redirections=redirections)
     assert done.returncode == 2
@@ -164,7 +165,13 @@ def test_messages_that_cannot_be_written_stop_nothing(folder: Path) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_reader_that_has_gone_is_no_traceback(folder: Path, program: str, unbuffered: str) -> None:
-    command = {"lattice": "doctor", "lattice-embed": "models", "lattice-fann": "info", "lattice-transport": "distance"}
+    command = {
+        "lattice": "doctor",
+        "lattice-embed": "models",
+        "lattice-fann": "info",
+        "lattice-transport": "distance",
+        "lattice-tune": "doctor",
+    }
     arguments = [command[program], *CASES[program, command[program]]]
     reading, writing = os.pipe()
     os.close(reading)

@@ -24,6 +24,7 @@ import numpy as np
 from lattice_fann import FannError
 from lattice_inference import LatticeError
 from lattice_transport import TransportError
+from lattice_tune import TuneError
 
 from .public_calls import CALLS
 
@@ -72,9 +73,9 @@ WRONG_VALUES: dict[str, Callable[[], Any]] = {
 }
 
 #: Arguments that are functions of the caller, of which ``int`` is none: what they raise themselves goes through.
-CALLERS_FUNCTIONS = {"observer"}
+CALLERS_FUNCTIONS = {"load", "observer", "progress", "teacher"}
 
-TYPED = (LatticeError, FannError, TransportError, OSError)
+TYPED = (LatticeError, FannError, TransportError, TuneError, OSError)
 SECONDS = 5  # of the processor, in a call
 MOST_SECONDS = 60  # of the clock, for a call that waits
 MOST_BYTES = 4 << 30

@@ -22,7 +22,9 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import sys
+import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,12 +103,27 @@ def emulating_avx512() -> bool:
 def sanitizer_flags() -> list[str]:
     """Return the flags for the sanitizers named by ``LATTICE_SANITIZE``, for compiler and linker alike.
 
-    They follow the others. At ``-O3`` the compiler takes minutes over the checks of a kernel, at ``-O1`` seconds.
+    They follow the others. At ``-O3`` the compiler takes minutes over the checks of a kernel, at ``-O1`` seconds, at
+    ``-O0`` minutes again. Checks of null pointers and of objects' sizes are left out where addresses are checked, since
+    AddressSanitizer sees the access itself: that is a third of the compiler's work.
     """
     names = os.environ.get("LATTICE_SANITIZE", "")
     if not names:
         return []
-    return [f"-fsanitize={names}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g1"]
+    flags = [f"-fsanitize={names}", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-O1", "-g1"]
+    if {"address", "undefined"} <= set(names.split(",")):
+        flags.append("-fno-sanitize=object-size,null")
+    return flags
+
+
+def runs_here(level: InstructionSet) -> bool:
+    """Whether this CPU has the instructions of ``level``; true where that cannot be told."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return True
+    words = next((line.split() for line in lines if line.startswith("flags")), None)
+    return words is None or all(flag.removeprefix("-m").replace(".", "_") in words for flag in level.flags)
 
 
 class NativeExtension(Extension):
@@ -163,7 +180,11 @@ class BuildNative(build_ext):
         super().build_extension(ext)
 
     def _compile_kernel(self, ext: NativeExtension, source: str, isa: InstructionSet | None) -> str:
-        flags = [*KERNEL_FLAGS, *(EMULATION_FLAGS if emulating_avx512() else ()), *sanitizer_flags()]
+        flags = [*KERNEL_FLAGS, *(EMULATION_FLAGS if emulating_avx512() else ())]
+        if isa is None or runs_here(isa):
+            flags += sanitizer_flags()
+        elif sanitizer_flags():  # it is only linked: its checks would be a third of the compiler's work
+            flags += EMULATION_FLAGS
         if os.environ.get("LATTICE_WERROR") == "1":
             flags.append("-Werror")
         if sanitizer_flags():
@@ -190,6 +211,33 @@ class BuildNative(build_ext):
         return str(built)
 
 
+COMPILING_COMMANDS = {"bdist", "bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
+
+NO_COMPILER = """\
+{package} is built from C, and there is no C compiler here (looked for: {compiler}). Install one:
+  Debian, Ubuntu:  apt-get install gcc libc6-dev
+  Fedora, RHEL:    dnf install gcc
+  Alpine:          apk add gcc musl-dev
+  macOS:           xcode-select --install
+or name yours in the environment variable CC."""
+
+NO_HEADERS = """\
+{package} is built from C, and the headers of Python {version} are not here (looked for: {header}). Install them:
+  Debian, Ubuntu:  apt-get install python3-dev
+  Fedora, RHEL:    dnf install python3-devel
+  Alpine:          apk add python3-dev"""
+
+
+def check_tools(package: str) -> None:
+    """End the build in words where there is no C compiler, or no header of Python, before anything is compiled."""
+    compiler = (os.environ.get("CC", "").strip() or sysconfig.get_config_var("CC") or "cc").split()
+    if sys.platform != "win32" and not shutil.which(compiler[0]):
+        raise SystemExit(NO_COMPILER.format(package=package, compiler=" ".join(compiler)))
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    if sys.platform != "win32" and "LATTICE_TARGET_ARCH" not in os.environ and not header.exists():
+        raise SystemExit(NO_HEADERS.format(package=package, version=platform.python_version(), header=header))
+
+
 def _keep_extension(template: Extension, settings: dict[str, Any]) -> tuple[Extension, dict[str, Any]]:
     """Hand Cython the extension it was given: by itself it would make a new one, which knows no kernels."""
     template.sources = settings["sources"]
@@ -198,7 +246,13 @@ def _keep_extension(template: Extension, settings: dict[str, Any]) -> tuple[Exte
 
 
 def setup_arguments(extensions: list[NativeExtension]) -> dict[str, Any]:
-    """Return the arguments of ``setuptools.setup`` that build ``extensions``."""
+    """Return the arguments of ``setuptools.setup`` that build ``extensions``.
+
+    Raises:
+        SystemExit: the command compiles, and there is no compiler; the message says what to install.
+    """
+    if COMPILING_COMMANDS & set(sys.argv):
+        check_tools(extensions[0].name.partition(".")[0].replace("_", "-"))
     from Cython.Build import cythonize
 
     modules = cythonize(

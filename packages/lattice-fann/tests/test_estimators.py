@@ -200,5 +200,5 @@ def test_an_unfitted_model_says_so() -> None:
         with pytest.raises(InvalidInputError, match="not fitted"):
             model.predict([[1.0]])
     model = MLPClassifier(4, max_iter=1).fit([[0.0], [1.0]], [0, 1])
-    with pytest.raises(SizeMismatchError, match="fitted with 1"):
+    with pytest.raises(SizeMismatchError, match="X has 2 features, but MLPClassifier is expecting 1 features as input"):
         model.predict([[1.0, 2.0]])

@@ -13,6 +13,7 @@ from lattice_fann import (
     NetworkBuilder,
     check_gradients,
     gradients,
+    mixed_targets,
     set_num_threads,
 )
 
@@ -37,6 +38,7 @@ OUTPUTS = {
     Loss.CROSS_ENTROPY: [Activation.SOFTMAX],
     Loss.KL: [Activation.SOFTMAX],
     Loss.BINARY_CROSS_ENTROPY: [Activation.SIGMOID],
+    Loss.DISTILLATION: [Activation.SOFTMAX],
 }
 PAIRS = [(loss, output) for loss, outputs in OUTPUTS.items() for output in outputs]
 
@@ -47,7 +49,9 @@ def problem(loss: Loss, output: Activation, hidden: Activation, isa: str | None 
     for layer in network.layers:
         layer.biases = generator.standard_normal(layer.num_outputs) * 0.1
     x = generator.standard_normal((33, 9)).astype(np.float32)
-    if loss.wants_distributions:
+    if loss is Loss.DISTILLATION:
+        t = mixed_targets(generator.dirichlet(np.ones(5), 33), temperature=2.5, hard_share=0.5)
+    elif loss.wants_distributions:
         t = generator.dirichlet(np.ones(5), 33)
     elif loss is Loss.BINARY_CROSS_ENTROPY:
         t = generator.uniform(size=(33, 5))

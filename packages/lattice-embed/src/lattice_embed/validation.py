@@ -6,7 +6,7 @@ The limits hold for the caller's own text, before a prompt is added: nobody pays
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -19,6 +19,7 @@ from lattice_embed.errors import (
     TooManyTextsError,
 )
 from lattice_inference import errors as inference_errors
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
 
 __all__ = [
@@ -51,21 +52,14 @@ def check_iterable(texts: object) -> Iterable[object]:
     """Return ``texts`` if it may be a collection of texts in a defined order.
 
     Raises:
-        InvalidInputError: it is a single string, has no order, or cannot be iterated over.
+        InvalidInputError: it is a single string or a table, has no order, or cannot be iterated over.
     """
     if type(texts) is list:
         return texts  # what nearly every caller has: the questions below take as long as a look-up in memory
-    if isinstance(texts, str):
-        raise InvalidInputError("texts is a str, which would be read letter by letter: pass a list, [text]")
-    if isinstance(texts, bytes | bytearray | memoryview):
-        raise InvalidInputError("texts holds bytes: decode them and pass a list of str")
-    if isinstance(texts, Set | Mapping):
-        raise InvalidInputError(f"texts is a {type(texts).__name__}, whose order is not defined: pass a list of str")
     try:
-        iter(texts)  # type: ignore[call-overload]
-    except TypeError:  # a 0-d array has a method for it, and refuses
-        raise InvalidInputError(f"texts is a {type(texts).__name__}: pass a list of str") from None
-    return texts  # type: ignore[return-value]
+        return check_text_list(texts)
+    except inference_errors.InvalidInputError as error:
+        raise InvalidInputError(str(error)) from None
 
 
 def check_text(text: object, index: int, *, max_chars: int) -> str:

@@ -149,3 +149,29 @@ def test_proxy_of_the_environment_is_used(connect: Any, embed: Any, monkeypatch:
             thread.join()
     assert result.vectors.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]
     assert seen == ["http://embeddings.example/v1/embeddings"]
+
+
+def test_key_goes_into_the_header_that_a_protocol_names() -> None:
+    from lattice_embed.remote import Credentials
+
+    assert Credentials(KEY, None, None, key_header="X-Api-Key").headers("server") == {"x-api-key": KEY}
+    assert Credentials(KEY, None, None).headers("server") == {"authorization": f"Bearer {KEY}"}
+    given = Credentials(None, "UNSET_VARIABLE", {"X-Api-Key": KEY}, key_header="x-api-key")
+    assert given.headers("server") == {"x-api-key": KEY}
+    with pytest.raises(InvalidInputError, match="no name of a header"):
+        Credentials(KEY, None, None, key_header="x api key")
+
+
+def test_parts_of_the_service_speak_any_protocol_over_http(server: Any) -> None:
+    from lattice_embed.remote import HttpRequest, HttpTransport, ServerAddress, failure_of, http_library
+
+    server.script = [server.status(418, {"error": "teapot"})]
+    address = ServerAddress.parse(server.url, http_library())
+    transport = HttpTransport(f"{address.url}/other", address.server)
+    try:
+        request = HttpRequest(headers={}, body=b'{"input": []}', limit=1000, seconds=10.0)
+        answer = transport.post(request)
+    finally:
+        transport.close()
+    assert server.asked[0].path == "/v1/other"
+    assert "teapot" in str(failure_of(answer, address.server, "api_key"))

@@ -56,11 +56,11 @@ def test_number_of_more_digits_than_python_reads(server: Any, connect: Any, embe
 @pytest.mark.parametrize("length", ["9" * 5000, "9" * 30, "0" * 5000 + "99999999999999"])
 def test_length_that_is_announced_with_thousands_of_digits(length: str, connect: Any) -> None:
     from lattice_embed.remote.errors import RemoteResponseError
-    from lattice_embed.remote.transport import Request, _Body
+    from lattice_embed.remote.transport import HttpRequest, _Body
 
     head: Any = SimpleNamespace(status_code=200, headers={"content-length": length})
     with pytest.raises(RemoteResponseError, match="more than"):
-        _Body(head, Request({}, b"", 1000, 1.0), "server")
+        _Body(head, HttpRequest({}, b"", 1000, 1.0), "server")
 
 
 @pytest.mark.parametrize(

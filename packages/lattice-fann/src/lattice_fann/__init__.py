@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         GradientError,
         InvalidInputError,
         InvalidNetworkError,
+        NotNumbersError,
         NumericInstability,
         ShapeTooLargeError,
         SizeMismatchError,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from lattice_fann.training.config import GradientGuardStrategy, Optimizer, TrainingConfig
     from lattice_fann.training.gradients import GradientCheck, Gradients, backpropagate, check_gradients, gradients
     from lattice_fann.training.loss import Loss
+    from lattice_fann.training.mixed_targets import mixed_targets
     from lattice_fann.training.result import EpochRecord, TrainingResult
     from lattice_fann.training.schedules import CosineDecay, ExponentialDecay, LinearDecay, StepDecay, Warmup
     from lattice_fann.training.state import TrainingState
@@ -78,6 +80,7 @@ __all__ = [
     "backpropagate",
     "check_gradients",
     "gradients",
+    "mixed_targets",
     "DEFAULT_LEAKY_ALPHA",
     "MAX_ALLOWED_ELEMENTS",
     "available_isas",
@@ -89,6 +92,7 @@ __all__ = [
     "BusyError",
     "InvalidInputError",
     "InvalidNetworkError",
+    "NotNumbersError",
     "NumericInstability",
     "ShapeTooLargeError",
     "SizeMismatchError",
@@ -109,6 +113,7 @@ _HOMES = {
         "BusyError",
         "InvalidInputError",
         "InvalidNetworkError",
+        "NotNumbersError",
         "NumericInstability",
         "ShapeTooLargeError",
         "SizeMismatchError",
@@ -125,6 +130,7 @@ _HOMES = {
     "training.config": ("GradientGuardStrategy", "Optimizer", "TrainingConfig"),
     "training.gradients": ("GradientCheck", "Gradients", "backpropagate", "check_gradients", "gradients"),
     "training.loss": ("Loss",),
+    "training.mixed_targets": ("mixed_targets",),
     "training.result": ("EpochRecord", "TrainingResult"),
     "training.schedules": ("CosineDecay", "ExponentialDecay", "LinearDecay", "StepDecay", "Warmup"),
     "training.state": ("TrainingState",),

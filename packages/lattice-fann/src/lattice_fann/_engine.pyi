@@ -28,7 +28,9 @@ class StepEngine:
     gradients: Float32Array
     moment1: Float32Array
     moment2: Float32Array
-    def __init__(self, engine: Engine, most_rows: int, loss: int, loss_parameter: float) -> None: ...
+    def __init__(
+        self, engine: Engine, most_rows: int, loss: int, loss_parameter: float, hard_share: float = 0.0
+    ) -> None: ...
     def gradient(
         self,
         inputs: Float32Array,
@@ -36,6 +38,9 @@ class StepEngine:
         order: npt.NDArray[np.int64],
         row_weights: Float32Array,
         sanitize: bool,
+        *,
+        drop: float = 0.0,
+        drop_seed: int = 0,
     ) -> tuple[int, float, float, tuple[int | None, int, int] | None]: ...
     def update(
         self,
@@ -59,6 +64,13 @@ class StepEngine:
     ) -> None: ...
 
 def row_losses(
-    loss: int, parameter: float, z: Float32Array, y: Float32Array, targets: npt.ArrayLike, *, isa: str | None = None
+    loss: int,
+    parameter: float,
+    z: Float32Array,
+    y: Float32Array,
+    targets: npt.ArrayLike,
+    *,
+    hard_share: float = 0.0,
+    isa: str | None = None,
 ) -> Float32Array: ...
 def activate(activation: int, alpha: float, z: npt.ArrayLike, *, isa: str | None = None) -> Float32Array: ...

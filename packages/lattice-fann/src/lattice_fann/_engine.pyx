@@ -1,6 +1,6 @@
 """The door into the C kernels: argument checks and memory, then one call."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 cimport numpy as cnp
@@ -63,6 +63,10 @@ cdef extern from "network.h" nogil:
         float *row_losses
         int loss
         float loss_parameter
+        float hard_share
+        uint32_t drop_seed
+        uint32_t drop_below
+        float keep_scale
         int *row_faults
         double *block_squares
         int *block_faults
@@ -74,8 +78,8 @@ cdef extern from "network.h" nogil:
         float *moment2
     ctypedef struct fann_kernel_table:
         int tile_rows
-        void (*row_losses)(int loss, float parameter, const float *sums, const float *outputs, const float *targets,
-                           int64_t n, int64_t rows, float *losses)
+        void (*row_losses)(int loss, float parameter, float hard_share, const float *sums, const float *outputs,
+                           const float *targets, int64_t n, int64_t rows, float *losses)
         void (*activation)(int activation, float alpha, const float *z, float *y, int64_t rows, int64_t n, int64_t stride)
     int64_t fann_padded(int64_t n)
     int64_t fann_divide_up(int64_t a, int64_t b)
@@ -357,7 +361,9 @@ cdef class StepEngine:
     cdef readonly object moment1
     cdef readonly object moment2
 
-    def __cinit__(self, Engine engine not None, int64_t most_rows, int loss, float loss_parameter):
+    def __cinit__(
+        self, Engine engine not None, int64_t most_rows, int loss, float loss_parameter, float hard_share=0.0
+    ):
         cdef int64_t l, first, rows, count = 0
         cdef const fann_layer *layer
         engine.ready()
@@ -399,6 +405,7 @@ cdef class StepEngine:
         self.step.row_losses = self.floats(most_rows)
         self.step.loss = loss
         self.step.loss_parameter = loss_parameter
+        self.step.hard_share = hard_share
         faults = np.zeros(most_rows + count, dtype=np.intc)
         squares = np.zeros(count, dtype=np.float64)
         self.memory += [faults, squares]
@@ -430,9 +437,9 @@ cdef class StepEngine:
 
     def gradient(
         self, cnp.ndarray inputs not None, cnp.ndarray targets not None, cnp.ndarray order not None,
-        cnp.ndarray row_weights not None, bint sanitize,
+        cnp.ndarray row_weights not None, bint sanitize, *, float drop=0.0, uint32_t drop_seed=0,
     ):
-        """Compute loss and gradient of the rows ``order`` of a data set.
+        """Compute loss and gradient of the rows ``order`` of a data set, a part ``drop`` in [0, 1) of its inputs set to zero.
 
         Returns (status, loss, squared gradient norm, fault): status 1 when all is finite, 0 when a forward value is not
         (fault is (layer or None, row of the batch, index)), 2 when a gradient is not.
@@ -466,6 +473,9 @@ cdef class StepEngine:
         self.step.row_weights = data(row_weights)
         self.step.rows = rows
         self.step.sanitize = sanitize
+        self.step.drop_seed = drop_seed
+        self.step.drop_below = <uint32_t>(<double>drop * 4294967296.0)
+        self.step.keep_scale = 1.0 / (1.0 - drop)
         threads = self.threads(rows)
         self.step.row_tasks = max(min(threads, fann_divide_up(rows, FEWEST_ROWS)), fann_divide_up(rows, TASK_ROWS))
         with nogil:
@@ -517,7 +527,7 @@ cdef class StepEngine:
         return pool.get_threads(pool) if rows * cnp.PyArray_SIZE(<cnp.ndarray>self.engine.parameters) >= LONG_CALL else 1
 
 
-def row_losses(int loss, float parameter, z, y, targets, *, isa=None):
+def row_losses(int loss, float parameter, z, y, targets, *, float hard_share=0.0, isa=None):
     """Return the loss of each row from logits or sums ``z``, outputs ``y`` and ``targets``, all (rows, n) float32."""
     cdef const fann_kernel_table *table = table_of(isa)
     cdef int64_t rows = z.shape[0], n = z.shape[1]
@@ -529,7 +539,7 @@ def row_losses(int loss, float parameter, z, y, targets, *, isa=None):
     if target.shape[0] != rows or target.shape[1] != n or y.shape != z.shape:
         raise SizeMismatchError(f"z, y and targets have shapes {z.shape}, {y.shape} and {target.shape}")
     losses = np.empty(rows, dtype=np.float32)
-    table.row_losses(loss, parameter, data(padded_z), data(padded_y), data(target), n, rows, data(losses))
+    table.row_losses(loss, parameter, hard_share, data(padded_z), data(padded_y), data(target), n, rows, data(losses))
     return losses
 
 

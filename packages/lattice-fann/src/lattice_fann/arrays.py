@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lattice_fann.errors import FannError, InvalidInputError
+from lattice_fann.errors import FannError, InvalidInputError, NotNumbersError
 
 __all__ = ["float32_of", "number_array", "plain_array"]
 
 _DEEPEST_LIST = 64  # NumPy's most dimensions
 
 _WHAT_TO_DO = {
-    "c": "complex numbers: pass the real part, {name}.real, if it is meant",
+    "c": "complex numbers. Complex data not supported: pass the real part, {name}.real, if it is meant",
     "U": "texts: convert them to numbers first",
     "T": "texts: convert them to numbers first",
     "S": "bytes: convert them to numbers first",
@@ -77,7 +77,10 @@ def number_array(
         try:
             return array.astype(np.float64)
         except (TypeError, ValueError, OverflowError) as error:
-            raise refusal(f"{name} must be numbers that float64 can hold: {error}") from None
+            kind_of_error = (
+                NotNumbersError if isinstance(error, TypeError) and refusal is InvalidInputError else refusal
+            )
+            raise kind_of_error(f"{name} must be numbers that float64 can hold: {error}") from None
     kinds = sorted({type(element).__name__ for element in array.flat})
     what = ", ".join(kinds[:3]) or "nothing"
     advice = "an integer needs more than 64 bits" if kinds == ["int"] else f"pass {name}.astype(float) if they are"

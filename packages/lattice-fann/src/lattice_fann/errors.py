@@ -12,6 +12,7 @@ __all__ = [
     "GradientError",
     "InvalidInputError",
     "InvalidNetworkError",
+    "NotNumbersError",
     "NumericInstability",
     "ShapeTooLargeError",
     "SizeMismatchError",
@@ -26,6 +27,10 @@ class FannError(Exception):
 
 class InvalidInputError(FannError, ValueError):
     """An argument has a value, type or shape that the call cannot take."""
+
+
+class NotNumbersError(InvalidInputError, TypeError):
+    """An array holds Python objects that are no numbers."""
 
 
 class BusyError(FannError, RuntimeError):

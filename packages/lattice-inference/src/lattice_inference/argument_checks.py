@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ __all__ = [
     "check_number",
     "check_path",
     "check_provides",
-    "check_text_list",
     "checked_flag",
     "checked_mapping",
 ]
@@ -133,29 +132,3 @@ def check_path(name: str, value: object) -> None:
     """Refuse what is no path."""
     if not isinstance(value, (str, os.PathLike)) or isinstance(os.fspath(value), bytes):
         raise InvalidInputError(f"{name} is {value_text(value)}; expected a path, as a str or a pathlib.Path")
-
-
-def check_text_list(texts: Any, name: str = "texts", element: str = "texts") -> Iterable[Any]:
-    """Return several texts in a defined order, neither one text nor bytes; the elements are not looked at.
-
-    Args:
-        texts: what the caller gave.
-        name: the argument, for an error.
-        element: what its elements are.
-
-    Raises:
-        InvalidInputError: it is one ``str``, bytes, or has no order.
-    """
-    if type(texts) in (list, tuple):
-        return texts  # type: ignore[no-any-return]  # what nearly every caller has
-    if isinstance(texts, str):
-        raise InvalidInputError(f"{name} is one str, which would be read letter by letter; pass a list of {element}")
-    if isinstance(texts, (bytes, bytearray, memoryview)):
-        raise InvalidInputError(f"{name} is bytes; decode them, and pass a list of {element}")
-    if isinstance(texts, (Set, Mapping)):
-        raise InvalidInputError(
-            f"{name} is a {type(texts).__name__}, whose order means nothing; pass a list of {element}"
-        )
-    if not isinstance(texts, Iterable) or (isinstance(texts, np.ndarray) and texts.ndim == 0):
-        raise InvalidInputError(f"{name} is a {type(texts).__name__}; pass a list of {element}")
-    return texts

@@ -80,7 +80,7 @@ class UnsupportedError(LatticeError, ValueError):
 
 
 class CacheFullError(LatticeError, MemoryError):
-    """A cache of keys and values has no pages left for what a call would add; nothing was added."""
+    """A cache of keys and values has no room for what a call would add, or for itself; nothing was added."""
 
 
 class VectorCacheError(LatticeError, ValueError):

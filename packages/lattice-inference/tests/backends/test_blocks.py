@@ -1,4 +1,4 @@
-"""Block-quantized weights: exactly the definition of kernels/block_tiles.h over ggml's own bytes, on every level."""
+"""Block-quantized weights: exactly the definition of kernels/linear/block_tiles.h over ggml's own bytes, on every level."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_few_rows_by_many_columns_are_the_definition_bit_for_bit(name, rows, bod
     assert got.tobytes() == alone.tobytes()
 
 
-@pytest.mark.parametrize("isa", [isa for isa in _cpu.available_isas() if _cpu.has_tiles(isa)])
+@pytest.mark.parametrize("isa", [isa for isa in _cpu.available_isas() if _cpu.has_amx(isa)])
 @pytest.mark.parametrize("depth", [256, 288, 1824, 1792])
 @pytest.mark.parametrize("name", FORMATS)
 def test_matrix_tiles_change_no_bit(name, depth, isa):
@@ -204,7 +204,7 @@ def test_matrix_tiles_change_no_bit(name, depth, isa):
         assert with_tiles.tobytes() == without.tobytes(), count
 
 
-@pytest.mark.parametrize("isa", [isa for isa in _cpu.available_isas() if _cpu.has_tiles(isa)])
+@pytest.mark.parametrize("isa", [isa for isa in _cpu.available_isas() if _cpu.has_amx(isa)])
 @pytest.mark.parametrize("columns", [2064, 2080, 2090])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_an_output_larger_than_a_cache_is_the_same_bits(threads, columns, isa):
@@ -219,7 +219,7 @@ def test_an_output_larger_than_a_cache_is_the_same_bits(threads, columns, isa):
     assert results[0].tobytes() == results[1].tobytes()
 
 
-@pytest.mark.parametrize("isa", [isa for isa in _cpu.available_isas() if _cpu.has_tiles(isa)])
+@pytest.mark.parametrize("isa", [isa for isa in _cpu.available_isas() if _cpu.has_amx(isa)])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rows_laid_out_for_tiles_are_those_of_this_run_and_linear(threads, isa):
     """What a thread's scratch holds of an earlier task is used again within one linear of one run, and never beyond."""

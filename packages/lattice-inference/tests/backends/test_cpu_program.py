@@ -341,13 +341,14 @@ def test_an_op_with_activation_and_residual_is_refused() -> None:
     plan = _cpu.Plan("baseline")
     with pytest.raises(ValueError, match="activation or a residual"):
         plan.append(
-            1,
-            rows=0,
+            "linear",
+            rows="tokens",
             inputs=[(0, 16, 0)],
             output=(1, 16, 0),
             k=16,
             n=16,
             residual=(0, 16, 0),
-            activation=1,
+            activation="gelu_erf",
+            weight_type="float32",
             weight=None,
         )

@@ -25,7 +25,7 @@ def static_linear(x, weight, limits):
 
 
 def linear_by_definition(x, weight, limits):
-    """The same in float32, one operation after another, as kernels/integer_rows.h says."""
+    """The same in float32, one operation after another, as kernels/rows/integer_rows.h says."""
     extent = np.float32(limits.high) - np.float32(limits.low)
     inverse = np.float32(255) / extent
     zero = np.rint(-np.float32(limits.low) * inverse)

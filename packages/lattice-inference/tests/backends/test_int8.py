@@ -23,7 +23,7 @@ LENGTHS = [1, 2, 3, 5, 8, 13, 14, 15, 16, 17, 31, 47, 48, 49, 64, 100]
 BODIES = (
     [{"isa": isa, "dot": False} for isa in _cpu.available_isas()]
     + [{"isa": isa, "dot": True, "tiles": False} for isa in _cpu.available_isas() if _cpu.has_dot_products(isa)]
-    + [{"isa": isa, "dot": True, "tiles": True} for isa in _cpu.available_isas() if _cpu.has_tiles(isa)]
+    + [{"isa": isa, "dot": True, "tiles": True} for isa in _cpu.available_isas() if _cpu.has_amx(isa)]
 )
 FMA_BODIES = [body for body in BODIES if body["isa"] != "baseline"]
 

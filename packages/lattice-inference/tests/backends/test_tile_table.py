@@ -46,7 +46,7 @@ def test_table_is_within_its_bounds_on_every_level():
 
 def test_every_size_is_explained_and_read_by_a_kernel():
     table = (KERNELS / "tile_table.h").read_text()
-    rest = "".join(path.read_text() for path in KERNELS.glob("*.[ch]") if path.name != "tile_table.h")
+    rest = "".join(path.read_text() for path in KERNELS.rglob("*.[ch]") if path.name != "tile_table.h")
     for name in _cpu.TILE_BOUNDS:
         assert re.search(rf"^ \*   {name}  +\S", table, re.MULTILINE), f"{name} is not explained"
         if name != "step_tokens":  # of the caller's steps: see test_text_program

@@ -139,8 +139,11 @@ def mutate_database(path: Path, draw: random.Random) -> str:
         connection.execute("PRAGMA writable_schema = RESET")
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         table = draw.choice(tables)
-        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+        information = connection.execute(f"PRAGMA table_info({table})").fetchall()
+        columns = [row[1] for row in information]
         key = "id" if table == "documents" else "rowid"
+        if any(sql.startswith(f"CREATE TABLE {table} ") and "WITHOUT ROWID" in sql for _, sql in definitions):
+            key = next(row[1] for row in information if row[5])
         rows = [row for (row,) in connection.execute(f"SELECT {key} FROM {table}")] or [0]
         value = draw.choice(SQL_VALUES)
         statement = f"UPDATE {table} SET {draw.choice(columns)} = {value} WHERE {key} = ?"

@@ -251,6 +251,14 @@ def test_a_call_that_fails_leaves_every_sequence_as_it_was(drawn):
         assert (model.forward([Extension(a, [1] * 60)]) == logits).all()
 
 
+def test_a_cache_beyond_the_address_space_is_refused(drawn):
+    with (
+        load_model(drawn("llama")) as model,
+        pytest.raises(CacheFullError, match=r"no address space for a cache of 1,099,511,627,776 tokens: give fewer"),
+    ):
+        model.open_cache(tokens=2**40)
+
+
 def test_sequences_that_cannot_be_run_together_are_refused(drawn):
     with load_model(drawn("llama")) as model, load_model(drawn("llama-tied")) as other:
         with model.open_cache() as cache, model.open_cache() as second, other.open_cache() as foreign:

@@ -71,7 +71,7 @@ def test_the_error_names_the_remedy(encoder):
         encoder.tokenizer.encode_batch("a cat")
     with pytest.raises(InvalidInputError, match="texts is bytes; decode them, and pass a list of texts"):
         encoder.tokenizer.encode_batch(b"a cat")
-    with pytest.raises(InvalidInputError, match="texts is a set, whose order means nothing; pass a list of texts"):
+    with pytest.raises(InvalidInputError, match="texts is a set, whose order is not defined; pass a list of texts"):
         encoder.tokenizer.encode_packed({"a cat"})
 
 

@@ -8,20 +8,413 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lattice_tune._version import __version__
-    from lattice_tune.errors import ConfigError, DatasetError, InvalidInputError, MissingDependencyError, TuneError
+    from lattice_tune.datasets.config import DatasetConfig
+    from lattice_tune.datasets.dataset import Dataset
+    from lattice_tune.datasets.duplicates import Duplicate, DuplicateFinder, find_duplicates, find_overlap
+    from lattice_tune.datasets.example import TrainingExample
+    from lattice_tune.datasets.labels import IntentLabels, LabelSet
+    from lattice_tune.datasets.rows import SkippedRows
+    from lattice_tune.datasets.split import SplitRule
+    from lattice_tune.datasets.stats import DatasetStats
+    from lattice_tune.distillation.calibration import fit_temperature
+    from lattice_tune.distillation.config import DistillationConfig
+    from lattice_tune.distillation.evaluation import (
+        Deferral,
+        Evaluation,
+        LabelScores,
+        WorstExample,
+        deferral_table,
+        evaluate,
+    )
+    from lattice_tune.distillation.pipeline import DistillationPipeline, DistillationResult
+    from lattice_tune.distillation.report import DistillationReport, PassBack
+    from lattice_tune.distillation.stages import StageError, StageRecord
+    from lattice_tune.distillation.student import EncoderRecord, Predictions, StudentModel, load_student
+    from lattice_tune.distillation.student_trainer import StudentTrainer, TrainedNetwork
+    from lattice_tune.distillation.teacher import RecordedTeacher, Teacher
+    from lattice_tune.errors import (
+        AdapterNotApprovedError,
+        CheckpointError,
+        ConfigError,
+        DatasetError,
+        DuplicateModelError,
+        EncoderMismatchError,
+        InvalidInputError,
+        InvalidTransitionError,
+        LabelStoreError,
+        LineageError,
+        MissingDependencyError,
+        ModelNotFoundError,
+        PromotionRefusedError,
+        RegistryBusyError,
+        RegistryCorruptError,
+        RegistryError,
+        StorageError,
+        StudentFileError,
+        TeacherAnswerError,
+        TeacherApiError,
+        TeacherTimeoutError,
+        TrainingError,
+        TuneError,
+        WeightIntegrityError,
+    )
+    from lattice_tune.registry.adapter_governance import AdapterGovernance, AdapterStatus
+    from lattice_tune.registry.adapter_manifest import AdapterManifest, ManifestEntry, VerifiedAdapter
+    from lattice_tune.registry.live_model import LiveModel, LoadedModel
+    from lattice_tune.registry.maintenance import GcReport, VerifyReport
+    from lattice_tune.registry.model_registry import ModelRegistry
+    from lattice_tune.registry.promotion_gates import (
+        HashVerified,
+        MetricThreshold,
+        NotWorseThanLive,
+        PromotionGate,
+        ShadowPassed,
+    )
+    from lattice_tune.registry.records import (
+        Lineage,
+        ModelKind,
+        ModelMetadata,
+        ModelQuery,
+        RegisteredModel,
+        RegistryEvent,
+        StoredFile,
+    )
+    from lattice_tune.registry.rollback import RollbackController, RollbackRecord
+    from lattice_tune.registry.semantic_version import SemanticVersion
+    from lattice_tune.registry.shadow import ShadowConfig, ShadowProgress, ShadowSession, ShadowState, wilson_interval
+    from lattice_tune.registry.statuses import ModelStatus
+    from lattice_tune.teachers.answer import Outcome, TeacherAnswer
+    from lattice_tune.teachers.callable_teacher import CallableTeacher
+    from lattice_tune.teachers.config import TeacherConfig, TeacherPrices
+    from lattice_tune.teachers.encoder_teacher import EncoderTeacher
+    from lattice_tune.teachers.endpoint import EndpointSecurity
+    from lattice_tune.teachers.label_store import LabelStore
+    from lattice_tune.teachers.labeling import alabel_texts, dry_run, label_texts
+    from lattice_tune.teachers.limits import RequestLimits
+    from lattice_tune.teachers.local_teacher import LocalTeacher
+    from lattice_tune.teachers.provider import InProcessTeacher, TeacherProvider
+    from lattice_tune.teachers.report import DryRun, LabelingProgress, LabelingReport, LabelingResult
+    from lattice_tune.teachers.rows import LabeledText, write_jsonl
+    from lattice_tune.teachers.served_teacher import ServedTeacher
+    from lattice_tune.teachers.task import LabelingTask
+    from lattice_tune.teachers.teacher_function import TeacherFunction
+    from lattice_tune.training.callback import TrainingCallback
+    from lattice_tune.training.checkpoint import Checkpoint
+    from lattice_tune.training.config import TrainingConfig
+    from lattice_tune.training.early_stopping import EarlyStopping, StoppingState
+    from lattice_tune.training.metrics import EpochMetrics, TrainingMetrics
+    from lattice_tune.training.optimizer import Optimizer, OptimizerConfig
+    from lattice_tune.training.regularization import RegularizationConfig
+    from lattice_tune.training.schedule import LRSchedule
 
 __all__ = [
+    "AdapterGovernance",
+    "AdapterManifest",
+    "AdapterNotApprovedError",
+    "AdapterStatus",
+    "CallableTeacher",
+    "Checkpoint",
+    "CheckpointError",
     "ConfigError",
+    "Dataset",
+    "DatasetConfig",
     "DatasetError",
+    "DatasetStats",
+    "Deferral",
+    "DistillationConfig",
+    "DistillationPipeline",
+    "DistillationReport",
+    "DistillationResult",
+    "DryRun",
+    "Duplicate",
+    "DuplicateFinder",
+    "DuplicateModelError",
+    "EarlyStopping",
+    "EncoderMismatchError",
+    "EncoderRecord",
+    "EncoderTeacher",
+    "EndpointSecurity",
+    "EpochMetrics",
+    "Evaluation",
+    "GcReport",
+    "HashVerified",
+    "InProcessTeacher",
+    "IntentLabels",
     "InvalidInputError",
+    "InvalidTransitionError",
+    "LRSchedule",
+    "LabelScores",
+    "LabelSet",
+    "LabelStore",
+    "LabelStoreError",
+    "LabeledText",
+    "LabelingProgress",
+    "LabelingReport",
+    "LabelingResult",
+    "LabelingTask",
+    "Lineage",
+    "LineageError",
+    "LiveModel",
+    "LoadedModel",
+    "LocalTeacher",
+    "ManifestEntry",
+    "MetricThreshold",
     "MissingDependencyError",
+    "ModelKind",
+    "ModelMetadata",
+    "ModelNotFoundError",
+    "ModelQuery",
+    "ModelRegistry",
+    "ModelStatus",
+    "NotWorseThanLive",
+    "Optimizer",
+    "OptimizerConfig",
+    "Outcome",
+    "PassBack",
+    "Predictions",
+    "PromotionGate",
+    "PromotionRefusedError",
+    "RecordedTeacher",
+    "RegisteredModel",
+    "RegistryBusyError",
+    "RegistryCorruptError",
+    "RegistryError",
+    "RegistryEvent",
+    "RegularizationConfig",
+    "RequestLimits",
+    "RollbackController",
+    "RollbackRecord",
+    "SemanticVersion",
+    "ServedTeacher",
+    "ShadowConfig",
+    "ShadowPassed",
+    "ShadowProgress",
+    "ShadowSession",
+    "ShadowState",
+    "SkippedRows",
+    "SplitRule",
+    "StageError",
+    "StageRecord",
+    "StoppingState",
+    "StorageError",
+    "StoredFile",
+    "StudentFileError",
+    "StudentModel",
+    "StudentTrainer",
+    "Teacher",
+    "TeacherAnswer",
+    "TeacherAnswerError",
+    "TeacherApiError",
+    "TeacherConfig",
+    "TeacherFunction",
+    "TeacherPrices",
+    "TeacherProvider",
+    "TeacherTimeoutError",
+    "TrainedNetwork",
+    "TrainingCallback",
+    "TrainingConfig",
+    "TrainingError",
+    "TrainingExample",
+    "TrainingMetrics",
     "TuneError",
+    "VerifiedAdapter",
+    "VerifyReport",
+    "WeightIntegrityError",
+    "WorstExample",
+    "alabel_texts",
+    "deferral_table",
+    "dry_run",
+    "evaluate",
+    "find_duplicates",
+    "find_overlap",
+    "fit_temperature",
+    "label_texts",
+    "load_student",
+    "wilson_interval",
+    "write_jsonl",
     "__version__",
 ]
 
 _MODULES = {
     "_version": ("__version__",),
-    "errors": ("ConfigError", "DatasetError", "InvalidInputError", "MissingDependencyError", "TuneError"),
+    "datasets.config": ("DatasetConfig",),
+    "datasets.dataset": ("Dataset",),
+    "datasets.duplicates": (
+        "Duplicate",
+        "DuplicateFinder",
+        "find_duplicates",
+        "find_overlap",
+    ),
+    "datasets.example": ("TrainingExample",),
+    "datasets.labels": (
+        "IntentLabels",
+        "LabelSet",
+    ),
+    "datasets.rows": ("SkippedRows",),
+    "datasets.split": ("SplitRule",),
+    "datasets.stats": ("DatasetStats",),
+    "distillation.calibration": ("fit_temperature",),
+    "distillation.config": ("DistillationConfig",),
+    "distillation.evaluation": (
+        "Deferral",
+        "Evaluation",
+        "LabelScores",
+        "WorstExample",
+        "deferral_table",
+        "evaluate",
+    ),
+    "distillation.pipeline": (
+        "DistillationPipeline",
+        "DistillationResult",
+    ),
+    "distillation.report": (
+        "DistillationReport",
+        "PassBack",
+    ),
+    "distillation.stages": (
+        "StageError",
+        "StageRecord",
+    ),
+    "distillation.student": (
+        "EncoderRecord",
+        "Predictions",
+        "StudentModel",
+        "load_student",
+    ),
+    "distillation.student_trainer": (
+        "StudentTrainer",
+        "TrainedNetwork",
+    ),
+    "distillation.teacher": (
+        "RecordedTeacher",
+        "Teacher",
+    ),
+    "errors": (
+        "AdapterNotApprovedError",
+        "CheckpointError",
+        "ConfigError",
+        "DatasetError",
+        "DuplicateModelError",
+        "EncoderMismatchError",
+        "InvalidInputError",
+        "InvalidTransitionError",
+        "LabelStoreError",
+        "LineageError",
+        "MissingDependencyError",
+        "ModelNotFoundError",
+        "PromotionRefusedError",
+        "RegistryBusyError",
+        "RegistryCorruptError",
+        "RegistryError",
+        "StorageError",
+        "StudentFileError",
+        "TeacherAnswerError",
+        "TeacherApiError",
+        "TeacherTimeoutError",
+        "TrainingError",
+        "TuneError",
+        "WeightIntegrityError",
+    ),
+    "registry.adapter_governance": (
+        "AdapterGovernance",
+        "AdapterStatus",
+    ),
+    "registry.adapter_manifest": (
+        "AdapterManifest",
+        "ManifestEntry",
+        "VerifiedAdapter",
+    ),
+    "registry.live_model": (
+        "LiveModel",
+        "LoadedModel",
+    ),
+    "registry.maintenance": (
+        "GcReport",
+        "VerifyReport",
+    ),
+    "registry.model_registry": ("ModelRegistry",),
+    "registry.promotion_gates": (
+        "HashVerified",
+        "MetricThreshold",
+        "NotWorseThanLive",
+        "PromotionGate",
+        "ShadowPassed",
+    ),
+    "registry.records": (
+        "Lineage",
+        "ModelKind",
+        "ModelMetadata",
+        "ModelQuery",
+        "RegisteredModel",
+        "RegistryEvent",
+        "StoredFile",
+    ),
+    "registry.rollback": (
+        "RollbackController",
+        "RollbackRecord",
+    ),
+    "registry.semantic_version": ("SemanticVersion",),
+    "registry.shadow": (
+        "ShadowConfig",
+        "ShadowProgress",
+        "ShadowSession",
+        "ShadowState",
+        "wilson_interval",
+    ),
+    "registry.statuses": ("ModelStatus",),
+    "teachers.answer": (
+        "Outcome",
+        "TeacherAnswer",
+    ),
+    "teachers.callable_teacher": ("CallableTeacher",),
+    "teachers.config": (
+        "TeacherConfig",
+        "TeacherPrices",
+    ),
+    "teachers.encoder_teacher": ("EncoderTeacher",),
+    "teachers.endpoint": ("EndpointSecurity",),
+    "teachers.label_store": ("LabelStore",),
+    "teachers.labeling": (
+        "alabel_texts",
+        "dry_run",
+        "label_texts",
+    ),
+    "teachers.limits": ("RequestLimits",),
+    "teachers.local_teacher": ("LocalTeacher",),
+    "teachers.provider": (
+        "InProcessTeacher",
+        "TeacherProvider",
+    ),
+    "teachers.report": (
+        "DryRun",
+        "LabelingProgress",
+        "LabelingReport",
+        "LabelingResult",
+    ),
+    "teachers.rows": (
+        "LabeledText",
+        "write_jsonl",
+    ),
+    "teachers.served_teacher": ("ServedTeacher",),
+    "teachers.task": ("LabelingTask",),
+    "teachers.teacher_function": ("TeacherFunction",),
+    "training.callback": ("TrainingCallback",),
+    "training.checkpoint": ("Checkpoint",),
+    "training.config": ("TrainingConfig",),
+    "training.early_stopping": (
+        "EarlyStopping",
+        "StoppingState",
+    ),
+    "training.metrics": (
+        "EpochMetrics",
+        "TrainingMetrics",
+    ),
+    "training.optimizer": (
+        "Optimizer",
+        "OptimizerConfig",
+    ),
+    "training.regularization": ("RegularizationConfig",),
+    "training.schedule": ("LRSchedule",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -6,11 +6,30 @@ Each class is also the builtin that a Python user would catch, and carries what 
 from __future__ import annotations
 
 __all__ = [
+    "AdapterNotApprovedError",
+    "CheckpointError",
     "ConfigError",
     "DatasetError",
+    "DuplicateModelError",
+    "EncoderMismatchError",
     "InvalidInputError",
+    "InvalidTransitionError",
+    "LabelStoreError",
+    "LineageError",
     "MissingDependencyError",
+    "ModelNotFoundError",
+    "PromotionRefusedError",
+    "RegistryBusyError",
+    "RegistryCorruptError",
+    "RegistryError",
+    "StorageError",
+    "StudentFileError",
+    "TeacherAnswerError",
+    "TeacherApiError",
+    "TeacherTimeoutError",
+    "TrainingError",
     "TuneError",
+    "WeightIntegrityError",
     "shown",
 ]
 
@@ -40,5 +59,162 @@ class DatasetError(TuneError, ValueError):
     """A dataset, or a file of one, cannot be read or used; the message names file and line."""
 
 
+class TeacherAnswerError(TuneError, ValueError):
+    """A teacher returned something that is no row of probabilities over the label set."""
+
+
+class TrainingError(TuneError, RuntimeError):
+    """A training cannot begin or go on; the message says at which example or epoch."""
+
+
+class CheckpointError(TuneError, ValueError):
+    """A checkpoint cannot be read or written, or is of another training."""
+
+
+class StudentFileError(TuneError, ValueError):
+    """A stored student cannot be read or written."""
+
+
+class EncoderMismatchError(TuneError, ValueError):
+    """Vectors are of another encoder than the one that the student was trained on.
+
+    Attributes:
+        expected: the fingerprint of the student's encoder.
+        actual: that of the other one.
+    """
+
+    def __init__(self, expected: str, actual: str) -> None:
+        self.expected, self.actual = expected, actual
+        super().__init__(
+            f"the student was trained on vectors of the encoder {shown(expected)}, these are of {shown(actual)}: "
+            "load that encoder, or train another student"
+        )
+
+    def __reduce__(self) -> tuple[type[EncoderMismatchError], tuple[str, str]]:
+        return type(self), (self.expected, self.actual)
+
+
 class MissingDependencyError(TuneError, ImportError):
     """A package that an extra brings is not installed; the message says which extra."""
+
+
+class RegistryError(TuneError):
+    """Base of the errors of the model registry."""
+
+
+class ModelNotFoundError(RegistryError, LookupError):
+    """The registry has no such name, version or alias.
+
+    Attributes:
+        name: of the model.
+        version: the version or alias, or ``None`` where the name has no version at all.
+    """
+
+    def __init__(self, name: str, version: str | None = None, detail: str = "") -> None:
+        what = f"version {version} of {name}" if version is not None else f"version of {name}"
+        super().__init__(f"the registry has no {what}{detail}: `lattice-tune registry list` shows what there is")
+        self.name, self.version = name, version
+
+
+class DuplicateModelError(RegistryError, ValueError):
+    """The name has this version already; what is stored was not touched."""
+
+    def __init__(self, name: str, version: str) -> None:
+        super().__init__(f"{name} has a version {version} already: register another version, or delete that one first")
+        self.name, self.version = name, version
+
+
+class StorageError(RegistryError, OSError):
+    """The registry's files cannot be read or written; what was stored before is there still."""
+
+
+class RegistryBusyError(StorageError):
+    """Other processes held the registry for as long as this one waited; nothing was changed."""
+
+
+class RegistryCorruptError(RegistryError, ValueError):
+    """A file of the registry is damaged, another program's, or of a version that this release does not read."""
+
+
+class WeightIntegrityError(RegistryError, ValueError):
+    """A stored file is not what was registered.
+
+    Attributes:
+        path: the file.
+        expected: the SHA-256 on record, in hex.
+        actual: the SHA-256 that was found, or ``"missing"``.
+    """
+
+    def __init__(self, path: str, expected: str, actual: str) -> None:
+        super().__init__(
+            f"{path}: SHA-256 is {actual}, but {expected} is on record: restore the file, or register the model again"
+            if actual != "missing"
+            else f"{path} is missing ({expected} is on record): restore the file, or register the model again"
+        )
+        self.path, self.expected, self.actual = path, expected, actual
+
+
+class InvalidTransitionError(RegistryError, ValueError):
+    """A version's status does not lead to the one that was asked for."""
+
+    def __init__(self, subject: str, status: str, wanted: str, remedy: str) -> None:
+        super().__init__(f"{subject} is {status} and cannot become {wanted}: {remedy}")
+        self.status, self.wanted = status, wanted
+
+
+class LineageError(RegistryError, ValueError):
+    """A change would make a version its own ancestor, or leave a child without its parent."""
+
+
+class PromotionRefusedError(RegistryError, ValueError):
+    """A gate did not let a version into production.
+
+    Attributes:
+        failed: name and reason of each gate that refused.
+    """
+
+    def __init__(self, subject: str, failed: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(f"{subject} was not promoted: " + "; ".join(f"{name}: {reason}" for name, reason in failed))
+        self.failed = failed
+
+
+class AdapterNotApprovedError(RegistryError, ValueError):
+    """An adapter is quarantined or revoked, and does not load.
+
+    Attributes:
+        status: ``"quarantined"`` or ``"revoked"``.
+    """
+
+    def __init__(self, adapter: str, status: str) -> None:
+        super().__init__(f"adapter {adapter} is {status} and does not load: only approved adapters do")
+        self.status = status
+
+
+class TeacherApiError(TuneError, OSError):
+    """A teacher cannot be asked: no connection, a refused key, or an answer that cannot be used.
+
+    Attributes:
+        status: HTTP status of the last answer, or ``None``.
+        report: what was labelled before, a :class:`LabelingReport`, or ``None`` outside of a labelling.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, report: object = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.report = report
+
+
+class TeacherTimeoutError(TeacherApiError, TimeoutError):
+    """A teacher did not answer within its timeout, after all retries."""
+
+
+class LabelStoreError(TuneError, OSError):
+    """A label store cannot be read or written: damaged, of another program, locked for too long, or the disk is full.
+
+    Attributes:
+        report: what was labelled before, a :class:`LabelingReport`, or ``None`` outside of a labelling.
+    """
+
+    def __init__(self, message: str, *, report: object = None) -> None:
+        super().__init__(message)
+        self.report = report

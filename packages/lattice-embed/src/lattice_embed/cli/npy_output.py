@@ -10,19 +10,21 @@ import numpy.typing as npt
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.output_files import check_output, write_computed
 
-__all__ = ["check_npy_path", "write_npy"]
+__all__ = ["check_vector_path", "write_npy"]
+
+VECTOR_SUFFIXES = (".npy", ".jsonl", ".parquet")
 
 
-def check_npy_path(name: str) -> Path:
-    """Return the path of a .npy file to be written, before any work is done for it.
+def check_vector_path(name: str) -> Path:
+    """Return the path of a file of vectors to be written, before any work is done for it.
 
     Raises:
         InvalidInputError: another suffix, or no such folder.
         OSError: the folder cannot be written to.
     """
     path = Path(name)
-    if path.suffix != ".npy":
-        raise InvalidInputError(f"--output {name}: vectors are written as .npy files only")
+    if path.suffix not in VECTOR_SUFFIXES:
+        raise InvalidInputError(f"--output {name}: vectors are written as {', '.join(VECTOR_SUFFIXES)} files only")
     check_output(path, f"--output {name}")
     return path
 

@@ -38,7 +38,7 @@ examples:
   lattice-embed embed --model all-minilm-l6-v2 --json "a text" | jq '.embeddings[0].embedding'
   lattice-embed embed --model ./my-model --role query --json "what is a cat?"
   lattice-embed embed --model all-minilm-l6-v2 --input corpus.txt --output corpus.npy
-  cut -f2 table.tsv | lattice-embed embed --model all-minilm-l6-v2 --output column.npy -
+  lattice-embed embed --model all-minilm-l6-v2 --input table.csv --column text --output table.jsonl
   lattice-embed embed --model all-minilm-l6-v2 --cache --input corpus.txt --output corpus.npy
   lattice-embed embed --base-url http://localhost:11434/v1 --model nomic-embed-text --json "a text"
   OPENAI_API_KEY=... lattice-embed embed --model text-embedding-3-small --output-dim 512 --json "a text"
@@ -58,6 +58,25 @@ examples:
 
 Two texts print their cosine similarity. One text against several, or against the lines of a file, prints the nearest
 first: score, line number from 1, text.
+"""
+
+_SEARCH_EXAMPLES = """\
+examples:
+  lattice-embed embed --model all-minilm-l6-v2 --input corpus.txt --output corpus.npy
+  lattice-embed search corpus.npy --texts corpus.txt --model all-minilm-l6-v2 "how do I reset my password?"
+  lattice-embed search corpus.npy --texts corpus.csv --column body --model all-minilm-l6-v2 --top 3 "a cat"
+  lattice-embed search corpus.db "a cat"
+
+VECTORS is a .npy file, which needs --texts and the --model that made it, or a store, which holds both.
+"""
+
+_COMPARE_EXAMPLES = """\
+examples:
+  lattice-embed compare all-minilm-l6-v2 bge-small-en-v1.5 --input corpus.txt
+  lattice-embed compare ./old-model ./new-model --input corpus.jsonl --column text --top 5 --json
+
+Prints how many of each text's nearest neighbours the two models have in common, the rank correlation of all similarities,
+and what each model costs: time, tokens, bytes of a vector. Of more than 2,000 texts so many are drawn.
 """
 
 _RERANK_EXAMPLES = """\
@@ -147,7 +166,21 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_output_dim(embed)
     embed.add_argument("--no-normalize", action="store_true", help="do not scale the vectors to length 1")
-    embed.add_argument("--output", metavar="FILE.npy", help="write the vectors to a NumPy file, float32 (texts, dim)")
+    embed.add_argument(
+        "--output",
+        metavar="FILE",
+        help="write the vectors: .npy is an array, float32 (texts, dim); .jsonl and .parquet hold the rows of --input with "
+        "a column 'embedding', written as they are computed (Parquet needs pyarrow)",
+    )
+    embed.add_argument(
+        "--column", metavar="NAME", help="the column of --input FILE.jsonl, .csv or .tsv that holds the texts"
+    )
+    embed.add_argument("--skip-empty", action="store_true", help="leave rows out whose text is empty")
+    embed.add_argument(
+        "--input-format",
+        choices=("lines", "jsonl", "csv", "tsv"),
+        help="what --input holds (default: by its suffix; lines for others)",
+    )
     embed.add_argument(
         "--cache",
         action="store_true",
@@ -166,6 +199,31 @@ def build_parser() -> argparse.ArgumentParser:
     )
     similarity.add_argument("--top", type=int, metavar="K", help="print the K nearest only")
     _add_json(similarity)
+
+    search = _add_command(commands, "search", "find the texts nearest to a query", _SEARCH_EXAMPLES)
+    search.add_argument("vectors", metavar="VECTORS.npy|STORE", help="the vectors, or a store")
+    search.add_argument("query", metavar="QUERY", help="what to look for")
+    search.add_argument(
+        "--texts", metavar="FILE", help="the texts of VECTORS.npy, one for each: lines, .jsonl, .csv, .tsv"
+    )
+    search.add_argument("--column", metavar="NAME", help="the column of --texts FILE.jsonl, .csv or .tsv")
+    search.add_argument("--top", type=int, default=10, metavar="K", help="how many (default: 10)")
+    search.add_argument("--retrieval", action="store_true", help="embed the query in the role of a query")
+    _add_model(search)
+    _add_json(search)
+
+    compare = _add_command(commands, "compare", "compare two models on your texts", _COMPARE_EXAMPLES)
+    compare.add_argument("first", metavar="MODEL_A", help="a name of the catalogue, a hub id or a directory")
+    compare.add_argument("second", metavar="MODEL_B", help="the other")
+    compare.add_argument("--input", required=True, metavar="FILE", help="texts: lines, .jsonl, .csv or .tsv")
+    compare.add_argument("--column", metavar="NAME", help="the column of --input FILE.jsonl, .csv or .tsv")
+    compare.add_argument(
+        "--top", type=int, default=10, metavar="K", help="neighbours of a text that count (default: 10)"
+    )
+    _add_native_options(compare)
+    add_truncate(compare)
+    compare.set_defaults(base_url=None, api_key_variable=None, allow_plain_http=False)
+    _add_json(compare)
 
     rerank = _add_command(commands, "rerank", "rank documents as answers to a query", _RERANK_EXAMPLES)
     rerank.add_argument("query", metavar="QUERY", help="what the documents are to answer")
@@ -309,6 +367,11 @@ def _add_texts(command: argparse.ArgumentParser, what: str) -> None:
 def _add_native_model(command: argparse.ArgumentParser) -> None:
     """Add the options of a model that runs in this process."""
     command.add_argument("--model", metavar="NAME|DIR", help="a name of the catalogue, a hub id or a directory")
+    _add_native_options(command)
+
+
+def _add_native_options(command: argparse.ArgumentParser) -> None:
+    """Add how a model runs in this process."""
     command.add_argument(
         "--threads",
         type=thread_count,

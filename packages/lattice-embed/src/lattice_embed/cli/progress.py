@@ -13,6 +13,6 @@ LONG_WORK = 256
 """Texts from which a bar is worth showing."""
 
 
-def progress_bar(total: int) -> AbstractContextManager[Bar]:
-    """Show progress over ``total`` texts if standard error is a terminal and the work is long."""
+def progress_bar(total: int | None = None) -> AbstractContextManager[Bar]:
+    """Show progress over ``total`` texts if standard error is a terminal and the work is long, or of unknown length."""
     return progress.progress_bar(total, unit=" texts", least=LONG_WORK)

@@ -6,10 +6,16 @@
         vectors = service.encode(["first text", "second text"])
 
 Needs the extra: ``pip install 'lattice-embed[remote]'``.
+
+The parts that such a service is made of are public, for other protocols over HTTP: :class:`ServerAddress`,
+:class:`Credentials`, :class:`HttpTransport` with :class:`HttpRequest` and :class:`HttpAnswer`, :func:`failure_of`,
+:class:`RetryPolicy`, :class:`RateGate` and :class:`Deadline`.
 """
 
 from __future__ import annotations
 
+from lattice_embed.remote.address import ServerAddress, is_offline
+from lattice_embed.remote.credentials import Credentials
 from lattice_embed.remote.errors import (
     RemoteAuthenticationError,
     RemoteConnectionError,
@@ -20,11 +26,20 @@ from lattice_embed.remote.errors import (
     RemoteServiceError,
     RemoteTimeoutError,
 )
-from lattice_embed.remote.retrying import RetryPolicy
+from lattice_embed.remote.protocol import HttpAnswer, failure_of
+from lattice_embed.remote.retrying import Deadline, RateGate, RetryPolicy, retry_after
 from lattice_embed.remote.service import RemoteEmbeddingService
+from lattice_embed.remote.transport import HttpRequest, HttpTransport, MissingHttpLibraryError, http_library
 from lattice_embed.remote.usage import RemoteUsage
 
 __all__ = [
+    "Credentials",
+    "Deadline",
+    "HttpAnswer",
+    "HttpRequest",
+    "HttpTransport",
+    "MissingHttpLibraryError",
+    "RateGate",
     "RemoteAuthenticationError",
     "RemoteConnectionError",
     "RemoteEmbeddingService",
@@ -36,4 +51,9 @@ __all__ = [
     "RemoteTimeoutError",
     "RemoteUsage",
     "RetryPolicy",
+    "ServerAddress",
+    "failure_of",
+    "http_library",
+    "is_offline",
+    "retry_after",
 ]

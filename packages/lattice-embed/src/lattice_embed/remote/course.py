@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 from lattice_embed.remote.errors import RemoteRequestError, RemoteServiceError, RemoteTimeoutError
-from lattice_embed.remote.protocol import Answer, Vectors, failure_of
+from lattice_embed.remote.protocol import HttpAnswer, Vectors, failure_of
 from lattice_embed.remote.retrying import Deadline, RateGate, RetryPolicy
 from lattice_embed.remote.usage import UsageCounter
 from lattice_embed.result import Float32Array
@@ -63,7 +63,7 @@ class Course:
         self,
         batches: Sequence[Sequence[str]],
         *,
-        read: Callable[[Answer, Sequence[str]], Vectors],
+        read: Callable[[HttpAnswer, Sequence[str]], Vectors],
         server: str,
         credential: str,
         asked: str,
@@ -86,7 +86,7 @@ class Course:
         self._timeout = timeout
         self._usage = usage
 
-    def steps(self) -> Generator[Step, Answer | None, None]:
+    def steps(self) -> Generator[Step, HttpAnswer | None, None]:
         """Yield what to do next, until every text has its vector.
 
         Raises:
@@ -109,7 +109,7 @@ class Course:
                 self.tokens[batch[0]] = delivered.prompt_tokens
             self._usage.add(texts=len(batch), prompt_tokens=delivered.prompt_tokens or 0)
 
-    def _ask(self, batch: Sequence[str]) -> Generator[Step, Answer | None, Answer]:
+    def _ask(self, batch: Sequence[str]) -> Generator[Step, HttpAnswer | None, HttpAnswer]:
         """Send one request until it succeeds, fails for good, or the retries or the time are used up."""
         retries = 0
         while True:
@@ -121,7 +121,7 @@ class Course:
             except RemoteServiceError as error:
                 failure = error
             else:
-                assert answer is not None, "a Send is answered with an Answer"
+                assert answer is not None, "a Send is answered with an HttpAnswer"
                 if 200 <= answer.status < 300:
                     return answer
                 failure = failure_of(answer, self._server, self._credential, self._asked)

@@ -1,4 +1,4 @@
-"""An API key, and other headers that nobody but the server may see."""
+"""An API key, and other headers that only the server may see."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import NoReturn
 
+from lattice_embed.argument_checks import shown
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.remote.errors import RemoteAuthenticationError
 
@@ -15,6 +16,9 @@ __all__ = ["Credentials", "check_one_key"]
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _KEY = re.compile(r"[\x21-\x7e]+")
+
+BEARER_HEADER = "authorization"
+"""Header whose value is ``Bearer`` and the key."""
 
 HIDDEN = "[hidden]"
 SHORTEST_SECRET = 6
@@ -28,17 +32,29 @@ class Credentials:
         key: the API key; ``None`` reads ``variable`` at each request.
         variable: environment variable that holds the key; ``None`` for an endpoint that needs none.
         headers: further headers of each request, treated as secrets too.
+        key_header: the header that carries the key: ``Bearer`` and the key in ``authorization``, the key alone in any other,
+            such as ``x-api-key``.
 
     Raises:
         InvalidInputError: a key or header that HTTP cannot carry. The message does not show it.
     """
 
-    __slots__ = ("_headers", "_key", "variable")
+    __slots__ = ("_headers", "_key", "_key_header", "variable")
 
-    def __init__(self, key: str | None, variable: str | None, headers: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        key: str | None,
+        variable: str | None,
+        headers: Mapping[str, str] | None,
+        *,
+        key_header: str = BEARER_HEADER,
+    ) -> None:
         self._key = None if key is None else _check_key(key, "api_key")
         self.variable = variable
         self._headers = _check_headers(headers or {})
+        if not isinstance(key_header, str) or not _HEADER_NAME.fullmatch(key_header):
+            raise InvalidInputError(f"key_header is {shown(key_header)}, which is no name of a header")
+        self._key_header = key_header.lower()
 
     @property
     def has_headers(self) -> bool:
@@ -57,9 +73,11 @@ class Credentials:
             RemoteAuthenticationError: a key is needed and the environment variable is not set.
         """
         key = self._find_key()
-        if key is None and self.variable is not None and "authorization" not in self._headers:
+        if key is None and self.variable is not None and self._key_header not in self._headers:
             raise RemoteAuthenticationError(f"no API key for {server}: set {self.variable}, or pass api_key")
-        return ({} if key is None else {"authorization": f"Bearer {key}"}) | self._headers
+        if key is None:
+            return dict(self._headers)
+        return {self._key_header: f"Bearer {key}" if self._key_header == BEARER_HEADER else key} | self._headers
 
     def redact(self, text: str) -> str:
         """Return ``text`` with every secret in it replaced."""

@@ -27,7 +27,7 @@ from lattice_embed.remote.errors import (
 from lattice_embed.remote.retrying import retry_after
 from lattice_embed.result import Float32Array
 
-__all__ = ["Answer", "EncodingFormat", "Vectors", "failure_of", "read_vectors", "request_body", "size_limit"]
+__all__ = ["HttpAnswer", "EncodingFormat", "Vectors", "failure_of", "read_vectors", "request_body", "size_limit"]
 
 EncodingFormat = Literal["base64", "float"]
 
@@ -54,7 +54,7 @@ SPENT_QUOTA = "insufficient_quota"
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """What a server sent back.
 
     Attributes:
@@ -138,7 +138,7 @@ def read_vectors(body: bytes, positions: Sequence[int], dimensions: int | None, 
     return Vectors(np.stack([row for row in rows if row is not None]), _prompt_tokens(document))
 
 
-def failure_of(answer: Answer, server: str, credential: str, asked: str = "") -> RemoteServiceError:
+def failure_of(answer: HttpAnswer, server: str, credential: str, asked: str = "") -> RemoteServiceError:
     """Return the error that an answer other than a success stands for.
 
     Args:

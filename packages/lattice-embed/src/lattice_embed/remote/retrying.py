@@ -111,7 +111,7 @@ class RateGate:
         self._lock = threading.Lock()
 
     def hold(self, seconds: float) -> None:
-        """Let nobody pass for ``seconds``."""
+        """Let no call pass for ``seconds``."""
         with self._lock:
             self._open_at = max(self._open_at, time.monotonic() + seconds)
 

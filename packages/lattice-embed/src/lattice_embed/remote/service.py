@@ -34,9 +34,9 @@ from lattice_embed.remote.course import Course, Send, Step, Wait
 from lattice_embed.remote.credentials import Credentials, check_one_key
 from lattice_embed.remote.errors import RemoteResponseError, RemoteServiceError
 from lattice_embed.remote.paid_vectors import PaidVectors
-from lattice_embed.remote.protocol import Answer, EncodingFormat, Vectors, read_vectors, request_body, size_limit
+from lattice_embed.remote.protocol import EncodingFormat, HttpAnswer, Vectors, read_vectors, request_body, size_limit
 from lattice_embed.remote.retrying import Deadline, RateGate, RetryPolicy, check_seconds
-from lattice_embed.remote.transport import HttpTransport, Request, http_library
+from lattice_embed.remote.transport import HttpRequest, HttpTransport, http_library
 from lattice_embed.remote.usage import RemoteUsage, UsageCounter
 from lattice_embed.result import EmbeddingResult
 from lattice_embed.service import EmbeddingService, ModelName
@@ -300,7 +300,7 @@ class RemoteEmbeddingService(EmbeddingService):
         call, course = self._begin(texts, model, role, normalize)
         with self._keeping(course):
             steps = course.steps()
-            reply: Answer | RemoteServiceError | None = None
+            reply: HttpAnswer | RemoteServiceError | None = None
             while (step := advance(steps, reply)) is not None:
                 reply = self._take(step)
         return call.result(course.delivered, course.tokens)
@@ -317,7 +317,7 @@ class RemoteEmbeddingService(EmbeddingService):
         call, course = self._begin(texts, model, role, normalize)
         with self._keeping(course):
             steps = course.steps()
-            reply: Answer | RemoteServiceError | None = None
+            reply: HttpAnswer | RemoteServiceError | None = None
             while (step := advance(steps, reply)) is not None:
                 reply = await self._atake(step)
         return call.result(course.delivered, course.tokens)
@@ -379,7 +379,7 @@ class RemoteEmbeddingService(EmbeddingService):
                 raise clean from None
             raise
 
-    def _take(self, step: Step) -> Answer | RemoteServiceError | None:
+    def _take(self, step: Step) -> HttpAnswer | RemoteServiceError | None:
         """Do what a course wants next, and return what came of it."""
         if isinstance(step, Wait):
             if self._stopped.wait(step.seconds):
@@ -392,7 +392,7 @@ class RemoteEmbeddingService(EmbeddingService):
         except RemoteServiceError as error:
             return error
 
-    async def _atake(self, step: Step) -> Answer | RemoteServiceError | None:
+    async def _atake(self, step: Step) -> HttpAnswer | RemoteServiceError | None:
         if isinstance(step, Wait):
             await asyncio.sleep(step.seconds)
             self._check_open()
@@ -404,13 +404,13 @@ class RemoteEmbeddingService(EmbeddingService):
         except RemoteServiceError as error:
             return error
 
-    def _cleaned(self, answer: Answer) -> Answer:
+    def _cleaned(self, answer: HttpAnswer) -> HttpAnswer:
         """Return an answer whose words may be shown: servers repeat keys that they do not know."""
         return dataclasses.replace(answer, body=self._credentials.redact_bytes(answer.body))
 
-    def _request(self, step: Send) -> Request:
+    def _request(self, step: Send) -> HttpRequest:
         headers = {"content-type": "application/json", "accept": "application/json", "user-agent": USER_AGENT}
-        return Request(
+        return HttpRequest(
             headers=headers | self._credentials.headers(self._server),
             body=request_body(step.texts, self._wire_name, self._encoding, self._output_dim),
             limit=size_limit(len(step.texts), self._dimensions),
@@ -419,7 +419,7 @@ class RemoteEmbeddingService(EmbeddingService):
             proxy=self._address.proxy(has_key=self._has_key),
         )
 
-    def _read(self, call: Call, answer: Answer, texts: Sequence[str]) -> Vectors:
+    def _read(self, call: Call, answer: HttpAnswer, texts: Sequence[str]) -> Vectors:
         vectors = read_vectors(answer.body, call.positions(texts), self._dimensions, self._server)
         if self._dimensions is None:
             self._learn(vectors.vectors.shape[1])
@@ -486,7 +486,9 @@ class RemoteEmbeddingService(EmbeddingService):
             raise ServiceClosedError(f"{self.name} was closed: make a new service")
 
 
-def advance(steps: Generator[Step, Answer | None, None], reply: Answer | RemoteServiceError | None) -> Step | None:
+def advance(
+    steps: Generator[Step, HttpAnswer | None, None], reply: HttpAnswer | RemoteServiceError | None
+) -> Step | None:
     """Give a course what came of its last step, and return the next one; ``None`` at its end."""
     try:
         return steps.throw(reply) if isinstance(reply, RemoteServiceError) else steps.send(reply)

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lattice_embed.errors import LatticeEmbedError, ServiceClosedError
 from lattice_embed.remote.errors import RemoteConnectionError, RemoteResponseError, RemoteTimeoutError
-from lattice_embed.remote.protocol import SHOWN_CHARACTERS, Answer
+from lattice_embed.remote.protocol import SHOWN_CHARACTERS, HttpAnswer
 
 if TYPE_CHECKING:
     import ssl
 
     import httpx2
 
-__all__ = ["HttpTransport", "MissingHttpLibraryError", "Request", "http_library"]
+__all__ = ["HttpRequest", "HttpTransport", "MissingHttpLibraryError", "http_library"]
 
 LIBRARIES = ("httpx2", "httpx")
 MOST_DIGITS = 18
@@ -42,7 +42,7 @@ class MissingHttpLibraryError(LatticeEmbedError, ImportError):
 
 
 @dataclass(frozen=True)
-class Request:
+class HttpRequest:
     """One request.
 
     Attributes:
@@ -115,7 +115,7 @@ class HttpTransport:
 
     # Threads
 
-    def post(self, request: Request) -> Answer:
+    def post(self, request: HttpRequest) -> HttpAnswer:
         """Send a request and return the answer.
 
         Raises:
@@ -139,7 +139,7 @@ class HttpTransport:
             failure = self._translated(error, request)
         raise failure  # here, where the library's error is no longer its context: that holds the request, and so the key
 
-    def _stream(self, client: Any, request: Request) -> Any:
+    def _stream(self, client: Any, request: HttpRequest) -> Any:
         timeout = http_library().Timeout(request.seconds)
         return client.stream("POST", self._url, content=request.body, headers=dict(request.headers), timeout=timeout)
 
@@ -172,7 +172,7 @@ class HttpTransport:
 
     # asyncio
 
-    async def apost(self, request: Request) -> Answer:
+    async def apost(self, request: HttpRequest) -> HttpAnswer:
         """Do :meth:`post` on the running loop; cancelling it closes the connection."""
         client = await self._async_client(request.direct)
         try:
@@ -236,7 +236,7 @@ class HttpTransport:
     def _closed_error(self) -> ServiceClosedError:
         return ServiceClosedError(f"the service for {self._server} was closed: make a new one")
 
-    def _translated(self, error: Exception, request: Request) -> Exception:
+    def _translated(self, error: Exception, request: HttpRequest) -> Exception:
         """Return what an error of the library means to our callers; what is none of the library's is returned as it is."""
         library = http_library()
         if isinstance(error, LatticeEmbedError):
@@ -262,7 +262,7 @@ class HttpTransport:
             )
         return error
 
-    def _timeout(self, request: Request, reason: str = "") -> RemoteTimeoutError:
+    def _timeout(self, request: HttpRequest, reason: str = "") -> RemoteTimeoutError:
         detail = f" ({reason})" if reason else ""
         if request.proxy is not None:
             detail += f", by way of the environment's proxy {request.proxy}"
@@ -274,7 +274,7 @@ class HttpTransport:
 class _Body:
     """Collects a body up to its limit."""
 
-    def __init__(self, response: _Head, request: Request, server: str) -> None:
+    def __init__(self, response: _Head, request: HttpRequest, server: str) -> None:
         self._response = response
         self._succeeded = 200 <= response.status_code < 300
         self._limit = request.limit if self._succeeded else ERROR_BYTES
@@ -297,15 +297,15 @@ class _Body:
             raise self._too_large()
         return True
 
-    def answer(self) -> Answer:
+    def answer(self) -> HttpAnswer:
         """Return what was collected."""
         headers = {name.lower(): value for name, value in self._response.headers.items()}
-        return Answer(self._response.status_code, headers, b"".join(self._parts)[: self._limit])
+        return HttpAnswer(self._response.status_code, headers, b"".join(self._parts)[: self._limit])
 
     def _too_large(self) -> RemoteResponseError:
         return RemoteResponseError(
-            f"{self._server} answered with more than {self._limit:,} bytes, which is more than the vectors asked for "
-            "can be",
+            f"{self._server} answered with more than {self._limit:,} bytes, which is more than an answer to this "
+            "request can be",
             status=self._response.status_code,
         )
 

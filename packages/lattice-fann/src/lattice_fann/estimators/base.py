@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
@@ -15,6 +16,7 @@ from lattice_fann.arguments import flag, instance, listed, shown, whole
 from lattice_fann.arrays import float32_of, number_array
 from lattice_fann.builder import NetworkBuilder
 from lattice_fann.errors import InvalidInputError, SizeMismatchError
+from lattice_fann.estimators.conventions import feature_names, names_differ, not_fitted_error
 from lattice_fann.layer import MAX_ALLOWED_ELEMENTS, Float32Array
 from lattice_fann.network import Network
 from lattice_fann.training.config import Optimizer, TrainingConfig
@@ -253,7 +255,7 @@ class BaseMLP:
 
     def _fitted(self) -> Network:
         if not hasattr(self, "network_"):
-            raise InvalidInputError(f"this {type(self).__name__} is not fitted yet: call fit first")
+            raise not_fitted_error(f"this {type(self).__name__} is not fitted yet: call fit first")
         return self.network_
 
     @property
@@ -267,16 +269,47 @@ class BaseMLP:
         return [layer.biases for layer in self._fitted().layers]
 
     def _inputs(self, x: npt.ArrayLike, *, known: bool) -> Float32Array:
-        """Samples as a float32 matrix of the right width, all finite."""
+        """Samples as a float32 matrix of the right width, all finite; a frame's columns must be those of ``fit``."""
         array = number_array(x, "X", objects=True)
         if array.ndim != 2:
-            raise SizeMismatchError(f"X must be a matrix (samples, features); its shape is {array.shape}")
-        if not array.shape[0] or not array.shape[1]:
-            raise SizeMismatchError(f"X has shape {array.shape}: at least one sample and one feature are needed")
+            advice = "Reshape your data: X.reshape(1, -1) is one sample, X.reshape(-1, 1) one feature"
+            raise SizeMismatchError(f"X must be a matrix (samples, features); its shape is {array.shape}. {advice}")
+        for axis, what in enumerate(("sample", "feature")):
+            if not array.shape[axis]:
+                raise SizeMismatchError(f"X has 0 {what}(s) (shape={array.shape}) while a minimum of 1 is required.")
         if known and array.shape[1] != self._fitted().num_inputs:
-            raise SizeMismatchError(f"X has {array.shape[1]} features, this was fitted with {self.network_.num_inputs}")
+            raise SizeMismatchError(
+                f"X has {array.shape[1]} features, but {type(self).__name__} is expecting {self.network_.num_inputs} "
+                "features as input: as many as it was fitted with"
+            )
         converted = float32_of(array)
         if not np.isfinite(converted).all():
             row, column = np.argwhere(~np.isfinite(converted))[0]
-            raise InvalidInputError(f"X has a value that is not finite at sample {row}, feature {column}")
+            raise InvalidInputError(f"X holds NaN or infinity: at sample {row}, feature {column}")
+        self._check_names(feature_names(x), known=known)
         return converted
+
+    def _check_given(self, y: object) -> None:
+        if y is None:
+            raise InvalidInputError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+
+    def _check_names(self, names: npt.NDArray[np.object_] | None, *, known: bool) -> None:
+        """Keep the names of a frame's columns in ``fit``, and compare them with those later."""
+        if not known:
+            if names is not None:
+                self.feature_names_in_ = names
+            elif hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
+            return
+        fitted = getattr(self, "feature_names_in_", None)
+        if fitted is None and names is not None:
+            warnings.warn(
+                f"X has feature names, but {type(self).__name__} was fitted without feature names", stacklevel=4
+            )
+        elif fitted is not None and names is None:
+            warnings.warn(
+                f"X does not have valid feature names, but {type(self).__name__} was fitted with feature names",
+                stacklevel=4,
+            )
+        elif fitted is not None and names is not None and list(fitted) != list(names):
+            raise InvalidInputError(names_differ(list(fitted), list(names)))

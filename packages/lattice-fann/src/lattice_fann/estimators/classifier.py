@@ -49,9 +49,10 @@ class MLPClassifier(BaseMLP):
             NumericInstability, GradientError: training diverged.
         """
         samples = self._inputs(x, known=False)
+        self._check_given(y)
         classes, targets = distinct(labels_of(y, len(samples)))
         if classes.size < 2:
-            raise InvalidInputError(f"there is only the class {classes[0]!r}: a classifier needs at least two")
+            raise InvalidInputError(f"there is only 1 class, {classes[0]!r}: a classifier needs at least two")
         self._train(samples, targets, Activation.SOFTMAX, int(classes.size), sample_weight)
         self.classes_ = classes
         return self
@@ -78,6 +79,7 @@ class MLPClassifier(BaseMLP):
         """
         started = hasattr(self, "network_")
         samples = self._inputs(x, known=started)
+        self._check_given(y)
         labels = labels_of(y, len(samples))
         named = None if classes is None else distinct(labels_of(classes, name="classes"))[0]
         if not started:

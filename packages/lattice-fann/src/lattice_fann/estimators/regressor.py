@@ -41,6 +41,7 @@ class MLPRegressor(BaseMLP):
             NumericInstability, GradientError: training diverged.
         """
         samples = self._inputs(x, known=False)
+        self._check_given(y)
         targets, flat = _targets(y, len(samples))
         self._train(samples, targets, Activation.LINEAR, targets.shape[1], sample_weight)
         self._flat = flat
@@ -54,6 +55,7 @@ class MLPRegressor(BaseMLP):
         """
         started = hasattr(self, "network_")
         samples = self._inputs(x, known=started)
+        self._check_given(y)
         targets, flat = _targets(y, len(samples))
         if not started:
             self._begin_partial(samples, targets.shape[1], Activation.LINEAR)
@@ -95,7 +97,7 @@ class MLPRegressor(BaseMLP):
 
 
 def _targets(y: npt.ArrayLike, samples: int) -> tuple[Float32Array, bool]:
-    array = number_array(y, "y")
+    array = number_array(y, "y", objects=True)
     if array.ndim not in (1, 2) or array.shape[0] != samples or not array.size:
         raise SizeMismatchError(f"y must have shape ({samples},) or ({samples}, targets), not {array.shape}")
     targets = float32_of(array.reshape(samples, -1))

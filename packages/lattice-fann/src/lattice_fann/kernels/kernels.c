@@ -4,11 +4,11 @@
 #include "optimizers.h"
 #include "train.h"
 
-static void row_losses(int loss, float parameter, const float *sums, const float *outputs, const float *targets, int64_t n,
-                       int64_t rows, float *losses)
+static void row_losses(int loss, float parameter, float hard_share, const float *sums, const float *outputs,
+                       const float *targets, int64_t n, int64_t rows, float *losses)
 {
     for (int64_t row = 0; row < rows; row++)
-        losses[row] = loss_row(loss, parameter, sums + row * fann_padded(n), outputs + row * fann_padded(n),
+        losses[row] = loss_row(loss, parameter, hard_share, sums + row * fann_padded(n), outputs + row * fann_padded(n),
                                targets + row * n, n);
 }
 

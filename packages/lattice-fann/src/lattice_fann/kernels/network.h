@@ -37,6 +37,7 @@ enum {
     FANN_LOSS_KL = 3,
     FANN_LOSS_BINARY_CROSS_ENTROPY = 4, /* over sigmoid, from the logits */
     FANN_LOSS_GIVEN_GRADIENT = 5,       /* the targets are dL/dy itself; its value is not known */
+    FANN_LOSS_DISTILLATION = 6,         /* two cross-entropies, at a temperature and at 1, with one mixed target */
 };
 
 enum {
@@ -108,7 +109,11 @@ typedef struct {
     int64_t x_stride;
     float *row_losses; /* [rows] */
     int loss;
-    float loss_parameter; /* Huber's delta, the KL divergence's temperature */
+    float loss_parameter; /* Huber's delta, the temperature of KL divergence and distillation */
+    float hard_share;     /* distillation: the weight of the cross-entropy at temperature 1 */
+    uint32_t drop_seed;   /* input dropout: which entries are set to zero */
+    uint32_t drop_below;  /* the part of them, times 2^32; 0 leaves all */
+    float keep_scale;     /* what the others are multiplied by */
     /* what came out, one slot a task */
     int *row_faults;          /* [row_tasks] */
     double *block_squares;    /* [block_count]: sum of the squared gradients */
@@ -128,8 +133,8 @@ typedef struct {
     void (*rows)(const fann_step *step, int64_t task);
     void (*gradient)(const fann_step *step, int64_t block);
     void (*update)(const fann_step *step, int64_t block);
-    void (*row_losses)(int loss, float parameter, const float *sums, const float *outputs, const float *targets, int64_t n,
-                       int64_t rows, float *losses);
+    void (*row_losses)(int loss, float parameter, float hard_share, const float *sums, const float *outputs,
+                       const float *targets, int64_t n, int64_t rows, float *losses);
     void (*activation)(int activation, float alpha, const float *z, float *y, int64_t rows, int64_t n, int64_t stride);
 } fann_kernel_table;
 

@@ -26,6 +26,22 @@ static void transpose_block(const fann_step *step, int64_t index)
     }
 }
 
+static inline uint32_t scramble(uint32_t h)
+{
+    h = (h ^ (h >> 16)) * 0x7feb352du;
+    h = (h ^ (h >> 15)) * 0x846ca68bu;
+    return h ^ (h >> 16);
+}
+
+/* Input dropout: which entries go depends on the step's seed, the row of the data set and the position, not on threads. */
+static void drop_inputs(const fann_step *step, int64_t row, float *x, int64_t width)
+{
+    const uint32_t key = scramble(scramble(step->drop_seed) + (uint32_t)row), below = step->drop_below;
+    const float keep = step->keep_scale;
+    for (int64_t i = 0; i < width; i++)
+        x[i] = scramble(key + (uint32_t)i * 0x9e3779b9u) < below ? 0.0f : x[i] * keep;
+}
+
 static void train_rows(const fann_step *step, int64_t task)
 {
     const fann_network *network = step->network;
@@ -38,6 +54,8 @@ static void train_rows(const fann_step *step, int64_t task)
         if (step->row_weights[row] != 0.0f) {
             scale_row(network, source, target, width);
             finite &= row_is_finite(target, width);
+            if (step->drop_below)
+                drop_inputs(step, step->order[row], target, width);
         } else { /* takes no part: whatever it holds must not reach a sum */
             memset(target, 0, (size_t)width * sizeof(float));
         }
@@ -67,9 +85,9 @@ static void train_rows(const fann_step *step, int64_t task)
             memset(delta, 0, (size_t)output->stride * sizeof(float));
             continue;
         }
-        step->row_losses[row] = loss_row(step->loss, step->loss_parameter, z, y, t, output_layer->outputs);
-        loss_gradient_row(step->loss, step->loss_parameter, output_layer->activation, output_layer->alpha, z, y, t,
-                          output_layer->outputs, step->row_weights[row], delta);
+        step->row_losses[row] = loss_row(step->loss, step->loss_parameter, step->hard_share, z, y, t, output_layer->outputs);
+        loss_gradient_row(step->loss, step->loss_parameter, step->hard_share, output_layer->activation,
+                          output_layer->alpha, z, y, t, output_layer->outputs, step->row_weights[row], delta);
     }
     for (int64_t l = last; l > 0; l--) {
         const fann_layer *below = &network->layers[l - 1];

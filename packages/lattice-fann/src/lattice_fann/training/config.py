@@ -67,7 +67,10 @@ class TrainingConfig:
         min_delta: how much lower counts as better.
         restore_best: end with the weights of the best monitored epoch, when patience is set.
         huber_delta: the error at which HUBER goes from square to straight.
-        temperature: of KL.
+        temperature: of KL and DISTILLATION.
+        hard_share: of DISTILLATION, the weight of the hard targets' cross-entropy; the rest is the soft targets'.
+        input_dropout: part of the (scaled) inputs set to zero in a training step, drawn by the seed for each sample and
+            update; the others are scaled up. Measuring and running the network leave all inputs in.
         decay_biases: apply ``weight_decay`` to biases too.
     """
 
@@ -94,6 +97,8 @@ class TrainingConfig:
     restore_best: bool = True
     huber_delta: float = 1.0
     temperature: float = 1.0
+    hard_share: float = 0.5
+    input_dropout: float = 0.0
     decay_biases: bool = False
 
     def __post_init__(self) -> None:
@@ -113,6 +118,8 @@ class TrainingConfig:
         self._real("min_delta", "of at least 0", least=0)
         self._real("huber_delta", "above 0", above=0)
         self._real("temperature", "above 0", above=0)
+        self._real("hard_share", "from 0 to 1", least=0, most=1)
+        self._real("input_dropout", "from 0 to 0.999", least=0, most=0.999)
         for name in ("shuffle", "restore_best", "decay_biases"):
             flag(getattr(self, name), name)
         if self.seed is not None:

@@ -51,11 +51,13 @@ def prepare(
     *,
     sample_weight: npt.ArrayLike | None = None,
     class_weight: ClassWeight | None = None,
+    target_sum: float = 1.0,
 ) -> DataSet:
     """Return checked float32 arrays.
 
     ``targets`` is (samples, outputs); for a softmax output, (samples,) integers name classes; for one output,
-    (samples,) numbers are its targets. Inputs may hold values that are not finite: the gradient guard deals with them.
+    (samples,) numbers are its targets. Distributions sum to ``target_sum``.
+    Inputs may hold values that are not finite: the gradient guard deals with them.
 
     Raises:
         SizeMismatchError: no samples, or sizes that do not fit.
@@ -73,11 +75,15 @@ def prepare(
         row, column = np.argwhere(~np.isfinite(y))[0]
         raise InvalidInputError(f"target {column} of sample {row} is not finite")
     if loss.wants_distributions:
-        wrong = (y.min(axis=1) < 0) | (np.abs(y.sum(axis=1) - 1) > _SUM_TOLERANCE)
+        wrong = (y.min(axis=1) < 0) | (np.abs(y.sum(axis=1) - target_sum) > _SUM_TOLERANCE * target_sum)
         if wrong.any():
             row = int(np.argmax(wrong))
+            made = (
+                "" if loss is not Loss.DISTILLATION else ": make them with mixed_targets, of temperature and hard_share"
+            )
             raise InvalidInputError(
-                f"{loss.name} needs targets that are probabilities and sum to 1; sample {row} has {y[row].tolist()}"
+                f"{loss.name} needs targets of at least 0 that sum to {target_sum:g}; "
+                f"sample {row} has {shown(y[row].tolist())}{made}"
             )
     if loss is Loss.BINARY_CROSS_ENTROPY and not ((y >= 0) & (y <= 1)).all():
         raise InvalidInputError("BINARY_CROSS_ENTROPY needs targets from 0 to 1")

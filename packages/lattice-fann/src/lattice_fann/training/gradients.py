@@ -63,6 +63,7 @@ def gradients(
     sample_weight: npt.ArrayLike | None = None,
     huber_delta: float = 1.0,
     temperature: float = 1.0,
+    hard_share: float = 0.5,
 ) -> Gradients:
     """Return the mean loss over the samples and its gradient, computed by the kernels that train.
 
@@ -72,9 +73,11 @@ def gradients(
         GradientError: a gradient is not finite.
     """
     chosen, parameter = _loss(network, loss, huber_delta, temperature)
-    data = prepare(network, inputs, targets, chosen, sample_weight=sample_weight)
+    share = _share(hard_share)
+    total = chosen.target_sum(parameter, share)
+    data = prepare(network, inputs, targets, chosen, sample_weight=sample_weight, target_sum=total)
     shares = np.ones(len(data)) if data.weights is None else data.weights.astype(np.float64)
-    return _run(network, data.inputs, data.targets, shares / shares.sum(), chosen.value, parameter)
+    return _run(network, data.inputs, data.targets, shares / shares.sum(), chosen.value, parameter, share)
 
 
 def backpropagate(network: Network, inputs: npt.ArrayLike, output_gradients: npt.ArrayLike) -> Gradients:
@@ -101,9 +104,15 @@ _GIVEN_GRADIENT = 5
 
 
 def _run(
-    network: Network, inputs: Float32Array, targets: Float32Array, shares: Float64Array, loss: int, parameter: float
+    network: Network,
+    inputs: Float32Array,
+    targets: Float32Array,
+    shares: Float64Array,
+    loss: int,
+    parameter: float,
+    hard_share: float = 0.0,
 ) -> Gradients:
-    engine = StepEngine(network, len(inputs), loss, parameter)
+    engine = StepEngine(network, len(inputs), loss, parameter, hard_share)
     order = np.arange(len(inputs), dtype=np.int64)
     status, value, _, fault = engine.gradient(inputs, targets, order, shares.astype(np.float32), False)
     if status == 0:
@@ -125,6 +134,7 @@ def check_gradients(
     sample_weight: npt.ArrayLike | None = None,
     huber_delta: float = 1.0,
     temperature: float = 1.0,
+    hard_share: float = 0.5,
     step: float = 1e-5,
     samples: int = 200,
     seed: int = 0,
@@ -132,7 +142,7 @@ def check_gradients(
     """Compare the gradient in float64 with finite differences, and the kernels' with the one in float64.
 
     Args:
-        network, inputs, targets, loss, sample_weight, huber_delta, temperature: as for :func:`gradients`.
+        network, inputs, targets, loss, sample_weight, huber_delta, temperature, hard_share: as for :func:`gradients`.
         step: of the central differences.
         samples: how many parameters are varied, drawn by ``seed``; all if there are no more.
         seed: of that draw.
@@ -140,11 +150,13 @@ def check_gradients(
     chosen, parameter = _loss(network, loss, huber_delta, temperature)
     step = real(step, "step", "above 0", above=0)
     samples, seed = whole(samples, "samples", least=1), whole(seed, "seed", most=2**32 - 1)
-    data = prepare(network, inputs, targets, chosen, sample_weight=sample_weight)
+    share = _share(hard_share)
+    total = chosen.target_sum(parameter, share)
+    data = prepare(network, inputs, targets, chosen, sample_weight=sample_weight, target_sum=total)
     x, t = data.inputs.astype(np.float64), data.targets.astype(np.float64)
     shares = np.ones(len(data)) if data.weights is None else data.weights.astype(np.float64)
     twin = ReferenceNetwork.of(network)
-    by_weights, by_biases = twin.gradient(x, t, chosen, parameter, shares)
+    by_weights, by_biases = twin.gradient(x, t, chosen, parameter, shares, share)
     arrays: list[Float64Array] = [*twin.weights, *twin.biases]
     exact = [*by_weights, *by_biases]
     places = [(a, i) for a, array in enumerate(arrays) for i in range(array.size)]
@@ -157,9 +169,9 @@ def check_gradients(
         array = arrays[a].reshape(-1)
         kept = array[i]
         array[i] = kept + step
-        above = twin.loss(x, t, chosen, parameter, shares)
+        above = twin.loss(x, t, chosen, parameter, shares, share)
         array[i] = kept - step
-        below = twin.loss(x, t, chosen, parameter, shares)
+        below = twin.loss(x, t, chosen, parameter, shares, share)
         array[i] = kept
         worst = max(worst, abs((above - below) / (2 * step) - float(exact[a].reshape(-1)[i])))
     own = gradients(
@@ -170,12 +182,17 @@ def check_gradients(
         sample_weight=sample_weight,
         huber_delta=huber_delta,
         temperature=temperature,
+        hard_share=share,
     )
     difference = np.concatenate([(m - e).ravel() for m, e in zip([*own.weights, *own.biases], exact, strict=True)])
     norm = float(np.linalg.norm(np.concatenate([e.ravel() for e in exact])))
     return GradientCheck(
         worst / largest if largest > 0 else worst, float(np.linalg.norm(difference)) / norm if norm > 0 else 0.0
     )
+
+
+def _share(hard_share: float) -> float:
+    return real(hard_share, "hard_share", "from 0 to 1", least=0, most=1)
 
 
 def _loss(network: Network, loss: Loss | None, huber_delta: float, temperature: float) -> tuple[Loss, float]:

@@ -25,6 +25,8 @@ class Loss(Enum):
     ``KL``                    T^2 sum t (log t - log softmax(z / T)), for a softmax output: t are a teacher's
                               probabilities at temperature T [Hinton et al. 2015]
     ``BINARY_CROSS_ENTROPY``  -sum (t log y + (1 - t) log(1 - y)) / n, for sigmoid outputs
+    ``DISTILLATION``          -(1 - w) T^2 sum t log softmax(z / T) - w sum h log softmax(z), for a softmax output,
+                              with soft t and hard h in one row of :func:`mixed_targets`; w is the hard share
     ========================  ==========================================================================
     """
 
@@ -33,11 +35,16 @@ class Loss(Enum):
     CROSS_ENTROPY = 2
     KL = 3
     BINARY_CROSS_ENTROPY = 4
+    DISTILLATION = 6
 
     @property
     def wants_distributions(self) -> bool:
         """Whether each row of targets must be a probability distribution."""
-        return self in (Loss.CROSS_ENTROPY, Loss.KL)
+        return self in (Loss.CROSS_ENTROPY, Loss.KL, Loss.DISTILLATION)
+
+    def target_sum(self, temperature: float, hard_share: float) -> float:
+        """What a row of targets sums to, if :attr:`wants_distributions`."""
+        return (1.0 - hard_share) * temperature + hard_share if self is Loss.DISTILLATION else 1.0
 
 
 def default_loss(network: Network) -> Loss:
@@ -66,6 +73,7 @@ def evaluate_loss(
     weights: Float32Array | None,
     loss: Loss,
     parameter: float,
+    hard_share: float = 0.0,
 ) -> tuple[float, Float32Array]:
     """Return the (weighted) mean loss over a data set, and the outputs.
 
@@ -75,5 +83,5 @@ def evaluate_loss(
     sums = network._sums_batch(inputs)
     last = network.layers[-1].activation
     outputs = activate(last.tag, last.alpha, sums, isa=network.isa)
-    losses = row_losses(loss.value, parameter, sums, outputs, targets, isa=network.isa)
+    losses = row_losses(loss.value, parameter, sums, outputs, targets, hard_share=hard_share, isa=network.isa)
     return float(np.average(losses.astype(np.float64), weights=weights)), outputs

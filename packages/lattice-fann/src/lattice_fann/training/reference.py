@@ -69,7 +69,13 @@ def _log_softmax(z: Float64Array) -> Float64Array:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
 
-def loss_of_rows(loss: Loss, parameter: float, z: Float64Array, y: Float64Array, t: Float64Array) -> Float64Array:
+def _log_sum_exp(z: Float64Array) -> Float64Array:
+    return np.asarray((z - _log_softmax(z))[:, 0])
+
+
+def loss_of_rows(
+    loss: Loss, parameter: float, z: Float64Array, y: Float64Array, t: Float64Array, hard_share: float = 0.0
+) -> Float64Array:
     """Return the loss of each row. The definitions stand at :class:`Loss`."""
     n = z.shape[1]
     match loss:
@@ -83,6 +89,9 @@ def loss_of_rows(loss: Loss, parameter: float, z: Float64Array, y: Float64Array,
         case Loss.KL:
             entropy = np.where(t > 0, t * np.log(np.where(t > 0, t, 1.0)), 0.0)
             return np.asarray(parameter**2 * (entropy - t * _log_softmax(z / parameter)).sum(axis=1))
+        case Loss.DISTILLATION:
+            soft = (1.0 - hard_share) * parameter**2 * _log_sum_exp(z / parameter)
+            return np.asarray(soft + hard_share * _log_sum_exp(z) - (t * z).sum(axis=1))
         case Loss.BINARY_CROSS_ENTROPY:
             return np.asarray((np.maximum(z, 0) - z * t + np.log1p(np.exp(-np.abs(z)))).sum(axis=1) / n)
 
@@ -117,13 +126,28 @@ class ReferenceNetwork:
             values.append(apply(activation, sums[-1]))
         return values, sums
 
-    def loss(self, x: Float64Array, t: Float64Array, loss: Loss, parameter: float, row_weights: Float64Array) -> float:
+    def loss(
+        self,
+        x: Float64Array,
+        t: Float64Array,
+        loss: Loss,
+        parameter: float,
+        row_weights: Float64Array,
+        hard_share: float = 0.0,
+    ) -> float:
         """Return the weighted mean loss."""
         values, sums = self.forward(x)
-        return float(row_weights @ loss_of_rows(loss, parameter, sums[-1], values[-1], t) / row_weights.sum())
+        losses = loss_of_rows(loss, parameter, sums[-1], values[-1], t, hard_share)
+        return float(row_weights @ losses / row_weights.sum())
 
     def gradient(
-        self, x: Float64Array, t: Float64Array, loss: Loss, parameter: float, row_weights: Float64Array
+        self,
+        x: Float64Array,
+        t: Float64Array,
+        loss: Loss,
+        parameter: float,
+        row_weights: Float64Array,
+        hard_share: float = 0.0,
     ) -> tuple[list[Float64Array], list[Float64Array]]:
         """Return the loss's derivatives by the weights and by the biases of every layer."""
         values, sums = self.forward(x)
@@ -136,6 +160,9 @@ class ReferenceNetwork:
             case Loss.KL:
                 soft = np.exp(_log_softmax(z / parameter))
                 delta = share * parameter * (t.sum(axis=1, keepdims=True) * soft - t)
+            case Loss.DISTILLATION:
+                soft = (1.0 - hard_share) * parameter * np.exp(_log_softmax(z / parameter))
+                delta = share * (soft + hard_share * np.exp(_log_softmax(z)) - t)
             case Loss.BINARY_CROSS_ENTROPY:
                 delta = share * (apply(Activation.SIGMOID, z) - t) / n
             case _:

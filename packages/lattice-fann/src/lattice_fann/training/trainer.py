@@ -35,7 +35,8 @@ __all__ = ["BackpropTrainer", "Callback", "Trainer"]
 Callback = Callable[[EpochRecord], object]
 """Called after each epoch; returning True stops the training."""
 
-_SHUFFLE_STREAM, _SPLIT_STREAM = 1, 2
+_SHUFFLE_STREAM, _SPLIT_STREAM, _DROPOUT_STREAM = 1, 2, 3
+_GOLDEN = 0x9E3779B1
 
 
 class Trainer(Protocol):
@@ -102,15 +103,22 @@ class BackpropTrainer:
                 raise InvalidInputError(f"callbacks holds {shown(callback)}, which cannot be called")
         if validation is not None and not (isinstance(validation, (tuple, list)) and len(validation) == 2):
             raise InvalidInputError(f"validation is {shown(validation)}; it must be a pair (inputs, targets)")
+        total = self._loss.target_sum(config.temperature, config.hard_share)
         data = prepare(
-            self.network, inputs, targets, self._loss, sample_weight=sample_weight, class_weight=class_weight
+            self.network,
+            inputs,
+            targets,
+            self._loss,
+            sample_weight=sample_weight,
+            class_weight=class_weight,
+            target_sum=total,
         )
         state = self._begin(resume_from)
         held_out: DataSet | None = None
         if validation is not None:
             if config.validation_fraction:
                 raise InvalidInputError("validation data and a validation_fraction are both given: use one of them")
-            held_out = prepare(self.network, *validation, self._loss)
+            held_out = prepare(self.network, *validation, self._loss, target_sum=total)
         elif config.validation_fraction:
             stratify = self._loss.wants_distributions
             generator = random_generator(state.seed, _SPLIT_STREAM)
@@ -180,8 +188,9 @@ class _Run:
         self.network, self.config, self.loss, self.data, self.held_out = network, config, loss, data, held_out
         self.parameter = config.huber_delta if loss is Loss.HUBER else config.temperature
         self.batch_size = min(config.batch_size, len(data))
-        self.engine = StepEngine(network, self.batch_size, loss.value, self.parameter)
+        self.engine = StepEngine(network, self.batch_size, loss.value, self.parameter, config.hard_share)
         self.seed, self.updates, self.first_epoch = state.seed, state.updates, state.epoch
+        self.drop_seed = int(random_generator(state.seed, _DROPOUT_STREAM).randint(2**32, dtype=np.uint32))
         self.best_loss, self.best_epoch, self.waited = state.best_loss, state.best_epoch, state.epochs_without_gain
         self.best = None if state.best_parameters is None else state.best_parameters.copy()
         network.parameters[:] = state.parameters
@@ -288,7 +297,13 @@ class _Run:
 
     def validate(self, held_out: DataSet) -> tuple[float, float | None]:
         loss, outputs = evaluate_loss(
-            self.network, held_out.inputs, held_out.targets, held_out.weights, self.loss, self.parameter
+            self.network,
+            held_out.inputs,
+            held_out.targets,
+            held_out.weights,
+            self.loss,
+            self.parameter,
+            self.config.hard_share,
         )
         if held_out.targets.shape[1] == 1:
             return loss, None
@@ -311,9 +326,7 @@ class _Run:
         weights, total = self.weights_of(rows)
         if not total > 0:
             return None
-        status, loss, squares, fault = self.engine.gradient(
-            self.data.inputs, self.data.targets, rows, weights, sanitize
-        )
+        status, loss, squares, fault = self.gradient(rows, weights, sanitize)
         if status == 0 and sanitize:
             usable = self.usable(rows)
             weights = np.where(usable, weights, np.float32(0))
@@ -322,9 +335,7 @@ class _Run:
                 return None
             total *= remaining
             weights = (weights / remaining).astype(np.float32)
-            status, loss, squares, fault = self.engine.gradient(
-                self.data.inputs, self.data.targets, rows, weights, sanitize
-            )
+            status, loss, squares, fault = self.gradient(rows, weights, sanitize)
         if status == 1 and math.isfinite(loss):
             return loss, squares, total
         if guard is not GradientGuardStrategy.ERROR:
@@ -336,6 +347,14 @@ class _Run:
         what = "a gradient" if status == 2 else "the loss"
         raise GradientError(
             f"{what} of a batch is not finite: lower the learning rate, scale the inputs, or set max_gradient_norm"
+        )
+
+    def gradient(
+        self, rows: npt.NDArray[np.int64], weights: Float32Array, sanitize: bool
+    ) -> tuple[int, float, float, tuple[int | None, int, int] | None]:
+        drop, seed = self.config.input_dropout, (self.drop_seed + self.updates * _GOLDEN) & 0xFFFFFFFF
+        return self.engine.gradient(
+            self.data.inputs, self.data.targets, rows, weights, sanitize, drop=drop, drop_seed=seed
         )
 
     def usable(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -23,12 +23,12 @@ class _NoBar:
 
 
 @contextmanager
-def progress_bar(total: int, *, unit: str, least: int = 0) -> Iterator[Bar]:
+def progress_bar(total: int | None, *, unit: str, least: int = 0) -> Iterator[Bar]:
     """Show progress over ``total`` of ``unit`` if standard error is a terminal and the package tqdm is there.
 
-    Work of less than ``least`` is not worth a bar.
+    Work of less than ``least`` is not worth a bar. ``None`` is an unknown total.
     """
-    if total < least or not sys.stderr.isatty():
+    if (total is not None and total < least) or not sys.stderr.isatty():
         yield _NoBar()
         return
     try:

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.argument_checks import check_choice, check_limit, check_text_list, checked_flag
+from lattice_inference.argument_checks import check_choice, check_limit, checked_flag
 from lattice_inference.backends.cpu import sigmoid
 from lattice_inference.backends.opening import BackendName, check_backend, open_backend
 from lattice_inference.calibration import Calibration, check_calibration
@@ -33,6 +33,7 @@ from lattice_inference.models.family import SCORES, TextConfig
 from lattice_inference.models.opened_model import open_model
 from lattice_inference.models.weight_check import refuse_adapters
 from lattice_inference.precision import Precision, check_precision
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import PackedEncoding, Tokenizer
 

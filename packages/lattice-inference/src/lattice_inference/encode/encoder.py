@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.argument_checks import check_choice, check_limit, check_text_list, checked_flag
+from lattice_inference.argument_checks import check_choice, check_limit, checked_flag
 from lattice_inference.backends.opening import BackendName, check_backend, open_backend
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.read_once import reading_once
@@ -27,6 +27,7 @@ from lattice_inference.models.opened_model import OpenedModel, open_model
 from lattice_inference.models.sentence_layers import DenseLayer, NormLayer, SentenceLayer
 from lattice_inference.models.sentence_modules import Pooling
 from lattice_inference.precision import Precision, check_precision
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.tokenizer import PackedEncoding, Tokenizer
 from lattice_inference.value_text import value_text

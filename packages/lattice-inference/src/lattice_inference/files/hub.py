@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lattice_inference.argument_checks import check_text_list, checked_flag
+from lattice_inference.argument_checks import checked_flag
 from lattice_inference.checkpoint.formats import gguf_files, is_gguf, only_gguf
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.model_file import content_of
@@ -35,6 +35,7 @@ from lattice_inference.files.environment import (
 )
 from lattice_inference.files.known_models import KnownModel, known_model
 from lattice_inference.files.required_files import DOWNLOAD_PATTERNS, missing_files
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.value_text import value_text
 
 __all__ = [

@@ -17,7 +17,7 @@ from lattice_inference.backends.opening import BackendName, check_backend
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.read_once import reading_once
-from lattice_inference.errors import InvalidInputError, TextTooLongError
+from lattice_inference.errors import CacheFullError, InvalidInputError, TextTooLongError
 from lattice_inference.files.fingerprint import ModelSnapshot
 from lattice_inference.files.hub import ModelFiles, find_model
 from lattice_inference.generate.decoder_program import DecoderProgram
@@ -196,12 +196,18 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
 
         Raises:
             InvalidInputError: an argument is out of range.
+            CacheFullError: this process has no address space for so many tokens.
         """
         check_choice("dtype", dtype, get_args(CacheType))
         check_choice("page_tokens", page_tokens, (16, 32, 64))
         wanted = self.context_length if tokens is None else check_count("tokens", tokens, least=1, most=2**40)
         prefix_bytes = check_count("prefix_bytes", prefix_bytes, least=0, most=2**62)
-        storage = self._program.open_state(dtype=dtype, page_tokens=page_tokens, pages=-(-wanted // page_tokens))
+        try:
+            storage = self._program.open_state(dtype=dtype, page_tokens=page_tokens, pages=-(-wanted // page_tokens))
+        except (MemoryError, OverflowError):
+            raise CacheFullError(
+                f"there is no address space for a cache of {wanted:,} tokens: give fewer (tokens=, max_tokens=)"
+            ) from None
         return KvCache(storage, prefix_bytes=prefix_bytes, identity=lambda: self.fingerprint)
 
     def forward(self, extensions: Sequence[Extension]) -> npt.NDArray[np.float32]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Self
 
-from lattice_inference.argument_checks import check_provides, check_text_list, checked_flag
+from lattice_inference.argument_checks import check_provides, checked_flag
 from lattice_inference.errors import BusyError, InvalidInputError, TextTooLongError
 from lattice_inference.generate.batch import generate_batch
 from lattice_inference.generate.config import GenerateConfig, ResolvedConfig
@@ -17,6 +17,7 @@ from lattice_inference.generate.generation_config_file import parse_generation_c
 from lattice_inference.generate.prompt_tokens import answer_end_ids, check_vocabulary, end_token_ids, prompt_ids
 from lattice_inference.generate.result import GenerateResult
 from lattice_inference.generate.stream import GenerationStream, Steps
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.turn import Turn
 from lattice_inference.value_text import value_text
 

@@ -202,9 +202,9 @@ OPS: Mapping[str, OpDefinition] = {
         "With weights kept as integers and integer activations the CPU computes instead, all sums of integers exact: of "
         "int8, c = (float(sum of (q_x - zero[t]) * q_w) * scale_w[n]) * scale_x[t], with a row's q_x = "
         "min(max(round(x * (255 / range)) + zero, 0), 255), zero = round(-low * (255 / range)), scale_x = range / 255 "
-        "(kernels/integer_rows.h); of block formats one chain over blocks of 32, c = fma(I, d * scale_x, c), then, where "
+        "(rows/integer_rows.h); of block formats one chain over blocks of 32, c = fma(I, d * scale_x, c), then, where "
         "the format has offsets, c = fma(S, m * scale_x, c), with a block's q_x = round(x * (127 / max|x|)) and scale_x = "
-        "max|x| / 127 (kernels/block_tiles.h); of a linear that gives logits the sum of that over x and over what rounding "
+        "max|x| / 127 (linear/block_tiles.h); of a linear that gives logits the sum of that over x and over what rounding "
         "x left out, x - scale_x * q_x.",
     ),
     "add": OpDefinition(2, (), {}, _alike, "y = a + b."),

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, get_args
 
-from lattice_inference.argument_checks import as_number, check_callable, check_choice, check_count, check_text_list
+from lattice_inference.argument_checks import as_number, check_callable, check_choice, check_count
 from lattice_inference.backends.opening import open_backend
 from lattice_inference.backends.protocol import Backend, BackendProgram, PageStorage
 from lattice_inference.calibration import Calibration
@@ -26,6 +26,7 @@ from lattice_inference.quantize.observers import (
     Observer,
     PercentileObserver,
 )
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.turn import Turn
 from lattice_inference.value_text import value_text

@@ -8,8 +8,9 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.argument_checks import check_text_list, checked_flag
+from lattice_inference.argument_checks import checked_flag
 from lattice_inference.errors import InvalidInputError, TokenizerError, UnsupportedError
+from lattice_inference.text_lists import check_text_list
 from lattice_inference.thread_count import check_thread_count
 from lattice_inference.token_ids import MOST_TOKEN_ID, as_token_id, in_order
 from lattice_inference.tokenizer import _tokenizer as native

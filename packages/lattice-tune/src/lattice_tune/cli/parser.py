@@ -9,7 +9,14 @@ from lattice_tune._version import __version__
 
 __all__ = ["build_parser"]
 
-_GROUPS: tuple[str, ...] = ()
+_GROUPS: tuple[str, ...] = (
+    "distill_command",
+    "label_command",
+    "student_command",
+    "dataset_command",
+    "registry_commands",
+    "doctor_command",
+)
 """Modules of ``lattice_tune.cli``; each has ``add_commands(commands)`` and imports the work when a command runs."""
 
 

@@ -1,1 +1,1 @@
-"""Labelled texts and vectors: read, checked, split, counted."""
+"""Datasets: examples in files and in memory, splits, duplicates, statistics."""

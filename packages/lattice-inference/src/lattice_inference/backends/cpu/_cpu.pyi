@@ -1,5 +1,5 @@
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,26 +15,25 @@ HUGE_PAGE: int
 MAX_SLOTS: int
 MAX_HEAD_DIM: int
 INT8_DEPTH: int
-QUANTIZE_ROWS: int
-INT8_LINEAR: int
-QUANTIZE_BLOCKS: int
-BLOCK_LINEAR: int
-DEQUANTIZED_LINEAR: int
-ROUND_ROWS: int
-BFLOAT16_LINEAR: int
-TILE_ATTENTION: int
-CAUSAL_ATTENTION: int
-QUANTIZE_BLOCK_PAIRS: int
-WEIGHT_TYPES: dict[str, int]
+KERNELS: dict[str, int]
+RECORDS: dict[str, str]
+ROW_KINDS: dict[str, int]
+IDS: dict[str, int]
+ACTIVATIONS: dict[str, int]
+PAIRINGS: dict[str, int]
+POOLS: dict[str, int]
+FUNCTIONS: dict[str, int]
+BFLOAT16_PRODUCTS: dict[str, int]
+KV_TYPES: dict[str, int]
 BLOCK_FORMATS: tuple[str, ...]
-KV_TYPES: dict[str, tuple[int, int]]
+WEIGHT_TYPES: dict[str, int]
 TILE_BOUNDS: dict[str, tuple[int, int]]
 
 def select_isa(requested: str | None = None) -> str: ...
 def available_isas() -> list[str]: ...
 def cpu_features() -> list[str]: ...
 def has_dot_products(isa: str) -> bool: ...
-def has_tiles(isa: str) -> bool: ...
+def has_amx(isa: str) -> bool: ...
 def bfloat16_products(isa: str) -> list[_Products]: ...
 def tile_sizes(isa: str) -> dict[str, int]: ...
 def bfloat16_panel_bytes(k: int) -> int: ...
@@ -71,69 +70,56 @@ class KvPages:
     def export(self, page: int) -> bytes: ...
     def import_(self, page: int, content: bytes) -> None: ...
 
-class Plan:
-    isa: str
-    dot: bool
-    tiles: bool
-    step_tokens: int
+class Step:
     def __init__(
         self,
-        isa: str,
-        dot: bool | None = None,
-        tiles: bool | None = None,
-        bfloat16: str = "widened",
-        sizes: Mapping[str, int] | None = None,
-    ) -> None: ...
-    def append(
-        self,
-        kernel: int,
         *,
-        rows: int,
-        inputs: Sequence[_Operand],
-        output: _Operand | None,
-        k: int,
-        n: int,
-        residual: _Operand | None = None,
-        weight: _Weight | tuple[Memory, int] | None = None,
-        bias: _Float32 | None = None,
-        activation: int = 0,
-        mode: int = 0,
-        heads: int = 0,
-        kv_heads: int = 0,
-        head_dim: int = 0,
-        scale: float = 1.0,
-        epsilon: float = 0.0,
-        layer: int = 0,
-        window: int = 0,
-        packed: bool = False,
-        weight_type: str = "float32",
-        quantized: _Operand | None = None,
-        bounds: _Float32 | None = None,
-        rounded: _Operand | None = None,
-        pairs: bool = False,
-    ) -> None: ...
-    def __len__(self) -> int: ...
-    def check_ids(self, which: int, table_rows: int) -> None: ...
-    def scratch_bytes(self, max_seqlen: int) -> int: ...
-    def bookkeeping_bytes(self, cu_seqlens: _Int32, context: _Int32 | None = None) -> int: ...
-    def run(
-        self,
         token_ids: _Int32,
         token_type_ids: _Int32,
         positions: _Int32,
         cu_seqlens: _Int32,
         max_seqlen: int,
+        logit_rows: _Int32 | None = None,
         arena: Memory,
         slot_offsets: Sequence[int],
         scratch_offset: int,
         scratch_bytes: int,
         threads: int,
         bookkeeping_offset: int,
-        logit_rows: _Int32 | None = None,
         kv: KvPages | None = None,
         context: _Int32 | None = None,
         pages: _Int32 | None = None,
         cu_pages: _Int32 | None = None,
-        first: int = 0,
-        end: int | None = None,
-    ) -> tuple[int, int] | None: ...
+    ) -> None: ...
+
+class Plan:
+    isa: str
+    dot: bool
+    amx: bool
+    step_tokens: int
+    def __init__(
+        self,
+        isa: str,
+        dot: bool | None = None,
+        amx: bool | None = None,
+        bfloat16: str = "widened",
+        sizes: Mapping[str, int] | None = None,
+    ) -> None: ...
+    def append(
+        self,
+        kernel: str,
+        *,
+        rows: str,
+        inputs: Sequence[_Operand],
+        output: _Operand | None,
+        k: int,
+        n: int,
+        rounded: _Operand | None = None,
+        pairs: bool = False,
+        **parameters: Any,
+    ) -> None: ...
+    def check_ids(self, which: str, table_rows: int) -> None: ...
+    def scratch_bytes(self, max_seqlen: int) -> int: ...
+    def bookkeeping_bytes(self, cu_seqlens: _Int32, context: _Int32 | None = None) -> int: ...
+    def __len__(self) -> int: ...
+    def run(self, given: Step, first: int = 0, end: int | None = None) -> tuple[str, int] | None: ...

@@ -50,8 +50,6 @@ _WHOLE: Sequence[tuple[int, int | None]] = ((0, None),)
 Float32Array = npt.NDArray[np.float32]
 Int32Array = npt.NDArray[np.int32]
 
-_ID_FIELDS = ("token_ids", "token_type_ids", "positions")
-
 
 class CpuBackend:
     """Runs programs on this machine's CPU.
@@ -63,7 +61,7 @@ class CpuBackend:
         precision: what linear weights and embedding tables are kept in. With 16 bits they are widened where they are used,
             so results are those of a float32 model with rounded weights, bit for bit; but for bfloat16 see
             ``bfloat16_products``. With int8, linears over tokens multiply integers (:mod:`int8_weights`,
-            kernels/integer_rows.h); those over whole sequences, which cost nothing, stay in float32.
+            kernels/rows/integer_rows.h); those over whole sequences, which cost nothing, stay in float32.
             With ``"stored"`` they stay what the source has them in, block formats included.
         activations: what int8 and block-quantized weights are multiplied by: rows rounded to integers (``"int8"``), or
             floats, with weights widened where they are used (``"float32"``), which is slower and exact in the weights'
@@ -247,29 +245,28 @@ class CpuProgram:
         bookkeeping_offset = slots_bytes + threads * scratch_bytes
         arena = self._arenas.take(bookkeeping_offset + plan.bookkeeping_bytes(batch.cu_seqlens, context))
         try:
+            step = _cpu.Step(
+                token_ids=batch.token_ids,
+                token_type_ids=_required(batch.token_type_ids),
+                positions=_required(batch.positions),
+                cu_seqlens=batch.cu_seqlens,
+                max_seqlen=batch.max_seqlen,
+                logit_rows=batch.logit_rows,
+                arena=arena,
+                slot_offsets=offsets,
+                scratch_offset=slots_bytes,
+                scratch_bytes=scratch_bytes,
+                threads=threads,
+                bookkeeping_offset=bookkeeping_offset,
+                kv=None if state is None else state.kv,
+                context=context,
+                pages=pages,
+                cu_pages=cu_pages,
+            )
             for first, end in _WHOLE if batch.tokens <= self.step_tokens else _calls(len(plan)):
-                outside = plan.run(
-                    batch.token_ids,
-                    _required(batch.token_type_ids),
-                    _required(batch.positions),
-                    batch.cu_seqlens,
-                    batch.max_seqlen,
-                    arena,
-                    offsets,
-                    slots_bytes,
-                    scratch_bytes,
-                    threads,
-                    bookkeeping_offset,
-                    batch.logit_rows,
-                    None if state is None else state.kv,
-                    context,
-                    pages,
-                    cu_pages,
-                    first,
-                    end,
-                )
+                outside = plan.run(step, first, end)
                 if outside is not None:
-                    refuse_id(batch, _ID_FIELDS[outside[0]], outside[1])
+                    refuse_id(batch, *outside)
                 if end is not None:
                     check_cancelled()
             results = self._copy_outputs(outputs, arena, offsets, counts)

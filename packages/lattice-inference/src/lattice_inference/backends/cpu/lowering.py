@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
-from lattice_inference.backends.cpu.forms.input_rows import QUANTIZERS, IntegerRows
+from lattice_inference.backends.cpu.forms.input_rows import IntegerRows
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.compile import CompiledProgram
 from lattice_inference.graph.fusion import ACTIVATIONS
 from lattice_inference.graph.memory import MemoryPlan
-from lattice_inference.graph.program import Op, Rows, View
+from lattice_inference.graph.program import Op, View
 
 if TYPE_CHECKING:
     from lattice_inference.backends.cpu.weights import ResidentWeights
 
-__all__ = ["IN_PLACE", "LINEAR", "lower"]
+__all__ = ["IN_PLACE", "lower"]
 
 IN_PLACE: Mapping[str, int] = {
     "add": 0,
@@ -38,15 +38,6 @@ IN_PLACE: Mapping[str, int] = {
 }
 """Ops that may write over one of their inputs: they read an element of it only to write the same one."""
 
-# The numbers of kernels/step.h.
-_EMBED_ROWS, LINEAR, _ADD, _ACTIVATION, _LAYER_NORM, _ATTENTION, _POOL, _L2_NORMALIZE = range(8)
-_MUL, _SILU_MUL, _RMS_NORM, _ROPE_ANGLES, _ROPE, _KV_WRITE, _PAGED_ATTENTION, _PAGED_MERGE, _GATHER_ROWS = range(8, 17)
-_ROWS = {Rows.TOKENS: 0, Rows.SEQUENCES: 1, Rows.LOGIT_ROWS: 2}
-_PAIRINGS = {"half": 0, "interleaved": 1}
-_ACTIVATION_CODES = {"gelu_erf": 1, "gelu_tanh": 2, "relu": 3, "silu": 4, "tanh": 5}
-_POOL_MODES = {"cls": 0, "mean": 1, "last": 2}
-_IDS = {"token_ids": 0, "token_type_ids": 1, "positions": 2}
-
 Arguments = dict[str, Any]
 
 
@@ -57,9 +48,7 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
         UnsupportedError: there is no kernel for an op.
     """
     for op in compiled.program.ops:
-        if op.kind not in _LOWERINGS:
-            raise UnsupportedError(f"the CPU backend has no kernel for the op {op.kind!r}")
-        kernel, arguments = _LOWERINGS[op.kind](op, weights, compiled.memory)
+        kernel, arguments = _kernel(op, weights, compiled.memory)
         written = op.outputs[0] if op.outputs else None
         rows, width = (op.inputs[0].rows, 0) if written is None else (written.rows, written.width)
         rounded_width = op.attributes.get("rounded_width")
@@ -67,7 +56,7 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
         output = None if written == rounded else written
         width = int(rounded_width or width)
         common: Arguments = {
-            "rows": _ROWS[rows],
+            "rows": rows.name.lower(),
             "output": None if output is None else _operand(output, compiled.memory),
             "rounded": None if rounded is None else _operand(rounded, compiled.memory),
             "n": width,
@@ -75,36 +64,45 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
             "k": width,
         }
         plan.append(kernel, **{**common, **arguments})
-        if kernel == _PAGED_ATTENTION:
-            plan.append(_PAGED_MERGE, **{**common, **arguments})
-        if kernel == _EMBED_ROWS:
-            plan.check_ids(arguments["mode"], op.weights["table"].shape[0])
+        if kernel == "paged_attention":
+            plan.append("paged_merge", **{**common, **arguments})
+        if kernel == "embed_rows":
+            plan.check_ids(arguments["ids"], op.weights["table"].shape[0])
+
+
+def _kernel(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
+    """Return the kernel of ``op`` and its parameters. A kernel without a record needs no entry in the table below."""
+    if op.kind in _LOWERINGS:
+        return _LOWERINGS[op.kind](op, weights, memory)
+    if _cpu.RECORDS.get(op.kind) == "none":
+        return op.kind, {}
+    raise UnsupportedError(f"the CPU backend has no kernel for the op {op.kind!r}")
 
 
 def _operand(view: View, memory: MemoryPlan) -> tuple[int, int, int]:
     return memory.placement[view.buffer], view.buffer.width, view.column
 
 
-def _activation_code(kind: str, op: Op) -> int:
-    return _ACTIVATION_CODES[f"gelu_{op.attributes['form']}" if kind == "gelu" else kind]
+def _activation_name(kind: str, op: Op) -> str:
+    return f"gelu_{op.attributes['form']}" if kind == "gelu" else kind
 
 
-def _embed_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+def _embed_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
     table = op.weights["table"]
     form = weights.form(table)
     arguments: Arguments = {
-        "weight": weights[table],
+        "table": weights[table],
         # the table of a tied embedding is kept as the linear that it is too
         "packed": table.use == "linear" and not form.in_panels,
         "weight_type": form.weight_type,
-        "mode": _IDS[str(op.attributes["ids"])],
+        "ids": str(op.attributes["ids"]),
     }
     if op.inputs:
         arguments |= {"inputs": [], "residual": _operand(op.inputs[0], memory)}
-    return _EMBED_ROWS, arguments
+    return "embed_rows", arguments
 
 
-def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
     weight = op.weights["weight"]
     form = weights.form(weight)
     arguments: Arguments = {
@@ -119,11 +117,11 @@ def _linear(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, 
     if suffix == "add":
         arguments["residual"] = _operand(op.inputs[1], memory)
     elif suffix:
-        arguments["activation"] = _activation_code(suffix, op)
+        arguments["activation"] = _activation_name(suffix, op)
     return form.kernel(weights.forms.input_rows(op)), arguments
 
 
-def _linear_pairs(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+def _linear_pairs(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
     weight = op.weights["weight"]
     form = weights.form(weight)
     (x,) = op.inputs
@@ -136,8 +134,9 @@ def _linear_pairs(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple
     }
 
 
-def _quantize(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return QUANTIZERS[op.kind], {"k": op.inputs[0].width, "bounds": _bounds(op)}
+def _quantize(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
+    bounds = _bounds(op)
+    return op.kind, {"k": op.inputs[0].width, **({} if bounds is None else {"bounds": bounds})}
 
 
 def _bounds(op: Op) -> npt.NDArray[np.float32] | None:
@@ -145,20 +144,12 @@ def _bounds(op: Op) -> npt.NDArray[np.float32] | None:
     return np.array([op.attributes["low"], op.attributes["high"]], np.float32) if "low" in op.attributes else None
 
 
-def _round_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return _cpu.ROUND_ROWS, {}
+def _activation(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
+    return "activation", {"activation": _activation_name(op.kind, op)}
 
 
-def _activation(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return _ACTIVATION, {"activation": _activation_code(op.kind, op)}
-
-
-def _add(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return _ADD, {}
-
-
-def _layer_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return _LAYER_NORM, {
+def _layer_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
+    return "layer_norm", {
         "weight": weights.array(op.weights["weight"]),
         "bias": weights.array(op.weights["bias"]),
         "epsilon": op.attributes["epsilon"],
@@ -167,83 +158,65 @@ def _layer_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[i
     }
 
 
-def _attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    arguments = {name: op.attributes[name] for name in ("heads", "kv_heads", "head_dim", "scale", "window")}
+def _attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
+    arguments = {name: op.attributes[name] for name in ("heads", "kv_heads", "head_dim", "scale")}
     if op.attributes["mask"] == "causal":
-        return _cpu.CAUSAL_ATTENTION, arguments
-    return (_cpu.TILE_ATTENTION if weights.forms.rounded_inputs(op) else _ATTENTION), arguments
+        return "causal_attention", {**arguments, "window": op.attributes["window"]}
+    return ("amx_attention" if weights.forms.rounded_inputs(op) else "attention"), arguments
 
 
-def _mul(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return (_SILU_MUL if op.kind == "silu_mul" else _MUL), {}
-
-
-def _rms_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+def _rms_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
     weight = weights.array(op.weights["weight"])
     if op.attributes["offset"]:
         weight = weight + np.float32(op.attributes["offset"])
-    return _RMS_NORM, {"weight": weight, "epsilon": op.attributes["epsilon"], "heads": op.attributes["heads"]}
+    return "rms_norm", {"weight": weight, "epsilon": op.attributes["epsilon"], "heads": op.attributes["heads"]}
 
 
-def _rope_angles(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return _ROPE_ANGLES, {"weight": weights.array(op.weights["frequencies"]), "scale": op.attributes["scale"]}
+def _rope_angles(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
+    return "rope_angles", {"frequencies": weights.array(op.weights["frequencies"]), "scale": op.attributes["scale"]}
 
 
-def _rope(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return _ROPE, {
-        "k": op.inputs[1].width,
+def _rope(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
+    return "rope", {
+        "width": op.inputs[1].width,
         "heads": op.attributes["heads"],
         "head_dim": op.attributes["head_dim"],
-        "mode": _PAIRINGS[str(op.attributes["pairing"])],
+        "pairing": str(op.attributes["pairing"]),
     }
 
 
-def _kv_write(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    arguments = {name: op.attributes[name] for name in ("layer", "kv_heads", "head_dim")}
-    return _KV_WRITE, {**arguments, "heads": op.attributes.get("attention_heads", 0)}
+def _kv_write(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
+    arguments = {name: op.attributes[name] for name in ("layer", "kv_heads")}
+    return "kv_write", {**arguments, "attention_heads": op.attributes.get("attention_heads", 0)}
 
 
-def _paged_attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
+def _paged_attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
     names = ("layer", "heads", "kv_heads", "head_dim", "scale", "window")
-    return _PAGED_ATTENTION, {name: op.attributes[name] for name in names}
+    return "paged_attention", {name: op.attributes[name] for name in names}
 
 
-def _gather_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return _GATHER_ROWS, {}
+def _pool(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
+    return "pool", {"pool": str(op.attributes["mode"])}
 
 
-def _pool(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return _POOL, {"mode": _POOL_MODES[str(op.attributes["mode"])]}
-
-
-def _l2_normalize(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[int, Arguments]:
-    return _L2_NORMALIZE, {}
-
-
-_LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[int, Arguments]]] = {
+_LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[str, Arguments]]] = {
     "embed_rows": _embed_rows,
     "embed_rows_add": _embed_rows,
     "linear": _linear,
     "linear_add": _linear,
     **{f"linear_{activation}": _linear for activation in ACTIVATIONS},
     **dict.fromkeys(ACTIVATIONS, _activation),
-    "add": _add,
     "layer_norm": _layer_norm,
     "layer_norm_quantized": _layer_norm,
     "quantize_rows": _quantize,
     "quantize_blocks": _quantize,
-    "round_rows": _round_rows,
     "quantize_block_pairs": _quantize,
     "linear_pairs": _linear_pairs,
     "attention": _attention,
-    "mul": _mul,
-    "silu_mul": _mul,
     "rms_norm": _rms_norm,
     "rope_angles": _rope_angles,
     "rope": _rope,
     "kv_write": _kv_write,
     "paged_attention": _paged_attention,
-    "gather_rows": _gather_rows,
     "pool": _pool,
-    "l2_normalize": _l2_normalize,
 }

@@ -1,10 +1,10 @@
-# Included by _cpu.pyx: weights into the panels that linears read, and the sizes of panels and of rows that are not floats.
+# Included by _cpu.pyx as text: weights into the panels that linears read, and the sizes of panels and of rows that are not floats.
 
 
 def pack_panels(weight, Memory target, Py_ssize_t offset):
     """Write ``weight`` (n, k), float32 or uint16, as panels of 16 columns, [n / 16][k][16], at a byte offset of ``target``."""
     cdef Py_ssize_t n = weight.shape[0], k = weight.shape[1], size = weight.dtype.itemsize
-    cdef void *source = weight_data(weight, 0 if size == 4 else 1, n * k, "weight")
+    cdef void *source = weight_data(weight, LATTICE_WEIGHT_FLOAT32 if size == 4 else LATTICE_WEIGHT_BFLOAT16, n * k, "weight")
     cdef Py_ssize_t nbytes = (n + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL * k * size
     if offset < 0 or offset % 4 or offset + nbytes > target.nbytes:
         raise ValueError(f"{nbytes} bytes at {offset} do not fit in {target.nbytes}")
@@ -26,7 +26,7 @@ def bfloat16_row_floats(Py_ssize_t k):
 def pack_bfloat16_panels(cnp.ndarray weight not None, Memory target, Py_ssize_t offset):
     """Write ``weight`` (n, k), the uint16 of bfloat16, as panels at a byte offset of ``target``; see bfloat16_linear.h."""
     cdef Py_ssize_t n = weight.shape[0], k = weight.shape[1]
-    cdef const uint16_t *source = <const uint16_t *>weight_data(weight, 1, n * k, "weight")
+    cdef const uint16_t *source = <const uint16_t *>weight_data(weight, LATTICE_WEIGHT_BFLOAT16, n * k, "weight")
     cdef Py_ssize_t nbytes = (n + LATTICE_PANEL - 1) // LATTICE_PANEL * lattice_bfloat16_panel_bytes(k)
     if offset < 0 or offset % 64 or offset + nbytes > target.nbytes:
         raise ValueError(f"{nbytes} bytes at {offset} do not fit in {target.nbytes}")

@@ -46,9 +46,9 @@ class _Bfloat16Pairs(FloatForm):
         """Return bfloat16."""
         return FloatRows.BFLOAT16
 
-    def kernel(self, rows: InputRows) -> int:
+    def kernel(self, rows: InputRows) -> str:
         """Return the kernel of bfloat16."""
-        return _cpu.BFLOAT16_LINEAR
+        return "bfloat16_linear"
 
     def pack(self, values: StoredArray, memory: _cpu.Memory, offset: int) -> None:
         """Write values into panels of pairs."""

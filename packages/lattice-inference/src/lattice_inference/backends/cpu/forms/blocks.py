@@ -43,9 +43,9 @@ class _Blocks(WeightForm):
             return FloatRows.FLOAT32
         return IntegerRows("quantize_block_pairs" if use.is_exact else "quantize_blocks")
 
-    def kernel(self, rows: InputRows) -> int:
+    def kernel(self, rows: InputRows) -> str:
         """Return the kernel of blocks, or the one that widens weights."""
-        return _cpu.BLOCK_LINEAR if isinstance(rows, IntegerRows) else _cpu.DEQUANTIZED_LINEAR
+        return "block_linear" if isinstance(rows, IntegerRows) else "dequantized_linear"
 
     def keep(self, weight: PlacedWeight, source: TensorSource, memory: _cpu.Memory) -> None:
         """Pack one weight."""

@@ -18,7 +18,6 @@ from lattice_inference.backends.cpu.forms.weight_form import (
     WeightForm,
     WeightUse,
 )
-from lattice_inference.backends.cpu.lowering import LINEAR
 from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.checkpoint.dtypes import bfloat16_bits
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor
@@ -48,9 +47,9 @@ class FloatForm(WeightForm):
         """Return float32."""
         return FloatRows.FLOAT32
 
-    def kernel(self, rows: InputRows) -> int:
+    def kernel(self, rows: InputRows) -> str:
         """Return the kernel of floats."""
-        return LINEAR
+        return "linear"
 
     def keep(self, weight: PlacedWeight, source: TensorSource, memory: _cpu.Memory) -> StoredArray | None:
         """Round a weight, and pack it if it is a linear's."""

@@ -11,7 +11,7 @@ from lattice_inference.backends.cpu import _cpu
 from lattice_inference.calibration import InputRange
 from lattice_inference.graph.program import AttributeValue
 
-__all__ = ["QUANTIZERS", "FloatRows", "InputRows", "IntegerRows"]
+__all__ = ["FloatRows", "InputRows", "IntegerRows"]
 
 
 class FloatRows(Enum):
@@ -54,13 +54,6 @@ class IntegerRows:
 
 
 InputRows = FloatRows | IntegerRows
-
-QUANTIZERS: Mapping[str, int] = {
-    "quantize_rows": _cpu.QUANTIZE_ROWS,
-    "quantize_blocks": _cpu.QUANTIZE_BLOCKS,
-    "quantize_block_pairs": _cpu.QUANTIZE_BLOCK_PAIRS,
-}
-"""The kernel of each op that quantizes."""
 
 _FLOATS: Mapping[str, Callable[[int], int]] = {
     "quantize_rows": _cpu.integer_row_floats,

@@ -52,9 +52,9 @@ class _Int8(WeightForm):
             return FloatRows.FLOAT32
         return IntegerRows("quantize_rows", use.range())
 
-    def kernel(self, rows: InputRows) -> int:
+    def kernel(self, rows: InputRows) -> str:
         """Return the kernel of integers, or the one that widens weights."""
-        return _cpu.INT8_LINEAR if isinstance(rows, IntegerRows) else _cpu.DEQUANTIZED_LINEAR
+        return "int8_linear" if isinstance(rows, IntegerRows) else "dequantized_linear"
 
     def keep(self, weight: PlacedWeight, source: TensorSource, memory: _cpu.Memory) -> None:
         """Pack the source's integers, or its floats rounded."""

@@ -176,8 +176,8 @@ class WeightForm(ABC):
         """Return which rows a linear with such a weight takes."""
 
     @abstractmethod
-    def kernel(self, rows: InputRows) -> int:
-        """Return the number of the kernel that multiplies such rows by it."""
+    def kernel(self, rows: InputRows) -> str:
+        """Return the name of the kernel, of ``_cpu.KERNELS``, that multiplies such rows by it."""
 
     @abstractmethod
     def keep(self, weight: PlacedWeight, source: TensorSource, memory: _cpu.Memory) -> StoredArray | None:

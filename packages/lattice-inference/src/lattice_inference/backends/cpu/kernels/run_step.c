@@ -4,8 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "bfloat16_linear.h"
-#include "int8_linear.h"
+#include "linear/bfloat16_linear.h"
+#include "linear/int8_linear.h"
 #include "lattice/cpu.h"
 
 #define SMALL_STEP_TOKENS 32 /* a step of so few tokens does not queue behind another caller's */

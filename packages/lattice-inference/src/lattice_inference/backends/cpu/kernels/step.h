@@ -9,6 +9,8 @@
 
 #include <stdint.h>
 
+#include "enumerations.h"
+#include "kernel_list.h"
 #include "tile_table.h"
 
 #define LATTICE_PANEL 16        /* output columns of a weight panel, panels being [k][16] */
@@ -17,66 +19,10 @@
 #define LATTICE_QUERY_COLUMNS 32 /* queries of a pass where they lie in the lanes of vectors */
 #define LATTICE_WIDE_PAGE 64     /* tokens of a page that a task of paged attention widens for its rows */
 #define LATTICE_PAGED_ROWS 192  /* rows times heads of a group in one task of paged attention */
-#define LATTICE_MATRIX_BYTES (768 * 1024) /* of rows that a task multiplies by matrix tiles */
+#define LATTICE_AMX_BYTES (768 * 1024) /* of rows that a task multiplies by AMX */
 #define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
 #define LATTICE_MAX_SLOTS 512 /* a handful, but for programs whose linears are observed */
 #define LATTICE_BLOCK_ROWS 56   /* that a task of a linear takes at least: a few whole tiles on every level */
-
-enum { LATTICE_ROWS_TOKENS = 0, LATTICE_ROWS_SEQUENCES = 1, LATTICE_ROWS_LOGITS = 2 };
-
-typedef enum {
-    LATTICE_KERNEL_EMBED_ROWS = 0,
-    LATTICE_KERNEL_LINEAR,
-    LATTICE_KERNEL_ADD,
-    LATTICE_KERNEL_ACTIVATION,
-    LATTICE_KERNEL_LAYER_NORM,
-    LATTICE_KERNEL_ATTENTION,
-    LATTICE_KERNEL_POOL,
-    LATTICE_KERNEL_L2_NORMALIZE,
-    LATTICE_KERNEL_MUL,
-    LATTICE_KERNEL_SILU_MUL,
-    LATTICE_KERNEL_RMS_NORM,
-    LATTICE_KERNEL_ROPE_ANGLES,
-    LATTICE_KERNEL_ROPE,
-    LATTICE_KERNEL_KV_WRITE,
-    LATTICE_KERNEL_PAGED_ATTENTION,
-    LATTICE_KERNEL_PAGED_MERGE,
-    LATTICE_KERNEL_GATHER_ROWS,
-    LATTICE_KERNEL_QUANTIZE_ROWS = 24, /* integer_rows.h */
-    LATTICE_KERNEL_INT8_LINEAR,
-    LATTICE_KERNEL_QUANTIZE_BLOCKS, /* block_rows.h */
-    LATTICE_KERNEL_BLOCK_LINEAR,
-    LATTICE_KERNEL_DEQUANTIZED_LINEAR, /* block or int8 weights by float rows */
-    LATTICE_KERNEL_ROUND_ROWS,         /* bfloat16_rows.h */
-    LATTICE_KERNEL_BFLOAT16_LINEAR,
-    LATTICE_KERNEL_TILE_ATTENTION,
-    LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS, /* block_pairs.h */
-    LATTICE_KERNEL_CAUSAL_ATTENTION,     /* causal_attention.h */
-    LATTICE_KERNEL_COUNT
-} lattice_kernel_id;
-
-typedef enum {
-    LATTICE_ACTIVATION_NONE = 0,
-    LATTICE_ACTIVATION_GELU_ERF,
-    LATTICE_ACTIVATION_GELU_TANH,
-    LATTICE_ACTIVATION_RELU,
-    LATTICE_ACTIVATION_SILU,
-    LATTICE_ACTIVATION_TANH,
-} lattice_activation;
-
-/* How the elements of a linear's panels and of an embedding's table lie in memory; from LATTICE_WEIGHT_BLOCKS on the formats of
- * block_format.h. */
-typedef enum { LATTICE_WEIGHT_FLOAT32 = 0, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_FLOAT16, LATTICE_WEIGHT_INT8, LATTICE_WEIGHT_BFLOAT16_PAIRS, LATTICE_WEIGHT_BLOCKS = 16 } lattice_weight_type;
-
-/* What multiplies rows of bfloat16 by weights of bfloat16: two multiply-adds, the level's dot product, or its matrix tiles. */
-typedef enum { LATTICE_BFLOAT16_WIDENED = 0, LATTICE_BFLOAT16_DOT, LATTICE_BFLOAT16_TILES } lattice_bfloat16_products;
-
-/* How keys and values lie in pages. */
-typedef enum { LATTICE_KV_FLOAT32 = 0, LATTICE_KV_BFLOAT16, LATTICE_KV_FLOAT16, LATTICE_KV_INT8 } lattice_kv_type;
-
-enum { LATTICE_PAIRING_HALF = 0, LATTICE_PAIRING_INTERLEAVED };
-
-enum { LATTICE_POOL_CLS = 0, LATTICE_POOL_MEAN, LATTICE_POOL_LAST };
 
 /* Rows of floats in a slot: element (row, i) lies at slot + row * stride + column + i. slot < 0: no operand. */
 typedef struct {
@@ -85,27 +31,86 @@ typedef struct {
     int64_t column;
 } lattice_view;
 
+/* What a kernel needs beside the rows that it reads and writes: a record for each kind, which kernel_list.h names.
+ *
+ * Weights lie as LATTICE_WEIGHT_* says. A range is low and high that rows are quantized within; NULL: each row within its own. */
+typedef struct {
+    int32_t ids; /* LATTICE_IDS_* */
+    int32_t weight_type;
+    int32_t packed; /* the table lies in panels, as a linear's weight */
+    const void *table;
+    lattice_view residual;
+} lattice_embed_record;
+
+typedef struct {
+    int32_t weight_type;
+    int32_t activation; /* with one there is no residual */
+    const void *weight; /* panels */
+    const float *bias;  /* may be NULL */
+    lattice_view residual;
+} lattice_linear_record;
+
+typedef struct {
+    float epsilon;
+    int32_t heads; /* parts of a row that a root mean square norm takes one by one; 0 being 1 */
+    const float *weight, *bias; /* of a layer norm only: bias, and quantized, where its rows are written as integers too */
+    lattice_view quantized;
+    const float *range;
+} lattice_norm_record;
+
+typedef struct {
+    const float *range;
+} lattice_quantize_record;
+
+typedef struct {
+    int32_t heads, kv_heads, head_dim;
+    float scale;
+} lattice_attention_record;
+
+typedef struct {
+    int32_t heads, kv_heads, head_dim;
+    float scale;
+    int32_t layer, window; /* window 0: no limit; the layer is of pages only, not of causal attention over packed rows */
+} lattice_paged_record;
+
+typedef struct {
+    int32_t layer, kv_heads;
+    int32_t attention_heads; /* of the attention that was given what is new; 0: none was */
+} lattice_kv_write_record;
+
+typedef struct {
+    const float *frequencies;
+    float scale;
+} lattice_angles_record;
+
+typedef struct {
+    int32_t heads, head_dim;
+    int32_t width;   /* of the dimensions that are turned */
+    int32_t pairing; /* LATTICE_PAIRING_* */
+} lattice_rope_record;
+
 typedef struct {
     int32_t kernel;
-    int32_t rows;       /* LATTICE_ROWS_* of the output */
-    int32_t pairs;      /* 1: two rows of the input, one behind the other, are added up to one */
-    int32_t activation; /* of a linear's epilogue, or of an activation op */
-    int32_t mode;       /* LATTICE_POOL_*, LATTICE_PAIRING_*, or which ids an embedding reads */
-    int32_t heads, kv_heads, head_dim; /* of attention; heads: parts of a row that a norm takes one by one, 0 being 1 */
-    int32_t layer, window; /* of keys and values in pages; window 0: no limit */
-    int32_t packed;        /* an embedding's table lies in panels, as a linear's weight */
-    float scale, epsilon;
+    int32_t rows;  /* LATTICE_ROWS_* of the output */
+    int32_t pairs; /* 1: two rows of the input, one after the other, are added up to one */
     lattice_view input[3];
-    lattice_view residual; /* added in a linear's or embedding's epilogue */
     lattice_view output;
-    lattice_view quantized; /* where a layer norm writes its rows as integers too; slot < 0: nowhere */
-    const float *range;     /* low and high that rows are quantized within; NULL: each row within its own */
-    lattice_view rounded;   /* where rows are written as bfloat16: by a norm besides the output, by others in its place */
-    int32_t weight_type; /* LATTICE_WEIGHT_* */
-    const void *weight;  /* panels of a linear, table of an embedding, scale (float32) of a norm */
-    const float *bias;   /* NULL when the op has none */
-    int64_t k;           /* columns read */
-    int64_t n;           /* columns written */
+    lattice_view rounded; /* where rows are written as bfloat16: by a norm besides the output, by others in its place */
+    int64_t k;            /* columns read */
+    int64_t n;            /* columns written */
+    union {
+        lattice_embed_record embed;
+        lattice_linear_record linear;
+        lattice_norm_record norm;
+        lattice_quantize_record quantize;
+        lattice_attention_record attention;
+        lattice_paged_record paged;
+        lattice_kv_write_record kv_write;
+        lattice_angles_record angles;
+        lattice_rope_record rope;
+        int32_t activation; /* LATTICE_ACTIVATION_* */
+        int32_t pool;       /* LATTICE_POOL_* */
+    };
 } lattice_op;
 
 /* What a layer keeps in a page, page_stride bytes from one page to the next: keys [kv_head][dim][token], values
@@ -117,10 +122,21 @@ typedef struct {
     int32_t kv_heads, head_dim, width;
 } lattice_kv_layer;
 
+/* Bytes of an element of keys or values. */
+static inline int64_t lattice_kv_bytes(int type)
+{
+#define LATTICE_KV_BYTES(id, name, bytes)                                                                              \
+    if (type == id)                                                                                                    \
+        return bytes;
+    LATTICE_KV_TYPES(LATTICE_KV_BYTES)
+#undef LATTICE_KV_BYTES
+    __builtin_unreachable();
+}
+
 typedef struct {
     int64_t serial; /* another one for each run of a program in this process */
     int64_t tokens, sequences, max_seqlen, logit_count;
-    const int32_t *ids[3]; /* token_ids, token_type_ids, positions */
+    const int32_t *ids[LATTICE_IDS_COUNT]; /* by LATTICE_IDS_* */
     const int32_t *cu_seqlens;
     const int32_t *cu_query_blocks; /* [sequences + 1]: blocks of query rows before each sequence */
     const int32_t *logit_rows;      /* [logit_count] */
@@ -137,7 +153,7 @@ typedef struct {
     int64_t scratch_bytes; /* a multiple of 64 */
     int threads;
     int dot;   /* whether integer kernels use the level's dot product instruction */
-    int tiles; /* whether kernels use the level's matrix tiles, where they have a body for them */
+    int amx;   /* whether kernels use AMX, where they have a body for it */
     int bfloat16; /* LATTICE_BFLOAT16_*: what multiplies rows of bfloat16 */
 } lattice_step;
 
@@ -152,8 +168,8 @@ typedef struct {
     lattice_kernel kernels[LATTICE_KERNEL_COUNT];
     void (*elementwise)(int function, const float *x, float *y, int64_t count);
     uint32_t dot_feature;   /* LATTICE_FEATURE_* of the dot product instruction that this level has a body for, or 0 */
-    uint32_t tile_features; /* LATTICE_FEATURE_* of the matrix tiles that this level has bodies for, all needed, or 0 */
-    uint32_t bfloat16_dot_feature, bfloat16_tile_feature; /* the same of bodies for bfloat16 */
+    uint32_t amx_features; /* LATTICE_FEATURE_* of the kinds of AMX that this level has bodies for, all needed, or 0 */
+    uint32_t bfloat16_dot_feature, bfloat16_amx_feature; /* the same of bodies for bfloat16 */
 } lattice_kernel_table;
 
 static inline int64_t lattice_rows(const lattice_op *op, const lattice_step *step)
@@ -199,7 +215,7 @@ static inline int64_t lattice_paged_rows(int64_t group)
 /* The parts that a block of query rows of causal attention is cut into, and the rows of a part. */
 static inline int64_t lattice_causal_parts(const lattice_op *op, const lattice_tile_sizes *sizes)
 {
-    return lattice_divide_up(sizes->query_block_rows, lattice_paged_rows(op->heads / op->kv_heads));
+    return lattice_divide_up(sizes->query_block_rows, lattice_paged_rows(op->paged.heads / op->paged.kv_heads));
 }
 
 static inline int64_t lattice_causal_rows(const lattice_op *op, const lattice_tile_sizes *sizes)
@@ -234,29 +250,29 @@ static inline int64_t lattice_partials(const lattice_op *op, int64_t sequences, 
     for (int64_t i = 0; i < sequences; i++) {
         const int64_t rows = cu_seqlens[i + 1] - cu_seqlens[i];
         int64_t first, end;
-        if (!lattice_is_cut_by_keys(rows, op->heads / op->kv_heads))
+        if (!lattice_is_cut_by_keys(rows, op->paged.heads / op->paged.kv_heads))
             continue;
-        lattice_segments(context[i], rows, op->window, &first, &end);
+        lattice_segments(context[i], rows, op->paged.window, &first, &end);
         rows_times_segments += rows * (end - first);
     }
-    return rows_times_segments * op->heads * lattice_partial_floats(op->head_dim);
+    return rows_times_segments * op->paged.heads * lattice_partial_floats(op->paged.head_dim);
 }
 
-/* Where the parts of the scratch of attention by tiles begin, in bytes after its keys: see tile_attention.c. */
+/* Where the parts of the scratch of attention by AMX begin, in bytes after its keys: see amx_attention.c. */
 typedef struct {
     int64_t values, weights, scores, segment, output, bytes;
-} lattice_tile_scratch;
+} lattice_amx_scratch;
 
-static inline lattice_tile_scratch lattice_tile_scratch_of(const lattice_op *op, int64_t max_seqlen, const lattice_tile_sizes *sizes)
+static inline lattice_amx_scratch lattice_amx_scratch_of(const lattice_op *op, int64_t max_seqlen, const lattice_tile_sizes *sizes)
 {
     const int64_t keys = lattice_round_up(max_seqlen < LATTICE_KEY_SEGMENT ? max_seqlen : LATTICE_KEY_SEGMENT, 32);
-    lattice_tile_scratch parts;
-    parts.values = keys * op->head_dim * 2;
-    parts.weights = parts.values + keys * op->head_dim * 2;
+    lattice_amx_scratch parts;
+    parts.values = keys * op->attention.head_dim * 2;
+    parts.weights = parts.values + keys * op->attention.head_dim * 2;
     parts.scores = parts.weights + 32 * (keys + 32) * 2;
     parts.segment = parts.scores + 32 * keys * 4;
-    parts.output = parts.segment + 32 * op->head_dim * 4;
-    parts.bytes = parts.output + sizes->query_block_rows * (op->head_dim + 2) * 4;
+    parts.output = parts.segment + 32 * op->attention.head_dim * 4;
+    parts.bytes = parts.output + sizes->query_block_rows * (op->attention.head_dim + 2) * 4;
     return parts;
 }
 
@@ -267,10 +283,10 @@ static inline int64_t lattice_linear_block(int64_t k, const lattice_tile_sizes *
     return rows < LATTICE_BLOCK_ROWS ? LATTICE_BLOCK_ROWS : rows;
 }
 
-/* Rows of `stride` floats that a task multiplies by matrix tiles: what stays in L2 with a panel. */
-static inline int64_t lattice_matrix_rows(int64_t stride)
+/* Rows of `stride` floats that a task multiplies by AMX: what stays in L2 with a panel. */
+static inline int64_t lattice_amx_rows(int64_t stride)
 {
-    const int64_t rows = LATTICE_MATRIX_BYTES / (stride * (int64_t)sizeof(float)) / LATTICE_PANEL * LATTICE_PANEL;
+    const int64_t rows = LATTICE_AMX_BYTES / (stride * (int64_t)sizeof(float)) / LATTICE_PANEL * LATTICE_PANEL;
     return rows > 4 * LATTICE_PANEL ? rows : 4 * LATTICE_PANEL;
 }
 
@@ -280,43 +296,45 @@ static inline int64_t lattice_whole_query_rows(const lattice_tile_sizes *sizes)
     return lattice_round_up(sizes->query_block_rows, LATTICE_PANEL);
 }
 
-/* Bytes of scratch that one thread needs for an op of this step; `tiles`: whether its kernels use matrix tiles. */
-static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int tiles, const lattice_tile_sizes *sizes)
+/* Bytes of scratch that one thread needs for an op of this step; `amx`: whether its kernels use AMX. */
+static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int amx, const lattice_tile_sizes *sizes)
 {
-    if (op->kernel == LATTICE_KERNEL_BLOCK_LINEAR && tiles) /* block_matrix.h: of the blocks of two panels, of rows by blocks,
+    if (op->kernel == LATTICE_KERNEL_BLOCK_LINEAR && amx) /* amx_blocks.h: of the blocks of two panels, of rows by blocks,
                                                              * sixteen rows, and what they are of */
-        return op->k / 32 * (2 * (2 * 512 + 256) + lattice_matrix_rows(op->input[0].stride) * 8) + LATTICE_PANEL * op->k + 64;
+        return op->k / 32 * (2 * (2 * 512 + 256) + lattice_amx_rows(op->input[0].stride) * 8) + LATTICE_PANEL * op->k + 64;
     if (op->kernel == LATTICE_KERNEL_DEQUANTIZED_LINEAR)
         return op->k * LATTICE_PANEL * (int64_t)sizeof(float);
-    if (op->kernel == LATTICE_KERNEL_TILE_ATTENTION)
-        return lattice_round_up(lattice_tile_scratch_of(op, max_seqlen, sizes).bytes, 64);
+    if (op->kernel == LATTICE_KERNEL_AMX_ATTENTION)
+        return lattice_round_up(lattice_amx_scratch_of(op, max_seqlen, sizes).bytes, 64);
     if (op->kernel == LATTICE_KERNEL_LINEAR)
-        return op->weight_type == LATTICE_WEIGHT_FLOAT32
+        return op->linear.weight_type == LATTICE_WEIGHT_FLOAT32
                    ? lattice_round_up(lattice_linear_block(op->k, sizes) * op->k * (int64_t)sizeof(float), 64)
                    : 0;
     if (op->kernel == LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS)
         return lattice_round_up(op->k * (int64_t)sizeof(float), 64);
-    const int64_t width = lattice_round_up(op->head_dim, LATTICE_PANEL);
     int64_t floats = 0;
     if (op->kernel == LATTICE_KERNEL_ATTENTION) {
+        const int64_t dim = op->attention.head_dim, width = lattice_round_up(dim, LATTICE_PANEL);
         const int64_t keys =
             lattice_round_up(max_seqlen < LATTICE_KEY_SEGMENT ? max_seqlen : LATTICE_KEY_SEGMENT, LATTICE_PANEL);
         /* keys, values, scores, the queries and the outputs of a segment, sixteen rows of outputs, and the outputs of all
          * segments before it with their maxima and sums */
         const int64_t together = sizes->score_rows > LATTICE_QUERY_COLUMNS ? sizes->score_rows : LATTICE_QUERY_COLUMNS;
-        floats = keys * (op->head_dim + width) + together * (keys + 2 * width) + LATTICE_PANEL * width +
+        floats = keys * (dim + width) + together * (keys + 2 * width) + LATTICE_PANEL * width +
                  lattice_whole_query_rows(sizes) * (width + 2);
     } else if (op->kernel == LATTICE_KERNEL_CAUSAL_ATTENTION) { /* as of paged attention with many rows */
-        const int64_t rows = lattice_causal_rows(op, sizes) * (op->heads / op->kv_heads);
-        floats = LATTICE_KEY_SEGMENT * (op->head_dim + width) + rows * width +
-                 LATTICE_SCORE_ROWS * (LATTICE_KEY_SEGMENT + width) + rows * lattice_partial_floats(op->head_dim);
+        const int64_t dim = op->paged.head_dim, width = lattice_round_up(dim, LATTICE_PANEL);
+        const int64_t rows = lattice_causal_rows(op, sizes) * (op->paged.heads / op->paged.kv_heads);
+        floats = LATTICE_KEY_SEGMENT * (dim + width) + rows * width + LATTICE_SCORE_ROWS * (LATTICE_KEY_SEGMENT + width) +
+                 rows * lattice_partial_floats(dim);
     } else if (op->kernel == LATTICE_KERNEL_PAGED_ATTENTION) {
-        const int64_t group = op->heads / op->kv_heads, rows = lattice_paged_rows(group) * group;
+        const int64_t dim = op->paged.head_dim, width = lattice_round_up(dim, LATTICE_PANEL);
+        const int64_t group = op->paged.heads / op->paged.kv_heads, rows = lattice_paged_rows(group) * group;
         /* queries, scores, the outputs of a segment, and those of all before it with their maxima and sums; and where rows
          * are many a segment of keys and values, widened */
         if (!lattice_is_cut_by_keys(max_seqlen, group))
-            floats = LATTICE_KEY_SEGMENT * (op->head_dim + width);
-        floats += rows * width + LATTICE_SCORE_ROWS * (LATTICE_KEY_SEGMENT + width) + rows * lattice_partial_floats(op->head_dim);
+            floats = LATTICE_KEY_SEGMENT * (dim + width);
+        floats += rows * width + LATTICE_SCORE_ROWS * (LATTICE_KEY_SEGMENT + width) + rows * lattice_partial_floats(dim);
     }
     return lattice_round_up(floats * (int64_t)sizeof(float), 64);
 }

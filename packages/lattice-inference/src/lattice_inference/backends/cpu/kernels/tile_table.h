@@ -14,8 +14,8 @@
  *   linear_tasks             tasks a thread, which even out the ends
  *   linear_few_rows_tasks    the same with few rows, where longer runs of panels stream better
  *   int8_block_bytes         of rows of integers that a task keeps in L2
- *   int8_matrix_rows         rows of a task by matrix tiles: in L1, and what they become in L2
- *   int8_matrix_least_rows   fewer leave most of a matrix tile empty: vectors are faster
+ *   int8_amx_rows            rows of a task by AMX: in L1, and what they become in L2
+ *   int8_amx_least_rows      fewer leave most of a tile register empty: vectors are faster
  *   int8_tasks               tasks a thread
  *   bfloat16_block_bytes     of rows of bfloat16 that a task keeps in L2
  *   bfloat16_tasks           tasks a thread
@@ -38,8 +38,8 @@
     SIZE(linear_tasks,                 1,      64,        4,      4,      4,      4) \
     SIZE(linear_few_rows_tasks,        1,      64,        2,      2,      2,      2) \
     SIZE(int8_block_bytes,         16384, 8388608,   196608,  65536, 196608, 196608) \
-    SIZE(int8_matrix_rows,            16,    1024,       64,     64,     64,     64) \
-    SIZE(int8_matrix_least_rows,       1,      64,        8,      8,      8,      8) \
+    SIZE(int8_amx_rows,               16,    1024,       64,     64,     64,     64) \
+    SIZE(int8_amx_least_rows,          1,      64,        8,      8,      8,      8) \
     SIZE(int8_tasks,                   1,      64,        4,      4,      4,      4) \
     SIZE(bfloat16_block_bytes,     16384, 8388608,   524288, 524288, 524288, 524288) \
     SIZE(bfloat16_tasks,               1,      64,        4,      4,      4,      4)

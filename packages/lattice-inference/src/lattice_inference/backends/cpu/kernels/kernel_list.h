@@ -1,0 +1,46 @@
+/* Every kernel, once: its id, the name that Python says, its record in an op (step.h), how many tasks it makes of the op, and
+ * the function that runs a task.
+ *
+ * Enumeration, names, declarations and the table of each level follow from this list, in its order. A new kernel is a row here
+ * and the functions that it names, each defined through LATTICE_FN.
+ */
+#ifndef LATTICE_KERNEL_LIST_H
+#define LATTICE_KERNEL_LIST_H
+
+/* clang-format off */
+#define LATTICE_KERNELS(KERNEL) \
+    /*     id,                   name,                   record,     tasks,                 run */ \
+    KERNEL(EMBED_ROWS,           "embed_rows",           embed,      row_tasks,             embed_rows_run) \
+    KERNEL(LINEAR,               "linear",               linear,     linear_tasks,          linear_run) \
+    KERNEL(ADD,                  "add",                  none,       row_tasks,             add_run) \
+    KERNEL(ACTIVATION,           "activation",           activation, row_tasks,             activation_run) \
+    KERNEL(LAYER_NORM,           "layer_norm",           norm,       row_tasks,             layer_norm_run) \
+    KERNEL(ATTENTION,            "attention",            attention,  attention_tasks,       attention_run) \
+    KERNEL(POOL,                 "pool",                 pool,       sequence_tasks,        pool_run) \
+    KERNEL(L2_NORMALIZE,         "l2_normalize",         none,       sequence_tasks,        l2_normalize_run) \
+    KERNEL(MUL,                  "mul",                  none,       row_tasks,             multiply_run) \
+    KERNEL(SILU_MUL,             "silu_mul",             none,       row_tasks,             multiply_run) \
+    KERNEL(RMS_NORM,             "rms_norm",             norm,       row_tasks,             rms_norm_run) \
+    KERNEL(ROPE_ANGLES,          "rope_angles",          angles,     row_tasks,             rope_angles_run) \
+    KERNEL(ROPE,                 "rope",                 rope,       row_tasks,             rope_run) \
+    KERNEL(KV_WRITE,             "kv_write",             kv_write,   kv_write_tasks,        kv_write_run) \
+    KERNEL(PAGED_ATTENTION,      "paged_attention",      paged,      paged_attention_tasks, paged_attention_run) \
+    KERNEL(PAGED_MERGE,          "paged_merge",          paged,      paged_merge_tasks,     paged_merge_run) \
+    KERNEL(CAUSAL_ATTENTION,     "causal_attention",     paged,      causal_attention_tasks, causal_attention_run) \
+    KERNEL(GATHER_ROWS,          "gather_rows",          none,       row_tasks,             gather_rows_run) \
+    KERNEL(QUANTIZE_ROWS,        "quantize_rows",        quantize,   row_tasks,             quantize_rows_run) \
+    KERNEL(INT8_LINEAR,          "int8_linear",          linear,     int8_linear_tasks,     int8_linear_run) \
+    KERNEL(QUANTIZE_BLOCKS,      "quantize_blocks",      none,       row_tasks,             quantize_blocks_run) \
+    KERNEL(BLOCK_LINEAR,         "block_linear",         linear,     block_linear_tasks,    block_linear_run) \
+    KERNEL(DEQUANTIZED_LINEAR,   "dequantized_linear",   linear,     block_linear_tasks,    dequantized_linear_run) \
+    KERNEL(ROUND_ROWS,           "round_rows",           none,       row_tasks,             round_rows_run) \
+    KERNEL(BFLOAT16_LINEAR,      "bfloat16_linear",      linear,     bfloat16_linear_tasks, bfloat16_linear_run) \
+    KERNEL(AMX_ATTENTION,        "amx_attention",        attention,  amx_attention_tasks,   amx_attention_run) \
+    KERNEL(QUANTIZE_BLOCK_PAIRS, "quantize_block_pairs", none,       row_tasks,             quantize_block_pairs_run)
+/* clang-format on */
+
+#define LATTICE_KERNEL_ID(id, ...) LATTICE_KERNEL_##id,
+typedef enum { LATTICE_KERNELS(LATTICE_KERNEL_ID) LATTICE_KERNEL_COUNT } lattice_kernel_id;
+#undef LATTICE_KERNEL_ID
+
+#endif
