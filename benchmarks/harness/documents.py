@@ -11,6 +11,7 @@ from typing import Any
 import caches
 import decode
 import design_baselines
+import distillation
 import embed
 import fann
 import footprint
@@ -22,6 +23,8 @@ import peak
 import precision_quality
 import quality
 import recall
+import registry
+import teacher_accuracy
 import tiles
 import tokenizing
 import vectors
@@ -40,6 +43,7 @@ SCRIPTS: dict[str, Any] = {
     "caches": caches,
     "decode": decode,
     "design_baselines": design_baselines,
+    "distillation": distillation,
     "embed": embed,
     "embed_avx2": embed,
     "fann": fann,
@@ -52,6 +56,8 @@ SCRIPTS: dict[str, Any] = {
     "precision_quality": precision_quality,
     "quality": quality,
     "recall": recall,
+    "registry": registry,
+    "teacher_accuracy": teacher_accuracy,
     "tiles": tiles,
     "tokenizing": tokenizing,
     "transport": transport_tables,
