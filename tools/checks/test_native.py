@@ -157,3 +157,13 @@ def test_cpu_quota_of_control_groups_cuts_the_threads(tmp_path: Path) -> None:
 @needs_compiler
 def test_a_level_needs_the_word_of_cpu_and_operating_system(tmp_path: Path) -> None:
     assert build_and_run("cpu_test", tmp_path).startswith("cpu: ok")
+
+
+def test_only_files_are_dependencies_of_an_extension(tmp_path: Path) -> None:
+    """The name of a system header is no file, and setuptools compiles anew what depends on a file that is missing."""
+    header = tmp_path / "table.h"
+    header.touch()
+    template = native_build.Extension("module", ["module.pyx"])
+    settings = {"name": "module", "sources": ["module.c"], "depends": ["Python.h", "<math.h>", str(header)]}
+    kept, _ = native_build._keep_extension(template, settings)
+    assert (kept.sources, kept.depends) == (["module.c"], [str(header)])
