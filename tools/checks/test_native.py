@@ -191,3 +191,13 @@ def test_missing_headers_of_python_are_told(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setenv("CC", sys.executable)  # anything that can be run
     with pytest.raises(SystemExit, match=r"headers of Python .* are not here .*Python\.h\). Install them"):
         native_build.check_tools("lattice-fann")
+
+
+def test_only_files_are_dependencies_of_an_extension(tmp_path: Path) -> None:
+    """The name of a system header is no file, and setuptools compiles anew what depends on a file that is missing."""
+    header = tmp_path / "table.h"
+    header.touch()
+    template = native_build.Extension("module", ["module.pyx"])
+    settings = {"name": "module", "sources": ["module.c"], "depends": ["Python.h", "<math.h>", str(header)]}
+    kept, _ = native_build._keep_extension(template, settings)
+    assert (kept.sources, kept.depends) == (["module.c"], [str(header)])

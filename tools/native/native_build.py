@@ -239,9 +239,12 @@ def check_tools(package: str) -> None:
 
 
 def _keep_extension(template: Extension, settings: dict[str, Any]) -> tuple[Extension, dict[str, Any]]:
-    """Hand Cython the extension it was given: by itself it would make a new one, which knows no kernels."""
+    """Hand Cython the extension it was given: by itself it would make a new one, which knows no kernels.
+
+    Cython lists headers by name too, such as ``Python.h``: a dependency that is no file would compile everything anew.
+    """
     template.sources = settings["sources"]
-    template.depends = sorted({*template.depends, *settings.get("depends", [])})
+    template.depends = sorted({*template.depends, *filter(os.path.exists, settings.get("depends", []))})
     return template, {"module_name": settings["name"]}
 
 
