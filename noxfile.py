@@ -215,7 +215,15 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check the types of packages, tools and benchmarks."""
     session.install(
-        "mypy>=1.15", "numpy>=2.0", "nox", "huggingface_hub", "blake3", "pytest", "hypothesis", "tokenizers"
+        "mypy>=1.15",
+        "numpy>=2.0",
+        "nox",
+        "huggingface_hub",
+        "blake3",
+        "pytest",
+        "hypothesis",
+        "tokenizers",
+        "safetensors",
     )
     sources = [ROOT / "packages" / name / "src" for name in PACKAGES]
     sources.append(ROOT / "packages" / "lattice-inference" / "tests" / "models")  # what tools/goldens share with tests

@@ -1,6 +1,7 @@
 """The scripts: what they conclude from a record, and their command lines."""
 
 import argparse
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import caches
 import compare
 import decode
 import design_baselines
-import distillation
 import embed
 import fann
 import footprint
@@ -24,8 +24,6 @@ import peak
 import precision_quality
 import quality
 import recall
-import registry
-import teacher_accuracy
 import tiles
 import tokenizing
 import vectors
@@ -33,12 +31,11 @@ from harness import progress
 from harness.options import finish, partial_path, save_so_far
 from harness.record import describe_run
 
-SCRIPTS = {
+SCRIPTS = {name: importlib.import_module(name) for name in ("distillation", "registry", "teacher_accuracy")} | {
     "caches": caches,
     "compare": compare,
     "decode": decode,
     "design_baselines": design_baselines,
-    "distillation": distillation,
     "embed": embed,
     "fann": fann,
     "footprint": footprint,
@@ -50,8 +47,6 @@ SCRIPTS = {
     "precision_quality": precision_quality,
     "quality": quality,
     "recall": recall,
-    "registry": registry,
-    "teacher_accuracy": teacher_accuracy,
     "tiles": tiles,
     "tokenizing": tokenizing,
     "vectors": vectors,

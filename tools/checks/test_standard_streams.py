@@ -133,7 +133,7 @@ def test_what_is_computed_is_kept_with_any_streams_closed(folder: Path, closed: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [name for name in PROGRAMS if name not in ("lattice-transport", "lattice-tune")])
+@pytest.mark.parametrize("program", [name for name in PROGRAMS if name != "lattice-transport"])
 @pytest.mark.parametrize("redirections", ["0<&-", "0<&- 1>&- 2>&-"], ids=["input", "all"])
 def test_reading_from_a_closed_input_is_an_error_of_the_request(folder: Path, program: str, redirections: str) -> None:
     arguments = {

@@ -24,8 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from registry import CHECK, MODULES
 from target import ROOT
+
+from registry import CHECK, MODULES
 
 KEPT = ROOT / "build" / "fuzz"
 TOTAL_SECONDS = 60.0

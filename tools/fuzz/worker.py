@@ -22,8 +22,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from registry import load_target
 from target import ROOT, Target
+
+from registry import load_target
 
 PROCESSOR_SECONDS = 5
 """What one input may take of the processor's time."""

@@ -40,6 +40,7 @@ from lattice_fann import (
     check_gradients,
     gradients,
     load_balance_aux_loss,
+    mixed_targets,
     router_z_loss,
 )
 from lattice_fann.cli import main
@@ -159,6 +160,9 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "load_balance_aux_loss": (load_balance_aux_loss, {"probabilities": [0.5, 0.5]}),
     "router_z_loss": (router_z_loss, {"logits": [0.5, 0.5]}),
+    "mixed_targets": (
+        mixed_targets, {"soft": [[0.5, 0.5]], "hard": [0], "temperature": 2.0, "hard_share": 0.5},
+    ),
     "MLPClassifier": (lambda **o: MLPClassifier(**o).fit(X, TWO), ESTIMATOR),
     "MLPRegressor": (lambda **o: MLPRegressor(**o).fit(X, Y), ESTIMATOR),
     "MLPClassifier.fit": (

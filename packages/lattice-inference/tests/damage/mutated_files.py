@@ -142,7 +142,7 @@ def mutate_database(path: Path, draw: random.Random) -> str:
         information = connection.execute(f"PRAGMA table_info({table})").fetchall()
         columns = [row[1] for row in information]
         key = "id" if table == "documents" else "rowid"
-        if any(sql.startswith(f"CREATE TABLE {table} ") and "WITHOUT ROWID" in sql for _, sql in definitions):
+        if any(str(sql).startswith(f"CREATE TABLE {table} ") and "WITHOUT ROWID" in str(sql) for _, sql in definitions):
             key = next(row[1] for row in information if row[5])
         rows = [row for (row,) in connection.execute(f"SELECT {key} FROM {table}")] or [0]
         value = draw.choice(SQL_VALUES)

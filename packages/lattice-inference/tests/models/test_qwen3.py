@@ -18,7 +18,9 @@ from lattice_inference.checkpoint.computed_tensors import ComputedTensors
 from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.errors import CheckpointError, ModelConfigError, UnsupportedError
 from lattice_inference.graph.batch import Batch
+from lattice_inference.models.family import LOGITS, vectors
 from lattice_inference.models.llama import HUGGING_FACE_NAMES, ROPE_FREQUENCIES
+from lattice_inference.models.opened_model import open_model
 from lattice_inference.models.qwen3 import build_qwen3, build_qwen3_encoder, qwen3_names
 from lattice_inference.models.qwen3_config import Qwen3Config
 from lattice_inference.quantize import quantize_gguf
@@ -125,6 +127,28 @@ def test_quantized_files_give_the_same_bits_in_any_chunks(tmp_path, quantized):
     assert 0 < np.abs(at_once - widened).mean() < 0.05 * np.abs(widened).mean()
     with load_model(path, precision="float32") as model:  # gguf-py's blocks, read as floats
         assert np.abs(all_logits(model, ids) - widened).max() < 1e-4
+
+
+@pytest.mark.parametrize("head", [LOGITS, vectors("last")], ids=["generates", "embeds"])
+@pytest.mark.parametrize("quantized", ["Q8_0", "Q4_K"])
+def test_of_blocks_fusion_and_the_level_change_no_bit(tmp_path, quantized, head):
+    changes = WIDE | ({"hidden_size": 256, "intermediate_size": 256, "head_dim": 64} if quantized == "Q4_K" else {})
+    path = write_gguf_py(tmp_path / "m.gguf", directory_of(tmp_path / "m", changes), quantized=quantized)
+    ids = np.array(draw_ids("blocks", 70, 64), np.int32)
+    pages = {"context_lengths": np.zeros(1, np.int32), "block_table": (np.arange(5, dtype=np.int32),)}
+    rows = {"logit_rows": np.arange(0, 70, 5, dtype=np.int32)}
+    batch = Batch(ids, np.array([0, 70], np.int32), **({**pages, **rows} if head is LOGITS else {}))
+    found = {}
+    with open_model(path) as model:
+        program = model.program(head)
+        for isa in _cpu.available_isas():
+            for fused in (True, False):
+                ready = CpuBackend(isa=isa, fused=fused, precision="stored").compile(program, model.tensors(head))
+                state = CpuBackend.open_state(program.kv_specs, page_tokens=16, pages=5) if head is LOGITS else None
+                found[isa, fused] = ready.run(batch, state=state)["logits" if head is LOGITS else "pooled"].tobytes()
+    for isa in _cpu.available_isas():
+        assert found[isa, True] == found[isa, False], isa
+    assert len({bits for (isa, _), bits in found.items() if isa != "baseline"}) == 1
 
 
 @pytest.mark.parametrize("name", list(CASES))

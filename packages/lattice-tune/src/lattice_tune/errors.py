@@ -6,28 +6,28 @@ Each class is also the builtin that a Python user would catch, and carries what 
 from __future__ import annotations
 
 __all__ = [
-    "AdapterNotApprovedError",
     "CheckpointError",
     "ConfigError",
     "DatasetError",
-    "DuplicateModelError",
     "EncoderMismatchError",
     "InvalidInputError",
-    "InvalidTransitionError",
     "LabelStoreError",
-    "LineageError",
     "MissingDependencyError",
+    "StudentFileError",
+    "TeacherAnswerError",
+    "TrainingError",
+    "TeacherApiError",
+    "TeacherTimeoutError",
+    "AdapterNotApprovedError",
+    "DuplicateModelError",
+    "InvalidTransitionError",
+    "LineageError",
     "ModelNotFoundError",
     "PromotionRefusedError",
     "RegistryBusyError",
     "RegistryCorruptError",
     "RegistryError",
     "StorageError",
-    "StudentFileError",
-    "TeacherAnswerError",
-    "TeacherApiError",
-    "TeacherTimeoutError",
-    "TrainingError",
     "TuneError",
     "WeightIntegrityError",
     "shown",
@@ -96,6 +96,36 @@ class EncoderMismatchError(TuneError, ValueError):
 
 class MissingDependencyError(TuneError, ImportError):
     """A package that an extra brings is not installed; the message says which extra."""
+
+
+class TeacherApiError(TuneError, OSError):
+    """A teacher cannot be asked: no connection, a refused key, or an answer that cannot be used.
+
+    Attributes:
+        status: HTTP status of the last answer, or ``None``.
+        report: what was labelled before, a :class:`LabelingReport`, or ``None`` outside of a labelling.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, report: object = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.report = report
+
+
+class TeacherTimeoutError(TeacherApiError, TimeoutError):
+    """A teacher did not answer within its timeout, after all retries."""
+
+
+class LabelStoreError(TuneError, OSError):
+    """A label store cannot be read or written: damaged, of another program, locked for too long, or the disk is full.
+
+    Attributes:
+        report: what was labelled before, a :class:`LabelingReport`, or ``None`` outside of a labelling.
+    """
+
+    def __init__(self, message: str, *, report: object = None) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class RegistryError(TuneError):
@@ -188,33 +218,3 @@ class AdapterNotApprovedError(RegistryError, ValueError):
     def __init__(self, adapter: str, status: str) -> None:
         super().__init__(f"adapter {adapter} is {status} and does not load: only approved adapters do")
         self.status = status
-
-
-class TeacherApiError(TuneError, OSError):
-    """A teacher cannot be asked: no connection, a refused key, or an answer that cannot be used.
-
-    Attributes:
-        status: HTTP status of the last answer, or ``None``.
-        report: what was labelled before, a :class:`LabelingReport`, or ``None`` outside of a labelling.
-    """
-
-    def __init__(self, message: str, *, status: int | None = None, report: object = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.report = report
-
-
-class TeacherTimeoutError(TeacherApiError, TimeoutError):
-    """A teacher did not answer within its timeout, after all retries."""
-
-
-class LabelStoreError(TuneError, OSError):
-    """A label store cannot be read or written: damaged, of another program, locked for too long, or the disk is full.
-
-    Attributes:
-        report: what was labelled before, a :class:`LabelingReport`, or ``None`` outside of a labelling.
-    """
-
-    def __init__(self, message: str, *, report: object = None) -> None:
-        super().__init__(message)
-        self.report = report

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from word_encoder import questions
 
-from lattice_tune import Dataset, load_student
+from lattice_tune import Dataset, ModelRegistry, load_student
 from lattice_tune.cli import main
 
 ENCODER = Path(__file__).parents[3] / "lattice-inference" / "tests" / "data" / "tiny_bert"
@@ -101,6 +101,22 @@ def test_from_texts_to_a_student_and_its_answers(folder: Path, capsys: pytest.Ca
     status, out, _ = run("doctor", "s.safetensors", "--json", capsys=capsys)
     assert (status, json.loads(out)["training"]) == (0, True)
     assert json.loads(out)["student"]["labels"] == "number, person, place"
+
+
+def test_a_teacher_in_this_process_labels_and_the_student_is_registered(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["distill", "texts.txt", "--labels", "number,person,place", "--teacher", f"encoder:{ENCODER}", *QUICK]
+    arguments += ["--store", "labels.db", "--output", "s.safetensors", "--json"]
+    status, out, _ = run(*arguments, "--dry-run", capsys=capsys)
+    assert (status, json.loads(out)["texts"]) == (0, 120)
+    assert not Path("labels.db").exists()
+    for version in ("1.0.0", "1.1.0"):
+        status, out, _ = run(*arguments, "--register", "kinds", "--registry", "models", capsys=capsys)
+        assert (status, json.loads(out)["registered"]) == (0, f"kinds@{version}")
+    with ModelRegistry("models") as registry:
+        assert str(registry.get_latest("kinds").version) == "1.1.0"
+        assert registry.verify().is_clean
 
 
 def test_train_takes_the_labels_that_are_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,19 +14,25 @@ from word_encoder import LABELS, WordEncoder, questions
 
 from lattice_fann import Activation, NetworkBuilder
 from lattice_tune import (
+    CallableTeacher,
     ConfigError,
     Dataset,
     DatasetError,
     DistillationConfig,
     DistillationPipeline,
+    DuplicateModelError,
     EncoderMismatchError,
     EncoderRecord,
     InvalidInputError,
+    LabelingTask,
     LabelSet,
+    LabelStore,
+    ModelRegistry,
     RecordedTeacher,
     StudentFileError,
     StudentModel,
     TeacherAnswerError,
+    TeacherFunction,
     TrainingConfig,
     TrainingExample,
     fit_temperature,
@@ -414,21 +420,44 @@ def test_configurations_that_make_no_sense_are_refused(wrong: dict[str, object])
         DistillationConfig(**wrong)  # type: ignore[arg-type]
 
 
-class _Registry:
-    def __init__(self) -> None:
-        self.calls: list[tuple[object, ...]] = []
+def test_a_student_is_registered(tmp_path: Path) -> None:
+    data = questions(100)
+    with ModelRegistry(tmp_path / "registry") as registry:
+        pipeline = DistillationPipeline(
+            WordEncoder(), LabelSet(LABELS), RecordedTeacher(data), config=QUICK, registry=registry
+        )
+        made = pipeline.run(data, test=questions(30, seed=4), name="router", version="1.0.0").registered
+        assert made is not None
+        assert (str(made.version), made.kind.value, made.status.value) == ("1.0.0", "student", "pending")
+        assert made.metadata.num_training_examples == pytest.approx(90, abs=10)
+        assert made.metadata.test_accuracy is not None
+        assert made.lineage.base_model == "words-1"
+        assert made.lineage.dataset_digest == data.digest()
+        assert made.lineage.teacher == RecordedTeacher(data).fingerprint
+        (tmp_path / "back.safetensors").write_bytes(registry.load_weights_verified(registry.get("router", "1.0.0")))
+        with pytest.raises(DuplicateModelError):
+            pipeline.run(data, name="router", version="1.0.0")
+    assert load_student(tmp_path / "back.safetensors").report["examples"] == 100
 
-    def register(self, name: str, version: str, source: Path, /, **options: object) -> str:
-        self.calls.append((name, version, options["kind"], load_student(source).report["examples"]))
-        return f"{name}@{version}"
 
+def test_a_teacher_with_a_store_is_a_teacher(tmp_path: Path) -> None:
+    """A function over a label store: what was answered is not asked again, with the stages' folder or without."""
+    data = questions(60)
+    known = {example.text: example.label for example in data}
+    asked: list[str] = []
 
-def test_a_student_is_registered() -> None:
-    registry = _Registry()
-    pipeline = DistillationPipeline(WordEncoder(), LabelSet(LABELS), config=QUICK, registry=registry)
-    result = pipeline.run(questions(100), name="router", version="1.0.0")
-    assert result.registered == "router@1.0.0"
-    assert registry.calls == [("router", "1.0.0", "student", 100)]
+    def rule(text: str) -> str:
+        asked.append(text)
+        return str(known[text])
+
+    task = LabelingTask(LABELS)
+    with LabelStore(tmp_path / "labels.db") as store:
+        for folder in (None, tmp_path / "work", tmp_path / "work"):
+            teacher = TeacherFunction(CallableTeacher(rule, name="rule"), task, store=store)
+            pipeline = DistillationPipeline(WordEncoder(), LabelSet(LABELS), teacher, config=QUICK, folder=folder)
+            stages = pipeline.run(unlabelled(data)).report.stages
+    assert stages[0].skipped
+    assert len(asked) == len(set(data.texts()))
 
 
 def test_progress_tells_of_each_stage() -> None:

@@ -65,12 +65,23 @@ def test_the_temperature_has_the_lowest_log_loss() -> None:
     temperature = fit_temperature(over, expected)
     assert temperature == pytest.approx(2.5, rel=0.1)
 
+    smooth = (2000 * expected + 0.25) / 2001
+
     def loss(heat: float) -> float:
         scaled = np.log(over) / heat
-        return float((np.log(np.exp(scaled).sum(axis=1)) - (expected * scaled).sum(axis=1)).mean())
+        return float((np.log(np.exp(scaled).sum(axis=1)) - (smooth * scaled).sum(axis=1)).mean())
 
     best = optimize.minimize_scalar(loss, bounds=(0.05, 20), method="bounded").x
     assert temperature == pytest.approx(best, rel=1e-3)
+
+
+def test_a_few_right_examples_make_nothing_certain() -> None:
+    """All four are right: the log loss alone would be lowest for the sharpest probabilities."""
+    probabilities = np.array([[0.7, 0.3], [0.8, 0.2], [0.3, 0.7], [0.25, 0.75]])
+    temperature = fit_temperature(probabilities, np.eye(2)[[0, 0, 1, 1]])
+    powers = probabilities ** (1 / temperature)
+    confidence = (powers / powers.sum(axis=1, keepdims=True)).max(axis=1)
+    assert 0.8 < confidence.mean() < 0.95
 
 
 def test_a_calibrated_network_has_the_softmax_at_the_temperature() -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from lattice_tune.cli.teacher_options import TEACHERS, add_teacher_options
 
 if TYPE_CHECKING:
     from lattice_tune.datasets.labels import LabelSet
@@ -12,21 +16,29 @@ if TYPE_CHECKING:
     from lattice_tune.distillation.evaluation import Evaluation
     from lattice_tune.distillation.pipeline import DistillationResult
     from lattice_tune.distillation.report import DistillationReport
+    from lattice_tune.registry.model_registry import ModelRegistry
 
 __all__ = ["add_commands"]
+
+_DATASETS = (".jsonl", ".ndjson", ".csv", ".tsv", ".npz")
 
 _DISTILL = """\
 Label texts with a teacher, train a small network on the labels, calibrate it, measure it, and store it as one file.
 
 TEXTS is a .txt file with a text a line, or a dataset (.jsonl, .csv, .tsv, .npz, a folder a class); gold labels that it
-has are learned and measured, too. With --folder, a stage whose inputs are known is not done again.
+has are learned and measured, too. With --folder, a stage whose inputs are known is not done again. With
+--register, the student becomes a version in a registry, with its measures and what it was made of.
 """
-_DISTILL_EXAMPLES = """\
+_DISTILL_EXAMPLES = f"""\
 examples:
   lattice-tune distill questions.txt --labels number,person,place --teacher labels.jsonl \\
       --model all-minilm-l6-v2 --output student.safetensors
   lattice-tune distill questions.jsonl --labels number,person,place --teacher labels.jsonl --test test.jsonl \\
       --model ./encoder --folder work --confidence 0.8 --output student.safetensors
+  lattice-tune distill questions.txt --labels number,person,place --teacher claude-haiku --store labels.db --soft \\
+      --model all-minilm-l6-v2 --output student.safetensors --register questions
+
+{TEACHERS}  FILE                                             a dataset whose labels the texts get, by text
 """
 _TRAIN = """\
 Train a student on labels that are there already, calibrate it, measure it, and store it as one file.
@@ -49,10 +61,8 @@ def add_commands(commands: Any) -> None:
         formatter_class=raw,
     )
     distill.add_argument("texts", metavar="TEXTS", help="a file of texts, or a dataset")
-    distill.add_argument("--labels", required=True, metavar="A,B,C", help="the label set")
-    distill.add_argument(
-        "--teacher", required=True, metavar="FILE", help="a dataset whose labels the texts get, by text"
-    )
+    add_teacher_options(distill)
+    distill.add_argument("--store", metavar="FILE", help="where answers are kept; needed for a teacher at a server")
     _add_common(distill)
     distill.set_defaults(run=_distill)
     train = commands.add_parser(
@@ -77,6 +87,11 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, metavar="FILE", help="the student: a .safetensors file")
     parser.add_argument("--test", metavar="FILE", help="a labelled dataset to measure the student on")
     parser.add_argument("--folder", metavar="FOLDER", help="keep the results of stages here, and use them again")
+    parser.add_argument("--register", metavar="NAME", help="register the student under this name")
+    parser.add_argument(
+        "--version", metavar="V", help="of the registered student (default: 1.0.0, or the next minor one)"
+    )
+    parser.add_argument("--registry", metavar="FOLDER", default="lattice-registry", help="(default: lattice-registry)")
     add_training(parser)
     add_dataset(parser)
     add_json(parser)
@@ -118,13 +133,47 @@ def _config(options: argparse.Namespace) -> DistillationConfig:
 
 
 def _distill(options: argparse.Namespace) -> int:
-    from lattice_tune.cli.options import open_dataset, split_names
+    from lattice_tune.cli.options import check_output, open_dataset, print_json, split_names
+    from lattice_tune.cli.teacher_options import limits_of, open_teacher, task_of
     from lattice_tune.datasets.labels import LabelSet
     from lattice_tune.distillation.teacher import RecordedTeacher
+    from lattice_tune.errors import InvalidInputError
 
     labels = LabelSet(split_names(options.labels, "--labels"))
-    teacher = RecordedTeacher(open_dataset([options.teacher], options))
-    return _run(options, options.texts, labels, teacher)
+    if Path(options.teacher).suffix.lower() in _DATASETS or Path(options.teacher).exists():
+        return _run(options, options.texts, labels, RecordedTeacher(open_dataset([options.teacher], options)))
+    task, limits = task_of(options), limits_of(options)
+    check_output(options.output, ".safetensors")
+    _config(options)
+    with ExitStack() as stack:
+        from lattice_tune.teachers.label_store import LabelStore
+        from lattice_tune.teachers.labeling import dry_run
+        from lattice_tune.teachers.served_teacher import ServedTeacher
+        from lattice_tune.teachers.teacher_function import TeacherFunction
+
+        teacher = stack.enter_context(open_teacher(options))
+        if options.store is None and isinstance(teacher, ServedTeacher) and not options.dry_run:
+            raise InvalidInputError(
+                "a teacher at a server is paid for: name a file that keeps its answers with --store"
+            )
+        exists = options.store is not None and (not options.dry_run or Path(options.store).exists())
+        store = stack.enter_context(LabelStore(options.store)) if exists else None
+        if options.dry_run:
+            texts = open_dataset([options.texts], options).texts()
+            plan = dry_run(texts, teacher, task, store=store, votes=options.votes).as_dict()
+            if options.json:
+                print_json({"dry_run": True} | plan)
+            else:
+                _print_plan(plan)
+            return 0
+        function = TeacherFunction(teacher, task, store=store, limits=limits, votes=options.votes)
+        return _run(options, options.texts, labels, function)
+
+
+def _print_plan(plan: dict[str, object]) -> None:
+    print(f"{plan['texts']:,} texts; {plan['stored']:,} answers are stored, {plan['requests']:,} would be asked for")
+    if plan["most_cost"] is not None:
+        print(f"cost: at most {plan['most_cost']:.4f}")
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -164,21 +213,48 @@ def _run(options: argparse.Namespace, path: str, labels: LabelSet, teacher: Any)
             print(f"labels {', '.join(labels)}")
             print(f"the student would be written to {target}")
         return 0
-    with StageProgress() as progress:
+    with ExitStack() as stack:
+        registry = version = None
+        if options.register is not None:
+            from lattice_tune.registry.model_registry import ModelRegistry
+
+            registry = stack.enter_context(ModelRegistry(options.registry))
+            version = _next_version(registry, options.register) if options.version is None else options.version
+        progress = stack.enter_context(StageProgress())
         pipeline = DistillationPipeline(
-            options.model, labels, teacher, config=config, folder=options.folder, progress=progress
+            options.model,
+            labels,
+            teacher,
+            config=config,
+            folder=options.folder,
+            registry=registry,
+            progress=progress,
         )
-        result = pipeline.run(data, test=test, output=target)
+        result = pipeline.run(data, test=test, output=target, name=options.register, version=version)
     if options.json:
-        print_json({"output": str(target), "report": result.report.to_dict()})
+        registered = None if result.registered is None else f"{result.registered.name}@{result.registered.version}"
+        print_json({"output": str(target), "registered": registered, "report": result.report.to_dict()})
     else:
         _print(result)
     return 0
 
 
+def _next_version(registry: ModelRegistry, name: str) -> str:
+    """1.0.0, or the minor version after the latest one."""
+    from lattice_tune.errors import ModelNotFoundError
+
+    try:
+        latest = registry.get_latest(name, prereleases=True).version
+    except ModelNotFoundError:
+        return "1.0.0"
+    return f"{latest.major}.{latest.minor + 1}.0"
+
+
 def _print(result: DistillationResult) -> None:
     report = result.report
     print(f"student      {result.path}: {result.student.network.architecture()}")
+    if result.registered is not None:
+        print(f"registered   {result.registered.name} {result.registered.version}, {result.registered.status.value}")
     left_out = f"{report.unanswered:,} without an answer, {report.left_out:,} unsure"
     print(
         f"trained on   {report.trained:,} of {report.examples:,} texts ({left_out}), {len(report.training.history)} epochs"

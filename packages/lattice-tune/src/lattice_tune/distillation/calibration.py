@@ -21,6 +21,9 @@ _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 def fit_temperature(probabilities: npt.ArrayLike, expected: npt.ArrayLike) -> float:
     """Return the temperature in [0.05, 20] with the lowest log loss.
 
+    A part 1 / (examples + 1) of each expected row is spread over all labels, as in Platt's scaling: else a few examples that
+    are all right would make every prediction certain.
+
     Args:
         probabilities: (examples, labels) of a softmax.
         expected: (examples, labels) the true labels as distributions.
@@ -31,7 +34,8 @@ def fit_temperature(probabilities: npt.ArrayLike, expected: npt.ArrayLike) -> fl
     given, wanted = number_rows(probabilities, "probabilities"), number_rows(expected, "expected")
     if given.shape != wanted.shape or not given.size:
         raise InvalidInputError(f"probabilities and expected have shapes {given.shape} and {wanted.shape}")
-    logits, targets = np.log(np.maximum(given.astype(np.float64), _TINY)), wanted.astype(np.float64)
+    logits = np.log(np.maximum(given.astype(np.float64), _TINY))
+    targets = (len(wanted) * wanted.astype(np.float64) + 1.0 / wanted.shape[1]) / (len(wanted) + 1.0)
 
     def loss(power: float) -> float:
         scaled = logits / math.exp(power)

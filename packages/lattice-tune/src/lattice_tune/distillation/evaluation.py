@@ -133,7 +133,7 @@ def evaluate(
         count=len(given),
         accuracy=float((predicted == classes).mean()),
         macro_f1=float(np.mean(scores)),
-        log_loss=float(-np.log(np.maximum(of_expected.astype(np.float64), _TINY)).mean()),
+        log_loss=abs(float(np.log(np.maximum(of_expected.astype(np.float64), _TINY)).mean())),
         expected_calibration_error=_calibration_error(
             given.max(axis=1), predicted == classes, whole(bins, "bins", least=1, most=10_000)
         ),

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,11 @@ from lattice_tune.errors import InvalidInputError, StudentFileError, TrainingErr
 from lattice_tune.training.callback import TrainingCallback
 from lattice_tune.training.metrics import EpochMetrics, TrainingMetrics
 
-__all__ = ["DistillationPipeline", "DistillationResult", "Registry"]
+if TYPE_CHECKING:
+    from lattice_tune.registry.model_registry import ModelRegistry
+    from lattice_tune.registry.records import RegisteredModel
+
+__all__ = ["DistillationPipeline", "DistillationResult"]
 
 Float32Array = npt.NDArray[np.float32]
 
@@ -38,13 +43,6 @@ _ENOUGH_GOLD = 30
 """Gold labels among the examples kept out of training, from which the calibration takes these alone."""
 Progress = Callable[[str, int, int], object]
 """Told of a stage's name, of how much is done, and of how much there is."""
-
-
-class Registry(Protocol):
-    """Where a student is registered: a ``lattice_tune.ModelRegistry``."""
-
-    def register(self, name: str, version: str, source: Path, /, **options: Any) -> object:
-        """Store a file as a version of a model."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +53,13 @@ class DistillationResult:
         student: the student.
         report: what was measured; it lies in the student, too.
         path: the student's file; None if none was asked for.
-        registered: what the registry returned; None without one.
+        registered: the version in the registry, which is pending; None without one.
     """
 
     student: StudentModel
     report: DistillationReport
     path: Path | None
-    registered: object = None
+    registered: RegisteredModel | None = None
 
 
 class DistillationPipeline:
@@ -88,7 +86,7 @@ class DistillationPipeline:
         *,
         config: DistillationConfig | None = None,
         folder: str | os.PathLike[str] | None = None,
-        registry: Registry | None = None,
+        registry: ModelRegistry | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.config = DistillationConfig() if config is None else instance(config, "config", DistillationConfig)
@@ -146,20 +144,48 @@ class DistillationPipeline:
         if target is not None:
             student.save(target)
         if self.registry is not None and name is not None and version is not None:
-            registered = self._register(self.registry, student, report, name, version)
+            registered = self._register(self.registry, student, report, name, version, dataset)
         return DistillationResult(student, report, target, registered)
 
     def _register(
-        self, registry: Registry, student: StudentModel, report: DistillationReport, name: str, version: str
-    ) -> object:
-        from tempfile import TemporaryDirectory
+        self,
+        registry: ModelRegistry,
+        student: StudentModel,
+        report: DistillationReport,
+        name: str,
+        version: str,
+        dataset: Dataset,
+    ) -> RegisteredModel:
+        from lattice_tune.registry.records import Lineage, ModelMetadata
 
+        tested, held = report.test_gold or report.test_teacher, report.held_out_gold or report.held_out_teacher
+        measured = tested or held
+        metadata = ModelMetadata(
+            architecture=student.network.architecture(),
+            input_dim=student.network.num_inputs,
+            output_dim=student.network.num_outputs,
+            num_parameters=student.network.total_params,
+            config_hash=digest_of(json.dumps(self.config.to_dict(), sort_keys=True)),
+            num_training_examples=report.trained,
+            validation_accuracy=held.accuracy,
+            test_accuracy=None if tested is None else tested.accuracy,
+            metrics={
+                "macro_f1": measured.macro_f1,
+                "log_loss": measured.log_loss,
+                "expected_calibration_error": measured.expected_calibration_error,
+            },
+        )
+        fingerprint = getattr(self.teacher, "fingerprint", None)
+        lineage = Lineage(
+            dataset_digest=dataset.digest(),
+            teacher=fingerprint if isinstance(fingerprint, str) else None,
+            base_model=student.encoder_record.fingerprint,
+            code_versions={"lattice-tune": __version__},
+        )
         with TemporaryDirectory(prefix="lattice-tune-") as folder:
             path = Path(folder) / "student.safetensors"
             student.save(path)
-            best = report.test_gold or report.held_out_gold or report.held_out_teacher
-            told = f"student of {self._source or 'an encoder'}: accuracy {best.accuracy:.3f} on {best.count} texts"
-            return registry.register(name, version, path, kind="student", description=told)
+            return registry.register(name, version, path, kind="student", metadata=metadata, lineage=lineage)
 
 
 class _Bar(TrainingCallback):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import get_args
 
@@ -44,6 +44,8 @@ __all__ = ["CpuBackend", "CpuProgram", "TensorSource"]
 
 OPS_OF_A_CALL = 8
 """Ops of a long text that run without a look at interrupts: about those of half a layer."""
+
+_WHOLE: Sequence[tuple[int, int | None]] = ((0, None),)
 
 Float32Array = npt.NDArray[np.float32]
 Int32Array = npt.NDArray[np.int32]
@@ -264,7 +266,7 @@ class CpuProgram:
                 pages=pages,
                 cu_pages=cu_pages,
             )
-            for first, end in self._calls(plan, batch.tokens):
+            for first, end in _WHOLE if batch.tokens <= self.step_tokens else _calls(len(plan)):
                 outside = plan.run(step, first, end)
                 if outside is not None:
                     refuse_id(batch, *outside)
@@ -274,17 +276,6 @@ class CpuProgram:
         finally:
             self._arenas.give_back(arena)
         return results
-
-    def _calls(self, plan: _cpu.Plan, tokens: int) -> Iterator[tuple[int, int | None]]:
-        """Yield which ops a step runs in one call: all, but in a step of more tokens than one should have, a few.
-
-        Between calls an interrupt is answered, and nothing of the step is lost.
-        """
-        if tokens <= self.step_tokens:
-            yield 0, None
-            return
-        for first in range(0, len(plan), OPS_OF_A_CALL):
-            yield first, min(first + OPS_OF_A_CALL, len(plan))
 
     def trim(self) -> None:
         """Give the memory that steps left behind back to the operating system; the next step asks for it again."""
@@ -328,3 +319,11 @@ class CpuProgram:
             whole = np.frombuffer(memoryview(arena), np.float32, rows * width, offsets[slot]).reshape(rows, width)
             outputs[name] = whole[:, view.column : view.column + view.width].copy()
         return outputs
+
+
+def _calls(ops: int) -> Sequence[tuple[int, int | None]]:
+    """Return which ops each call runs of a step with more tokens than one should have: a few.
+
+    Between calls an interrupt is answered, and nothing of the step is lost.
+    """
+    return [(first, min(first + OPS_OF_A_CALL, ops)) for first in range(0, ops, OPS_OF_A_CALL)]
