@@ -237,6 +237,9 @@ class CpuProgram:
             refuse_closed()
         if state is not None and not isinstance(state, CpuState):
             refuse_foreign_state()
+        types, positions = batch.token_type_ids, batch.positions
+        assert types is not None  # Batch fills them in
+        assert positions is not None
         context, pages, cu_pages = self._paged_inputs(batch, state) or (None, None, None)
         counts = {Rows.TOKENS: batch.tokens, Rows.SEQUENCES: batch.sequences, Rows.LOGIT_ROWS: batch.logit_count}
         offsets, slots_bytes = self._memory.offsets(counts)
@@ -247,8 +250,8 @@ class CpuProgram:
         try:
             step = _cpu.Step(
                 token_ids=batch.token_ids,
-                token_type_ids=_required(batch.token_type_ids),
-                positions=_required(batch.positions),
+                token_type_ids=types,
+                positions=positions,
                 cu_seqlens=batch.cu_seqlens,
                 max_seqlen=batch.max_seqlen,
                 logit_rows=batch.logit_rows,
@@ -324,8 +327,3 @@ def _calls(ops: int) -> Sequence[tuple[int, int | None]]:
     Between calls an interrupt is answered, and nothing of the step is lost.
     """
     return [(first, min(first + OPS_OF_A_CALL, ops)) for first in range(0, ops, OPS_OF_A_CALL)]
-
-
-def _required(array: npt.NDArray[np.int32] | None) -> npt.NDArray[np.int32]:
-    assert array is not None  # Batch fills it in
-    return array
