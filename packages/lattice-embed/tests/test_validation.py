@@ -49,7 +49,7 @@ def test_one_string_is_not_read_letter_by_letter() -> None:
 
 @pytest.mark.parametrize("texts", [b"bytes", bytearray(b"x"), {"a"}, {"a": 1}, 5, None, 1.5])
 def test_things_that_are_no_list_of_texts_are_refused(texts: object) -> None:
-    with pytest.raises(InvalidInputError, match="pass a list of str"):
+    with pytest.raises(InvalidInputError, match="pass a list of texts"):
         check(texts)
 
 

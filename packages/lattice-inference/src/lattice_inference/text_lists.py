@@ -26,7 +26,9 @@ def check_text_list(texts: Any, name: str = "texts", element: str = "texts") -> 
     if type(texts) in (list, tuple):
         return texts  # type: ignore[no-any-return]  # what nearly every caller has
     if isinstance(texts, str):
-        raise InvalidInputError(f"{name} is one str, which would be read letter by letter; pass a list: [text]")
+        raise InvalidInputError(
+            f"{name} is one str, which would be read letter by letter: pass [{name.removesuffix('s')}], a list of {element}"
+        )
     if isinstance(texts, (bytes, bytearray, memoryview)):
         raise InvalidInputError(f"{name} is bytes; decode them, and pass a list of {element}")
     columns = _columns_of(texts)

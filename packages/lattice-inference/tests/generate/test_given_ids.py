@@ -115,9 +115,7 @@ def test_the_error_says_what_is_taken(drawn_model):
 
 @pytest.mark.parametrize("prompts", ["a", b"a", bytearray(b"a"), {"a"}, {"a": 1}, None, 5, np.array("a")], ids=repr)
 def test_what_is_no_list_of_prompts_is_refused(drawn_model, prompts):
-    with pytest.raises(
-        InvalidInputError, match=r"^prompts is .*; .*pass a list of prompts$|^prompts is .*list of prompts$"
-    ):
+    with pytest.raises(InvalidInputError, match=r"^prompts is .*list of prompts$"):
         Session(drawn_model).generate_batch(prompts, GREEDY)
 
 

@@ -67,7 +67,9 @@ def test_what_is_no_list_of_texts_is_refused(encoder, scorer, name):
 def test_the_error_names_the_remedy(encoder):
     with pytest.raises(InvalidInputError, match=r"not one string: pass \[text\]"):
         encoder.encode("a cat")
-    with pytest.raises(InvalidInputError, match="texts is one str, which would be read letter by letter; pass a list"):
+    with pytest.raises(
+        InvalidInputError, match=r"texts is one str, which would be read letter by letter: pass \[text\], a list"
+    ):
         encoder.tokenizer.encode_batch("a cat")
     with pytest.raises(InvalidInputError, match="texts is bytes; decode them, and pass a list of texts"):
         encoder.tokenizer.encode_batch(b"a cat")
