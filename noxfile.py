@@ -226,7 +226,8 @@ def types(session: nox.Session) -> None:
         "safetensors",
     )
     sources = [ROOT / "packages" / name / "src" for name in PACKAGES]
-    sources.append(ROOT / "packages" / "lattice-inference" / "tests" / "models")  # what tools/goldens share with tests
+    tests = ROOT / "packages" / "lattice-inference" / "tests"
+    sources += [tests / "models", tests / "tokenizer"]  # what tools/goldens share with tests
     environment = {"MYPYPATH": os.pathsep.join(map(str, sources))}
     for name in PACKAGES:
         session.run("mypy", "-p", name.replace("-", "_"), env=environment)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
 from typing import Any
+from unittest import mock
 
 from harness.options import Record, add_record_options, finish, limits, positive_int
 from harness.progress import report
@@ -91,17 +92,16 @@ def _fill(folder: str, count: int) -> None:
     from lattice_tune import ModelRegistry
     from lattice_tune.registry import database
 
-    fsync, synchronous = os.fsync, database.SYNCHRONOUS
-    try:
-        os.fsync, database.SYNCHRONOUS = (lambda descriptor: None), "OFF"
-        with ModelRegistry(folder) as registry:
-            for number in range(count):
-                if number % 500 == 0:
-                    report(f"version {number} of {count}")
-                version = f"{number}.0.0-rc.1" if number % 10 == 3 and number < count - 1 else f"{number}.0.0"
-                registry.register(NAME, version, b"%d" % (number % 100))
-    finally:
-        os.fsync, database.SYNCHRONOUS = fsync, synchronous
+    with (
+        mock.patch.object(os, "fsync", return_value=None),
+        mock.patch.object(database, "SYNCHRONOUS", "OFF"),
+        ModelRegistry(folder) as registry,
+    ):
+        for number in range(count):
+            if number % 500 == 0:
+                report(f"version {number} of {count}")
+            version = f"{number}.0.0-rc.1" if number % 10 == 3 and number < count - 1 else f"{number}.0.0"
+            registry.register(NAME, version, b"%d" % (number % 100))
 
 
 class _Waits:
@@ -140,8 +140,8 @@ def _figures(record: Mapping[str, Any]) -> dict[str, tuple[float, float, float, 
     for call in ("get_latest", "register"):
         walls, waits, cpus = zip(*record[call], strict=True)
         beside = [wall - wait for wall, wait in zip(walls, waits, strict=True)]
-        figures[call] = tuple(1e3 * median(column) for column in (walls, waits, beside, cpus))
-    return figures  # type: ignore[return-value]
+        figures[call] = (1e3 * median(walls), 1e3 * median(waits), 1e3 * median(beside), 1e3 * median(cpus))
+    return figures
 
 
 def render(record: Mapping[str, Any]) -> str:

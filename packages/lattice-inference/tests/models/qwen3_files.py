@@ -160,7 +160,7 @@ def real_tokenizer(ranks: Path) -> dict[str, Any]:
     sys.path.insert(0, str(Path(__file__).parents[1] / "tokenizer"))
     from bpe_vocabularies import definition_of, qwen, with_pattern
 
-    definition = definition_of(with_pattern(qwen(ranks), QWEN2, nfc=True))
+    definition: dict[str, Any] = definition_of(with_pattern(qwen(ranks), QWEN2, nfc=True))
     numbers = {"<|endoftext|>": 151643, "<|im_start|>": 151644, "<|im_end|>": 151645}
     numbers |= {"<think>": 151667, "</think>": 151668}
     fillers = {f"<|unused{number}|>": number for number in range(151646, 151667)}

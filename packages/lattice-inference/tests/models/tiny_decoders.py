@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -52,7 +53,7 @@ def write_tokenizer(directory: Path, *, adds_bos: bool = False, template: str | 
         "pair": [*single, {"Sequence": {"id": "B", "type_id": 1}}],
         "special_tokens": {"<s>": {"id": "<s>", "ids": [BOS], "tokens": ["<s>"]}},
     }
-    content = {
+    content: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
@@ -137,7 +138,7 @@ def _layers(rng: np.random.Generator, hidden: int, layers: int, scale: float) ->
     return tensors
 
 
-def write_drawn_model(directory: Path, seed: int = 0, **settings: object) -> Path:
+def write_drawn_model(directory: Path, seed: int = 0, **settings: Any) -> Path:
     """A model of two layers whose every token depends on all before."""
     rng = np.random.default_rng(seed)
     tensors = _layers(rng, 32, 2, 0.5)
@@ -147,7 +148,7 @@ def write_drawn_model(directory: Path, seed: int = 0, **settings: object) -> Pat
     return write_model(directory, tensors, hidden=32, layers=2, **settings)
 
 
-def write_told_model(directory: Path, table: dict[int, int] | np.ndarray, **settings: object) -> Path:
+def write_told_model(directory: Path, table: dict[int, int] | np.ndarray, **settings: Any) -> Path:
     """A model whose logits after a token are the token's row of ``table``, or whose next token is told by a dict."""
     if isinstance(table, dict):
         rows = np.zeros((VOCAB, VOCAB), np.float32)

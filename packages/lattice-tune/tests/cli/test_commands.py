@@ -119,6 +119,16 @@ def test_a_teacher_in_this_process_labels_and_the_student_is_registered(
         assert registry.verify().is_clean
 
 
+def test_losses_and_confusions_are_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    matplotlib = pytest.importorskip("matplotlib.image")
+    status, _, _ = run("train", "data.jsonl", *QUICK, "--output", "s.safetensors", "--plot", "x.png", capsys=capsys)
+    assert status == 0
+    picture = matplotlib.imread("x.png")
+    assert picture.shape[0] > 300
+    assert picture.std() > 0.05  # something is drawn
+    assert sorted(path.name for path in Path().glob("*x.png*")) == ["x.png"]
+
+
 def test_train_takes_the_labels_that_are_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run("train", "data.jsonl", *QUICK, "--output", "s.safetensors", capsys=capsys)
     assert status == 0
@@ -144,6 +154,8 @@ def test_train_takes_the_labels_that_are_there(folder: Path, capsys: pytest.Capt
         (2, ["dataset", "dedup", "data.jsonl", "--output", "out.csv"]),
         (2, ["dataset", "dedup", "data.jsonl", "--output", "out.jsonl", "--near", "nan"]),
         (2, ["train", "data.jsonl", *QUICK, "--output", "s.pickle"]),
+        (2, ["train", "data.jsonl", *QUICK, "--output", "s.safetensors", "--plot", "x.gif"]),
+        (1, ["train", "data.jsonl", *QUICK, "--output", "s.safetensors", "--plot", "no/x.png"]),
         (2, ["train", "data.jsonl", *QUICK, "--output", "s.safetensors", "--hidden", "many"]),
         (2, ["train", "data.jsonl", *QUICK, "--output", "s.safetensors", "--dropout", "2"]),
         (2, ["train", "data.jsonl", *QUICK, "--output", "s.safetensors", "--labels", "number"]),

@@ -64,6 +64,20 @@ class NoisyTeacher:
         return answers
 
 
+def test_the_plot_shows_each_count(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    result = DistillationPipeline(WordEncoder(), LabelSet(LABELS), None, config=QUICK).run(questions(60, seed=1))
+    figure = result.report.plot(tmp_path / "x.svg")
+    assert (tmp_path / "x.svg").read_bytes().startswith(b"<?xml")
+    losses, confusion = figure.axes
+    assert len(losses.lines[0].get_xdata()) == len(result.report.training.history)
+    shown = [int(text.get_text()) for text in confusion.texts]
+    evaluation = result.report.held_out_gold or result.report.held_out_teacher
+    assert shown == [count for row in evaluation.confusion for count in row]
+    with pytest.raises(InvalidInputError, match=r"pictures are \.png, \.svg, \.pdf files"):
+        result.report.plot(tmp_path / "x.gif")
+
+
 def unlabelled(data: Dataset) -> Dataset:
     return Dataset([TrainingExample(text=example.text) for example in data])
 

@@ -87,6 +87,9 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, metavar="FILE", help="the student: a .safetensors file")
     parser.add_argument("--test", metavar="FILE", help="a labelled dataset to measure the student on")
     parser.add_argument("--folder", metavar="FOLDER", help="keep the results of stages here, and use them again")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw losses and confusions: a .png, .svg or .pdf file (extra: plot)"
+    )
     parser.add_argument("--register", metavar="NAME", help="register the student under this name")
     parser.add_argument(
         "--version", metavar="V", help="of the registered student (default: 1.0.0, or the next minor one)"
@@ -193,6 +196,7 @@ def _run(options: argparse.Namespace, path: str, labels: LabelSet, teacher: Any)
     from lattice_tune.distillation.pipeline import DistillationPipeline
 
     target, config = check_output(options.output, ".safetensors"), _config(options)
+    picture = None if options.plot is None else _check_plot(options.plot)
     data = open_dataset([path], options).load()
     test = None if options.test is None else open_dataset([options.test], options).load()
     for error in data.skipped.errors:
@@ -231,12 +235,22 @@ def _run(options: argparse.Namespace, path: str, labels: LabelSet, teacher: Any)
             progress=progress,
         )
         result = pipeline.run(data, test=test, output=target, name=options.register, version=version)
+    if picture is not None:
+        result.report.plot(picture)
     if options.json:
         registered = None if result.registered is None else f"{result.registered.name}@{result.registered.version}"
         print_json({"output": str(target), "registered": registered, "report": result.report.to_dict()})
     else:
         _print(result)
     return 0
+
+
+def _check_plot(name: str) -> Path:
+    """Return the path of a picture, before any work is done for it."""
+    from lattice_tune.cli.options import check_output
+    from lattice_tune.distillation.plots import check_picture
+
+    return check_output(name, f".{check_picture(name)}", "--plot")
 
 
 def _next_version(registry: ModelRegistry, name: str) -> str:

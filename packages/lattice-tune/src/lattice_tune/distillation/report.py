@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -69,3 +70,18 @@ class DistillationReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON has it."""
         return asdict(self) | {"training": self.training.to_dict()}
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Draw the losses by epoch and the confusion table of the best evaluation there is; the figure is returned.
+
+        Args:
+            path: a .png, .svg or .pdf file to write; None writes nothing.
+
+        Raises:
+            InvalidInputError: another suffix.
+            MissingDependencyError: matplotlib is not installed; install ``lattice-tune[plot]``.
+            WriteError: the picture cannot be written.
+        """
+        from lattice_tune.distillation.plots import plot_report
+
+        return plot_report(self, path)
