@@ -48,7 +48,7 @@ def test_one_text_of_a_warm_service_takes_few_calls_of_our_functions(minilm: Nat
         minilm.embed(["another text"])
     finally:
         sys.setprofile(None)
-    assert 20 < calls <= 48
+    assert 20 < calls <= 50
 
 
 def test_goldens_are_met(minilm: NativeEmbeddingService) -> None:

@@ -124,6 +124,7 @@ def compared(left: SemanticVersion, right: SemanticVersion) -> int:
 
 @settings(max_examples=80, deadline=None)
 @given(versions, versions)
+@pytest.mark.slow
 def test_precedence_is_that_of_the_specification(left: SemanticVersion, right: SemanticVersion) -> None:
     by_bytes = (left.precedence > right.precedence) - (left.precedence < right.precedence)
     assert by_bytes == compared(left, right)

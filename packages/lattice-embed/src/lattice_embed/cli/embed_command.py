@@ -25,6 +25,9 @@ from lattice_inference.cli.text_input import read_texts
 
 __all__ = ["embed_all", "run"]
 
+BATCH = 256
+"""Rows that are read, embedded and written together."""
+
 PREVIEW_ROWS = 20
 PREVIEW_NUMBERS = 4
 PREVIEW_TEXT = 48
@@ -125,7 +128,10 @@ def _stream(service: EmbeddingService, rows: Iterable[Row], output: Path, option
     vectors = tokens = cut = 0
     last: EmbeddingResult | None = None
     with row_output(output) as write, progress_bar() as bar:
-        for result in service.embed_batches(texts(), role=Role(options.role), normalize=not options.no_normalize):
+        batches = service.embed_batches(
+            texts(), role=Role(options.role), normalize=not options.no_normalize, batch_size=BATCH
+        )
+        for result in batches:
             write([pending.popleft().fields for _ in range(len(result))], result.vectors)
             bar.update(len(result))
             vectors += len(result)
