@@ -123,6 +123,28 @@ def test_drift_is_told_and_no_drift_is_not(run, tmp_path):
     assert run("watch_drift.py", "old", "other", status=1)[0].startswith("reindex: p = ")
 
 
+def test_cells_of_the_notebook_run_in_order(tmp_path, snippet_environment):
+    notebook = json.loads((EXAMPLES / "first_steps.ipynb").read_text(encoding="utf-8"))
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) >= 5
+    assert [cell for cell in notebook["cells"] if cell.get("outputs")] == []  # outputs are of the reader's machine
+    checks = """
+assert similarities[0, 1] > 0.4 > similarities[0, 2]
+assert answers == texts[:2]
+assert found_int8.indices.tolist() == found.indices.tolist()
+"""
+    program = "\n".join([*cells, checks])
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=tmp_path,
+        env=snippet_environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_web_service_embeds_and_refuses(monkeypatch):
     pytest.importorskip("fastapi")
     monkeypatch.setenv("LATTICE_OFFLINE", "1")
@@ -170,7 +192,9 @@ def test_web_service_embeds_and_refuses(monkeypatch):
 
 
 def test_every_program_is_listed_and_tested():
-    programs = {path.name for path in EXAMPLES.glob("*.py")}
-    listed = re.findall(r"^\| \[(\w+\.py)\]", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    programs = {path.name for path in EXAMPLES.iterdir() if path.suffix in {".py", ".ipynb"}}
+    listed = re.findall(
+        r"^\| \[(\w+\.(?:py|ipynb))\]", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert set(listed) == programs
     assert {name for name in programs if name not in Path(__file__).read_text(encoding="utf-8")} == set()

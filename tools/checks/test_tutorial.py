@@ -93,7 +93,7 @@ def test_tutorial_saves_each_script_before_it_runs_and_shows_its_output():
 
 def test_install_lines_name_folders_that_exist_and_no_name_of_ours():
     """Our names on an index are others' projects, or may be: only paths and the model's package are installed."""
-    for page in (PAGE, ROOT / "README.md"):
+    for page in (PAGE, ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "examples" / "README.md"):
         lines = re.findall(r"^\$ (?:\S*/)?pip install (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
         words = [word for line in lines for word in line.split() if not word.startswith("-")]
         paths = [word for word in words if word.startswith("./")]
