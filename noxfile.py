@@ -239,7 +239,7 @@ def types(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the manual into site/; a broken link is an error."""
-    session.install("mkdocs>=1.6,<2")
+    session.install("mkdocs>=1.6,<2", "pygments>=2.17")
     session.run("mkdocs", "build", "--strict", "--quiet")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -15,6 +17,35 @@ from drawn_checkpoints import write_directory
 from lattice_embed.stores import StoredDocument, create_store
 
 ROOT = Path(__file__).resolve().parents[2]
+MINILM = re.compile("minilm", re.IGNORECASE)
+DECODER = "models/smollm2.gguf"
+
+
+def needs_model(code: str) -> bool:
+    """Whether ``code`` names one of the two real models that pages may use."""
+    return bool(MINILM.search(code) or DECODER in code)
+
+
+def link_models(folder: Path, code: str, request: pytest.FixtureRequest) -> None:
+    """Put the real models that ``code`` names into ``folder``, below ``models``."""
+    if MINILM.search(code):
+        (folder / "models" / "all-MiniLM-L6-v2").symlink_to(request.getfixturevalue("minilm_directory"))
+    if DECODER in code:
+        (folder / DECODER).symlink_to(request.getfixturevalue("smollm2"))
+
+
+def with_our_commands(command: str) -> str:
+    """Return a script for bash in which ``command`` finds our commands and this Python, installed or not."""
+    python = shlex.quote(sys.executable)
+    functions = [
+        f'{name}() {{ {python} {module}"$@"; }}; '
+        for name, module in {
+            "lattice-embed": "-m lattice_embed ",
+            "lattice": "-m lattice_inference ",
+            "python": "",
+        }.items()
+    ]
+    return f"set -eo pipefail; {''.join(functions)}{command}"
 
 
 @pytest.fixture(scope="session")

@@ -78,9 +78,10 @@ def commands_of(text: str) -> Iterator[tuple[int, str]]:
                 yield block.line + offset, command
 
 
-def run_page(page: Path) -> int:
-    """Run the page's blocks in this process and return how many ran."""
-    namespace: dict[str, object] = {"__name__": "__main__"}
+def run_page(page: Path, namespace: dict[str, object] | None = None) -> int:
+    """Run the page's blocks in this process, in ``namespace`` if one is given, and return how many ran."""
+    namespace = {} if namespace is None else namespace
+    namespace["__name__"] = "__main__"
     ran = 0
     for block in blocks_of(page.read_text(encoding="utf-8")):
         if not block.is_python:

@@ -10,20 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import ROOT
+from .conftest import MINILM, ROOT, link_models, needs_model, with_our_commands
 from .snippets import blocks_of, commands_of
 
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")])
 TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
 SNIPPETS = {name: "".join(block.code for block in blocks_of(text) if block.runs) for name, text in TEXTS.items()}
+TUTORIAL = "docs/tutorial.md"  # its blocks need each other: test_tutorial.py runs them in order
 RUNNER = Path(__file__).with_name("snippets.py")
-MODEL = re.compile("minilm", re.IGNORECASE)
-DECODER = "models/smollm2.gguf"
 
 
 def is_local(command: str) -> bool:
     """Whether the command can run here: it names the model that the tests have, or needs none."""
-    return bool(MODEL.search(command) or re.search(r"lattice(-embed)? (models|doctor|--version|--help)$", command))
+    return bool(MINILM.search(command) or re.search(r"lattice(-embed)? (models|doctor|--version|--help)$", command))
 
 
 COMMANDS = [(f"{name}:{line}", command) for name, text in TEXTS.items() for line, command in commands_of(text)]
@@ -31,20 +30,15 @@ COMMANDS = [(f"{name}:{line}", command) for name, text in TEXTS.items() for line
 
 def cases(table: dict[str, str]) -> list[object]:
     return [
-        pytest.param(name, id=name, marks=pytest.mark.model if MODEL.search(code) or DECODER in code else ())
+        pytest.param(name, id=name, marks=pytest.mark.model if needs_model(code) else ())
         for name, code in table.items()
     ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", cases({name: code for name, code in SNIPPETS.items() if code}))
+@pytest.mark.parametrize("page", cases({name: code for name, code in SNIPPETS.items() if code and name != TUTORIAL}))
 def test_snippets_of_the_page_run(page, request, snippet_folder, snippet_environment):
-    if MODEL.search(SNIPPETS[page]):
-        models = snippet_folder / "models"
-        models.mkdir(exist_ok=True)
-        (models / "all-MiniLM-L6-v2").symlink_to(request.getfixturevalue("minilm_directory"))
-    if DECODER in SNIPPETS[page]:
-        (snippet_folder / DECODER).symlink_to(request.getfixturevalue("smollm2"))
+    link_models(snippet_folder, SNIPPETS[page], request)
     done = subprocess.run(
         [sys.executable, "-W", "error", str(RUNNER), str(ROOT / page)],
         cwd=snippet_folder,
@@ -66,15 +60,13 @@ def test_snippets_that_are_not_run_compile(name):
 
 @pytest.mark.slow
 @pytest.mark.model
-@pytest.mark.parametrize("command", [pytest.param(c, id=place) for place, c in COMMANDS if is_local(c)])
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(c, id=place) for place, c in COMMANDS if is_local(c) and not place.startswith(f"{TUTORIAL}:")],
+)
 def test_command_succeeds(command, minilm_directory, snippet_folder, snippet_environment):
-    python = shlex.quote(sys.executable)
-    doors = (
-        f'lattice-embed() {{ {python} -m lattice_embed "$@"; }}; lattice() {{ {python} -m lattice_inference "$@"; }}'
-    )
-    shell = f"set -eo pipefail; {doors}; {command}"
     done = subprocess.run(
-        ["bash", "-c", shell],
+        ["bash", "-c", with_our_commands(command)],
         cwd=snippet_folder,
         env=snippet_environment,
         stdin=subprocess.DEVNULL,
