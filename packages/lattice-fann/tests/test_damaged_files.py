@@ -28,6 +28,7 @@ from lattice_fann import (
 )
 from lattice_fann.cli import main
 from lattice_fann.cli.table import read_inputs, read_table
+from lattice_fann.formats.npz import read_arrays
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
 
@@ -206,6 +207,22 @@ def test_an_archive_of_texts_or_of_one_name_twice_is_refused(tmp_path: Path) -> 
             archive.writestr("x.npy", "")
     with pytest.raises(FormatError, match="twice"):
         TrainingState.load(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("point", [0x110000, 0xFFFFFFFF, 0xD800])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_code_points_that_are_no_characters_are_refused(point: int, order: str, tmp_path: Path) -> None:
+    texts = np.array(["ab", "c"], dtype=f"{order}U2")
+    numbers = texts.view(f"{order}u4").copy()
+    assert read_arrays(stored_arrays(tmp_path / "sound.npz", x=texts))["x"].tolist() == ["ab", "c"]
+    numbers[1] = point
+    with pytest.raises(FormatError, match=r"x\.npy holds a code point that is no character"):
+        read_arrays(stored_arrays(tmp_path / "x.npz", x=numbers.view(f"{order}U2")))
+
+
+def stored_arrays(path: Path, **arrays: np.ndarray[Any, Any]) -> Path:
+    np.savez(path, **arrays)
+    return path
 
 
 def test_long_names_in_an_archive_are_cut_in_errors(tmp_path: Path) -> None:

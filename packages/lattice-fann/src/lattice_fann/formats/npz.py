@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -124,6 +125,10 @@ def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> npt.NDArray[Any]:
             done += got
         if done != nbytes or stream.read(1):
             raise FormatError(f"{entry.filename} has another length than the archive says")
+    if dtype.kind == "U" and nbytes:
+        points = content.view(np.dtype(np.uint32).newbyteorder(dtype.byteorder))
+        if points.max() > sys.maxunicode or ((points >= 0xD800) & (points <= 0xDFFF)).any():
+            raise FormatError(f"{entry.filename} holds a code point that is no character")  # NumPy raises a SystemError
     flat = content.view(dtype) if nbytes else np.empty(math.prod(shape), dtype=dtype)
     return flat.reshape(shape[::-1]).T if in_columns else flat.reshape(shape)
 
