@@ -63,7 +63,7 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice", "doctor"): ["decoder"],
     ("lattice-embed", "embed"): ["--model", "encoder", "--output", "out.npy", "a text"],
     ("lattice-embed", "similarity"): ["--model", "encoder", "a text", "another"],
-    ("lattice-embed", "search"): ["old.db", "a text"],
+    ("lattice-embed", "search"): ["vectors.npy", "a text", "--texts", "texts.txt", "--model", "encoder"],
     ("lattice-embed", "compare"): ["encoder", "encoder", "--input", "texts.txt", "--top", "1"],
     ("lattice-embed", "rerank"): ["--model", "ranker", "a query", "a text", "another"],
     ("lattice-embed", "models"): [],
@@ -127,6 +127,7 @@ def _write_student(folder: Path) -> None:
     labelled = Dataset([(text, "yes" if i % 2 else "no") for i, text in enumerate(questions)])
     labelled.write_jsonl(folder / "labelled.jsonl")
     with load_encoder(folder / "encoder") as encoder:
+        np.save(folder / "vectors.npy", encoder.encode((folder / "texts.txt").read_text().splitlines()).vectors)
         network = NetworkBuilder().input(encoder.dimension).output(2, Activation.SOFTMAX).build(seed=0)
         record = EncoderRecord(fingerprint=encoder.fingerprint, source="encoder", dimension=encoder.dimension)
     StudentModel(network, LabelSet(["no", "yes"]), record).save(folder / "student.safetensors")

@@ -10,6 +10,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import qwen3_files
@@ -86,6 +87,9 @@ def snippet_folder(tmp_path: Path) -> Path:
     ]
     (tmp_path / "corpus.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     (tmp_path / "table.tsv").write_text("".join(f"{i}\t{text}\n" for i, text in enumerate(texts)), encoding="utf-8")
+    rows = "".join(f'{number},"{text}"\n' for number, text in enumerate(texts))
+    (tmp_path / "table.csv").write_text(f"id,text\n{rows}", encoding="utf-8")
+    np.save(tmp_path / "corpus.npy", np.random.RandomState(0).standard_normal((len(texts), 384)).astype(np.float32))
     verdict = {"decision": "stable", "reasons": ["the vectors are where they were"]}
     (tmp_path / "drift.json").write_text(json.dumps({"verdict": verdict}), encoding="utf-8")
     with create_store(tmp_path / "corpus.db") as store:

@@ -78,7 +78,7 @@ def test_a_leaf_requires_nothing_heavy(package: str) -> None:
     assert names(project["dependencies"]) == {"numpy"} | templates
 
 
-def test_the_hub_client_comes_with_lattice_embed_only() -> None:
+def test_the_hub_client_is_an_extra() -> None:
     for package in LEAVES:
         extras = declared(package).get("optional-dependencies", {})
         assert isinstance(extras, dict)
@@ -86,7 +86,9 @@ def test_the_hub_client_comes_with_lattice_embed_only() -> None:
             name for name, lines in extras.items() if any("huggingface" in line or "hf" in line for line in lines)
         }
         assert with_hub == ({"hub"} if package == "lattice-inference" else set())
-    assert "lattice-inference[hub]" in names(declared("lattice-embed")["dependencies"])
+    embed = declared("lattice-embed")
+    assert "lattice-inference" in names(embed["dependencies"])
+    assert embed["optional-dependencies"]["hub"] == ["lattice-inference[hub]"]
 
 
 @pytest.mark.slow

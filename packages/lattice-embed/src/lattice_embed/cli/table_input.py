@@ -6,12 +6,12 @@ import csv
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lattice_embed.errors import InvalidInputError
+from lattice_embed.errors import InvalidInputError, LatticeEmbedError
 
 __all__ = ["TABLE_FORMS", "Row", "read_rows", "table_form"]
 
@@ -59,9 +59,10 @@ def read_rows(source: str, column: str, form: str) -> Iterator[Row]:
 
     Raises:
         InvalidInputError: it is malformed, no UTF-8, or has no such column; the message names the line.
-        OSError: it cannot be read.
+        LatticeEmbedError: it cannot be read.
     """
     with ExitStack() as stack:
+        stack.enter_context(_reporting(source))
         if source != STANDARD_INPUT:
             file: BinaryIO = stack.enter_context(open(source, "rb"))
         elif sys.stdin is None:
@@ -75,6 +76,15 @@ def read_rows(source: str, column: str, form: str) -> Iterator[Row]:
             raise InvalidInputError(f"{name} holds no rows")
         yield first
         yield from rows
+
+
+@contextmanager
+def _reporting(source: str) -> Iterator[None]:
+    """Name the file in the system's errors, also where they come up while an output is open."""
+    try:
+        yield
+    except OSError as error:
+        raise LatticeEmbedError(f"{source}: cannot be read: {error.strerror or error}") from error
 
 
 def _lines(name: str, file: BinaryIO) -> Iterator[str]:
