@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "packages" / "lattice-inference" / "tests"
 TARGET = TESTS / "data" / "architectures"
 LIMIT = 1e-6
+ORACLE_LIMIT = 4e-6  # between two runs of PyTorch, which adds in another order on another CPU
 
 sys.path.insert(0, str(TESTS / "models"))
 from drawn_checkpoints import write_directory  # noqa: E402
@@ -291,8 +292,8 @@ def main() -> int:
     stored = dict(np.load(TARGET / "outputs.npz"))
     same = committed == json.loads(json.dumps(made)) and stored.keys() == arrays.keys()
     drift = max(float(np.abs(stored[key].astype(np.float64) - arrays[key]).max()) for key in stored) if same else np.inf
-    print(f"committed files: {drift:.2e} apart; ours: {worst:.2e} (limit {LIMIT:.0e})")
-    return 0 if drift <= LIMIT and worst <= LIMIT else 1
+    print(f"committed files: {drift:.2e} apart (limit {ORACLE_LIMIT:.0e}); ours: {worst:.2e} (limit {LIMIT:.0e})")
+    return 0 if drift <= ORACLE_LIMIT and worst <= LIMIT else 1
 
 
 if __name__ == "__main__":
