@@ -1,7 +1,7 @@
 """Makes what PEFT computes with adapters of low rank merged into small models with drawn weights.
 
 A case has a base (of tests/data/decoders or tests/data/architectures), the settings of a LoraConfig, and the names and
-shapes of what PEFT saves for it; the numbers are drawn from the names (packages/lattice-inference/tests/models/drawn_adapters.py).
+shapes of what PEFT saves for it; the numbers are drawn from the names (tests/models/drawn_adapters.py).
 Writes tests/data/lora: cases.json, and outputs.npz with the logits after merge_and_unload. ``--check`` makes them again and
 compares, has PEFT load every adapter that save_peft_safetensors writes, and compares its logits. Needs torch, transformers
 and peft==0.21.2.
