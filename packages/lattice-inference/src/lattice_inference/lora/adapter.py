@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.argument_checks import as_number
+from lattice_inference.argument_checks import as_number, check_choice
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.models.adapter_sites import module_stem
 
@@ -120,8 +120,7 @@ class LoraAdapter:
             other = stems.setdefault(module_stem(name), name)
             if other != name:
                 raise InvalidInputError(f"sites: {name!r:.200} and {other!r:.200} are the same linear")
-        if self.row_order not in ("half", "interleaved"):
-            raise InvalidInputError(f"row_order: {self.row_order!r:.60} is neither 'half' nor 'interleaved'")
+        check_choice("row_order", self.row_order, ("half", "interleaved"))
         for name in ("base_model", "architecture"):
             if getattr(self, name) is not None and not isinstance(getattr(self, name), str):
                 raise InvalidInputError(f"{name}: {getattr(self, name)!r:.60} is not a text")

@@ -27,7 +27,7 @@ FIELDS_USED = (
 #: Fields that only training reads, or that say how a file came about.
 FIELDS_WITHOUT_EFFECT = (
     "task_type auto_mapping peft_version revision inference_mode lora_dropout loftq_config eva_config corda_config "
-    "lora_ga_config runtime_config megatron_core qalora_group_size ensure_weight_tying velora_config monteclora_config"
+    "lora_ga_config runtime_config megatron_core qalora_group_size ensure_weight_tying velora_config"
 ).split()
 
 #: Fields that are refused where they are set, with the reason.
@@ -40,11 +40,12 @@ FIELDS_REFUSED = {
     "target_parameters": "it changes parameters that are not linears, such as experts",
     "use_bdlora": "its matrices are in blocks (BD-LoRA)",
     "arrow_config": "it routes between adapters (Arrow)",
+    "monteclora_config": "it draws samples (MonteCLoRA)",
     "kasa_config": "it has singular values besides the two matrices (KaSA)",
 }
 
 #: Ways to begin that change the base's weights, so that the file alone is not the adapter of the plain base.
-_CHANGED_BASES = ("pissa", "olora", "corda", "loftq", "lora_ga", "mica")
+_CHANGED_BASES = ("pissa", "olora", "corda", "loftq", "lora_ga")
 _REMEDY = "write plain LoRA in PEFT: save_pretrained(..., path_initial_model_for_weight_conversion=...)"
 _OTHER_REMEDY = "merge it in PEFT with merge_and_unload(), then save_pretrained, and load the result"
 
