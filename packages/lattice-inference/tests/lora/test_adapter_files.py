@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -139,6 +140,13 @@ def test_the_digest_is_of_the_content(drawn_adapter, tmp_path):
     assert load_adapter_file(tmp_path / "moved").sha256 != adapter.sha256
     stems = {name.removeprefix("model."): site for name, site in adapter.sites.items()}
     assert LoraAdapter(stems).sha256 == adapter.sha256
+
+
+def test_an_adapter_is_pickled(drawn_adapter):
+    adapter = load_adapter_file(drawn_adapter("llama-dora"))
+    back = pickle.loads(pickle.dumps(adapter))
+    assert back.sha256 == adapter.sha256
+    assert (back.base_model, back.source) == (adapter.base_model, adapter.source)
 
 
 def test_a_blend_is_the_sum_of_the_updates(drawn_adapter):

@@ -133,6 +133,18 @@ class LoraAdapter:
         ranks = sorted({site.rank for site in self.sites.values()})
         return f"LoraAdapter({self.source!r:.200}, {len(self.sites)} sites of rank {', '.join(map(str, ranks))})"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the fields; the views of their mappings cannot be."""
+        fields = (
+            dict(self.sites),
+            dict(self.replaced),
+            self.base_model,
+            self.architecture,
+            self.row_order,
+            self.source,
+        )
+        return LoraAdapter, fields
+
     @staticmethod
     def load(path: str | os.PathLike[str]) -> LoraAdapter:
         """Read an adapter; see :func:`~lattice_inference.lora.loading.load_adapter_file`."""
