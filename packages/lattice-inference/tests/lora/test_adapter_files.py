@@ -199,6 +199,8 @@ def test_adapters_that_have_no_sum_are_refused(drawn_adapter):
         ({"rank_pattern": {"(": 4}}, ModelConfigError, "regular expression"),
         ({"rank_pattern": {"(a+)+b": 4}}, UnsupportedError, "very long"),
         ({"alpha_pattern": []}, ModelConfigError, "alpha_pattern"),
+        ({"alpha_pattern": {str(n): 1 for n in range(5000)}}, ModelConfigError, "at most 4,096"),
+        ({"target_modules": ["x"] * 10_001}, ModelConfigError, "at most 10,000"),
         ({"alpha_pattern": {"q_proj": None}}, ModelConfigError, "alpha_pattern"),
         ({"use_rslora": 1}, ModelConfigError, "use_rslora"),
         ({"target_modules": []}, ModelConfigError, "target_modules"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 from typing import get_args
 
 from lattice_inference.checkpoint.formats import open_weights
@@ -99,6 +100,8 @@ def _adapter(named: list[str]) -> LoraAdapter:
 
 def _with_weight(text: str) -> tuple[str, float | None]:
     path, colon, number = text.rpartition(":")
+    if os.path.exists(text):
+        return text, None
     try:
         weight = float(number)
     except ValueError:

@@ -25,7 +25,7 @@ _REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_
 Value = TypeVar("Value")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=16_384)
 def checked_pattern(pattern: str, where: str) -> re.Pattern[str]:
     """Compile an expression out of a file.
 
@@ -98,7 +98,8 @@ def module_is_targeted(module: str, config: Mapping[str, object], where: str) ->
     if not _is_listed(module, targets, f"{where}: target_modules"):
         return False
     layers = config.get("layers_to_transform")
-    if layers is None or layers == [] or isinstance(targets, str):
+    is_whole = isinstance(targets, str) or (isinstance(targets, list) and module in targets)
+    if layers is None or layers == [] or is_whole:
         return True
     wanted: Sequence[object] = layers if isinstance(layers, list) else [layers]
     names = config.get("layers_pattern") or [r"[^.]*"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from lattice_inference.checkpoint.json_file import load_json_object
@@ -16,7 +17,9 @@ from lattice_inference.models.config_fields import ConfigFields, shown
 __all__ = ["FIELDS_REFUSED", "FIELDS_USED", "FIELDS_WITHOUT_EFFECT", "PeftConfig", "read_peft_config"]
 
 MAX_CONFIG_BYTES = 1 << 24
-_MOST_NAMES = 100_000
+#: Most names in a list, and most patterns in an object: each is tried on every module.
+_MOST_NAMES = 10_000
+_MOST_PATTERNS = 4_096
 
 #: Fields that change what an adapter computes, and are applied.
 FIELDS_USED = (
@@ -59,7 +62,7 @@ class PeftConfig:
         fields: the whole object.
         base_model: ``base_model_name_or_path``.
         use_dora: whether each site has magnitudes.
-        fan_in_fan_out: whether PEFT's base keeps its weights transposed; the files of A and B are the same.
+        lora_bias: whether each B has a bias.
         bias: ``none``, ``all`` or ``lora_only``.
         modules_to_save: names of modules that the file holds whole.
     """
@@ -74,15 +77,24 @@ class PeftConfig:
 
     def rank_and_scale(self, module: str) -> tuple[int, float]:
         """Return the rank of a module's site, and what its product is multiplied by."""
+        rank, alpha, is_root = self._defaults
+        rank = matching_value(self._ranks, module, rank, f"{self.source}: rank_pattern")
+        alpha = matching_value(self._alphas, module, alpha, f"{self.source}: alpha_pattern")
+        return rank, alpha / (math.sqrt(rank) if is_root else rank)
+
+    @cached_property
+    def _defaults(self) -> tuple[int, float, bool]:
         fields = ConfigFields(self.fields, self.source)
         rank = fields.integer("r", 1, MAX_RANK, default=8)
-        rank = matching_value(
-            _integers(fields, self.fields, "rank_pattern"), module, rank, f"{self.source}: rank_pattern"
-        )
-        alphas = _numbers(fields, self.fields, "alpha_pattern")
-        alpha = matching_value(alphas, module, _alpha(fields), f"{self.source}: alpha_pattern")
-        divisor = math.sqrt(rank) if fields.flag("use_rslora", default=False) else rank
-        return rank, alpha / divisor
+        return rank, _alpha(fields), fields.flag("use_rslora", default=False)
+
+    @cached_property
+    def _ranks(self) -> dict[str, int]:
+        return _integers(ConfigFields(self.fields, self.source), self.fields, "rank_pattern")
+
+    @cached_property
+    def _alphas(self) -> dict[str, float]:
+        return _numbers(ConfigFields(self.fields, self.source), self.fields, "alpha_pattern")
 
     def targets(self, module: str) -> bool:
         """Whether the fields that choose modules choose this one."""
@@ -170,8 +182,8 @@ def _alpha(fields: ConfigFields) -> float:
 
 def _object(fields: ConfigFields, mapping: Mapping[str, object], name: str) -> Mapping[str, object]:
     value = mapping.get(name, {})
-    if not isinstance(value, dict) or len(value) > _MOST_NAMES:
-        raise fields.error(name, f"{shown(value)} is not an object of at most {_MOST_NAMES:,} names")
+    if not isinstance(value, dict) or len(value) > _MOST_PATTERNS:
+        raise fields.error(name, f"{shown(value)} is not an object of at most {_MOST_PATTERNS:,} names")
     return value
 
 
