@@ -84,7 +84,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def base_case(base: str) -> dict[str, Any]:
-    return DECODERS[base] if base in DECODERS else ENCODERS[base]
+    found: dict[str, Any] = DECODERS[base] if base in DECODERS else ENCODERS[base]
+    return found
 
 
 def load_base(base: str, folder: Path) -> Any:
