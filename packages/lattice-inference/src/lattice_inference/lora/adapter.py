@@ -196,6 +196,6 @@ def _frozen(name: str, value: object, dimensions: int | None) -> Float32Array:
     if not np.isfinite(array).all():
         raise InvalidInputError(f"{name} holds NaN, infinity, or a number that float32 does not hold")
     if array.flags.writeable:
-        array = array.copy() if np.shares_memory(array, value) else array
+        array = array.copy() if np.may_share_memory(array, value) else array
         array.flags.writeable = False
     return array

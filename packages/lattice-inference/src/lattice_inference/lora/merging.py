@@ -116,7 +116,9 @@ class _Merge:
             if name in self.biases:
                 weight = weight + np.float32(self.sign) * self.biases[name]
         if not np.isfinite(weight).all():
-            raise CheckpointError(f"{self.checkpoint.directory}: {name}: the sum with the adapter is not finite in float32")
+            raise CheckpointError(
+                f"{self.checkpoint.directory}: {name}: the sum with the adapter is not finite in float32"
+            )
         try:
             rounded = quantize_rows(weight, self.types[name])
         except InvalidInputError as cause:

@@ -183,20 +183,25 @@ def built_site(
     def read(part: str) -> Float32Array | None:
         return None if part not in keys else file.float32(keys[part]).reshape(-1).copy()
 
-    a, b = (file.float32(keys[part]) for part in ("a", "b"))
-    if transposed:
-        a, b = np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)
+    a, b = (_owned(file.float32(keys[part]), transposed=transposed) for part in ("a", "b"))
     bias = read("b.bias")
     try:
         return LoraSite(
-            a.copy(),
-            b.copy(),
+            a,
+            b,
             scale,
             read("lora_magnitude_vector"),
             None if bias is None else bias * np.float32(scale),
         )
     except InvalidInputError as cause:
         raise CheckpointError(f"{file.path}: {module:.200}: {cause}") from cause
+
+
+def _owned(array: Float32Array, *, transposed: bool) -> Float32Array:
+    """Return a copy, apart from the file, that nothing writes to."""
+    copy = np.array(array.T if transposed else array, order="C")
+    copy.flags.writeable = False
+    return copy
 
 
 def _check_saved(replaced: dict[str, Float32Array], config: PeftConfig) -> None:
