@@ -65,7 +65,7 @@ DOORS = [
     "pyarrow>=15",
     "xarray>=2024.1",
 ]
-ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0"]
+ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0", "peft==0.21.2"]
 
 
 # Tests run side by side, so each process has one thread: pools of two would spin for the same processors. A test of threads
@@ -277,6 +277,7 @@ def parity(session: nox.Session) -> None:
         "sampling.py",
         "chat_templates.py",
         "smollm2.py",
+        "lora.py",
     ):
         environment = {**ONE_THREAD, "OMP_NUM_THREADS": "1", "LATTICE_OFFLINE": "1"}
         session.run("python", f"tools/goldens/{script}", "--check", env=environment)

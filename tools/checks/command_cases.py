@@ -17,7 +17,9 @@ import numpy as np
 import qwen3_files
 from lattice_embed.stores import StoredDocument, create_store
 from lattice_fann import Activation, NetworkBuilder
-from lattice_inference import load_encoder
+from lattice_inference import LoraAdapter, load_encoder
+from lattice_inference.checkpoint.safetensors import open_checkpoint
+from lattice_inference.lora import LoraSite, save_peft_safetensors
 from lattice_tune import Dataset, EncoderRecord, LabelSet, ModelRegistry, StudentModel
 from tiny_decoders import write_drawn_model
 
@@ -58,6 +60,7 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice", "bench"): _BENCH,
     ("lattice", "inspect"): ["decoder"],
     ("lattice", "quantize"): ["encoder", "out", "--precision", "int8"],
+    ("lattice", "merge-adapter"): ["decoder", "adapter", "--output", "out"],
     ("lattice", "tokenize"): ["--model", "decoder", "a text"],
     ("lattice", "detokenize"): ["--model", "decoder", "65", "66"],
     ("lattice", "doctor"): ["decoder"],
@@ -101,6 +104,7 @@ def command_names(package: str) -> list[str]:
 def write_command_folder(folder: Path) -> Path:
     """Write the files that :data:`CASES` read into ``folder``."""
     write_drawn_model(folder / "decoder", context=64)
+    _write_adapter(folder)
     write_drawn_model(folder / "long-decoder", context=1024)
     shutil.copytree(ROOT / "packages" / "lattice-inference" / "tests" / "data" / "tiny_bert", folder / "encoder")
     qwen3_files.write(folder / "ranker", qwen3_files.reranker_files(qwen3_files.small_tokenizer(ends=False)))
@@ -119,6 +123,15 @@ def write_command_folder(folder: Path) -> Path:
         registry.register("intent", "1.0.0", folder / "network.fann", kind="student")
     _write_student(folder)
     return folder
+
+
+def _write_adapter(folder: Path) -> None:
+    """Write an adapter of the small decoder."""
+    name = "model.layers.0.self_attn.q_proj"
+    with open_checkpoint(folder / "decoder") as checkpoint:
+        outputs, inputs = checkpoint.info(f"{name}.weight").shape
+    site = LoraSite(np.full((1, inputs), 0.01, np.float32), np.ones((outputs, 1), np.float32), 1.0)
+    save_peft_safetensors(LoraAdapter({name: site}), folder / "adapter")
 
 
 def _write_student(folder: Path) -> None:

@@ -41,6 +41,11 @@ def reranker() -> lattice_inference.CrossEncoder:
     return lattice_inference.load_cross_encoder("reranker")
 
 
+def adapter() -> lattice_inference.LoraAdapter:
+    """Return the adapter of the small decoder."""
+    return lattice_inference.load_adapter_file("adapter")
+
+
 def _short() -> lattice_inference.GenerateConfig:
     return lattice_inference.GenerateConfig(max_new_tokens=2, seed=1)
 
@@ -69,6 +74,9 @@ calls(
         | _model
         | {"text": "a text that is long enough", "window": 8, "stride": 4},
         "memory_report": _model,
+        "load_adapter_file": {"path": "adapter"},
+        "LoraAdapter": {"sites": lambda: dict(adapter().sites)},
+        "merge_adapter": {"base": "decoder", "adapter": adapter, "output": "out-merged", "overwrite": True},
         "find_model": {"name": "./encoder"},
         "set_num_threads": {"threads": 1},
         "VectorCache": {"folder": "vector-cache"},
@@ -191,3 +199,4 @@ calls(
         "clear": {},
     },
 )
+calls("lattice_inference.LoraAdapter", lambda: lattice_inference.LoraAdapter, {"load": {"path": "adapter"}})

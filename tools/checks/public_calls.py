@@ -14,7 +14,15 @@ MODULES = (inference_calls, embed_calls, leaf_calls, model_registry_calls, tune_
 MADE_BY_THE_LIBRARY = {
     "lattice_inference": {
         *{"CachedSequence", "CausalLanguageModel", "CrossEncoder", "EncodedTexts", "Encoder", "Encoding", "Extension"},
-        *{"FinishReason", "GenerateResult", "GenerationStream", "KvCache", "LogitComparison", "MemoryReport"},
+        *{
+            "FinishReason",
+            "GenerateResult",
+            "GenerationStream",
+            "KvCache",
+            "LogitComparison",
+            "MemoryReport",
+            "MergeReport",
+        },
         *{"ModelFiles", "Perplexity", "StreamPiece", "TokenLogprobs", "Tokenizer"},
     },
     "lattice_embed": {

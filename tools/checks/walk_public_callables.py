@@ -73,7 +73,7 @@ WRONG_VALUES: dict[str, Callable[[], Any]] = {
 }
 
 #: Arguments that are functions of the caller, of which ``int`` is none: what they raise themselves goes through.
-CALLERS_FUNCTIONS = {"load", "observer", "progress", "teacher"}
+CALLERS_FUNCTIONS = {"load", "observer", "on_tensor", "progress", "teacher"}
 
 TYPED = (LatticeError, FannError, TransportError, TuneError, OSError)
 SECONDS = 5  # of the processor, in a call

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from lattice_inference.generate.sampler import TokenLogprobs
     from lattice_inference.generate.session import Session, SessionConfig
     from lattice_inference.generate.stream import GenerationStream
+    from lattice_inference.lora.adapter import LoraAdapter
+    from lattice_inference.lora.loading import load_adapter_file
+    from lattice_inference.lora.merging import MergeReport, merge_adapter
     from lattice_inference.memory.use import MemoryReport, memory_report
     from lattice_inference.runtime import NUMERICS_VERSION, cpu_info, get_num_threads, set_num_threads
     from lattice_inference.state import CachedSequence, KvCache
@@ -77,6 +80,10 @@ __all__ = [
     "Perplexity",
     "compare_logits",
     "LogitComparison",
+    "load_adapter_file",
+    "LoraAdapter",
+    "merge_adapter",
+    "MergeReport",
     "memory_report",
     "MemoryReport",
     "load_tokenizer",
@@ -133,6 +140,10 @@ _HOMES = {
     "Perplexity": "generate.perplexity",
     "compare_logits": "generate.compare_logits",
     "LogitComparison": "generate.compare_logits",
+    "load_adapter_file": "lora.loading",
+    "LoraAdapter": "lora.adapter",
+    "merge_adapter": "lora.merging",
+    "MergeReport": "lora.merging",
     "memory_report": "memory.use",
     "MemoryReport": "memory.use",
     "load_tokenizer": "tokenizer",

@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "bench": "measure a model's speed and memory",
     "inspect": "say what a model's files hold",
     "quantize": "write a model as a GGUF file of a smaller type",
+    "merge-adapter": "write a model with a LoRA adapter merged into its weights",
     "tokenize": "turn texts into token ids",
     "detokenize": "turn token ids back into a text",
     "doctor": "say what would be used, and whether a model fits into memory",

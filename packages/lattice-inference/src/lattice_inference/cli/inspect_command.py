@@ -1,4 +1,4 @@
-"""``lattice inspect``: what a model's files hold."""
+"""``lattice inspect``: what the files of a model or an adapter hold."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import argparse
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from lattice_inference.checkpoint.summary import ArraySummary, CheckpointSummary, Share, summarize
 from lattice_inference.cli.model_path import model_path
 from lattice_inference.cli.options import add_json
+from lattice_inference.lora.description import adapter_weights, describe_adapter
 
 __all__ = ["EXAMPLES", "add_arguments", "run"]
 
@@ -19,10 +21,12 @@ examples:
   lattice inspect model.gguf
   lattice inspect model-00001-of-00003.gguf --tensors
   lattice inspect all-minilm-l6-v2 --layers
+  lattice inspect ./my-adapter
   lattice inspect model.gguf --json | jq '.metadata["general.architecture"]'
 
-Nothing of the weights is read, so even a large model is described at once. Shapes are given as NumPy has them, with the
-dimension that changes fastest last; llama.cpp's tools print them the other way round.
+Nothing of a model's weights is read, so even a large one is described at once. A LoRA adapter (the directory of PEFT's or
+mlx-lm's, or a GGUF adapter) is read and checked. Shapes are given as NumPy has them, with the dimension that changes fastest
+last; llama.cpp's tools print them the other way round.
 """
 
 _SHOWN_CHARACTERS = 72
@@ -31,7 +35,9 @@ _SHOWN_CHARACTERS = 72
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
     parser.add_argument(
-        "model", metavar="FILE|DIR|NAME", help="a GGUF or safetensors file, a model's directory, its name"
+        "model",
+        metavar="FILE|DIR|NAME",
+        help="a GGUF or safetensors file, the directory of a model or an adapter, a model's name",
     )
     parser.add_argument("--tensors", action="store_true", help="list every tensor")
     parser.add_argument("--layers", action="store_true", help="list what each layer takes, by type")
@@ -40,10 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the description."""
-    summary = summarize(model_path(options.model))
+    weights = adapter_weights(Path(options.model))
+    summary = summarize(model_path(options.model) if weights is None else weights)
+    adapter = None if weights is None else describe_adapter(Path(options.model))
     if options.json:
-        print(json.dumps(_as_json(summary, options.tensors, options.layers)))
+        report = _as_json(summary, options.tensors, options.layers)
+        print(json.dumps(report if adapter is None else report | {"adapter": adapter}))
         return 0
+    if adapter is not None:
+        print("LoRA adapter")
+        for key, value in adapter.items():
+            print(f"  {key:<44} {_for_people(value)}")
     for path, size in summary.files.items():
         print(f"{path}  {size / 1e6:,.1f} MB  {summary.format}")
     if summary.metadata:

@@ -113,8 +113,8 @@ def _missing_modules(directory: Path, known: KnownModel | None) -> list[str]:
 def _other_weights(directory: Path) -> str:
     if _is_there(directory / "adapter_config.json"):
         return (
-            " (there is an adapter_config.json, and an adapter is no model: merge it into its model, with peft by "
-            "merge_and_unload(), then save_pretrained)"
+            " (there is an adapter_config.json, and an adapter is no model: merge it into its model, by lattice "
+            "merge-adapter, or with peft by merge_and_unload(), then save_pretrained)"
         )
     return _pickle_hint(directory, SINGLE_FILE)
 

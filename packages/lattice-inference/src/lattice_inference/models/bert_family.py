@@ -8,6 +8,7 @@ from functools import partial
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.graph.program import Program
+from lattice_inference.models.adapter_sites import AdapterSites
 from lattice_inference.models.bert import TensorNames, build_bert_classifier, build_bert_encoder, find_names
 from lattice_inference.models.bert_config import BertConfig, BertFamily
 from lattice_inference.models.bert_gguf import ARCHITECTURE, gguf_export, gguf_names, read_bert_gguf
@@ -72,6 +73,17 @@ def _build(config: BertConfig, *, names: TensorNames, head: Head) -> Program:
     return build_bert_encoder(config, pooling=head.pooling, names=names, layers=head.layers)
 
 
+def _bert_linears() -> dict[str, str | None]:
+    layers: dict[str, str | None] = {
+        name.removesuffix(".weight").replace(".0.", ".{layer}."): theirs.removesuffix(".weight").replace(
+            ".0.", ".{layer}."
+        )
+        for name, theirs in gguf_names(1).items()
+        if name.startswith("encoder.") and name.endswith(".weight") and "LayerNorm" not in name
+    }
+    return layers | dict.fromkeys(("pooler.dense", "classifier", "classifier.dense", "classifier.out_proj"))
+
+
 BERT = Family(
     "bert",
     tuple(family.value for family in BertFamily),
@@ -80,4 +92,5 @@ BERT = Family(
     gguf_architectures=(ARCHITECTURE,),
     read_gguf=_read_gguf,
     export_gguf=gguf_export,
+    adapter_sites=AdapterSites(_bert_linears(), "", lambda config: ARCHITECTURE),
 )

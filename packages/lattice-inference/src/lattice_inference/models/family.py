@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.graph.program import Program
+from lattice_inference.models.adapter_sites import AdapterSites
 from lattice_inference.models.pair_template import PairTemplate
 from lattice_inference.models.sentence_layers import SentenceLayer
 from lattice_inference.models.sentence_modules import Pooling
@@ -221,6 +222,7 @@ class Family(Generic[Config]):
         read_gguf: reads an open GGUF file of one of them.
         export_gguf: says how an open checkpoint, of a configuration and with a pooling, is written as GGUF. The last
             argument names it in messages. None where it is not built.
+        adapter_sites: the linears that adapters may change; None where adapters are not built.
     """
 
     name: str
@@ -235,6 +237,7 @@ class Family(Generic[Config]):
     gguf_architectures: tuple[str, ...] = ()
     read_gguf: Callable[[Checkpoint], GgufModel[Config]] | None = None
     export_gguf: Callable[[Checkpoint, Config, Pooling | None, str], GgufExport] | None = None
+    adapter_sites: AdapterSites | None = None
 
     @property
     def encodes(self) -> bool:

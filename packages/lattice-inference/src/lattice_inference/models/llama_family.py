@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.graph.program import Program
+from lattice_inference.models.adapter_sites import AdapterSites, module_stem
 from lattice_inference.models.decoder_config import DecoderConfig
 from lattice_inference.models.decoder_gguf import FACTORS
 from lattice_inference.models.family import Family, GgufModel, Head, StoredWeights
 from lattice_inference.models.idle_tensors import PARTS
 from lattice_inference.models.llama import (
+    GGUF_NAMES,
+    HUGGING_FACE_NAMES,
     ROPE_FREQUENCIES,
     DecoderNames,
     build_llama,
@@ -25,7 +28,10 @@ from lattice_inference.models.llama import (
 from lattice_inference.models.llama_config import LlamaConfig, LlamaFamily
 from lattice_inference.models.llama_gguf import ARCHITECTURES, read_llama_gguf
 
-__all__ = ["IDLE_IN_DECODER_GGUF", "LLAMA", "decoder_weights", "idle_in_decoder"]
+__all__ = ["IDLE_IN_DECODER_GGUF", "LLAMA", "decoder_sites", "decoder_weights", "idle_in_decoder"]
+
+#: The linears that adapters may change, by their fields in the names.
+_ADAPTED = ("query", "key", "value", "attention_output", "gate", "up", "down", "output")
 
 #: Matches the idle tensors of decoders in GGUF files; ``rope_freqs.weight`` is read.
 IDLE_IN_DECODER_GGUF = re.compile(r"blk\.[0-9]+\.attn_rot_embd(?:\.weight)?")
@@ -97,6 +103,18 @@ def decoder_weights(
     )
 
 
+def decoder_sites(architecture: Callable[[Any], str]) -> AdapterSites:
+    """Return the sites of decoders with the names of :class:`~lattice_inference.models.llama.DecoderNames`."""
+    pairs: dict[str, str | None] = {
+        module_stem(getattr(HUGGING_FACE_NAMES, name)): getattr(GGUF_NAMES, name) for name in _ADAPTED
+    }
+    counts = {
+        module_stem(HUGGING_FACE_NAMES.query): "num_attention_heads",
+        module_stem(HUGGING_FACE_NAMES.key): "num_key_value_heads",
+    }
+    return AdapterSites(pairs, "model.", architecture, counts, frozenset({"llama"}))
+
+
 LLAMA = Family(
     "llama",
     tuple(family.value for family in LlamaFamily),
@@ -105,4 +123,5 @@ LLAMA = Family(
     is_causal=True,
     gguf_architectures=ARCHITECTURES,
     read_gguf=_read_gguf,
+    adapter_sites=decoder_sites(lambda config: "qwen2" if config.family is LlamaFamily.QWEN2 else "llama"),
 )

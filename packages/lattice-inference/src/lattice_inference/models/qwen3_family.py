@@ -14,7 +14,7 @@ from lattice_inference.models.decoder_gguf import read_decoder_metadata, rotary_
 from lattice_inference.models.family import Family, GgufModel, Head, StoredWeights
 from lattice_inference.models.gguf_pooling import RANK, read_pooling
 from lattice_inference.models.llama import DecoderNames, find_decoder_names
-from lattice_inference.models.llama_family import IDLE_IN_DECODER_GGUF, decoder_weights, idle_in_decoder
+from lattice_inference.models.llama_family import IDLE_IN_DECODER_GGUF, decoder_sites, decoder_weights, idle_in_decoder
 from lattice_inference.models.qwen3 import (
     QWEN3_GGUF_NAMES,
     QWEN3_TEMPLATE,
@@ -116,4 +116,5 @@ QWEN3 = Family(
     pair_template=QWEN3_TEMPLATE,
     gguf_architectures=(_ARCHITECTURE,),
     read_gguf=_read_gguf,
+    adapter_sites=decoder_sites(lambda config: _ARCHITECTURE),
 )

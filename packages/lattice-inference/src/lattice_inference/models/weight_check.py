@@ -37,7 +37,8 @@ _COMPARED_BYTES = 1 << 24
 
 _ADAPTER = re.compile(r"(?i)(?:^|[._])(?:lora|adapters?|ia3|modules_to_save|base_layer)(?:[._]|$)")
 _MERGE = (
-    "merge the adapter into the weights (with peft: model.merge_and_unload(), then save_pretrained) and load the result"
+    "merge the adapter into the weights (lattice merge-adapter; with peft: model.merge_and_unload(), then save_pretrained) "
+    "and load the result"
 )
 
 
@@ -124,8 +125,8 @@ def refuse_adapter_file(fields: ConfigFields) -> None:
     """Raise UnsupportedError if the file with the metadata ``fields`` holds an adapter and no model."""
     if fields.text("general.type", default="model") == "adapter":
         raise UnsupportedError(
-            f"{fields.source}: general.type is 'adapter', and adapters are not applied here: merge it into its model (with "
-            "llama.cpp: llama-export-lora) and load the result"
+            f"{fields.source}: general.type is 'adapter', and adapters are not applied here: merge it into its model "
+            "(lattice merge-adapter; with llama.cpp: llama-export-lora) and load the result"
         )
 
 

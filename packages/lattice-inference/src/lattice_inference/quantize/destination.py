@@ -1,14 +1,17 @@
-"""What may be written as a new checkpoint, and where."""
+"""What may be written as a new checkpoint, and where, and what is copied into it."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from lattice_inference.checkpoint.rounding import QUANTIZERS
+from lattice_inference.checkpoint.safetensors import INDEX_FILE
 from lattice_inference.errors import InvalidInputError
+from lattice_inference.files.required_files import DOWNLOAD_PATTERNS
 
-__all__ = ["check_destination", "check_type"]
+__all__ = ["check_destination", "check_type", "copy_model_files"]
 
 
 def check_type(dtype: object) -> None:
@@ -26,3 +29,12 @@ def check_destination(path: Path, sources: Iterable[Path], *, overwrite: bool) -
             raise InvalidInputError(f"{path}: exists: write to another file, or allow it to be replaced")
     if not path.parent.is_dir():
         raise InvalidInputError(f"{path}: the folder {path.parent} does not exist")
+
+
+def copy_model_files(source: Path, work: Path) -> None:
+    """Copy what a model consists of besides its own weights; modules' weights are small and stay as they are."""
+    for path in sorted({path for pattern in DOWNLOAD_PATTERNS for path in source.glob(pattern)}):
+        target = work / path.relative_to(source)
+        if path.is_file() and path.name != INDEX_FILE:
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, target)

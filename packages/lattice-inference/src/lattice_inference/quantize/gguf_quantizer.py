@@ -21,7 +21,7 @@ from lattice_inference.errors import CheckpointError, InvalidInputError, Unsuppo
 from lattice_inference.quantize.destination import check_destination, check_type
 from lattice_inference.quantize.report import QuantizeReport
 
-__all__ = ["quantize_gguf"]
+__all__ = ["kept_metadata", "quantize_gguf"]
 
 # Of the tensors with two dimensions, those that are small or looked up by position; ggml's readers want them as floats.
 _KEPT = ("position_embd.weight", "token_types.weight")
@@ -79,14 +79,17 @@ def quantize_gguf(
     return QuantizeReport.of(destination, tensors, source_bytes)
 
 
-def _metadata(checkpoint: Checkpoint, dtype: QuantizedType) -> dict[str, object]:
+def kept_metadata(checkpoint: Checkpoint) -> dict[str, object]:
+    """Return the metadata of an open GGUF file, or of the first part, as a file in one part has them."""
     first = checkpoint.files[0]
     assert isinstance(first, GgufFile)
     # alignment is the writer's own, and the parts become one
     left_out = ("general.alignment", "split.no", "split.count", "split.tensors.count")
-    entries: dict[str, object] = {
-        key: EncodedEntry(first.encoded_entry(key)) for key in checkpoint.metadata if key not in left_out
-    }
+    return {key: EncodedEntry(first.encoded_entry(key)) for key in checkpoint.metadata if key not in left_out}
+
+
+def _metadata(checkpoint: Checkpoint, dtype: QuantizedType) -> dict[str, object]:
+    entries = kept_metadata(checkpoint)
     entries["general.file_type"] = FILE_TYPES[dtype]
     if dtype in BLOCK_FORMATS:
         entries["general.quantization_version"] = QUANTIZATION_VERSION

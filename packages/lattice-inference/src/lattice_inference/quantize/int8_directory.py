@@ -8,7 +8,6 @@ the range that a weight's input is rounded within, low and high, stands beside i
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -25,11 +24,11 @@ from lattice_inference.checkpoint.atomic_file import atomic_directory
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.formats import is_gguf, only_gguf
 from lattice_inference.checkpoint.read_once import reading_once
-from lattice_inference.checkpoint.safetensors import INDEX_FILE, SINGLE_FILE
+from lattice_inference.checkpoint.safetensors import SINGLE_FILE
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor, write_safetensors
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
-from lattice_inference.files.required_files import DOWNLOAD_PATTERNS
 from lattice_inference.graph.program import WeightRef
+from lattice_inference.quantize.destination import copy_model_files
 from lattice_inference.quantize.model_program import ModelProgram, open_model_program
 from lattice_inference.quantize.report import QuantizeReport
 
@@ -71,7 +70,7 @@ def quantize_int8(
     with ExitStack() as stack:
         model = open_model_program(source, stack)
         with atomic_directory(destination) as work:
-            _copy_files(source, work)
+            copy_model_files(source, work)
             tensors = _write(model, calibration, work / SINGLE_FILE, on_tensor)
         source_bytes = sum(model.checkpoint.info(name).nbytes for name in model.checkpoint.names())
     return QuantizeReport(
@@ -102,15 +101,6 @@ def _check(source: Path, destination: Path, overwrite: bool) -> None:
 
 def _holds_only_gguf(source: Path) -> bool:
     return not os.path.exists(source / "config.json") and only_gguf(source) is not None
-
-
-def _copy_files(source: Path, work: Path) -> None:
-    """Copy what a model consists of besides its own weights; modules' weights are small and stay as they are."""
-    for path in sorted({path for pattern in DOWNLOAD_PATTERNS for path in source.glob(pattern)}):
-        target = work / path.relative_to(source)
-        if path.is_file() and path.name != INDEX_FILE:
-            target.parent.mkdir(exist_ok=True)
-            shutil.copyfile(path, target)
 
 
 def _write(

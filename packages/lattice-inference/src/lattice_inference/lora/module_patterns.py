@@ -1,0 +1,117 @@
+"""Which modules of a model an adapter's configuration means: PEFT's lists of endings, regular expressions and layers.
+
+The expressions come out of a file, so those that may take very long are refused: what repeats has one element.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from re import _constants, _parser  # type: ignore[attr-defined]
+from typing import Any, TypeVar
+
+from lattice_inference.errors import ModelConfigError, UnsupportedError
+
+__all__ = ["MAX_PATH_CHARACTERS", "checked_pattern", "matching_value", "module_is_targeted"]
+
+MAX_PATTERN_CHARACTERS = 4096
+#: The longest path of a module; longer ones are refused before any expression sees them.
+MAX_PATH_CHARACTERS = 512
+_MOST_REPEATS = 6
+_ELEMENTS = (_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN, _constants.AT)
+_REPEATS = (_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT)
+
+Value = TypeVar("Value")
+
+
+@lru_cache(maxsize=16_384)
+def checked_pattern(pattern: str, where: str) -> re.Pattern[str]:
+    """Compile an expression out of a file.
+
+    Raises:
+        ModelConfigError: it is no regular expression.
+        UnsupportedError: it is too long, or could take very long: a repeated group, or more than 6 repetitions in a row.
+    """
+    if len(pattern) > MAX_PATTERN_CHARACTERS:
+        raise UnsupportedError(
+            f"{where}: an expression of {len(pattern):,} characters; the limit is {MAX_PATTERN_CHARACTERS:,}"
+        )
+    try:
+        compiled = re.compile(pattern)
+        repeats = _repeats(_parser.parse(pattern))
+    except (re.error, RecursionError, OverflowError) as cause:
+        raise ModelConfigError(f"{where}: {pattern!r:.100} is no regular expression: {cause}") from cause
+    if not repeats <= _MOST_REPEATS:
+        raise UnsupportedError(
+            f"{where}: {pattern!r:.100} repeats a group, or has more than {_MOST_REPEATS} repetitions in a row, and could "
+            "take very long: write the modules as a list"
+        )
+    return compiled
+
+
+def _repeats(parsed: Iterable[tuple[Any, Any]]) -> float:
+    """Return how many open repetitions may follow each other; infinite where one holds more than an element."""
+    total = 0.0
+    for operation, argument in parsed:
+        if operation in _REPEATS:
+            least, most, body = argument
+            inner = _repeats(body)
+            if most == least == 1 or (least, most) == (0, 1):
+                total += inner
+            elif len(body) != 1 or body[0][0] not in _ELEMENTS:
+                total += inner if most == least and most <= 8 and inner == 0 else float("inf")
+            else:
+                total += most != least
+        elif operation is _constants.BRANCH:
+            total += max((_repeats(branch) for branch in argument[1]), default=0.0)
+        elif operation is _constants.SUBPATTERN:
+            total += _repeats(argument[-1])
+        elif operation in (_constants.ASSERT, _constants.ASSERT_NOT):
+            total += _repeats(argument[1])
+        elif operation not in _ELEMENTS:
+            return float("inf")
+    return total
+
+
+def matching_value(patterns: Mapping[str, Value], module: str, default: Value, where: str) -> Value:
+    """Return the value of the first pattern that a module's path ends with, as ``rank_pattern`` is read."""
+    for pattern, value in patterns.items():
+        if checked_pattern(rf"(.*\.)?({pattern})", where).fullmatch(module):
+            return value
+    return default
+
+
+def module_is_targeted(module: str, config: Mapping[str, object], where: str) -> bool:
+    """Whether the fields of an ``adapter_config.json`` that choose modules choose this one.
+
+    Args:
+        module: the path, as PEFT spells it.
+        config: ``target_modules``, ``exclude_modules``, ``layers_to_transform`` and ``layers_pattern``, checked.
+        where: names the file in messages.
+    """
+    if _is_listed(module, config.get("exclude_modules"), f"{where}: exclude_modules"):
+        return False
+    targets = config.get("target_modules")
+    if targets is None or targets == "all-linear":
+        return True
+    if not _is_listed(module, targets, f"{where}: target_modules"):
+        return False
+    layers = config.get("layers_to_transform")
+    is_whole = isinstance(targets, str) or (isinstance(targets, list) and module in targets)
+    if layers is None or layers == [] or is_whole:
+        return True
+    wanted: Sequence[object] = layers if isinstance(layers, list) else [layers]
+    names = config.get("layers_pattern") or [r"[^.]*"]
+    for name in [names] if isinstance(names, str) else names if isinstance(names, list) else []:
+        pattern = checked_pattern(rf"(?:^|.*?\.){name}\.(?P<number>[0-9]+)\.", f"{where}: layers_pattern")
+        if found := pattern.match(module):
+            return int(found["number"][:18]) in wanted
+    return False
+
+
+def _is_listed(module: str, listed: object, where: str) -> bool:
+    if isinstance(listed, str):
+        return bool(listed) and checked_pattern(listed, where).fullmatch(module) is not None
+    endings = listed if isinstance(listed, list) else []
+    return any(module == ending or module.endswith(f".{ending}") for ending in endings)
