@@ -274,6 +274,7 @@ def parity(session: nox.Session) -> None:
         "minilm.py",
         "architectures.py",
         "decoders.py",
+        "qwen3.py",
         "sampling.py",
         "chat_templates.py",
         "smollm2.py",
