@@ -96,10 +96,10 @@ def refuse_options(given: Mapping[str, Any], allowed: tuple[Any, ...] = (None,))
             raise InvalidInputError(f"{name}={shown(value)} does not exist here: {REFUSED_OPTIONS[name]}")
 
 
-def check_device(device: Any) -> None:
-    """Raise InvalidInputError unless ``device`` is None or the CPU, as a str or as PyTorch's ``torch.device``."""
+def check_device(device: Any, *, or_none: bool = True) -> None:
+    """Raise InvalidInputError unless ``device`` is the CPU, as a str or as PyTorch's ``torch.device``, or None."""
     is_name = isinstance(device, str) or type(device).__module__.partition(".")[0] == "torch"
-    if device is not None and not (is_name and str(device) in ("cpu", "cpu:0")):
+    if not (or_none and device is None) and not (is_name and str(device) in ("cpu", "cpu:0")):
         raise InvalidInputError(f"device={shown(device)} does not exist here: models run on the CPU")
 
 

@@ -390,7 +390,7 @@ class SentenceEncoder:
         """Start a process for each device of the list, which holds CPUs alone; four where there is none."""
         devices = ["cpu"] * POOL_PROCESSES if target_devices is None else check_list("target_devices", target_devices)
         for device in devices:
-            check_device(device)
+            check_device(device, or_none=False)
         return EncodingPool(self.service, len(devices))
 
     @staticmethod
@@ -488,7 +488,7 @@ class SentenceEncoder:
             with self.start_multi_process_pool(device) as started:
                 yield started
         else:
-            check_device(None if device == [] else device)
+            check_device(None if isinstance(device, list) else device)
             yield None
 
     def _scores(self, first: npt.NDArray[Any], second: npt.NDArray[Any]) -> Float32Array:
