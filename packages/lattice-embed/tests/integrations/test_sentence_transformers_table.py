@@ -23,7 +23,7 @@ from lattice_embed.integrations.sentence_transformers import SentenceEncoder
 pytestmark = pytest.mark.model
 
 PAGE = Path(__file__).parents[4] / "docs" / "integrations.md"
-BEGIN, END = "<!-- sentence-transformers, by test_sentence_transformers_table.py -->\n", "<!-- end -->\n"
+BEGIN, END = "<!-- sentence-transformers, by test_sentence_transformers_table.py -->\n\n", "\n<!-- end -->\n"
 
 TEXTS = [
     "a cat",
