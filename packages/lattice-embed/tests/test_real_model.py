@@ -33,6 +33,27 @@ def golden(name: str) -> Any:
     return json.loads((GOLDENS / f"{name}.json").read_text())
 
 
+def test_lower_limit_of_tokens_cuts_texts_and_makes_another_space(minilm: NativeEmbeddingService) -> None:
+    with NativeEmbeddingService(EmbeddingModel.ALL_MINILM_L6_V2, max_tokens=5) as short:
+        result = short.embed(["one two three four", "one"])
+        assert result.vectors.tobytes() == minilm.embed(["one two three", "one"]).vectors.tobytes()
+        assert result.truncated.tolist() == [True, False]
+        assert result.token_counts.tolist() == [5, 3]
+        assert (short.max_tokens, short.token_room()) == (5, 3)
+        assert pickle.loads(pickle.dumps(short)).max_tokens == 5
+        assert result.fingerprint != minilm.embed(["one"]).fingerprint
+    with NativeEmbeddingService(EmbeddingModel.ALL_MINILM_L6_V2, max_tokens=256) as same:
+        assert same.embed(["one"]).fingerprint == minilm.embed(["one"]).fingerprint
+    strict = NativeEmbeddingService(EmbeddingModel.ALL_MINILM_L6_V2, max_tokens=5, truncate="error")
+    with strict, pytest.raises(TextTooLongError, match="text 0 has 6 tokens; the limit is 5"):
+        strict.embed(["one two three four"])
+    with pytest.raises(ValueError, match="max_tokens is 257 and all-minilm-l6-v2 takes 256 tokens"):
+        NativeEmbeddingService(EmbeddingModel.ALL_MINILM_L6_V2, max_tokens=257).load()
+    for wrong in (2, 0, -1, 2.5, True, "5", 2**70):
+        with pytest.raises(ValueError, match="max_tokens is"):
+            NativeEmbeddingService(EmbeddingModel.ALL_MINILM_L6_V2, max_tokens=wrong)  # type: ignore[arg-type]
+
+
 def test_one_text_of_a_warm_service_takes_few_calls_of_our_functions(minilm: NativeEmbeddingService) -> None:
     """A count, which no busy machine changes: what Python does around the kernels for a text."""
     minilm.embed(["a text"])

@@ -414,6 +414,9 @@ def test_functions_that_take_a_service(service: NativeEmbeddingService) -> None:
             "precision": "float32",
             "device": None,
             "normalize_embeddings": True,
+            "truncate_dim": 384,
+            "pool": None,
+            "chunk_size": None,
         },
     }
     for call, valid in calls.items():
@@ -427,6 +430,7 @@ def SentenceEncoderLike(service: NativeEmbeddingService) -> Any:
     encoder.prompts = {"query": "q: "}
     encoder.default_prompt_name = None
     encoder.similarity_fn_name = "cosine"
+    encoder.truncate_dim = None
     return encoder
 
 

@@ -37,6 +37,7 @@ from lattice_embed.validation import (
     DEFAULT_MAX_TEXT_CHARS,
     Limits,
     check_choice,
+    check_limit,
     check_role,
     check_text,
     check_threads,
@@ -48,6 +49,7 @@ from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
     from lattice_inference import Encoder, VectorCache
+    from lattice_inference.tokenizer import Tokenizer
 
 __all__ = ["NativeEmbeddingService", "missing_feature"]
 
@@ -55,6 +57,9 @@ Truncate = Literal["right", "error"]
 
 DIMENSION_VARIABLE = "LATTICE_EMBED_DIM"
 """Environment variable that sets the output dimension of models that allow one, where the caller passes none."""
+
+LEAST_TOKENS = 3
+"""The lowest limit of tokens: the two special ones and one between them."""
 
 # The catalogue's names of tokenizers, and those of a tokenizer.json.
 _TOKENIZER_MODELS = {"wordpiece": "WordPiece", "unigram": "Unigram", "bpe": "BPE"}
@@ -84,7 +89,13 @@ class _LoadedModel:
     config: ModelConfig
     prompts: Mapping[Role, str]
     precision: Precision
+    limit: int | None = None  # of tokens, where the caller wants a lower one than the model's
     _provenances: dict[tuple[str, bool], VectorProvenance] = field(default_factory=dict)
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens that are read of a text."""
+        return self.encoder.max_tokens if self.limit is None else self.limit
 
     def close(self) -> None:
         """Release the encoder's memory."""
@@ -102,7 +113,7 @@ class _LoadedModel:
 
             known = VectorProvenance(
                 model=self.config.description.slug,
-                weights=self.encoder.fingerprint,
+                weights=self.encoder.fingerprint + ("" if self.limit is None else f":first{self.limit}"),
                 pooling=self.encoder.pooling,
                 prompt=prompt,
                 dimensions=self.config.dimensions,
@@ -134,6 +145,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             result, ``"error"`` raises :class:`TextTooLongError`.
         max_batch_size: most texts in one call of :meth:`embed`.
         max_text_chars: most characters (code points) in one text, its prompt not counted.
+        max_tokens: a lower limit of tokens a text than the model's, special tokens included.
         cache: keep vectors on disk, for this and later processes: a ``lattice_inference.VectorCache``, a folder, or True
             for the default folder. (:class:`CachedEmbeddingService` keeps them in memory; it may be put around this.)
         special_tokens_in_text: let special tokens that a text spells out, such as ``[SEP]``, become those tokens, as Hugging
@@ -162,6 +174,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
         cache: VectorCache | str | os.PathLike[str] | bool | None = None,
         special_tokens_in_text: bool = True,
+        max_tokens: int | None = None,
     ) -> None:
         check_choice("precision", precision, get_args(Precision))
         check_choice("truncate", truncate, get_args(Truncate))
@@ -173,6 +186,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         self._limits = Limits(max_batch_size, max_text_chars)
         self._cache = check_cache(cache)
         self._special_tokens_in_text = check_flag("special_tokens_in_text", special_tokens_in_text)
+        self._max_tokens = None if max_tokens is None else check_limit("max_tokens", max_tokens, lowest=LEAST_TOKENS)
         self._last_provenance: tuple[_LoadedModel | None, Role, bool, VectorProvenance] | None = None
         super().__init__()
 
@@ -216,7 +230,12 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
     @property
     def max_tokens(self) -> int:
         """Tokens that the model reads of a text, special tokens included. Loads the model."""
-        return self._load().encoder.max_tokens
+        return self._load().max_tokens
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer. Loads the model."""
+        return self._load().encoder.tokenizer
 
     def model_config(self, model: ModelName | None = None) -> ModelConfig:
         """Return the service's model and the dimension of its vectors. A directory is loaded for it.
@@ -260,6 +279,8 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             "cache": self._cache,
             "special_tokens_in_text": self._special_tokens_in_text,
         }
+        if self._max_tokens is not None:
+            options["max_tokens"] = self._max_tokens
         return self._source.model or self._source.location, options
 
     def _open(self) -> _LoadedModel:
@@ -290,7 +311,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
                 )
             config = ModelConfig(member, self._output_dim)
             prompts = {role: member.description.prompt(role) for role in Role}
-            return _LoadedModel(encoder, config, prompts, self._precision)
+            return _LoadedModel(encoder, config, prompts, self._precision, self._limit_of(encoder))
         own = encoder.prompts
         description = ModelDescription(
             slug=self._source.name,
@@ -302,7 +323,19 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             passage_prompt=own.get("passage", own.get("document", "")),
         )
         prompts = {role: description.prompt(role) for role in Role}
-        return _LoadedModel(encoder, ModelConfig(description), prompts, self._precision)
+        return _LoadedModel(encoder, ModelConfig(description), prompts, self._precision, self._limit_of(encoder))
+
+    def _limit_of(self, encoder: Encoder) -> int | None:
+        """Return the caller's limit of tokens, or None where it changes nothing; close the model if it cannot keep it."""
+        if self._max_tokens is None or self._max_tokens == encoder.max_tokens:
+            return None
+        if not self._max_tokens <= encoder.max_tokens:
+            encoder.close()
+            raise InvalidInputError(
+                f"max_tokens is {self._max_tokens:,} and {self._source.name} takes {encoder.max_tokens:,} tokens: "
+                "pass at most that, or leave the option out"
+            )
+        return self._max_tokens
 
     # Embedding
 
@@ -341,8 +374,9 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         if shortened == loaded.encoder.dimension:
             shortened = None  # the model's own length by another name
         try:
+            lower: dict[str, Any] = {} if loaded.limit is None else {"max_tokens": loaded.limit}
             encoded = loaded.encoder.encode(
-                checked, prompt=prompt, normalize=normalize and shortened is None, truncate=self._truncate
+                checked, prompt=prompt, normalize=normalize and shortened is None, truncate=self._truncate, **lower
             )
         except inference_errors.TextTooLongError as error:
             raise self._too_many_tokens(loaded, checked, prompt) from error
@@ -412,12 +446,12 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         """Return how many tokens of a text the model takes beside the role's prompt and the special tokens."""
         loaded = self._load()
         taken = loaded.encoder.count_tokens([""], prompt=loaded.prompts[check_role(role)])
-        return loaded.encoder.max_tokens - int(taken[0])
+        return loaded.max_tokens - int(taken[0])
 
     def _too_many_tokens(self, loaded: _LoadedModel, texts: list[str], prompt: str) -> TextTooLongError:
         """Name the first text over the token limit. Counting again is paid by the error only."""
         counts = loaded.encoder.count_tokens(texts, prompt=prompt)
-        limit = loaded.encoder.max_tokens
+        limit = loaded.max_tokens
         index = int(np.argmax(counts > limit))
         return TextTooLongError(index=index, length=int(counts[index]), limit=limit, unit="tokens")
 

@@ -14,6 +14,8 @@ import pytest
         ("langchain", "langchain_core", "langchain"),
         ("llama_index", "llama_index", "llama-index"),
         ("chroma", "chromadb", "chroma"),
+        ("sentence_transformers_module", "torch", "sentence-transformers"),
+        ("scikit_learn", "sklearn", "scikit-learn"),
     ],
 )
 def test_missing_library_is_named_with_its_extra(door: str, library: str, extra: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lattice_embed import EmbeddingService, InvalidInputError, InvalidTextError, NativeEmbeddingService
+from lattice_embed import (
+    EmbeddingService,
+    InvalidInputError,
+    InvalidTextError,
+    LatticeEmbedError,
+    NativeEmbeddingService,
+)
 from lattice_embed.integrations import sentence_transformers as door_module
 from lattice_embed.integrations.sentence_transformers import SentenceEncoder
 
@@ -31,7 +38,7 @@ PROMPTS = {"query": "find: ", "corpus": "text: "}
 @pytest.fixture
 def files(loader: Any, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """What the model's files say."""
-    stated = SimpleNamespace(prompts={}, default_prompt_name=None, similarity=None)
+    stated = SimpleNamespace(prompts={}, default_prompt_name=None, similarity=None, do_lower_case=False)
     monkeypatch.setattr(door_module, "read_sentence_modules", lambda directory: stated)
     original = type(loader).__call__
 
@@ -273,3 +280,99 @@ def test_e12_blank_text_has_a_finite_vector(pair: tuple[Any, SentenceEncoder]) -
     theirs, ours = (each.encode(blank) for each in pair)
     assert np.isfinite(ours).all()
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+# Names and values of the wrong kind
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"colour": 1}, "SentenceEncoder has no option colour"),
+        ({"device": "cuda:0"}, "device='cuda:0' does not exist here: models run on the CPU"),
+        ({"device": 0}, "device=0"),
+        ({"modules": []}, r"modules=\[\]"),
+        ({"model_kwargs": {"dtype": "float16"}}, "model_kwargs=.* precision="),
+        ({"backend": "openvino"}, "backend='openvino'"),
+        ({"similarity_fn_name": "maxsim"}, "similarity_fn_name is 'maxsim'"),
+        ({"truncate_dim": 0}, "truncate_dim is 0"),
+        ({"trust_remote_code": "yes"}, "trust_remote_code is 'yes'"),
+        ({"token": False}, "token must be a str"),
+        ({"token": "a", "use_auth_token": "b"}, "two names of one option"),
+        ({"model_name_or_path": "minilm"}, "two names of one option"),
+        ({"max_tokens": 1}, "max_tokens is 1"),
+    ],
+    ids=str,
+)
+def test_wrong_option_is_refused_by_its_name(files: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        SentenceEncoder("minilm", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"colour": 1}, "encode has no option colour"),
+        ({"sentences": ["a"]}, "earlier name sentences"),
+        ({"truncate_dim": -1}, "truncate_dim is -1"),
+        ({"chunk_size": 0}, "chunk_size is 0"),
+        ({"precision": "int4"}, "precision is 'int4'"),
+        ({"precision": "uint8"}, "precision='uint8' needs the range of several vectors"),
+        ({"pool": {}}, "pool is {}"),
+        ({"device": ["cuda"]}, "device='cuda'"),
+        ({"processing_kwargs": {"text": {}}}, "processing_kwargs="),
+    ],
+    ids=str,
+)
+def test_wrong_option_of_a_call_is_refused_by_its_name(files: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        SentenceEncoder("minilm").encode("a", **options)
+
+
+def test_files_decide_unless_the_caller_does(files: Any) -> None:
+    files.similarity = "dot"
+    encoder = SentenceEncoder("minilm", similarity_fn_name="euclidean", truncate_dim=7)
+    assert encoder.similarity_fn_name == "euclidean"
+    assert encoder.encode("a").shape == (7,)
+    assert encoder.encode("a", truncate_dim=9).shape == (9,)
+    encoder.similarity_fn_name = None  # type: ignore[assignment]
+    assert encoder.similarity_fn_name == "dot"
+    encoder.truncate_dim = None
+    assert encoder.encode("a").shape == (384,)
+    assert SentenceEncoder(encoder.service).encode([], precision="ubinary").shape == (0, 48)
+    assert SentenceEncoder(encoder.service).encode([], precision="int8").dtype == np.int8
+    with pytest.raises(InvalidInputError, match="revision, local_files_only and token need a model's name"):
+        SentenceEncoder(encoder.service, revision="main")
+
+
+@pytest.mark.model
+def test_copy_by_pickling_encodes_the_same(minilm: NativeEmbeddingService) -> None:
+    encoder = SentenceEncoder(minilm, truncate_dim=9, prompts={"query": "find: "}, default_prompt_name="query")
+    copy = pickle.loads(pickle.dumps(encoder))
+    assert copy.encode(TEXTS).tobytes() == encoder.encode(TEXTS).tobytes()
+
+
+@pytest.mark.model
+def test_fewer_tokens_are_read_where_max_seq_length_is_set_to(minilm: NativeEmbeddingService) -> None:
+    encoder = SentenceEncoder(minilm)
+    encoder.max_seq_length = 5
+    assert encoder.encode("one two three four").tobytes() == minilm.embed_one("one two three").tobytes()
+    assert encoder.tokenize(["one two three four", "one"])["attention_mask"].tolist() == [[1] * 5, [1, 1, 1, 0, 0]]
+    assert minilm.max_tokens == 256
+    with pytest.raises(InvalidInputError, match=r"max_tokens is 257 and .* takes 256"):
+        encoder.max_seq_length = 257
+    assert encoder.max_seq_length == 5
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_pool_gives_the_same_bits_and_names_texts_by_their_place(minilm: NativeEmbeddingService) -> None:
+    encoder = SentenceEncoder(minilm)
+    with encoder.start_multi_process_pool(["cpu", "cpu"]) as pool:
+        for size in (None, 1, 100):
+            assert encoder.encode(TEXTS, pool=pool, chunk_size=size).tobytes() == encoder.encode(TEXTS).tobytes()
+        assert encoder.encode([], pool=pool).shape == (0, 384)
+        with pytest.raises(InvalidTextError, match="text 5 is a int"):
+            encoder.encode([*TEXTS[:5], 5], pool=pool, chunk_size=2)  # type: ignore[list-item]
+    with pytest.raises(LatticeEmbedError, match="start another one"):
+        encoder.encode(TEXTS, pool=pool)

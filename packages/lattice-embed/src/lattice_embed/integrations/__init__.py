@@ -3,7 +3,10 @@
     from lattice_embed.integrations.langchain import LatticeEmbeddings
     from lattice_embed.integrations.llama_index import LatticeEmbedding
     from lattice_embed.integrations.chroma import LatticeEmbeddingFunction
+    from lattice_embed.integrations.scikit_learn import LatticeVectorizer
+    from lattice_embed.integrations.sentence_transformers_module import LatticeModule
     from lattice_embed.integrations.sentence_transformers import SentenceEncoder
 
-The extras ``langchain``, ``llama-index`` and ``chroma`` bring the libraries; the last needs none.
+The extras ``langchain``, ``llama-index``, ``chroma``, ``scikit-learn`` and ``sentence-transformers`` bring the
+libraries; the last needs none.
 """

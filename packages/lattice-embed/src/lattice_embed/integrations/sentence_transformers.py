@@ -1,101 +1,301 @@
-"""A door for code that was written for sentence-transformers. That library is not needed for it."""
+"""A class for code that was written for sentence-transformers. That library is not needed for it."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, NoReturn, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from lattice_embed.argument_checks import check_flag, check_kind, check_word
+from lattice_embed.argument_checks import check_flag, check_kind, check_list, check_word, shown
 from lattice_embed.arrays import plain_array
 from lattice_embed.catalogue import EmbeddingModel, Role
 from lattice_embed.errors import InvalidInputError
+from lattice_embed.integrations.encoding_pool import EncodingPool
+from lattice_embed.integrations.sentence_options import (
+    MISSING_METHODS,
+    check_device,
+    check_service_options,
+    refuse_options,
+)
 from lattice_embed.integrations.service_choice import choose_service
+from lattice_embed.integrations.vector_precision import VECTOR_PRECISIONS, at_precision
+from lattice_embed.model_source import default_model
 from lattice_embed.native_service import NativeEmbeddingService
 from lattice_embed.origin import check_one_space
 from lattice_embed.result import Float32Array
-from lattice_embed.validation import check_iterable, check_limit
+from lattice_embed.validation import check_choice, check_iterable, check_limit
 from lattice_embed.vectors import many_vs_many
+from lattice_embed.vectors import normalize as normalize_rows
+from lattice_inference.checkpoint.json_file import load_json_object
+from lattice_inference.encode.text_program import gives_token_types
 from lattice_inference.models.sentence_modules import read_sentence_modules
+from lattice_inference.tokenizer import Tokenizer
 
-__all__ = ["SentenceEncoder"]
+__all__ = ["Device", "SentenceEncoder"]
 
 Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 
 DISTANCES = ("euclidean", "manhattan")
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+POOL_PROCESSES = 4
+"""Processes of a pool for which no devices are named, as in sentence-transformers on a CPU."""
+
+
+class Device(str):
+    """The name of a device, with the attribute ``type`` of PyTorch's ``torch.device``."""
+
+    __slots__ = ()
+
+    @property
+    def type(self) -> str:
+        """The kind of device."""
+        return str(self)
 
 
 class SentenceEncoder:
-    """Encodes as ``SentenceTransformer.encode`` does, on our own kernels.
+    """Encodes as ``SentenceTransformer`` of sentence-transformers 6 does, on our own kernels.
 
     Prompts, and whether vectors have length 1 without being asked to, are those of the model's files, as there; the
-    catalogue's prompts are not used. What differs: results are NumPy arrays unless tensors are asked for, no texts give
-    (0, dim), a text's vector is the same bits in any batch, and options that this library does not have (other devices,
-    token vectors, quantization in ``encode``) are refused, not ignored.
+    catalogue's prompts are not used. What differs: results are NumPy arrays unless tensors are asked for or given, no texts
+    give (0, dim), and a text's vector is the same bits in any batch. Options and methods that cannot be had here are refused
+    by their names; the manual lists them.
 
     Args:
         model: a name, hub id or directory for :class:`~lattice_embed.NativeEmbeddingService`, or such a service.
+        model_name_or_path: the same by its name there.
+        device: ``None`` or the CPU.
         prompts: prompts by name, instead of those of the model's files.
         default_prompt_name: the prompt of calls that name none, instead of that of the model's files.
+        trust_remote_code: allowed, and without effect: no model's own code is run.
+        revision: a branch, tag or commit of the hub's repository.
+        local_files_only: never ask the hub.
+        token: access token for the hub; ``use_auth_token`` is its earlier name.
+        similarity_fn_name: how :meth:`similarity` compares, instead of what the model's files say.
+        truncate_dim: give the first so many dimensions of each vector.
+        modules, cache_folder, model_kwargs, processor_kwargs, tokenizer_kwargs, config_kwargs, model_card_data, backend: not
+            to be had here: anything but the default is refused.
         **options: of :class:`~lattice_embed.NativeEmbeddingService`.
 
     Raises:
-        InvalidInputError: ``default_prompt_name`` is none of the prompts, or another service than a native one is given.
+        InvalidInputError: an option that cannot be had here, ``default_prompt_name`` is none of the prompts, or another
+            service than a native one is given.
     """
 
     def __init__(
         self,
         model: NativeEmbeddingService | EmbeddingModel | str | None = None,
         *,
+        model_name_or_path: str | None = None,
+        modules: None = None,
+        device: str | None = None,
         prompts: Mapping[str, str] | None = None,
         default_prompt_name: str | None = None,
+        cache_folder: None = None,
+        trust_remote_code: bool = False,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        token: bool | str | None = None,
+        use_auth_token: bool | str | None = None,
+        model_kwargs: Mapping[str, Any] | None = None,
+        processor_kwargs: Mapping[str, Any] | None = None,
+        tokenizer_kwargs: Mapping[str, Any] | None = None,
+        config_kwargs: Mapping[str, Any] | None = None,
+        model_card_data: None = None,
+        backend: str = "torch",
+        similarity_fn_name: Similarity | None = None,
+        truncate_dim: int | None = None,
         **options: Any,
     ) -> None:
+        if model is not None and model_name_or_path is not None:
+            raise InvalidInputError("model and model_name_or_path are two names of one option: pass one")
+        refuse_options({"modules": modules, "cache_folder": cache_folder, "model_card_data": model_card_data})
+        keywords = {
+            "model_kwargs": model_kwargs,
+            "processor_kwargs": processor_kwargs,
+            "tokenizer_kwargs": tokenizer_kwargs,
+            "config_kwargs": config_kwargs,
+        }
+        refuse_options(keywords, (None, {}))
+        refuse_options({"backend": backend}, (None, "torch"))
+        check_device(device)
+        check_flag("trust_remote_code", trust_remote_code)
         if prompts is not None:
             check_kind("prompts", prompts, Mapping)
-        service = choose_service(model, options)
+        check_service_options(options)
+        named = model if model is not None else model_name_or_path
+        source = _located(named, revision, local_files_only, token, use_auth_token)
+        service = choose_service(source, options)
         if not isinstance(service, NativeEmbeddingService):
-            raise InvalidInputError(f"{service.name} runs elsewhere: this door needs a NativeEmbeddingService")
+            raise InvalidInputError(f"{service.name} runs elsewhere: this class needs a NativeEmbeddingService")
         self.service = service
-        modules = read_sentence_modules(service.directory)
-        found = {} if modules is None else modules.prompts
-        self.prompts: dict[str, str] = {"query": "", "document": ""} | dict(found if prompts is None else prompts)
-        stated = None if modules is None else modules.similarity
-        self.similarity_fn_name = cast(Similarity, stated or "cosine")
-        named = None if modules is None else modules.default_prompt_name
-        self.default_prompt_name = named if default_prompt_name is None else default_prompt_name
+        self._owns_service = service is not model
+        found = read_sentence_modules(service.directory)
+        self._lower_case = found is not None and found.do_lower_case
+        self._similarity_of_files = None if found is None else found.similarity
+        own = {} if found is None else found.prompts
+        self.prompts: dict[str, str] = {"query": "", "document": ""} | dict(own if prompts is None else prompts)
+        self.similarity_fn_name = similarity_fn_name
+        self.truncate_dim = _dimension_of_files(service) if truncate_dim is None else truncate_dim
+        of_files = None if found is None else found.default_prompt_name
+        self.default_prompt_name = of_files if default_prompt_name is None else default_prompt_name
         if self.default_prompt_name is not None:
             self._prompt(None, self.default_prompt_name)
 
+    # What the model is
+
     @property
     def max_seq_length(self) -> int:
-        """Tokens that the model reads of a text; the rest is cut off."""
+        """Tokens that the model reads of a text; the rest is cut off. Set to fewer, the model is loaded again."""
         return self.service.max_tokens
+
+    @max_seq_length.setter
+    def max_seq_length(self, value: int) -> None:
+        model, options = self.service.recipe()
+        service = NativeEmbeddingService(model, **{**options, "max_tokens": value}).load()
+        if self._owns_service:
+            self.service.close()
+        self.service, self._owns_service = service, True
+
+    def get_max_seq_length(self) -> int:
+        """Return :attr:`max_seq_length`."""
+        return self.max_seq_length
+
+    @property
+    def similarity_fn_name(self) -> Similarity:
+        """How :meth:`similarity` compares. Set to None, it is what the model's files say, else ``"cosine"``."""
+        return self._similarity
+
+    @similarity_fn_name.setter
+    def similarity_fn_name(self, value: Any) -> None:
+        value = getattr(value, "value", value)  # of an enumeration
+        if value is None:
+            value = self._similarity_of_files or "cosine"
+        check_choice("similarity_fn_name", value, get_args(Similarity))
+        self._similarity: Similarity = value
+
+    @property
+    def truncate_dim(self) -> int | None:
+        """How many dimensions of each vector are given; None for all."""
+        return self._truncate_dim
+
+    @truncate_dim.setter
+    def truncate_dim(self, value: int | None) -> None:
+        self._truncate_dim = None if value is None else check_limit("truncate_dim", value)
+
+    @contextmanager
+    def truncate_embeddings(self, truncate_dim: int | None) -> Iterator[None]:
+        """Give the first ``truncate_dim`` dimensions while the ``with`` block runs."""
+        before, self.truncate_dim = self.truncate_dim, truncate_dim
+        try:
+            yield
+        finally:
+            self.truncate_dim = before
+
+    truncate_sentence_embeddings = truncate_embeddings
 
     def get_embedding_dimension(self) -> int:
         """Return the length of the vectors."""
-        return self.service.model_config().dimensions
+        dimensions = self.service.model_config().dimensions
+        return dimensions if self.truncate_dim is None else min(dimensions, self.truncate_dim)
 
     get_sentence_embedding_dimension = get_embedding_dimension
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer, our own class: ``encode(text).ids``."""
+        return self.service.tokenizer
+
+    def preprocess(self, inputs: Sequence[str], prompt: str | None = None) -> dict[str, npt.NDArray[np.int64]]:
+        """Return the tokens that the model reads of each text, filled up on the right to the longest.
+
+        Returns:
+            ``input_ids`` and ``attention_mask``, int64 arrays of shape (texts, tokens), and ``token_type_ids`` where the
+            model's tokenizer gives them.
+
+        Raises:
+            InvalidInputError: ``inputs`` is no list of texts.
+        """
+        texts = [check_word("a text", text) for text in check_iterable(inputs)]
+        texts = [check_word("prompt", prompt or "") + text for text in texts]
+        if self._lower_case:
+            texts = ["".join(map(str.lower, text)) for text in texts]
+        packed = self.tokenizer.encode_packed(texts, max_tokens=self.max_seq_length)
+        lengths = np.diff(packed.cu_seqlens)
+        mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
+        padding = self.tokenizer.definition.padding
+        filler = 0 if padding is None else padding.id
+        tokens = {"input_ids": np.full(mask.shape, filler, np.int64)}
+        tokens["input_ids"][mask] = packed.token_ids
+        if gives_token_types(self.service.directory):
+            tokens["token_type_ids"] = np.zeros(mask.shape, np.int64)
+            tokens["token_type_ids"][mask] = packed.type_ids
+        return tokens | {"attention_mask": mask.astype(np.int64)}
+
+    def tokenize(self, texts: Sequence[str]) -> dict[str, npt.NDArray[np.int64]]:
+        """Do :meth:`preprocess`, by its earlier name."""
+        return self.preprocess(texts)
+
+    @property
+    def device(self) -> Device:
+        """``"cpu"``, a str with PyTorch's attribute ``type``."""
+        return Device("cpu")
+
+    def to(self, device: str | None = None) -> Self:
+        """Return this encoder.
+
+        Raises:
+            InvalidInputError: ``device`` is not the CPU.
+        """
+        check_device(device)
+        return self
+
+    def cpu(self) -> Self:
+        """Return this encoder."""
+        return self
+
+    def eval(self) -> Self:
+        """Return this encoder: it is never trained."""
+        return self
+
+    def train(self, mode: bool = True) -> Self:
+        """Return this encoder if ``mode`` is False.
+
+        Raises:
+            InvalidInputError: ``mode`` is True.
+        """
+        if check_flag("mode", mode):
+            raise InvalidInputError("train(True) does not exist here: nothing is trained")
+        return self
+
+    # Encoding
+
     def encode(
         self,
-        inputs: str | Sequence[str],
+        inputs: str | Sequence[str] | None = None,
         prompt_name: str | None = None,
         prompt: str | None = None,
         batch_size: int = 32,
         show_progress_bar: bool | None = None,
         output_value: str | None = "sentence_embedding",
-        precision: str = "float32",
+        precision: str | None = "float32",
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
-        device: str | None = None,
+        device: str | list[str] | None = None,
         normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        pool: EncodingPool | None = None,
+        chunk_size: int | None = None,
+        *,
+        sentences: str | Sequence[str] | None = None,
+        task: str | None = None,
+        processing_kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> Any:
         """Return the vector of a text, or one a text of a sequence.
 
@@ -106,63 +306,136 @@ class SentenceEncoder:
             batch_size: texts that are computed at once; the vectors do not depend on it.
             show_progress_bar: show one on standard error.
             output_value: ``"sentence_embedding"`` alone.
-            precision: ``"float32"`` alone.
+            precision: ``"float32"``, or integers as sentence-transformers makes them: ``"int8"`` and ``"uint8"`` from the
+                range of each dimension in this call, ``"binary"`` and ``"ubinary"`` from the signs.
             convert_to_numpy: ``False`` gives a list of tensors; needs PyTorch.
             convert_to_tensor: give one tensor; needs PyTorch.
-            device: ``None`` or ``"cpu"`` alone.
-            normalize_embeddings: scale to length 1 what the model's own files do not.
+            device: ``None`` or the CPU; a list of n CPUs starts n processes for this call.
+            normalize_embeddings: scale to length 1 what the model's own files do not, after ``truncate_dim``.
+            truncate_dim: give the first so many dimensions; by default those of the encoder.
+            pool: processes that share the texts out, of :meth:`start_multi_process_pool`.
+            chunk_size: texts that a process of the pool gets at once.
+            sentences: ``inputs`` by its earlier name.
+            task: allowed, and without effect: models that route by task cannot be run.
+            processing_kwargs: not to be had here.
 
         Returns:
             float32 array of shape (texts, dim), or (dim,) for one text.
 
         Raises:
-            InvalidInputError: a prompt's name that there is not, or an option that this library does not have.
+            InvalidInputError: a prompt's name that there is not, or an option that cannot be had here.
         """
-        for name, value, allowed in (
-            ("output_value", output_value, ("sentence_embedding",)),
-            ("precision", precision, ("float32", None)),
-            ("device", device, (None, "cpu")),
-        ):
-            if not isinstance(value, str | None) or value not in allowed:
-                raise InvalidInputError(f"{name}={value!r:.80} does not exist here; it must be {allowed[0]!r}")
+        if options:
+            raise InvalidInputError(f"encode has no option {', '.join(options)}: leave it out")
+        if (inputs is None) == (sentences is None):
+            raise InvalidInputError("pass a text or a list of texts as inputs, or by its earlier name sentences")
+        refuse_options({"output_value": output_value}, ("sentence_embedding",))
+        refuse_options({"processing_kwargs": processing_kwargs}, (None, {}))
+        precision = "float32" if precision is None else precision
+        check_choice("precision", precision, VECTOR_PRECISIONS)
         normalize_embeddings = check_flag("normalize_embeddings", normalize_embeddings)
         check_limit("batch_size", batch_size)
-        single = isinstance(inputs, str)
-        texts: list[Any] = [inputs] if isinstance(inputs, str) else list(check_iterable(inputs))
-        vectors = self._encode(
-            texts, self._prompt(prompt, prompt_name), batch_size, show_progress_bar, normalize_embeddings
-        )
+        for name, value in (("truncate_dim", truncate_dim), ("chunk_size", chunk_size)):
+            if value is not None:
+                check_limit(name, value)
+        dimensions = self.truncate_dim if truncate_dim is None else truncate_dim
+        given = sentences if inputs is None else inputs
+        single = isinstance(given, str)
+        texts: list[Any] = [given] if isinstance(given, str) else list(check_iterable(given))
+        prefix = self._prompt(prompt, prompt_name)
+        if prefix:
+            texts = [prefix + text if isinstance(text, str) else text for text in texts]
+        cuts = dimensions is not None and dimensions < self.service.model_config().dimensions
+        normalize = (normalize_embeddings and not cuts) or self.service.normalizes
+        with self._pool(pool, device) as processes:
+            vectors = self._vectors(texts, normalize, batch_size, show_progress_bar, processes, chunk_size)
+        if cuts:
+            vectors = np.ascontiguousarray(vectors[:, :dimensions])
+            if normalize_embeddings:
+                normalize_rows(vectors, out=vectors)
+        made = at_precision(vectors, precision)  # type: ignore[arg-type]  # it was checked
         if convert_to_tensor or not convert_to_numpy:
             import torch
 
-            tensor = torch.from_numpy(vectors)
+            tensor = torch.from_numpy(made)
             if single:
                 return tensor[0]
             return tensor if convert_to_tensor else list(tensor)
-        return vectors[0] if single else vectors
+        return made[0] if single else made
 
-    def encode_query(self, inputs: str | Sequence[str], **options: Any) -> Any:
+    def encode_query(
+        self,
+        inputs: str | Sequence[str] | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        *arguments: Any,
+        **options: Any,
+    ) -> Any:
         """Do :meth:`encode` with the model's ``"query"`` prompt, unless another is named."""
-        return self.encode(inputs, **self._with_prompt(options, ("query",)))
+        return self.encode(inputs, self._prompt_name(prompt, prompt_name, ("query",)), prompt, *arguments, **options)
 
-    def encode_document(self, inputs: str | Sequence[str], **options: Any) -> Any:
+    def encode_document(
+        self,
+        inputs: str | Sequence[str] | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        *arguments: Any,
+        **options: Any,
+    ) -> Any:
         """Do :meth:`encode` with the ``"document"``, ``"passage"`` or ``"corpus"`` prompt, unless another is named."""
-        return self.encode(inputs, **self._with_prompt(options, DOCUMENT_PROMPTS))
+        name = self._prompt_name(prompt, prompt_name, DOCUMENT_PROMPTS)
+        return self.encode(inputs, name, prompt, *arguments, **options)
 
-    def similarity(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Float32Array:
-        """Return the similarities of all pairs, as an array of shape (n, m); a distance is a similarity with a minus."""
+    def start_multi_process_pool(self, target_devices: list[str] | None = None) -> EncodingPool:
+        """Start a process for each device of the list, which holds CPUs alone; four where there is none."""
+        devices = ["cpu"] * POOL_PROCESSES if target_devices is None else check_list("target_devices", target_devices)
+        for device in devices:
+            check_device(device, or_none=False)
+        return EncodingPool(self.service, len(devices))
+
+    @staticmethod
+    def stop_multi_process_pool(pool: EncodingPool) -> None:
+        """End the processes of a pool."""
+        check_kind("pool", pool, EncodingPool)
+        pool.close()
+
+    def encode_multi_process(
+        self,
+        sentences: Sequence[str],
+        pool: EncodingPool,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        batch_size: int = 32,
+        chunk_size: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """Do :meth:`encode` with a pool, by its earlier name."""
+        check_kind("pool", pool, EncodingPool)
+        return self.encode(sentences, prompt_name, prompt, batch_size, pool=pool, chunk_size=chunk_size, **options)
+
+    # Comparing
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the similarities of all pairs, of shape (n, m); a distance is a similarity with a minus.
+
+        Returns:
+            float32 array, or a tensor if one of the operands is a tensor or a list of tensors.
+        """
         check_one_space(embeddings1, embeddings2)
-        scores = many_vs_many(_rows(embeddings1), _rows(embeddings2), metric=self.similarity_fn_name)
-        return -scores if self.similarity_fn_name in DISTANCES else scores
+        scores = self._scores(_rows(embeddings1), _rows(embeddings2))
+        return _like(scores, embeddings1, embeddings2)
 
-    def similarity_pairwise(self, embeddings1: npt.ArrayLike, embeddings2: npt.ArrayLike) -> Float32Array:
-        """Return the similarity of each row with its counterpart, as an array of shape (n,)."""
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
+        """Return the similarity of each row with its counterpart, of shape (n,); arrays or tensors as :meth:`similarity`."""
         check_one_space(embeddings1, embeddings2)
         first, second = _rows(embeddings1), _rows(embeddings2)
         if len(first) != len(second):
             raise InvalidInputError(f"{len(first)} rows cannot be paired with {len(second)} rows one to one")
         pairs = zip(first, second, strict=True)
-        return np.array([self.similarity(one, other)[0, 0] for one, other in pairs], np.float32)
+        scores = np.array([self._scores(one[None], other[None])[0, 0] for one, other in pairs], np.float32)
+        return _like(scores, embeddings1, embeddings2)
+
+    # Closing
 
     def close(self) -> None:
         """Release the model's memory."""
@@ -176,20 +449,51 @@ class SentenceEncoder:
     ) -> None:
         self.close()
 
-    def _encode(
-        self, texts: Sequence[str], prompt: str, batch_size: int, progress: bool | None, normalize: bool
+    def __getattr__(self, name: str) -> NoReturn:
+        reason = MISSING_METHODS.get(name)
+        raise AttributeError(f"SentenceEncoder has no {name}" + (f": {reason}" if reason else ""), name=name, obj=self)
+
+    def _vectors(
+        self,
+        texts: list[Any],
+        normalize: bool,
+        batch_size: int,
+        progress: bool | None,
+        pool: EncodingPool | None,
+        chunk_size: int | None,
     ) -> Float32Array:
-        if prompt:
-            texts = [prompt + text if isinstance(text, str) else text for text in texts]
-        batches = self.service.embed_batches(
-            texts, role=Role.GENERIC, normalize=normalize or self.service.normalizes, batch_size=batch_size
-        )
+        parts: Iterator[Float32Array]
+        if pool is None:
+            results = self.service.embed_batches(texts, role=Role.GENERIC, normalize=normalize, batch_size=batch_size)
+            parts, size, unit = (result.vectors for result in results), batch_size, "Batches"
+        else:
+            size, unit = pool.chunk_size(len(texts), chunk_size), "Chunks"
+            parts = pool.embed_chunks(texts, normalize=normalize, batch_size=batch_size, chunk_size=size)
         if progress and sys.stderr is not None:  # None: a process without a console
             from tqdm import tqdm
 
-            batches = tqdm(batches, total=-(-len(texts) // batch_size), desc="Batches")
-        parts = [result.vectors for result in batches]
-        return np.concatenate(parts) if parts else np.empty((0, self.get_embedding_dimension()), np.float32)
+            parts = tqdm(parts, total=-(-len(texts) // size), desc=unit)
+        arrays = list(parts)
+        if arrays:
+            return np.concatenate(arrays)
+        return np.empty((0, self.service.model_config().dimensions), np.float32)
+
+    @contextmanager
+    def _pool(self, pool: EncodingPool | None, device: Any) -> Iterator[EncodingPool | None]:
+        """The caller's pool, or one for this call if devices are listed."""
+        if pool is not None:
+            check_kind("pool", pool, EncodingPool)
+            yield pool
+        elif isinstance(device, list) and device:
+            with self.start_multi_process_pool(device) as started:
+                yield started
+        else:
+            check_device(None if isinstance(device, list) else device)
+            yield None
+
+    def _scores(self, first: npt.NDArray[Any], second: npt.NDArray[Any]) -> Float32Array:
+        scores = many_vs_many(first, second, metric=self.similarity_fn_name)
+        return -scores if self.similarity_fn_name in DISTANCES else scores
 
     def _prompt(self, prompt: str | None, prompt_name: str | None) -> str:
         if prompt is not None:
@@ -201,11 +505,61 @@ class SentenceEncoder:
             raise InvalidInputError(f"no prompt is called {name!r}; there are {', '.join(self.prompts)}")
         return self.prompts[name]
 
-    def _with_prompt(self, options: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-        if options.get("prompt") is not None or options.get("prompt_name") is not None:
-            return options
-        return options | {"prompt_name": next((name for name in names if name in self.prompts), None)}
+    def _prompt_name(self, prompt: str | None, prompt_name: str | None, names: tuple[str, ...]) -> str | None:
+        if prompt is not None or prompt_name is not None:
+            return prompt_name
+        return next((name for name in names if name in self.prompts), None)
 
 
-def _rows(embeddings: npt.ArrayLike) -> npt.NDArray[Any]:
+def _located(model: Any, revision: str | None, local_files_only: bool, token: Any, use_auth_token: Any) -> Any:
+    """Return the model as it is named, or the directory of its files if the caller says how the hub is asked for them."""
+    if token is not None and use_auth_token is not None:
+        raise InvalidInputError("token and use_auth_token are two names of one option: pass token")
+    token = use_auth_token if token is None else token
+    if not (token is None or token is True or (isinstance(token, str) and token)):
+        raise InvalidInputError("token must be a str, True or None: huggingface_hub decides whether a token is sent")
+    offline = check_flag("local_files_only", local_files_only)
+    if revision is None and not offline and not isinstance(token, str):
+        return model
+    named = default_model() if model is None else model
+    if isinstance(named, EmbeddingModel):
+        named = named.model_id
+    if not isinstance(named, str | os.PathLike):
+        raise InvalidInputError(f"revision, local_files_only and token need a model's name, not {shown(model)}")
+    from lattice_inference import find_model
+
+    text = token if isinstance(token, str) else None
+    found = find_model(named, revision=revision, offline=True if offline else None, token=text)
+    return model if revision is None else str(found.directory)
+
+
+def _dimension_of_files(service: NativeEmbeddingService) -> int | None:
+    """Return ``truncate_dim`` of the model's files."""
+    path = service.directory / "config_sentence_transformers.json"
+    value = load_json_object(path).get("truncate_dim") if path.is_file() else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _is_tensor(value: object) -> bool:
+    torch: Any = sys.modules.get("torch")  # who has a tensor has imported it
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _holds_tensors(embeddings: Any) -> bool:
+    return _is_tensor(embeddings) or (isinstance(embeddings, list) and bool(embeddings) and _is_tensor(embeddings[0]))
+
+
+def _rows(embeddings: Any) -> npt.NDArray[Any]:
+    if _holds_tensors(embeddings):
+        torch: Any = sys.modules["torch"]
+        tensor = embeddings if _is_tensor(embeddings) else torch.stack(embeddings)
+        embeddings = tensor.detach().cpu().float().numpy()
     return np.atleast_2d(plain_array(embeddings, "embeddings"))
+
+
+def _like(scores: Float32Array, *operands: Any) -> Any:
+    """Return scores as a tensor if an operand is one."""
+    if not any(_holds_tensors(operand) for operand in operands):
+        return scores
+    torch: Any = sys.modules["torch"]
+    return torch.from_numpy(scores)

@@ -155,6 +155,7 @@ class Encoder(TextModel):
         normalize: bool | None = None,
         truncate: Truncate = "right",
         special_tokens_in_text: bool | None = None,
+        max_tokens: int | None = None,
     ) -> EncodedTexts:
         """Return the vectors of ``texts``; each is the same bits whatever else is in the call.
 
@@ -165,20 +166,26 @@ class Encoder(TextModel):
             truncate: cut a text that exceeds ``max_tokens`` at its right end, or raise.
             special_tokens_in_text: whether special tokens that a text spells out become those tokens; by default what the
                 model was loaded with.
+            max_tokens: a lower limit than the model's for the texts of this call.
 
         Raises:
-            InvalidInputError: ``texts`` is not a sequence of strings, or a string holds a lone surrogate.
+            InvalidInputError: ``texts`` is not a sequence of strings, a string holds a lone surrogate, or ``max_tokens`` is
+                above the model's limit.
             TextTooLongError: a text exceeds ``max_tokens`` and ``truncate`` is ``"error"``.
             NonFiniteError: a vector would hold NaN or infinity; its ``rows`` are indices into ``texts``.
         """
         self._program.check_open()
         check_choice("truncate", truncate, ("right", "error"))
         wants_unit = self.normalize if normalize is None else checked_flag("normalize", normalize)
-        packed = self._tokens(self._prepare(texts, prompt), self.max_tokens, special_tokens_in_text)
+        limit = self.max_tokens
+        if max_tokens is not None:
+            limit = check_limit(max_tokens, least=_LEAST_TOKENS, most=self.max_tokens)
+        packed = self._tokens(self._prepare(texts, prompt), limit, special_tokens_in_text)
         if truncate == "error" and packed.truncated.any():
             index = int(np.argmax(packed.truncated))
+            told = "the model takes" if max_tokens is None else "max_tokens is"
             raise TextTooLongError(
-                f"text {index} has {int(packed.token_counts[index])} tokens and the model takes {self.max_tokens}: "
+                f"text {index} has {int(packed.token_counts[index])} tokens and {told} {limit}: "
                 "shorten it, or pass truncate='right'"
             )
         lengths = packed.cu_seqlens[1:] - packed.cu_seqlens[:-1]

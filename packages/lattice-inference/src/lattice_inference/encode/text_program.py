@@ -20,7 +20,7 @@ from lattice_inference.graph.batch import Batch
 from lattice_inference.models.family import TextConfig
 from lattice_inference.tokenizer import PackedEncoding
 
-__all__ = ["TextProgram", "batch_of_texts", "reads_token_types", "steps_of_texts"]
+__all__ = ["TextProgram", "batch_of_texts", "gives_token_types", "reads_token_types", "steps_of_texts"]
 
 _FIRST_ROW: npt.NDArray[np.intp] = np.zeros(1, np.intp)
 
@@ -136,8 +136,11 @@ def reads_token_types(config: TextConfig, directory: Path) -> bool:
     The tokenizer's own file may list the model's inputs. Where it does not, its class decides: BERT's gives the types, the
     ones without a model of their own do not. RoBERTa has a single type.
     """
-    if not config.has_token_types:
-        return False
+    return config.has_token_types and gives_token_types(directory)
+
+
+def gives_token_types(directory: Path) -> bool:
+    """Whether the tokenizer's own files say that it gives token types to the model."""
     path = directory / "tokenizer_config.json"
     if not path.is_file():
         return True
