@@ -220,6 +220,18 @@ def test_code_points_that_are_no_characters_are_refused(point: int, order: str, 
         read_arrays(stored_arrays(tmp_path / "x.npz", x=numbers.view(f"{order}U2")))
 
 
+def test_messages_of_damaged_files_have_an_end(tmp_path: Path) -> None:
+    network = NetworkBuilder().input(2).output(1).build(seed=0)
+    network.save(tmp_path / "n.safetensors")
+    content = (tmp_path / "n.safetensors").read_bytes()
+    (length,) = struct.unpack_from("<Q", content)
+    header = content[8 : 8 + length].replace(b'"F32"', b'"' + b"x" * 50_000 + b'"')
+    (tmp_path / "n.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + content[8 + length :])
+    with pytest.raises(FormatError, match=r"has dtype x+ \[\.\.\.\] .*networks are stored as F32") as caught:
+        Network.load(tmp_path / "n.safetensors")
+    assert len(str(caught.value)) < 3_000
+
+
 def stored_arrays(path: Path, **arrays: np.ndarray[Any, Any]) -> Path:
     np.savez(path, **arrays)
     return path

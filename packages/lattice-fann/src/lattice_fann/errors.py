@@ -21,6 +21,9 @@ __all__ = [
 ]
 
 
+_LONGEST_MESSAGE = 2_000
+
+
 class FannError(Exception):
     """Base of every error raised on purpose."""
 
@@ -50,7 +53,14 @@ class ShapeTooLargeError(InvalidNetworkError):
 
 
 class FormatError(FannError, ValueError):
-    """Bytes or a file are no network: wrong magic or version, truncated, too long, or holding impossible values."""
+    """Bytes or a file are no network: wrong magic or version, truncated, too long, or holding impossible values.
+
+    A file may hold text of any length; what a message quotes of it is cut.
+    """
+
+    def __init__(self, message: str) -> None:
+        half = _LONGEST_MESSAGE // 2
+        super().__init__(message if len(message) <= 2 * half else f"{message[:half]} [...] {message[-half:]}")
 
 
 class UnsupportedError(FannError, ValueError):
