@@ -132,6 +132,7 @@ def test_precedence_is_that_of_the_specification(left: SemanticVersion, right: S
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(versions, min_size=3, max_size=3))
+@pytest.mark.slow
 def test_order_is_total(three: list[SemanticVersion]) -> None:
     for a, b in itertools.product(three, three):
         assert (a < b) + (a == b) + (a > b) == 1

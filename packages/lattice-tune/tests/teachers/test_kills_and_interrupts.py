@@ -138,10 +138,13 @@ def test_ctrl_c_in_a_notebook_stores_what_is_under_way(
         label_texts([str(n) for n in range(2000)], teacher(), task, store=store, limits=RequestLimits(concurrency=1))
 
     loop = asyncio.new_event_loop()  # without asyncio.run, which would take the interrupt for itself
+    # a shell starts what runs in its background with interrupts ignored
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
             loop.run_until_complete(notebook())
     finally:
+        signal.signal(signal.SIGINT, before)
         loop.close()
     assert len(store) == len(server.asked) < 2000
 
@@ -173,7 +176,9 @@ def test_ctrl_c_stores_what_is_under_way(server: TeacherServer, tmp_path: Path) 
 
     server.usual = wait_and_answer
     command = [sys.executable, "-c", INTERRUPTED, server.url, str(tmp_path / "labels.db")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    ) as process:
         assert all_asked.wait(30)
         process.send_signal(signal.SIGINT)
         threading.Event().wait(0.3)  # until it has been seen; an answer before it would only let more be asked

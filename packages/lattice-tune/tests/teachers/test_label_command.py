@@ -235,7 +235,13 @@ def test_ctrl_c_ends_after_the_answers_under_way(server: TeacherServer, folder: 
     server.usual = wait_and_answer
     command = [sys.executable, "-m", "lattice_tune", *served(server, "--output", "out.jsonl", "--concurrency", "3")]
     path = os.pathsep.join(entry for entry in sys.path if entry)
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}) as process:
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         assert all_asked.wait(30)
         process.send_signal(signal.SIGINT)
         threading.Event().wait(0.3)
