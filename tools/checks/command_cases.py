@@ -60,7 +60,7 @@ CASES: dict[tuple[str, str], list[str]] = {
     ("lattice", "bench"): _BENCH,
     ("lattice", "inspect"): ["decoder"],
     ("lattice", "quantize"): ["encoder", "out", "--precision", "int8"],
-    ("lattice", "merge-adapter"): ["decoder", "adapter", "--output", "out"],
+    ("lattice", "merge-adapter"): ["decoder", "adapter", "--output", "out-merged"],
     ("lattice", "tokenize"): ["--model", "decoder", "a text"],
     ("lattice", "detokenize"): ["--model", "decoder", "65", "66"],
     ("lattice", "doctor"): ["decoder"],
