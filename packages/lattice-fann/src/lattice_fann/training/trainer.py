@@ -190,7 +190,9 @@ class _Run:
         self.batch_size = min(config.batch_size, len(data))
         self.engine = StepEngine(network, self.batch_size, loss.value, self.parameter, config.hard_share)
         self.seed, self.updates, self.first_epoch = state.seed, state.updates, state.epoch
-        self.drop_seed = int(random_generator(state.seed, _DROPOUT_STREAM).randint(2**32, dtype=np.uint32))
+        self.drop_seed = 0
+        if config.input_dropout:  # a generator costs as much as an epoch of a tiny network
+            self.drop_seed = int(random_generator(state.seed, _DROPOUT_STREAM).randint(2**32, dtype=np.uint32))
         self.best_loss, self.best_epoch, self.waited = state.best_loss, state.best_epoch, state.epochs_without_gain
         self.best = None if state.best_parameters is None else state.best_parameters.copy()
         network.parameters[:] = state.parameters
