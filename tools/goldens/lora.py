@@ -24,7 +24,7 @@ TESTS = ROOT / "packages" / "lattice-inference" / "tests"
 TARGET = TESTS / "data" / "lora"
 LIMIT = 1e-5
 
-sys.path[:0] = [str(TESTS / "models"), str(ROOT / "packages" / "lattice-inference" / "src")]
+sys.path.insert(0, str(TESTS / "models"))
 from drawn_adapters import write_adapter  # noqa: E402
 from drawn_checkpoints import draw_ids, write_directory  # noqa: E402
 
