@@ -119,6 +119,7 @@ def test_a_teacher_in_this_process_labels_and_the_student_is_registered(
         assert registry.verify().is_clean
 
 
+@pytest.mark.slow
 def test_losses_and_confusions_are_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     matplotlib = pytest.importorskip("matplotlib.image")
     status, _, _ = run("train", "data.jsonl", *QUICK, "--output", "s.safetensors", "--plot", "x.png", capsys=capsys)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
-from teacher_server import OUTPUT_TOKENS, TeacherServer
+from teacher_server import OUTPUT_TOKENS, Handler, TeacherServer
 
 from lattice_tune import (
     ConfigError,
@@ -74,18 +75,24 @@ def test_max_cost_without_prices(teacher: Make, task: LabelingTask) -> None:
 
 
 def test_concurrency_is_kept(server: TeacherServer, teacher: Make, task: LabelingTask) -> None:
+    together = threading.Barrier(3)
+
+    def wait_and_answer(handler: Handler, asked: object) -> None:
+        together.wait(30)  # fewer than three at once would never end
+        server.right(handler, asked)  # type: ignore[arg-type]
+
+    server.usual = wait_and_answer
     texts = [f"text {number}" for number in range(60)]
-    label_texts(texts, teacher(), task, limits=RequestLimits(concurrency=3))
-    assert 1 < server.most_under_way <= 3
+    report = label_texts(texts, teacher(timeout=60), task, limits=RequestLimits(concurrency=3))
+    assert report.outcomes == {Outcome.LABELLED: 60}
+    assert server.most_under_way == 3
 
 
 def test_deadline_ends_the_labelling(server: TeacherServer, teacher: Make, task: LabelingTask) -> None:
-    import threading
-
     over = threading.Event()
     server.script = [server.right, server.right]
     server.usual = server.drip(over)
-    limits = RequestLimits(concurrency=1, deadline=0.5)
+    limits = RequestLimits(concurrency=1, deadline=4.0)  # two answers of a busy machine fit well
     report = label_texts(["a", "b", "c", "d"], teacher(timeout=60), task, limits=limits)
     over.set()
     assert report.stopped == "deadline"
