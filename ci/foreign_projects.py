@@ -1,6 +1,6 @@
 """Depends on the packages as other projects do: by path and by git, with uv and with pip, and imports them there.
 
-Each way makes a project of its own outside the tree, locks it where the tool can, installs it into a fresh environment
+Each way makes a project outside the tree, locks it where the tool can, installs it into a fresh environment
 and imports the package:
 
     python ci/foreign_projects.py --way uv-path --package lattice-embed

@@ -13,11 +13,10 @@ import numpy.typing as npt
 from lattice_embed.catalogue import Role
 from lattice_embed.cli.embed_command import embed_all
 from lattice_embed.cli.service_options import open_service
-from lattice_embed.cli.table_input import read_rows, table_form
+from lattice_embed.cli.table_input import read_column
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.result import Float32Array
 from lattice_embed.vectors import many_vs_many
-from lattice_inference.cli.text_input import read_lines
 
 __all__ = ["neighbour_agreement", "rank_correlation", "run"]
 
@@ -111,16 +110,7 @@ def _measure(texts: list[str], options: argparse.Namespace) -> tuple[dict[str, A
 
 def _texts(options: argparse.Namespace) -> list[str]:
     """Return the texts to compare on: different ones, of many a sample that is the same each time."""
-    form = table_form(options.input)
-    if form is not None and options.column is None:
-        raise InvalidInputError(f"{options.input} holds rows: name the column of the texts by --column NAME")
-    if form is None and options.column is not None:
-        raise InvalidInputError(f"--column is for rows of a table: {options.input} holds a text a line")
-    if form is None:
-        given = read_lines(options.input)
-    else:
-        given = [row.text for row in read_rows(options.input, options.column, form)]
-    texts = [text for text in dict.fromkeys(given) if text.strip()]
+    texts = [text for text in dict.fromkeys(read_column(options.input, options.column)) if text.strip()]
     if len(texts) > MOST_TEXTS:
         drawn = np.random.default_rng(0).choice(len(texts), MOST_TEXTS, replace=False)
         texts = [texts[index] for index in sorted(drawn)]

@@ -12,10 +12,9 @@ import numpy.typing as npt
 from lattice_embed.catalogue import Role
 from lattice_embed.cli import store_command
 from lattice_embed.cli.service_options import open_service
-from lattice_embed.cli.table_input import read_rows, table_form
+from lattice_embed.cli.table_input import read_column
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors import top_k
-from lattice_inference.cli.text_input import read_lines
 
 __all__ = ["run"]
 
@@ -31,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     if options.texts is None:
         raise InvalidInputError("--texts FILE is missing: the texts that the vectors were made of, one for each")
     vectors = _read_vectors(options.vectors)
-    texts = _read_texts(options.texts, options.column)
+    texts = read_column(options.texts, options.column)
     if len(texts) != len(vectors):
         raise InvalidInputError(
             f"{options.vectors} holds {len(vectors):,} vectors, {options.texts} {len(texts):,} texts"
@@ -85,14 +84,3 @@ def _read_vectors(name: str) -> npt.NDArray[np.float32]:
     if array.ndim != 2 or array.dtype.kind != "f" or not array.size:
         raise InvalidInputError(f"{name} holds {array.dtype} of the shape {array.shape}; vectors are floats (n, dim)")
     return np.asarray(array, np.float32)
-
-
-def _read_texts(source: str, column: str | None) -> list[str]:
-    form = table_form(source)
-    if column is None:
-        if form is not None:
-            raise InvalidInputError(f"{source} holds rows: name the column of the texts by --column NAME")
-        return read_lines(source)
-    if form is None:
-        raise InvalidInputError(f"--column is for rows of a table: {source} holds a text a line")
-    return [row.text for row in read_rows(source, column, form)]

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lattice_embed.errors import InvalidInputError, LatticeEmbedError
+from lattice_inference.cli.text_input import read_lines
 
-__all__ = ["TABLE_FORMS", "Row", "read_rows", "table_form"]
+__all__ = ["TABLE_FORMS", "Row", "read_column", "read_rows", "table_form"]
 
 TABLE_FORMS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
 """Suffixes of files that hold rows, and the form of each."""
@@ -76,6 +77,23 @@ def read_rows(source: str, column: str, form: str) -> Iterator[Row]:
             raise InvalidInputError(f"{name} holds no rows")
         yield first
         yield from rows
+
+
+def read_column(source: str, column: str | None) -> list[str]:
+    """Return the texts of a file: its lines, or one column of a table.
+
+    Raises:
+        InvalidInputError: a table without ``column``, a ``column`` of lines, or what the file holds is malformed.
+        LatticeEmbedError, OSError: it cannot be read.
+    """
+    form = table_form(source)
+    if form is None and column is None:
+        return read_lines(source)
+    if form is None:
+        raise InvalidInputError(f"--column is for rows of a table: {source} holds a text a line")
+    if column is None:
+        raise InvalidInputError(f"{source} holds rows: name the column of the texts by --column NAME")
+    return [row.text for row in read_rows(source, column, form)]
 
 
 @contextmanager
