@@ -90,7 +90,7 @@ def _certificates(library: Any) -> ssl.SSLContext:
 
 
 class HttpTransport:
-    """Posts to one address. Thread-safe; each asyncio loop has connections of its own, closed with the loop.
+    """Posts to one address. Thread-safe; each asyncio loop has its own connections, closed with the loop.
 
     Args:
         url: the address.

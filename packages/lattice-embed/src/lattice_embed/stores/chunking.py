@@ -20,7 +20,7 @@ Offsets = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Chunking:
-    """How documents longer than the model are cut: into overlapping chunks, each with a vector of its own.
+    """How documents longer than the model are cut: into overlapping chunks, each with its own vector.
 
     Args:
         tokens: most tokens of a chunk, in the model's own tokenizer, prompt and special tokens not counted; ``None``
