@@ -22,9 +22,10 @@ from importlib import metadata
 from pathlib import Path
 
 from distributions import distributions, normalized
+from documented_requirements import documented_requirements, requirement
 
 MEGABYTE = 1_000_000
-# The largest wheel, in bytes, and all that a package may require, by its folder; "extra:" marks what only an extra brings.
+# The largest wheel of a package, in bytes, by its folder.
 LIMITS = {
     "lattice-embed": 800_000,
     "lattice-inference": 2 * MEGABYTE,
@@ -32,29 +33,7 @@ LIMITS = {
     "lattice-transport": 800_000,
     "lattice-tune": 800_000,
 }
-REQUIREMENTS = {
-    "lattice-embed": {
-        "numpy",
-        "lattice-inference",
-        "blake3",
-        "extra:lattice-inference[hub]",
-        "extra:httpx2",
-        "extra:langchain-core",
-        "extra:llama-index-core",
-        "extra:chromadb",
-    },
-    "lattice-inference": {"numpy", "jinja2", "extra:huggingface-hub", "extra:regex"},
-    "lattice-fann": {"numpy", "extra:matplotlib"},
-    "lattice-transport": {"numpy", "extra:matplotlib"},
-    "lattice-tune": {
-        "numpy",
-        "lattice-inference",
-        "lattice-fann",
-        "safetensors",
-        "extra:matplotlib",
-        "extra:lattice-embed[remote]",
-    },
-}
+REQUIREMENTS = documented_requirements()
 PURE = {"lattice-tune"}
 """Packages without native code."""
 
@@ -98,14 +77,6 @@ def check_extension(wheel: str, name: str, data: bytes) -> None:
         section for section in elf_sections(data) if section.startswith(".debug") or section in {".symtab", ".strtab"}
     ]
     require(not left, f"{wheel}: {name} is not stripped: {left}")
-
-
-def requirement(line: str) -> str:
-    """``numpy>=2; extra == "x"`` -> ``extra:numpy``; extras of the required package itself are kept."""
-    head, _, marker = line.partition(";")
-    match = re.match(r"\s*([\w.-]+)\s*(\[[^]]*\])?", head)
-    assert match is not None, line
-    return ("extra:" if "extra" in marker else "") + normalized(match[1]) + (match[2] or "").replace(" ", "")
 
 
 def check_wheel(path: Path) -> None:

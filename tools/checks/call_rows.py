@@ -7,6 +7,7 @@ both values are compared. The last line says how many calls of ours ran, and how
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,9 @@ def run_rows(page: Path) -> tuple[int, int]:
     peer = dict(namespace)
     rows = [row for row in rows_of(page.read_text(encoding="utf-8")) if row.ours]
     if any(row.compared for row in rows):
-        exec(PEER_IMPORTS[page.name], peer)
+        with warnings.catch_warnings():  # the other library's own: its files are compiled on the first import
+            warnings.simplefilter("ignore")
+            exec(PEER_IMPORTS[page.name], peer)
     for row in rows:
         place = f"{page.name}:{row.line}"
         if not row.compared:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 
 import pytest
 
 from .conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "ci"))
+
+from documented_requirements import documented_requirements, requirement
 
 FILES = sorted(ROOT.glob("packages/*/pyproject.toml"))
 WHEELS = re.findall(
@@ -32,6 +37,15 @@ def test_versions_of_python_are_those_that_wheels_are_built_for(settings):
     built = settings["tool"].get("cibuildwheel", {}).get("build", [f"cp3{version}-*" for version in versions])
     assert built == [f"cp3{version}-*" for version in versions]
     assert "Programming Language :: Python :: Implementation :: CPython" in project["classifiers"]
+
+
+def test_requirements_are_those_of_the_architecture_page(request, settings):
+    project = settings["project"]
+    stated = {requirement(line) for line in project["dependencies"]}
+    for lines in project.get("optional-dependencies", {}).values():
+        stated |= {requirement(line, extra=True) for line in lines}
+    folder = request.node.callspec.params["settings"].parent.name
+    assert stated == documented_requirements()[folder]
 
 
 def test_keywords_and_classifiers_are_stated_once_each(settings):
