@@ -209,10 +209,11 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and format."""
+    """Check style, format and language."""
     session.install("ruff==0.17.*")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("python", "tools/checks/words.py")
 
 
 @nox.session
