@@ -26,7 +26,7 @@ def _status_of(error: Exception) -> int | None:
     from lattice_embed.errors import ModelConfigError
     from lattice_inference.cli import status_of
 
-    # that of lattice_inference is about a model's file, this one about an output dimension that was asked for
+    # that of lattice_inference is about a model's file, this one about a requested output dimension
     return 2 if isinstance(error, ModelConfigError) else status_of(error)
 
 

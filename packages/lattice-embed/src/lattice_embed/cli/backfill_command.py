@@ -1,4 +1,7 @@
-"""``lattice-embed backfill``: embed a store's documents again, with another model, into another store."""
+"""``lattice-embed backfill``: embed a store's documents again with another model.
+
+The vectors go into another store.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,7 @@ def _run(options: argparse.Namespace, journal: Path) -> int:
 
 
 def _check_verdict(verdict: DriftVerdict, options: argparse.Namespace, journal: Path) -> None:
-    """Refuse a report that compared other vectors than those of the store that is to be embedded again."""
+    """Refuse a drift report that compared other vectors than those of the source store."""
     with ExitStack() as stack:
         if journal.exists():
             space = stack.enter_context(MigrationController(journal)).plan.source
@@ -251,7 +254,9 @@ def _journal_path(options: argparse.Namespace) -> Path:
 
 
 def _named(path: Path) -> Path:
-    """Return a path with a name, so that others can lie beside it: a folder such as ``.`` by its whole path.
+    """Return a path that has a name, so that other files can lie beside it.
+
+    A folder such as ``.`` is returned as an absolute path.
 
     Raises:
         InvalidInputError: it is the root.

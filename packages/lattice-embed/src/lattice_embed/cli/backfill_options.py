@@ -34,7 +34,7 @@ examples:
 actions:
 {actions}
 
-The old store keeps its vectors, and the new ones go into a store of their own. The state is in a file, the journal, beside
+The old store keeps its vectors, and the new ones go into a second store. The state is in a file, the journal, beside
 the new store. After a kill, a crash or Ctrl-C, run the same command again: it goes on where it was, and embeds nothing twice
 that was stored. Several processes may run at once. An application that reads and writes meanwhile does so through
 lattice_embed.migration.BackfillCoordinator, which sends each query and write where it belongs.

@@ -1,4 +1,7 @@
-"""What ``lattice-embed backfill`` is asked for: options that do not count for an action, or for a plan, are refused."""
+"""The options of ``lattice-embed backfill``.
+
+Options without effect on the chosen action are refused.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,9 @@ def check_plan(options: argparse.Namespace, journal: Path, plan: MigrationPlan) 
 
 
 def check_begun(options: argparse.Namespace, journal: Path, plan: MigrationPlan, config: BackfillConfig) -> None:
-    """Refuse settings that differ from those that a migration was begun with, and would not count.
+    """Refuse settings that differ from the settings at the migration's start.
+
+    They would have no effect.
 
     Raises:
         InvalidInputError: one differs.

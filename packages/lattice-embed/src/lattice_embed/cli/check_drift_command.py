@@ -1,4 +1,7 @@
-"""``lattice-embed check-drift``: this release against frozen vectors. What cannot be compared does not pass."""
+"""``lattice-embed check-drift``: compare this release with frozen vectors.
+
+What cannot be compared fails.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _find_baselines(given: list[str]) -> list[Path]:
-    """Return the files that are meant. A folder without any is an error: nothing would be checked, and all pass."""
+    """Return the selected files.
+
+    A folder without files is an error: no file would be checked, and the check would pass.
+    """
     named = given or [os.environ.get(BASELINES_VARIABLE, "").strip()]
     if named == [""]:
         raise InvalidInputError(f"no baseline: name a file or a folder, or set {BASELINES_VARIABLE}")
@@ -68,7 +74,10 @@ def _find_baselines(given: list[str]) -> list[Path]:
 
 
 def _check(path: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Return what came of one baseline; an error is one of the outcomes, so that the others are checked too."""
+    """Return the outcome for one baseline.
+
+    An error is an outcome too, so that the other baselines are still checked.
+    """
     outcome: dict[str, Any] = {"baseline": str(path), "model": None}
     try:
         baseline = DriftBaseline.load(path)
@@ -143,7 +152,10 @@ def _update(options: argparse.Namespace) -> int:
 
 
 def _former(path: Path, options: argparse.Namespace) -> DriftBaseline | None:
-    """Return the baseline that is replaced. A damaged one is replaced only by what the caller says in full."""
+    """Return the baseline that is replaced.
+
+    A damaged one is replaced only if the caller gives all settings.
+    """
     if options.input is not None and options.model is not None:
         try:
             return DriftBaseline.load(path)

@@ -1,4 +1,4 @@
-"""``lattice-embed compare``: how far two models agree on your own texts, and what each costs."""
+"""``lattice-embed compare``: how far two models agree on your texts, and their cost."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def neighbour_agreement(first: Float32Array, second: Float32Array, top: int) -> float:
-    """Return the mean share of each text's ``top`` nearest that both similarity matrices (n, n) have in common."""
+    """Return the mean overlap of each text's ``top`` nearest in two similarity matrices (n, n)."""
     shared = 0
     for a, b, own in zip(first, second, range(len(first)), strict=True):
         shared += len(_nearest(a, own, top) & _nearest(b, own, top))
@@ -71,7 +71,10 @@ def neighbour_agreement(first: Float32Array, second: Float32Array, top: int) -> 
 
 
 def rank_correlation(first: Float32Array, second: Float32Array) -> float:
-    """Return Spearman's correlation of the similarities of all pairs; ties have their mean rank. 1.0 for constants."""
+    """Return Spearman's correlation of the similarities of all pairs.
+
+    Ties have their mean rank. 1.0 for constants.
+    """
     pairs = np.triu_indices(len(first), 1)
     ranks = [_ranks(matrix[pairs]) for matrix in (first, second)]
     a, b = (rank - rank.mean() for rank in ranks)
@@ -109,7 +112,10 @@ def _measure(texts: list[str], options: argparse.Namespace) -> tuple[dict[str, A
 
 
 def _texts(options: argparse.Namespace) -> list[str]:
-    """Return the texts to compare on: different ones, of many a sample that is the same each time."""
+    """Return the distinct texts to compare on.
+
+    Of many texts it is a sample, which is the same each time.
+    """
     texts = [text for text in dict.fromkeys(read_column(options.input, options.column)) if text.strip()]
     if len(texts) > MOST_TEXTS:
         drawn = np.random.default_rng(0).choice(len(texts), MOST_TEXTS, replace=False)

@@ -62,7 +62,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 class EmptyRows:
-    """The rows to embed; counts those without a text, and leaves them out under ``--skip-empty``."""
+    """Yield the rows to embed; count those without a text.
+
+    ``--skip-empty`` leaves these out.
+    """
 
     def __init__(self, rows: Iterable[Row], options: argparse.Namespace) -> None:
         self._rows = rows
@@ -90,7 +93,10 @@ class EmptyRows:
 
 
 def _rows(options: argparse.Namespace) -> Iterator[Row]:
-    """Return the rows that the options ask for, checked as far as they can be before any is read."""
+    """Return the rows that the options select.
+
+    They are checked as far as possible before any is read.
+    """
     form = options.input_format
     source = options.input
     if source is None and options.texts == ["-"] and (form is not None or options.column is not None):
@@ -166,7 +172,10 @@ def embed_all(
 
 
 def _json_object(result: EmbeddingResult) -> Iterator[str]:
-    """Yield the JSON object in pieces: a list of a million numbers is built for one text at a time."""
+    """Yield the JSON object in pieces.
+
+    A list of a million numbers is built for one text at a time.
+    """
     origin = {"model": result.model, "dim": result.dimensions, "fingerprint": result.fingerprint or None}
     origin["space"] = None if result.provenance is None else result.provenance.space
     yield json.dumps(origin)[:-1] + ', "embeddings": ['
@@ -188,7 +197,10 @@ def _known(tokens: int) -> int | None:
 
 
 def _shortest_decimals(vector: Float32Array) -> list[float]:
-    """Return the doubles whose shortest decimals are those of the float32 values: 9 digits to print instead of 17."""
+    """Return doubles whose shortest decimals are those of the float32 values.
+
+    9 digits to print instead of 17.
+    """
     return [float(str(value)) for value in vector]
 
 

@@ -1,4 +1,7 @@
-"""Where each model of the catalogue would come from on this machine. Nothing is downloaded or opened for it."""
+"""Where each catalogue model would come from on this machine.
+
+Nothing is downloaded or opened.
+"""
 
 from __future__ import annotations
 

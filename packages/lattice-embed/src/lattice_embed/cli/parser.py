@@ -344,7 +344,10 @@ def _add_command(
 
 
 def _lazily(command: str) -> Callable[[argparse.Namespace], int]:
-    """Return the command's function, whose module is imported when it is called: --help needs none of it."""
+    """Return the command's function.
+
+    Its module is imported at the call: --help needs none of it.
+    """
 
     module = command.replace("-", "_")
 

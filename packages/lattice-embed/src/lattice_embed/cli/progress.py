@@ -14,5 +14,8 @@ LONG_WORK = 256
 
 
 def progress_bar(total: int | None = None) -> AbstractContextManager[Bar]:
-    """Show progress over ``total`` texts if standard error is a terminal and the work is long, or of unknown length."""
+    """Show progress over ``total`` texts if standard error is a terminal.
+
+    Only long work, or work of unknown length, is shown.
+    """
     return progress.progress_bar(total, unit=" texts", least=LONG_WORK)

@@ -1,4 +1,7 @@
-"""Rows with their vectors, written to a JSONL or Parquet file as they are computed; the file is whole or not there."""
+"""Writes rows with their vectors to a JSONL or Parquet file while they are computed.
+
+The file is complete or absent.
+"""
 
 from __future__ import annotations
 

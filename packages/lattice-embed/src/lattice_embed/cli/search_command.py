@@ -1,4 +1,4 @@
-"""``lattice-embed search``: the texts nearest to a query, among vectors in a file or in a store."""
+"""``lattice-embed search``: the texts nearest to a query, in a file of vectors or a store."""
 
 from __future__ import annotations
 

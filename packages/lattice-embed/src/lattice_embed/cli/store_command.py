@@ -46,7 +46,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def open_service(options: argparse.Namespace, space: VectorSpace | None, truncate: str) -> NativeEmbeddingService:
-    """Return the service of ``--model``, or of the model of a store's space, whose vectors are as long as the space says.
+    """Return the service of ``--model``, or of the store's model.
+
+    Its vectors are as long as the store's space says.
 
     Raises:
         InvalidInputError: ``--output-dim`` is another length than the space has.
@@ -118,7 +120,7 @@ def _embedding_options(options: argparse.Namespace) -> list[str]:
 
 
 def _leave_out_known(store: VectorStore, documents: dict[str, str]) -> int:
-    """Remove from ``documents`` what the store has in the same form, and return how many those are.
+    """Remove unchanged documents of the store from ``documents`` and return their count.
 
     A document with another text, without its vectors, or skipped, is imported again.
     """
