@@ -73,7 +73,7 @@ class DriftBaseline:
         numerics_version: ``lattice_inference.NUMERICS_VERSION`` of the release that gave them.
         role: what the texts were embedded as.
         precision: what the weights were kept in.
-        output_dim: the shorter length that was asked for, or ``None``.
+        output_dim: the shorter length that was requested, or ``None``.
         tolerance: how far a later release may be from them.
 
     Raises:

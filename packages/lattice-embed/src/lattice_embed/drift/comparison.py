@@ -107,9 +107,10 @@ def check_drift(service: EmbeddingService, baseline: DriftBaseline) -> DriftRepo
 
 
 def _cosine_distances(a: Float32Array, b: Float32Array) -> npt.NDArray[np.float64]:
-    """Return 1 - cosine of the rows, as half the square of their unit vectors' distance: that is 0 for equal rows.
+    """Return 1 - cosine of the rows, exactly 0 for equal rows.
 
-    A row of zeros has no direction: its distance is infinite.
+    It is computed as half the squared distance of the unit vectors. A row of zeros has no direction: its distance is
+    infinite.
     """
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     lengths = np.linalg.norm(wide_a, axis=1, keepdims=True), np.linalg.norm(wide_b, axis=1, keepdims=True)
