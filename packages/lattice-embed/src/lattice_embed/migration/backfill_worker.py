@@ -1,4 +1,4 @@
-"""The work of a backfill: claim a batch, embed it, and commit it if nobody has overtaken it."""
+"""The work of a backfill: claim a batch, embed it, commit it unless a write overtook it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ABANDONED_STATES = frozenset({MigrationState.CANCELLED, MigrationState.ROLLED_BA
 
 @dataclass(frozen=True)
 class _Batch:
-    """Claimed documents: those to be embedded, those that the target has already, those that are no more."""
+    """Claimed documents, split into pending ones, ones the target has, and deleted ones."""
 
     embedded: list[StoredDocument]
     followed: list[str]
@@ -37,7 +37,10 @@ class _Batch:
 
 
 class BackfillWorker:
-    """Embeds pending documents into the target, a batch at a time. Each thread has one of its own."""
+    """Embeds pending documents into the target in batches.
+
+    Each thread has one.
+    """
 
     def __init__(
         self, journal: Journal, participants: Participants, claimant: Claimant, clock: Callable[[], float]
@@ -48,9 +51,9 @@ class BackfillWorker:
         self._clock = clock
 
     def work(self, batch_size: int) -> int:
-        """Do one batch, and return how many documents were claimed: 0 if none could be, or the migration stands still.
+        """Do one batch and return the number of claimed documents.
 
-        An error leaves the documents pending and unclaimed.
+        0 if none could be claimed, or the migration is stopped. An error leaves the documents pending and unclaimed.
         """
         claim = self._claimant.new_claim()
         self._journal.release_dead()
@@ -86,11 +89,11 @@ class BackfillWorker:
         return _Batch(embedded, followed, gone)
 
     def _commit(self, claim: str, batch: _Batch) -> None:
-        """Put the batch into the target, without what was written meanwhile, and settle it in the journal.
+        """Put the batch into the target and settle it in the journal.
 
-        Writes to the source are made under the journal's lock too, so that its texts stand still while they are compared
-        with those that were embedded. A kill between the two commits costs nothing: the target is asked before a document
-        is embedded again.
+        Documents that were written meanwhile are left out. Writes to the source are made under the journal's lock
+        too, so that its texts stand still while they are compared with those that were embedded. A kill between the
+        two commits costs nothing: the target is asked before a document is embedded again.
         """
         source, target = self._participants.store(Side.SOURCE), self._participants.store(Side.TARGET)
         with self._journal.transaction():
@@ -127,7 +130,10 @@ class BackfillWorker:
             self._let_target_answer()
 
     def _let_target_answer(self) -> None:
-        """Move queries to the target once it has as much as the configuration asks for; they stay there."""
+        """Move queries to the target once the configured share is embedded.
+
+        They stay there.
+        """
         record = self._journal.record()
         threshold = record.config.target_query_threshold
         if record.state is not MigrationState.IN_PROGRESS or record.queries_target or not threshold < 1.0:

@@ -1,6 +1,7 @@
-"""Who works on a document. A claim is alive as long as its process: the system itself takes a killed one's locks back.
+"""Which process works on a document.
 
-Each claimant holds the lock of a file beside the journal, named after it; claims are ``CLAIMANT/NUMBER``.
+A claim lives as long as its process: the system releases a killed process's locks. Each claimant holds the lock of a
+file beside the journal, named after it; claims are ``CLAIMANT/NUMBER``.
 """
 
 from __future__ import annotations
@@ -46,11 +47,14 @@ class Claimant:
 
     @property
     def is_open(self) -> bool:
-        """Whether claims may be made: not after :meth:`close`, nor in a fork of the process that made this."""
+        """Whether claims may be made.
+
+        They may not after :meth:`close`, nor in a fork of the process that made this.
+        """
         return self._handle is not None
 
     def new_claim(self) -> str:
-        """Return a claim that nobody else has."""
+        """Return a new, unique claim."""
         return f"{self._name}/{next(self._numbers)}"
 
     def close(self) -> None:
@@ -67,7 +71,9 @@ class Claimant:
 
 
 def claim_is_alive(journal: Path, claim: bytes) -> bool:
-    """Return whether the process that made ``claim`` is still there; what is no claim was made by none.
+    """Return whether the process that made ``claim`` is alive.
+
+    False for anything that is no claim.
 
     Raises:
         StoreError: that cannot be found out.

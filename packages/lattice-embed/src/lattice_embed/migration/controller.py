@@ -86,7 +86,9 @@ class MigrationController:
         self._move("start", started_at=self._clock())
 
     def pause(self, reason: str = "") -> None:
-        """Stop for a while: in progress to paused. Writes go to the source, and are embedded after :meth:`resume`.
+        """Pause: in progress to paused.
+
+        Writes go to the source, and are embedded after :meth:`resume`.
 
         Raises:
             InvalidTransitionError: the migration is not in progress.
@@ -94,7 +96,9 @@ class MigrationController:
         self._move("pause", reason=reason, stopped_at=self._clock(), queries_target=0)
 
     def resume(self) -> None:
-        """Go on: paused or failed to in progress. :meth:`BackfillCoordinator.run` then does the work.
+        """Resume: paused or failed to in progress.
+
+        :meth:`BackfillCoordinator.run` then does the work.
 
         Raises:
             InvalidTransitionError: the migration is neither paused nor failed.
@@ -121,7 +125,9 @@ class MigrationController:
             self._journal.record_error(error)
 
     def cancel(self) -> None:
-        """Give up before completion: the source goes on alone. The target stays as it is, for a later migration.
+        """Give up before completion: only the source is used.
+
+        The target stays as it is, for a later migration.
 
         Raises:
             InvalidTransitionError: the migration is completed or over.
@@ -129,7 +135,9 @@ class MigrationController:
         self._move("cancel", stopped_at=self._clock(), queries_target=0)
 
     def rollback(self) -> None:
-        """Go back to the source after completion, within the rollback window; it has every write since.
+        """Go back to the source after completion, within the rollback window.
+
+        The source has every write since.
 
         Raises:
             InvalidTransitionError: the migration is not completed, or the window is over.

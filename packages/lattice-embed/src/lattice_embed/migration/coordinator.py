@@ -1,4 +1,4 @@
-"""The backfill: embeds what the source has into the target, and carries queries and writes meanwhile."""
+"""The backfill: embeds the source's documents into the target and routes requests meanwhile."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class QueryAnswer:
 
 
 class BackfillCoordinator(MigrationController):
-    """Carries out a migration between two stores: the backfill, and queries and writes while it goes on.
+    """Carries out a migration between two stores, and routes queries and writes meanwhile.
 
     All writes to the two stores are to go through a coordinator, in any number of processes. Made by :meth:`create`, and
     opened again by the constructor. May be used from several threads at once. A context manager; the stores and services
@@ -142,7 +142,7 @@ class BackfillCoordinator(MigrationController):
         config: BackfillConfig | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Self | None:
-        """Plan a migration if a drift report's verdict is ``reindex``; return None for any other verdict.
+        """Plan a migration if a drift report's verdict is ``reindex``; else return None.
 
         A migration that was begun before, by an earlier call, is opened, so that the same call goes on after a crash.
 
@@ -172,7 +172,7 @@ class BackfillCoordinator(MigrationController):
         max_batches: int | None = None,
         on_progress: Callable[[BackfillProgress], None] | None = None,
     ) -> BackfillProgress:
-        """Embed what is pending until nothing is, the migration is stopped, or ``max_batches`` are done.
+        """Embed until nothing is pending, the migration stops, or ``max_batches`` are done.
 
         Several processes may run at once; each document is embedded by one of them. Before completion the two stores are
         compared once more, so that the target has what the source has, even where something wrote to the source directly.
@@ -267,7 +267,10 @@ class BackfillCoordinator(MigrationController):
             return True
 
     def _may_survey(self) -> bool:
-        """Return whether the source is what the target is to become; after the rollback window it no longer is."""
+        """Return whether the source is what the target is to become.
+
+        After the rollback window it no longer is.
+        """
         record = self._journal.record()
         return record.state is MigrationState.IN_PROGRESS or in_rollback_window(record, self._clock())
 
@@ -305,9 +308,9 @@ class BackfillCoordinator(MigrationController):
         return self._writer().delete(list(dict.fromkeys(map(check_id, ids))))
 
     def skip(self, ids: Sequence[str], kind: SkipKind = SkipKind.MANUAL_SKIP, detail: str = "") -> None:
-        """Keep documents from being embedded by the backfill: the target gets their texts only, with the reason.
+        """Exclude documents from embedding by the backfill.
 
-        A later write of a document is embedded again.
+        The target gets their texts only, with the reason. A later write of a document is embedded again.
 
         Raises:
             InvalidInputError: the source has no such document.

@@ -1,4 +1,7 @@
-"""Writes of users while a migration is there: to the stores that its state says, so that no kill loses one."""
+"""Writes of users during a migration.
+
+They go to the stores that its state names, so that no kill loses one.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,10 @@ class DocumentWriter:
     def _embed(
         self, side: Side, documents: Sequence[tuple[str, str]], routing: RoutingConfig
     ) -> list[StoredDocument] | None:
-        """Return the documents for one store; ``None`` where the new model fails and is not needed yet."""
+        """Return the documents for one store.
+
+        ``None`` if the new model fails and is not needed yet.
+        """
         store = self._participants.store(side)
         if not store.space.holds_vectors:
             return [StoredDocument.pending(document_id, text) for document_id, text in documents]
@@ -102,7 +108,10 @@ class DocumentWriter:
     def _put(
         self, side: Side, documents: list[StoredDocument] | None, routing: RoutingConfig
     ) -> list[StoredDocument] | None:
-        """Put documents into one store; ``None`` where there are none, or the new store fails and is not needed yet."""
+        """Put documents into one store.
+
+        ``None`` if there are none, or the new store fails and is not needed yet.
+        """
         if documents is None:
             return None
         try:
@@ -116,7 +125,10 @@ class DocumentWriter:
 
     @contextmanager
     def _intent(self, ids: Sequence[str], routing: RoutingConfig) -> Iterator[str | None]:
-        """Note that ``ids`` are being written, then hold the journal's lock; ``None`` if the routing has changed."""
+        """Note that ``ids`` are being written, then hold the journal's lock.
+
+        ``None`` if the routing has changed.
+        """
         claim = self._claimant.new_claim()
         with self._journal.transaction():
             record = self._journal.record()
@@ -137,7 +149,10 @@ class DocumentWriter:
                 self._journal.release(claim)
 
     def _settle(self, claim: str, ids: Sequence[str], rows: Sequence[tuple[str, RowState, str]] | None) -> None:
-        """Note what the target has now; ``None``: nothing. A document that another writer is at stays that one's."""
+        """Note what the target has now; ``None``: nothing.
+
+        A document that another writer holds stays that writer's.
+        """
         record = self._journal.record()
         if record.state in ABANDONED_STATES or rows is None:
             return

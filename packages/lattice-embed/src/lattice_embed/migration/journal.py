@@ -1,7 +1,7 @@
 """The file that holds a migration's state: the plan, and each document's part in it.
 
-A document is ``pending`` (the target does not have the text that the source has, or nobody has looked), ``done`` or
-``skipped``. Whoever works on a pending document claims it; the claim ends with the work, or with the process.
+A document is ``pending``, ``done`` or ``skipped``. Pending: the target lacks the source's text, or it is unknown. A
+worker claims a pending document; the claim ends with the work, or with the process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TRUNCATED = "truncated"
 
 MOST_PARAMETERS = 500
 IDLE_SECONDS = 60.0
-"""Without a batch for so long, and without a live claim, nobody is at work."""
+"""Without a batch for so long, and without a live claim, no process is at work."""
 
 LOGGED_BATCHES = 64
 """Batches that the speed is measured over."""
@@ -214,7 +214,9 @@ class Journal:
         return Counts(pending, done, skipped, truncated)
 
     def check_pending(self) -> None:
-        """Make sure that a count of pending documents has documents for it: else a backfill would wait for ever.
+        """Check that a positive count of pending documents has documents.
+
+        Otherwise a backfill would wait for ever.
 
         Raises:
             StoreCorruptError: it has not.
@@ -236,7 +238,7 @@ class Journal:
         return states
 
     def skipped(self, *, after: str, limit: int) -> list[tuple[str, str]]:
-        """Return ids and reasons of skipped documents, in the order of ids, from behind ``after``."""
+        """Return ids and reasons of skipped documents whose ids come after ``after``, in order."""
         rows = self._database.read(
             "SELECT id, reason FROM documents WHERE state = 'skipped' AND id > ? ORDER BY id LIMIT ?", (after, limit)
         )
@@ -245,7 +247,10 @@ class Journal:
         return [(document_id, reason) for document_id, reason in rows]
 
     def mark_pending(self, ids: Iterable[str], claim: str | None = None) -> None:
-        """Note that the target may lack what the source has of ``ids``; ``claim``: its owner will see to it."""
+        """Note that the target may lack what the source has of ``ids``.
+
+        ``claim``: its owner will settle them.
+        """
         self._database.write_many(
             "INSERT INTO documents (id, state, claim) VALUES (?, 'pending', ?) ON CONFLICT (id) DO UPDATE SET "
             "state = 'pending', reason = '', claim = excluded.claim",
@@ -263,7 +268,7 @@ class Journal:
     # Claims
 
     def claim(self, claim: str, limit: int) -> list[str]:
-        """Claim up to ``limit`` pending documents that nobody works on, and return their ids."""
+        """Claim up to ``limit`` unclaimed pending documents, and return their ids."""
         rows = self._database.read(
             "SELECT id FROM documents WHERE state = 'pending' AND claim IS NULL ORDER BY id LIMIT ?",
             (min(limit, MOST_ROWS),),
@@ -277,7 +282,10 @@ class Journal:
         return ids
 
     def still_claimed(self, claim: str, ids: Sequence[str]) -> set[str]:
-        """Return those of ``ids`` that ``claim`` still holds: a write in between takes a document away."""
+        """Return those of ``ids`` that ``claim`` still holds.
+
+        A write in between takes a document away.
+        """
         rows = self._select("SELECT id, claim FROM documents WHERE state = 'pending' AND id IN ({})", ids)
         return {document_id for document_id, holder in rows if holder == claim}
 
@@ -310,7 +318,10 @@ class Journal:
         )
 
     def throughput(self, now: float) -> float | None:
-        """Return documents a second over the latest batches; ``None`` before there is one, or when nobody is at work."""
+        """Return documents a second over the latest batches.
+
+        ``None`` before there is one, or when no process is at work.
+        """
         rows = self._database.read("SELECT at, documents FROM batches ORDER BY rowid")
         if not all(_is_time(at) and type(documents) is int for at, documents in rows):
             raise StoreCorruptError(f"{self.path} is damaged: a batch has no time, or no number of documents")

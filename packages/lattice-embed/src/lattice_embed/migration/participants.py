@@ -16,7 +16,10 @@ __all__ = ["Participants"]
 
 
 class Participants:
-    """Stores and services by side. A service is asked what it embeds into when it is first needed."""
+    """Stores and services by side.
+
+    A service's space is determined on first use.
+    """
 
     def __init__(self, stores: Mapping[Side, VectorStore], services: Mapping[Side, EmbeddingService | None]) -> None:
         self._stores = stores

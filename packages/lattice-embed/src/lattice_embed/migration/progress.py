@@ -61,7 +61,7 @@ class BackfillProgress:
 
     @property
     def effective_coverage(self) -> float:
-        """Share of the documents that can be embedded that have been; 1 where there are none."""
+        """Share of the embeddable documents that are embedded; 1 without any."""
         return self.processed / self.effective_total if self.effective_total else 1.0
 
     def to_fields(self) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Which store answers queries and which take writes: one table, so that the two always agree."""
+"""Which store answers queries and which take writes.
+
+One table, so that the two always agree.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ class Route(Enum):
 
 @dataclass(frozen=True)
 class RoutingConfig:
-    """Where requests go at one moment. The store that answers queries is always among those that are written.
+    """Where requests go at one moment.
+
+    The store that answers queries is always among those that are written.
 
     Attributes:
         query: the store, and the model, that answers queries.
@@ -70,7 +75,10 @@ BOTH = (Side.SOURCE, Side.TARGET)
 
 
 def routing_of(record: MigrationRecord, now: float) -> RoutingConfig:
-    """Return where requests go for a migration as ``record`` says, at ``now`` seconds since 1970."""
+    """Return where requests go for a migration in the state of ``record``.
+
+    ``now`` is in seconds since 1970.
+    """
     if record.state is MigrationState.IN_PROGRESS:
         query = Side.TARGET if record.queries_target else Side.SOURCE
         return RoutingConfig(query, BOTH if record.config.dual_write else (Side.SOURCE,), MigrationPhase.MIGRATING)

@@ -1,4 +1,4 @@
-"""Texts on their way from the source to the target: damaged ones must not be given a new digest there."""
+"""Reads texts of the source for the target; a damaged text must not get a new digest there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparing the two stores: what the backfill has to do, whoever wrote to the source, and however."""
+"""Compares the two stores to find the backfill's work, however the source was written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = 1_000
 
 
 def survey(journal: Journal, participants: Participants) -> int:
-    """Enter every document in the journal that differs between the stores as pending, and return how many.
+    """Mark every document that differs between the stores as pending, and return the count.
 
     It compares digests of texts, page by page, each page under the journal's lock. What the target has already is
     settled without being embedded again.
