@@ -1,4 +1,4 @@
-"""Embeddings from a server that speaks the OpenAI protocol: OpenAI itself, or any compatible endpoint.
+"""Embeddings from a server with the OpenAI protocol: OpenAI or a compatible endpoint.
 
     from lattice_embed import RemoteEmbeddingService
 

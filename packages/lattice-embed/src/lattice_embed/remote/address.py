@@ -1,4 +1,4 @@
-"""The address of a server: whether it is one, whether it is this machine as written, and what may go there.
+"""Checks a server's address: is it valid, is it this machine, what may be sent to it.
 
 An address is this machine only as it is written: ``localhost``, 127.0.0.0/8 in four decimal numbers, or ``::1``. Names that
 resolve to it, and other spellings of the numbers, are not: what they mean is decided elsewhere.
@@ -50,7 +50,9 @@ class ServerAddress:
 
     @classmethod
     def parse(cls, base_url: object, library: Any) -> ServerAddress:
-        """Read an address; ``library`` is the HTTP library, which must understand it in the same way.
+        """Read an address.
+
+        ``library`` is the HTTP library, which must understand it in the same way.
 
         Raises:
             InvalidInputError: it is none, or holds a user name, a query or a fragment.
@@ -119,7 +121,7 @@ class ServerAddress:
         return is_offline() or (has_key and not self.is_encrypted and not _has_proxy_on_loopback())
 
     def proxy(self, *, has_key: bool) -> str | None:
-        """Return host and port of the environment's proxy that a request goes through, or None for none."""
+        """Return host and port of the environment's proxy for a request, or None."""
         if self.is_direct(has_key=has_key):
             return None
         proxies = urllib.request.getproxies()

@@ -13,14 +13,17 @@ SPECIAL_TOKENS = 2
 
 
 def most_tokens(text: str) -> int:
-    """Return a number of tokens that no tokenizer exceeds: a token covers at least one byte of UTF-8."""
+    """Return an upper bound of a text's tokens: a token covers at least one byte of UTF-8."""
     return len(text.encode()) + SPECIAL_TOKENS
 
 
 def split_requests(
     texts: Sequence[str], *, max_texts: int, max_tokens: int, count: TokenCounter
 ) -> Iterator[Sequence[str]]:
-    """Yield runs of ``texts``, in order, within both limits; a text that is over the second by itself goes alone."""
+    """Yield runs of ``texts``, in order, within both limits.
+
+    A text that exceeds the second limit by itself is a run alone.
+    """
     start, tokens = 0, 0
     for index, text in enumerate(texts):
         size = count(text)

@@ -1,4 +1,4 @@
-"""One call of :meth:`RemoteEmbeddingService.embed`: from texts to what is asked for, and from answers to a result."""
+"""One call of :meth:`RemoteEmbeddingService.embed`: its requests, and its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The course of one call, without input or output: which request comes next, when to wait, when to give up.
+"""The state of one call, without I/O: the next request, when to wait, when to give up.
 
 A course is a generator. It yields a :class:`Send` and is sent the answer, or yields a :class:`Wait` and is sent nothing;
 threads and asyncio drive the same one. What the server has delivered is in ``delivered`` at any moment, so nothing that was
@@ -56,7 +56,7 @@ class Course:
 
     Attributes:
         delivered: the vector of each text for which the server has been paid.
-        tokens: the tokens of each text that was asked for alone, where the server told.
+        tokens: the tokens of each text that was alone in a request, if the server told.
     """
 
     def __init__(
@@ -110,7 +110,10 @@ class Course:
             self._usage.add(texts=len(batch), prompt_tokens=delivered.prompt_tokens or 0)
 
     def _ask(self, batch: Sequence[str]) -> Generator[Step, HttpAnswer | None, HttpAnswer]:
-        """Send one request until it succeeds, fails for good, or the retries or the time are used up."""
+        """Send one request until it succeeds or fails for good.
+
+        It also ends when the retries or the time are used up.
+        """
         retries = 0
         while True:
             while (held := self._gate.remaining()) > 0:

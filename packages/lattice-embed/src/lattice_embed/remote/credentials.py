@@ -26,7 +26,9 @@ SHORTEST_SECRET = 6
 
 
 class Credentials:
-    """What authorises requests. Its repr shows nothing, it does not pickle, and :meth:`redact` blots it out of texts.
+    """The secret that authorises requests.
+
+    Its repr hides it, it does not pickle, and :meth:`redact` removes it from texts.
 
     Args:
         key: the API key; ``None`` reads ``variable`` at each request.

@@ -54,7 +54,10 @@ class RemoteServiceError(LatticeEmbedError, OSError):
         return type(self)(**{**self._fields(), "attempts": attempts})
 
     def cleaned(self, redact: Callable[[str], str]) -> RemoteServiceError | None:
-        """Return the same error with ``redact`` applied to its words, or ``None`` if that changes nothing."""
+        """Return the error with ``redact`` applied to its message.
+
+        ``None`` if that changes nothing.
+        """
         reason = redact(self.reason)
         return None if reason == self.reason else type(self)(**{**self._fields(), "reason": reason})
 
@@ -76,7 +79,10 @@ class RemoteConnectionError(RemoteServiceError, ConnectionError):
 
 
 class RemoteOfflineError(RemoteConnectionError):
-    """``LATTICE_OFFLINE`` is set, and the server is on another machine. No connection was opened."""
+    """``LATTICE_OFFLINE`` is set, and the server is on another machine.
+
+    No connection was opened.
+    """
 
 
 class RemoteTimeoutError(RemoteServiceError, TimeoutError):
@@ -96,7 +102,10 @@ class RemoteRequestError(RemoteServiceError):
 
 
 class RemoteResponseError(RemoteServiceError):
-    """The answer cannot be used: not JSON, vectors missing, doubled or of another length, a redirect, far too large."""
+    """The answer is unusable.
+
+    It is not JSON, far too large or a redirect, or its vectors are missing, doubled or of another length.
+    """
 
 
 def _rebuild(kind: type[Exception], fields: dict[str, Any]) -> Exception:

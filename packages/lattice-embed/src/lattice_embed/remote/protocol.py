@@ -1,7 +1,7 @@
-"""The OpenAI embeddings protocol: the body of a request, and what an answer must be before it is believed.
+"""The OpenAI embeddings protocol: a request's body, and the checks of an answer.
 
 An answer is taken whole or not at all. Vectors may come as lists of numbers or as base64 of little-endian float32,
-whatever was asked for: servers differ. They are put back in order by ``index``.
+whichever was requested: servers differ. They are put back in order by ``index``.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ class Vectors:
 
 
 def request_body(texts: Sequence[str], model: str, encoding: EncodingFormat, dimensions: int | None) -> bytes:
-    """Return the JSON of a request for the vectors of ``texts``; ``dimensions`` asks for shorter ones."""
+    """Return the JSON of a request for the vectors of ``texts``.
+
+    ``dimensions`` requests shorter ones.
+    """
     body: dict[str, object] = {"model": model, "input": list(texts), "encoding_format": encoding}
     if dimensions is not None:
         body["dimensions"] = dimensions

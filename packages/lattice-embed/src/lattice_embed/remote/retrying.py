@@ -1,4 +1,4 @@
-"""When a request that failed is made again: delays that grow, with jitter, and what the server asks for."""
+"""When a failed request is sent again: growing delays with jitter, and the server's wish."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RetryPolicy:
     Args:
         max_retries: requests after the first; 0 for none.
         initial_delay: seconds before the first retry.
-        max_delay: longest delay of our own, in seconds.
+        max_delay: longest delay between retries, in seconds.
         max_retry_after: longest ``Retry-After`` that is waited for, in seconds; a longer one is an error at once.
 
     Raises:
@@ -67,9 +67,10 @@ class RetryPolicy:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a server asks to wait, or ``None`` if it does not say, or nothing that makes sense.
+    """Return the seconds that a server asks to wait.
 
-    Read are ``retry-after-ms``, and ``Retry-After`` as seconds or as a date.
+    ``None`` if it does not say, or the value makes no sense. Read are ``retry-after-ms``, and ``Retry-After`` as
+    seconds or as a date.
     """
     for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         value = headers.get(name, "").strip()
@@ -99,7 +100,10 @@ class Deadline:
         self._end = math.inf if seconds is None else time.monotonic() + seconds
 
     def remaining(self) -> float:
-        """Return the seconds that are left; 0 or less when the time is up, infinity without a deadline."""
+        """Return the seconds that are left.
+
+        0 or less when the time is up, infinity without a deadline.
+        """
         return self._end - time.monotonic()
 
 

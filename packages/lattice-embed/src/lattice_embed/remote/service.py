@@ -68,8 +68,8 @@ class RemoteEmbeddingService(EmbeddingService):
     """Embeds texts with a model that runs at a server.
 
     Texts are cut into requests, each retried by itself; a request that succeeded is not made again when another fails. A
-    call that fails, or is cancelled, keeps the vectors it has been given: made again, it asks for the rest. A text that
-    stands several times in a call is asked for once. All methods may be called from several threads at once, and the
+    call that fails, or is cancelled, keeps the vectors it has been given: made again, it asks for the rest. A text
+    that stands several times in a call is sent once. All methods may be called from several threads at once, and the
     ``a...`` methods do not use threads but the event loop. Pickling keeps the options but no secret: the copy reads the
     key from the environment.
 
@@ -86,14 +86,14 @@ class RemoteEmbeddingService(EmbeddingService):
             they go in any case.
         headers: further headers of every request; they are treated as secrets. ``Authorization`` among them is sent instead
             of a key, so that neither ``api_key`` nor ``api_key_variable`` may be given beside it.
-        output_dim: shorter vectors, which the server is asked for with ``dimensions``.
+        output_dim: length of shorter vectors, sent to the server as ``dimensions``.
         native_dimensions: length of the model's vectors where the catalogue does not know it; ``None`` learns it from the
             first answer. Vectors of any other length are refused.
         encoding_format: what the server is asked to write vectors as; both forms are understood, whichever comes.
         max_texts_per_request: texts in one request.
         max_tokens_per_request: tokens in one request.
         count_tokens: counts the tokens of a text as the model does; a text over the model's limit is then refused before
-            anything is paid. ``None`` reckons with a token a byte, which no tokenizer exceeds.
+            anything is paid. ``None`` assumes one token per byte, an upper bound.
         retry: when a failed request is made again.
         timeout: seconds that one request may take.
         deadline: seconds that one call may take in all; ``None`` for no end.
@@ -205,11 +205,12 @@ class RemoteEmbeddingService(EmbeddingService):
     def provenance(
         self, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True
     ) -> VectorProvenance | None:
-        """Return what is known about where a vector of such a call comes from; the weights behind a server are not.
+        """Return the known origin of the vectors of such a call.
 
-        Its ``model`` is the name and the server's address: under one name, two servers may run two models. ``weights``,
-        ``pooling`` and ``precision`` are empty. ``None`` while the dimension is not known: before the first answer of a
-        model that is not in the catalogue, where no ``native_dimensions`` was passed.
+        The weights that the server uses are unknown. Its ``model`` is the name and the server's address: under one
+        name, two servers may run two models. ``weights``, ``pooling`` and ``precision`` are empty. ``None`` while the
+        dimension is not known: before the first answer of a model that is not in the catalogue, where no
+        ``native_dimensions`` was passed.
 
         Raises:
             WrongModelError: ``model`` is not the service's.
@@ -222,7 +223,7 @@ class RemoteEmbeddingService(EmbeddingService):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._credentials.has_headers:
-            raise TypeError("a service with headers of its own is not pickled: make it where it is used")
+            raise TypeError("a service with custom headers is not pickled: make it where it is used")
         options = {
             "base_url": self._base_url,
             "api_key_variable": self._credentials.variable,
@@ -243,7 +244,10 @@ class RemoteEmbeddingService(EmbeddingService):
     # Closing
 
     def close(self) -> None:
-        """Close the connections. A later call is an error; one under way in another thread becomes one at its next step."""
+        """Close the connections.
+
+        A later call is an error. A call in another thread fails at its next step.
+        """
         self._stopped.set()
         self._transport.close()
 
@@ -370,7 +374,7 @@ class RemoteEmbeddingService(EmbeddingService):
 
     @contextmanager
     def _keeping(self, course: Course) -> Iterator[None]:
-        """Whatever ends a call early, keep what was delivered to it, and let no secret out in an error's words."""
+        """On any early end of a call, keep the delivered answers and redact secrets in errors."""
         try:
             yield
         except BaseException as error:
@@ -426,7 +430,10 @@ class RemoteEmbeddingService(EmbeddingService):
         return vectors
 
     def _learn(self, dimensions: int) -> None:
-        """Note the length of the model's vectors, which the first answer told; a later one must agree."""
+        """Note the length of the model's vectors from the first answer.
+
+        A later one must agree.
+        """
         with self._learning:
             if self._dimensions is None:
                 self._dimensions = dimensions
@@ -499,7 +506,7 @@ def advance(
 def _read_model(
     model: EmbeddingModel | ModelDescription | str,
 ) -> tuple[str, EmbeddingModel | None, ModelDescription | None]:
-    """Return what the server is asked for, and what the catalogue knows about it."""
+    """Return the model's name at the server, and the catalogue's facts about it."""
     if isinstance(model, EmbeddingModel):
         return model.model_id, model, model.description
     if isinstance(model, ModelDescription):

@@ -84,13 +84,18 @@ def http_library() -> Any:
 
 @lru_cache
 def _certificates(library: Any) -> ssl.SSLContext:
-    """Return the certificates that all clients of the process check servers against: reading them takes 0.1 s."""
+    """Return the root certificates that all clients of the process share.
+
+    Reading them takes 0.1 s.
+    """
     context: ssl.SSLContext = library.create_ssl_context()
     return context
 
 
 class HttpTransport:
-    """Posts to one address. Thread-safe; each asyncio loop has its own connections, closed with the loop.
+    """Posts to one address. Thread-safe.
+
+    Each asyncio loop has separate connections, which are closed with it.
 
     Args:
         url: the address.
@@ -145,7 +150,10 @@ class HttpTransport:
 
     @contextmanager
     def _sync_client(self, direct: bool) -> Iterator[httpx2.Client]:
-        """Lend the client. Whoever gives it back last closes it, if :meth:`close` was called meanwhile."""
+        """Lend the client.
+
+        If :meth:`close` was called meanwhile, the last borrower closes it.
+        """
         with self._lock:
             self._check_open()
             client = self._clients.get(direct)
@@ -162,7 +170,7 @@ class HttpTransport:
             self._close_unused()
 
     def _close_unused(self) -> None:
-        """Close the client if nobody wants it any more."""
+        """Close the client if it is no longer used."""
         with self._lock:
             if not self._closed or self._lent:
                 return
@@ -198,7 +206,10 @@ class HttpTransport:
         return held[1]
 
     async def _keep(self, loop: asyncio.AbstractEventLoop, direct: bool) -> AsyncGenerator[httpx2.AsyncClient, None]:
-        """Hold a client of a loop. ``asyncio.run`` finishes open generators before it closes the loop, and so this."""
+        """Hold a client of a loop.
+
+        ``asyncio.run`` finishes open generators before it closes the loop, and so this one.
+        """
         client = _opened(http_library().AsyncClient, direct)
         try:
             yield client
@@ -214,7 +225,10 @@ class HttpTransport:
         return self._closed
 
     def close(self) -> None:
-        """Close the connections: at once where no request is under way, else when it ends; a running loop's by that loop."""
+        """Close the connections, or let the last request close them.
+
+        Those of a running loop are closed by that loop.
+        """
         self._closed = True
         self._close_unused()
         for (loop, _), (keeper, _) in list(self._keepers.items()):
@@ -237,7 +251,10 @@ class HttpTransport:
         return ServiceClosedError(f"the service for {self._server} was closed: make a new one")
 
     def _translated(self, error: Exception, request: HttpRequest) -> Exception:
-        """Return what an error of the library means to our callers; what is none of the library's is returned as it is."""
+        """Return our error for an error of the library.
+
+        An error that is not the library's is returned unchanged.
+        """
         library = http_library()
         if isinstance(error, LatticeEmbedError):
             return error
