@@ -1,4 +1,7 @@
-"""Cutting documents longer than the model into overlapping chunks, in tokens of the model's own tokenizer."""
+"""Cuts documents longer than the model into overlapping chunks.
+
+Lengths are in tokens of the model's tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ Offsets = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Chunking:
-    """How documents longer than the model are cut: into overlapping chunks, each with its own vector.
+    """How long documents are cut into overlapping chunks, each with a separate vector.
 
     Args:
         tokens: most tokens of a chunk, in the model's own tokenizer, prompt and special tokens not counted; ``None``
@@ -43,7 +46,7 @@ class Chunking:
                 raise InvalidInputError(f"overlap is {self.overlap}; it must be below tokens={self.tokens}")
 
     def within(self, room: int) -> Chunking:
-        """Return the same with ``tokens`` filled in, for a model that has room for ``room`` tokens of text.
+        """Return the same with ``tokens`` set for a model with room for ``room`` tokens of text.
 
         Raises:
             InvalidInputError: ``tokens`` is more than the model takes, or ``overlap`` no less than it takes.
@@ -58,7 +61,10 @@ class TokenizingService(Protocol):
     """A service that can say how its model reads a text. :class:`NativeEmbeddingService` is one."""
 
     def token_offsets(self, text: str) -> Offsets:
-        """Return (n, 2) int32: the characters ``text[start:end]`` of each token; no prompt, no special tokens."""
+        """Return (n, 2) int32: the characters ``text[start:end]`` of each token.
+
+        No prompt, no special tokens.
+        """
         ...
 
     def token_room(self, *, role: Role = Role.GENERIC) -> int:
@@ -84,8 +90,9 @@ def spans_of_chunks(service: EmbeddingService, text: str, chunking: Chunking) ->
     """Return the characters ``text[start:end]`` of each chunk of a document, in order.
 
     A document that fits is one chunk. Every token lies in a chunk, and each chunk by itself has at most
-    ``chunking.tokens`` tokens: a word cut in two may have more tokens than it had whole, so chunks are counted again,
-    and cut shorter where they have too many. Only a single token, which cannot be cut, may by itself have more than a limit
+    ``chunking.tokens`` tokens. A word cut in two may have more tokens than the whole word. So chunks are counted
+    again, and cut shorter if they have too many. Only a single token, which cannot be cut, may by itself have more
+    than a limit
     of one or two.
 
     Raises:
@@ -119,7 +126,10 @@ def _tokenizing(service: EmbeddingService) -> TokenizingService:
 
 
 def _word_starts(text: str, offsets: Offsets) -> npt.NDArray[np.bool_]:
-    """Return for each token whether it may begin a chunk: it does not touch the token before, or begins with a space."""
+    """Return for each token whether it may begin a chunk.
+
+    It may if it does not touch the token before, or begins with a space.
+    """
     apart = np.empty(len(offsets), np.bool_)
     apart[0] = True
     apart[1:] = offsets[1:, 0] > offsets[:-1, 1]
@@ -129,7 +139,10 @@ def _word_starts(text: str, offsets: Offsets) -> npt.NDArray[np.bool_]:
 
 
 def _cut(starts_word: npt.NDArray[np.bool_], size: int, overlap: int) -> list[tuple[int, int]]:
-    """Return the tokens [first, last) of each chunk: at most ``size``, cut between words where one ends in time."""
+    """Return the tokens [first, last) of each chunk.
+
+    A chunk has at most ``size`` tokens and is cut between words if one ends in time.
+    """
     pieces = []
     count = len(starts_word)
     first = 0

@@ -43,12 +43,18 @@ class DocumentState(Enum):
 
 
 def encode_text(text: str) -> bytes:
-    """Return the bytes that a text is stored as: UTF-8, lone surrogates included, so that any str comes back."""
+    """Return the stored bytes of a text.
+
+    UTF-8, lone surrogates included, so that any str comes back.
+    """
     return text.encode("utf-8", "surrogatepass")
 
 
 def decode_text(data: bytes) -> str:
-    """Return the text of stored bytes; bytes that are no UTF-8 become lone surrogates, which no service takes."""
+    """Return the text of stored bytes.
+
+    Bytes that are no UTF-8 become lone surrogates, which no service takes.
+    """
     try:
         return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -56,7 +62,10 @@ def decode_text(data: bytes) -> str:
 
 
 def digest_of_text(text: str) -> str:
-    """Return 128 bits of BLAKE3 over a text, in hex: what tells one version of a document from another."""
+    """Return 128 bits of BLAKE3 over a text, in hex.
+
+    It tells one version of a document from another.
+    """
     return blake3.blake3(encode_text(text)).hexdigest(16)
 
 
@@ -87,7 +96,7 @@ class DocumentVersion:
         id: the document.
         digest: of its text (:func:`digest_of_text`).
         state: whether it has vectors.
-        fingerprint: the embedding space of its vectors; empty where there are none.
+        fingerprint: the embedding space of its vectors; empty without vectors.
         reason: why it is skipped; empty otherwise.
     """
 
@@ -118,15 +127,17 @@ class Match:
 
 @dataclass(frozen=True, eq=False)
 class StoredDocument:
-    """A document with all that a store keeps of it. Made by :meth:`pending`, :meth:`embedded` or :meth:`skipped`.
+    """A document with all that a store keeps of it.
+
+    Made by :meth:`pending`, :meth:`embedded` or :meth:`skipped`.
 
     Attributes:
         id: what names it, unique in its store.
         text: its text, whole.
         state: whether it has vectors.
-        vectors: float32 array of shape (chunks, dim); (0, 0) where there are none.
+        vectors: float32 array of shape (chunks, dim); (0, 0) without vectors.
         spans: for each vector, the characters ``text[start:end]`` that it stands for.
-        fingerprint: the embedding space of the vectors; empty where there are none.
+        fingerprint: the embedding space of the vectors; empty without vectors.
         reason: why it was skipped.
         truncated: whether the model cut a part of the text off.
     """
@@ -187,7 +198,7 @@ class StoredDocument:
         spans: Sequence[Span] | None = None,
         truncated: bool = False,
     ) -> StoredDocument:
-        """Return a document with its vectors: one of shape (dim,), or (chunks, dim) with a span for each.
+        """Return a document with its vectors: (dim,), or (chunks, dim) with a span for each.
 
         Raises:
             SpaceMismatchError: ``vectors`` is the result of a service and has another fingerprint.

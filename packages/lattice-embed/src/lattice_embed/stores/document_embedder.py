@@ -1,4 +1,4 @@
-"""Documents to stored documents: chunked where asked, embedded together, and skipped with a reason where they cannot be."""
+"""Turns documents into stored documents: chunked and embedded, or skipped with a reason."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ class DocumentEmbedder:
         self.space = space
 
     def embed(self, documents: Sequence[tuple[str, str]]) -> list[StoredDocument]:
-        """Return (id, text) pairs as stored documents, in order; one that cannot be embedded is skipped with a reason.
+        """Return (id, text) pairs as stored documents, in order.
 
-        What is wrong with the service, not with a document, is raised: a model that cannot be loaded, a connection.
+        One that cannot be embedded is skipped with a reason. What is wrong with the service, not with a document, is
+        raised: a model that cannot be loaded, a connection.
 
         Raises:
             SpaceMismatchError: the service's model has changed since this object was made.

@@ -35,9 +35,9 @@ def place_of(path: str | os.PathLike[str]) -> Path:
 
 
 def write_durably(path: Path, data: bytes | memoryview) -> None:
-    """Write ``data`` beside ``path``, force it to the disk, and move it into place. A failure leaves nothing.
+    """Write ``data`` atomically: beside ``path``, flushed to disk, then renamed.
 
-    Its folder has yet to be forced to the disk.
+    A failure leaves nothing. Its folder has yet to be forced to the disk.
 
     Raises:
         OSError: it cannot be written.
@@ -48,7 +48,9 @@ def write_durably(path: Path, data: bytes | memoryview) -> None:
 
 @contextmanager
 def exclusive_lock(path: Path) -> Iterator[IO[bytes]]:
-    """Hold the lock of a file, which is made if need be; the system takes it back when the process dies.
+    """Hold the lock of a file, which is created if needed.
+
+    The system releases it when the process dies.
 
     Raises:
         StoreError: this system has no such locks.

@@ -1,4 +1,7 @@
-"""Exact nearest documents over matrices of chunk vectors, scored by ``lattice_embed.vectors``."""
+"""Exact nearest documents over matrices of chunk vectors.
+
+Scored by ``lattice_embed.vectors``.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,9 @@ def check_query(space: VectorSpace, vector: npt.ArrayLike, k: int, fingerprint: 
 def nearest_documents(
     blocks: Sequence[SearchBlock], query: Float32Array, k: int, name_of: Callable[[int], str]
 ) -> list[BestRow]:
-    """Return the best row of each of the ``k`` nearest documents, best first; equal scores go by ``name_of(owner)``.
+    """Return the best row of each of the ``k`` nearest documents, best first.
+
+    Equal scores go by ``name_of(owner)``.
 
     Raises:
         StoreCorruptError: a vector holds NaN or infinity, which no store takes.

@@ -5,8 +5,8 @@ segments from the oldest to the newest; of a document in several, the newest hol
 replaces the manifest, which is the moment it happens. When eight segments of about one size have come together they are
 merged, so that there are few of them and each document is written again about log8(n) times.
 
-A segment is read whole and compared with the digests in the manifest before it is merged, and the manifest has a digest of
-all that it says: damage is found, and never written again with a digest that fits it.
+Before a merge, a segment is read whole and compared with the digests in the manifest. The manifest has a digest of
+all that it says. So damage is found, and never written again with a digest that fits it.
 """
 
 from __future__ import annotations
@@ -166,7 +166,10 @@ class NumpyVectorStore:
             return [None if place is None else place[1].version for place in found]
 
     def scan(self, *, after: str = "", limit: int = DEFAULT_SCAN) -> list[DocumentVersion]:
-        """Return up to ``limit`` documents whose ids come after ``after``, in order; an empty list at the end."""
+        """Return up to ``limit`` documents with ids after ``after``, in order.
+
+        An empty list at the end.
+        """
         check_after(after)
         check_limit("limit", limit)
         with self._reading():
@@ -289,7 +292,10 @@ class NumpyVectorStore:
         return segment
 
     def _remove_strays(self, kept: set[str]) -> None:
-        """Remove files of segments that the manifest no longer, or not yet, names: merged ones, or a killed writer's."""
+        """Remove segment files that the manifest does not name.
+
+        They are merged ones, or a killed writer's.
+        """
         for entry in list(os.scandir(self._folder)):
             if entry.name in (MANIFEST, LOCK):
                 continue
@@ -378,7 +384,10 @@ class NumpyVectorStore:
         self._ids = self._blocks = None
 
     def _search_blocks(self) -> list[SearchBlock]:
-        """Return each segment's rows with their documents, by number in ``_names``; made when a query needs them."""
+        """Return each segment's rows with their documents, by number in ``_names``.
+
+        Made when a query needs them.
+        """
         if self._blocks is None:
             self._names = list(self._entries)
             owners = {name: np.full(len(self._segments[name].vectors), -1, np.int64) for name in self._order}
@@ -403,7 +412,10 @@ def _size_class(record: SegmentRecord) -> int:
 
 
 def _due_for_merging(records: Sequence[SegmentRecord]) -> int:
-    """Return how many of the newest segments are to become one: FAN_IN, when they are of one size class or below."""
+    """Return how many of the newest segments are to be merged.
+
+    FAN_IN, when they are of one size class or below.
+    """
     newest = records[-FAN_IN:]
     if len(newest) < FAN_IN:
         return 0
@@ -411,7 +423,9 @@ def _due_for_merging(records: Sequence[SegmentRecord]) -> int:
 
 
 def _merged(segments: Sequence[Segment], *, keep_deleted: bool) -> list[StoredDocument | Deleted]:
-    """Return the newest version of each document in ``segments``; deleted ones only where older segments remain.
+    """Return the newest version of each document in ``segments``.
+
+    Deleted ones only if older segments remain.
 
     Raises:
         StoreCorruptError: a segment is damaged; what it holds must not be written with a new digest.

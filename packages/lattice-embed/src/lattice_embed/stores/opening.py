@@ -17,7 +17,9 @@ SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
 
 def open_store(path: str | os.PathLike[str]) -> StoreOnDisk:
-    """Open the store at ``path``: a folder is a :class:`NumpyVectorStore`, a file a :class:`SqliteVectorStore`.
+    """Open the store at ``path``: a :class:`NumpyVectorStore` or :class:`SqliteVectorStore`.
+
+    A folder is the former, a file the latter.
 
     Raises:
         StoreError: there is none.
@@ -34,7 +36,9 @@ def open_store(path: str | os.PathLike[str]) -> StoreOnDisk:
 
 
 def create_store(path: str | os.PathLike[str], space: VectorSpace | None = None) -> StoreOnDisk:
-    """Make a new, empty store: an SQLite file for a name in ``.db``, ``.sqlite`` or ``.sqlite3``, else a folder.
+    """Create an empty store: an SQLite file or a folder.
+
+    The name of an SQLite file ends in ``.db``, ``.sqlite`` or ``.sqlite3``.
 
     Raises:
         StoreError: there is something at ``path`` already, or it cannot be written.

@@ -1,4 +1,4 @@
-"""One segment of a store in a folder: a NumPy file of vectors, and a JSON-lines file that says whose they are.
+"""One segment of a store in a folder: a NumPy file of vectors and a JSON-lines index.
 
 A segment is written once and never changed. Its two files are named after it: ``NAME.npy`` holds float32 (rows, dim);
 ``NAME.jsonl`` a line for each document, in the order of their rows, or for a document that was deleted.
@@ -113,7 +113,10 @@ class Entry:
 def write_segment(
     folder: Path, name: str, documents: Sequence[StoredDocument | Deleted], dimensions: int
 ) -> SegmentRecord:
-    """Write the two files of a segment, and return the record of it. The folder has yet to be forced to the disk."""
+    """Write the two files of a segment and return its record.
+
+    The folder is not yet flushed to disk.
+    """
     lines = bytearray()
     matrices = []
     for document in documents:
@@ -166,7 +169,9 @@ class Segment:
         return _spans_of(self._fields(entry.line_start, self._line(entry)))
 
     def sound_documents(self, entries: Sequence[Entry]) -> list[StoredDocument]:
-        """Return documents to be written again, from files that were read whole and compared with their digests.
+        """Return documents to be written again.
+
+        The files were read whole and compared with their digests.
 
         Raises:
             StoreCorruptError: one has changed.
@@ -226,7 +231,10 @@ class Segment:
             raise self._corrupt(f"the document {entry.id!r} at byte {entry.line_start} is damaged: {error}") from error
 
     def _map_vectors(self) -> Float32Array:
-        """Map the file of vectors, whose header must be the one that NumPy writes for what the record says."""
+        """Map the file of vectors.
+
+        Its header must be the one that NumPy writes for what the record says.
+        """
         size = self._vectors_path.stat().st_size
         if size != self.record.vectors_bytes:
             raise StoreCorruptError(f"{self._vectors_path} has {size:,} bytes instead of {self.record.vectors_bytes:,}")
@@ -247,7 +255,7 @@ class Segment:
             return np.empty(shape, np.float32)
         try:
             return np.asarray(np.memmap(self._vectors_path, "<f4", "r", offset=self._vectors_start, shape=shape))
-        except ValueError as error:  # it became shorter since its size was asked for
+        except ValueError as error:  # it became shorter since its size was read
             raise StoreCorruptError(f"{self._vectors_path} cannot be mapped: {error}") from error
 
     def _read_entries(self) -> Iterator[Entry]:
@@ -278,7 +286,10 @@ class Segment:
             )
 
     def _line(self, entry: Entry) -> bytes:
-        """Read a line again. The mapped or cached file may have changed since it was compared with its digest."""
+        """Read a line again.
+
+        The mapped or cached file may have changed since it was compared with its digest.
+        """
         line = os.pread(
             self._lines.fileno(), entry.line_end - entry.line_start, entry.line_start
         )  # forks share the position

@@ -35,7 +35,10 @@ class SkipKind(Enum):
 
 @dataclass(frozen=True)
 class SkipReason:
-    """A kind and, for people, the details. ``str()`` gives what is stored, :meth:`parse` reads it."""
+    """A kind and the details for people.
+
+    ``str()`` gives what is stored, :meth:`parse` reads it.
+    """
 
     kind: SkipKind
     detail: str = ""

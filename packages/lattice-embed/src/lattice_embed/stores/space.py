@@ -1,4 +1,4 @@
-"""The embedding space of a store: which model its vectors came from, and how documents were cut for it."""
+"""The embedding space of a store: its model, and how its documents were cut."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class VectorSpace:
         dimensions: length of a vector.
         role: what documents are embedded as.
         chunking: how long documents are cut; ``None``: one vector a document.
-        location: the hub id or directory that loads the model again; empty where there is none.
+        location: the hub id or directory that loads the model again; empty if it has none.
     """
 
     model: str = ""
@@ -68,9 +68,10 @@ class VectorSpace:
     def of(
         cls, service: EmbeddingService, *, role: Role = Role.PASSAGE, chunking: Chunking | None = None
     ) -> VectorSpace:
-        """Return the space that ``service`` embeds documents into. It embeds one short text to find out.
+        """Return the space that ``service`` embeds documents into.
 
-        A service that gives no fingerprint is known by its name, its model and the dimension.
+        It embeds one short text to find out. A service that gives no fingerprint is known by its name, its model and
+        the dimension.
 
         Raises:
             InvalidInputError: chunking, and the service has no tokenizer to cut by.

@@ -1,4 +1,4 @@
-"""An SQLite file of ours: opened and created safely, used by several threads, processes and forks."""
+"""An SQLite file of a store: opened safely, shared by threads, processes and forks."""
 
 from __future__ import annotations
 
@@ -95,7 +95,9 @@ class SqliteDatabase:
         form: DatabaseFormat,
         contents: Sequence[tuple[str, Sequence[object]]] = (),
     ) -> None:
-        """Write a new file beside its place and link it there: it is whole or not there, and never replaces one.
+        """Create a new file atomically.
+
+        It is written beside its place and linked there, and never replaces a file.
 
         Args:
             path: the file.
@@ -207,7 +209,7 @@ class SqliteDatabase:
             return self._open().execute(statement, values).rowcount
 
     def write_many(self, statement: str, rows: Sequence[Sequence[object]]) -> int:
-        """Execute a statement for each of several rows of values, inside a transaction of the caller."""
+        """Execute a statement for each of several rows, inside the caller's transaction."""
         with self._lock, self._reporting(), self._understanding():
             return self._open().executemany(statement, rows).rowcount
 
@@ -271,15 +273,20 @@ class SqliteDatabase:
             )
 
     def _check_schema(self) -> None:
-        """Compare the tables' definitions: a flipped bit in one makes SQLite read the same rows as something else."""
+        """Compare the tables' definitions.
+
+        After one flipped bit in them, SQLite reads the same rows as something else.
+        """
         found = {row[:3]: row[3] for row in self.read(_DEFINITIONS)}
         if found != _definitions_of(self._form.schema):
             raise StoreCorruptError(f"{self.path} is damaged: its tables are not those of a {self._what}")
 
     @contextmanager
     def _understanding(self) -> Iterator[None]:
-        """Around one statement: SQLite's message about a damaged definition holds its bytes, which may be no UTF-8; so may
-        texts of a row that are looked for again.
+        """Turn undecodable bytes in one statement into StoreCorruptError.
+
+        SQLite's message about a damaged definition holds its bytes, which may be no UTF-8. Texts of a row that are
+        looked up again may be none either.
         """
         try:
             yield

@@ -1,4 +1,4 @@
-"""The tables of an SQLite store, and how those of version 1, whose rows had no digests, become those of version 2."""
+"""The tables of an SQLite store, and the upgrade from version 1, whose rows had no digests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ SCHEMA = (
 
 
 def space_row(fields: str) -> tuple[str, bytes]:
-    """Return the row that keeps the description of a space: its JSON, and 128 bits of BLAKE3 over that."""
+    """Return the row that keeps the description of a space.
+
+    It holds the JSON, and 128 bits of BLAKE3 over that.
+    """
     return fields, blake3.blake3(fields.encode("utf-8", "surrogatepass")).digest(16)
 
 
@@ -70,7 +73,10 @@ def _space_of(fields: str) -> VectorSpace:
 
 
 def pages_of(database: SqliteDatabase, columns: str, table: str) -> Iterator[Rows]:
-    """Yield all rows of a table in pages: the row's number, and ``columns``. No value of ours is looked at to find them."""
+    """Yield all rows of a table in pages: the row's number, and ``columns``.
+
+    Pages go by SQLite's row numbers, never by a stored value.
+    """
     first = -(2**63)
     while page := database.read(
         f"SELECT rowid, {columns} FROM {table} WHERE rowid >= ? ORDER BY rowid LIMIT ?", (first, PAGE)
@@ -81,7 +87,10 @@ def pages_of(database: SqliteDatabase, columns: str, table: str) -> Iterator[Row
 
 
 def _upgrade_from_1(database: SqliteDatabase) -> None:
-    """Write every row again with a digest. A row whose damage shows gets none that fits, and stays damaged."""
+    """Write every row again with a digest.
+
+    A row whose damage shows gets none that fits, and stays damaged.
+    """
     try:
         ((fields,),) = database.read("SELECT fields FROM space")
         space = _space_of(fields)

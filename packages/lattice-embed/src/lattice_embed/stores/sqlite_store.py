@@ -49,10 +49,10 @@ _live: weakref.WeakSet[SqliteVectorStore] = weakref.WeakSet()
 
 
 class SqliteVectorStore:
-    """A :class:`VectorStore` in one SQLite file (and the ``-wal`` and ``-shm`` beside it while it is open).
+    """A :class:`VectorStore` in one SQLite file.
 
-    The vectors are kept in memory from the first query on (``dimensions * 4`` bytes each); later queries read only what
-    changed since. A context manager.
+    Beside it lie ``-wal`` and ``-shm`` while it is open. The vectors are kept in memory from the first query on
+    (``dimensions * 4`` bytes each); later queries read only what changed since. A context manager.
 
     Args:
         path: a file that :meth:`create` made.
@@ -142,7 +142,10 @@ class SqliteVectorStore:
         return [found.get(document_id) for document_id in checked]
 
     def scan(self, *, after: str = "", limit: int = DEFAULT_SCAN) -> list[DocumentVersion]:
-        """Return up to ``limit`` documents whose ids come after ``after``, in order; an empty list at the end."""
+        """Return up to ``limit`` documents with ids after ``after``, in order.
+
+        An empty list at the end.
+        """
         rows = self._database.read(
             f"SELECT {VERSION_COLUMNS} FROM documents WHERE id > ? AND state <> 'deleted' ORDER BY id LIMIT ?",
             (check_after(after), min(check_limit("limit", limit), MOST_SEQUENCE)),
@@ -187,7 +190,10 @@ class SqliteVectorStore:
         return checked
 
     def _all_rows(self) -> Iterator[Row]:
-        """Yield text, :data:`SEALED_COLUMNS` and digest of every row, deleted ones included, in no order of theirs."""
+        """Yield text, :data:`SEALED_COLUMNS` and digest of every row, in no stated order.
+
+        Deleted ones are included.
+        """
         for page in pages_of(self._database, f"text, {SEALED_COLUMNS}, seal", "documents"):
             for _, *row in page:
                 yield tuple(row)
@@ -255,7 +261,10 @@ class SqliteVectorStore:
         return StoreCorruptError(f"{self.path}: document {document_id!r:.200} is damaged: {error}")
 
     def _refresh_index(self) -> None:
-        """Bring the vectors in memory up to date: only rows written since the last time are read, and compared."""
+        """Bring the vectors in memory up to date.
+
+        Only rows written since the last time are read and compared.
+        """
         while rows := self._database.read(
             f"SELECT {SEALED_COLUMNS}, seal FROM documents WHERE sequence > ? ORDER BY sequence LIMIT 4096",
             (self._index.sequence,),

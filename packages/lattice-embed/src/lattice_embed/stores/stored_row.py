@@ -1,4 +1,4 @@
-"""One document as a row of the SQLite store, with the digest that tells a damaged row from a whole one."""
+"""One document as a row of the SQLite store, with a digest that detects damage."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def row_of(document: StoredDocument, sequence: int) -> Row:
 
 
 def deleted_row(document_id: str, sequence: int) -> Row:
-    """Return the values of :data:`SEALED_COLUMNS` for a document that was deleted, and their digest."""
+    """Return the values of :data:`SEALED_COLUMNS` for a deleted document, and their digest."""
     fields = (document_id, sequence, DELETED, "", "", "", 0, b"", b"")
     return (*fields, seal_of(fields))
 

@@ -19,7 +19,7 @@ DEFAULT_SCAN = 1_000
 
 @runtime_checkable
 class VectorStore(Protocol):
-    """Documents by id, each with its text and, where it has been embedded, its vectors, all of one space.
+    """Documents by id, each with its text and its vectors if embedded, all of one space.
 
     A migration needs no more than this, so that an index of your own becomes a source or a target by implementing it.
     What an implementation promises:
@@ -57,13 +57,16 @@ class VectorStore(Protocol):
         ...
 
     def scan(self, *, after: str = "", limit: int = DEFAULT_SCAN) -> list[DocumentVersion]:
-        """Return up to ``limit`` documents whose ids come after ``after``, in order; an empty list at the end."""
+        """Return up to ``limit`` documents with ids after ``after``, in order.
+
+        An empty list at the end.
+        """
         ...
 
     def query(self, vector: npt.ArrayLike, k: int = 10, *, fingerprint: str | None = None) -> list[Match]:
-        """Return the ``k`` documents nearest to ``vector``, best first: each once, by its best chunk.
+        """Return the ``k`` documents nearest to ``vector``, best first.
 
-        Equal scores go by id.
+        Each appears once, by its best chunk. Equal scores go by id.
 
         Args:
             vector: float32 of shape (dim,).
@@ -86,7 +89,7 @@ class VectorStore(Protocol):
 
 
 class StoreOnDisk(VectorStore, Protocol):
-    """What this package's own stores can do besides: they lie at a path, can be verified, and are context managers."""
+    """Additional methods of this package's stores: path, verification, context manager."""
 
     @property
     def path(self) -> str:
