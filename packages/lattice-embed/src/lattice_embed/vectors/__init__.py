@@ -1,12 +1,12 @@
-"""Vector operations: similarities, distances, normalizing, nearest rows, in float32 and at lower precisions.
+"""Vector operations: similarities, distances, normalizing, nearest rows.
 
-Vectors are 1-D, matrices hold one vector a row. Arrays that are float32 and C-contiguous are read in place; lists and
-other real dtypes are converted; masked values, sparse matrices, complex numbers and numbers beyond float32 are refused.
-Scores are float32 values.
+In float32 and at lower precisions. Vectors are 1-D, matrices hold one vector a row. Arrays that are float32 and
+C-contiguous are read in place; lists and other real dtypes are converted; masked values, sparse matrices, complex
+numbers and numbers beyond float32 are refused. Scores are float32 values.
 
-Between a pair of vectors, and between one vector and many, the result has the same bits on every CPU with fused
-multiply-add (AVX2, AVX-512, NEON), and ``one_vs_many(q, M)[i]`` has the bits of the pair operation on ``q`` and
-``M[i]``; ``many_vs_many`` agrees with them to rounding (1e-6 for unit vectors). NaN or infinity in the input is not an
+Results for pairs and for one vector against many are bit-identical on every CPU with fused multiply-add (AVX2,
+AVX-512, NEON). ``one_vs_many(q, M)[i]`` is bit-identical to the pair operation on ``q`` and ``M[i]``.
+``many_vs_many`` agrees with them to rounding (1e-6 for unit vectors). NaN or infinity in the input is not an
 error: NaN comes out where it went in.
 
 :func:`quantize` stores vectors as bfloat16, float16, int8, int4 or bits; the matrices it gives are taken wherever a float32

@@ -1,4 +1,4 @@
-"""The door to the vector kernels: argument checks, then one call into C."""
+"""Binding of the vector kernels: argument checks, then one call into C."""
 
 from typing import Any, Literal, TypeVar
 

@@ -1,5 +1,5 @@
 # cython: binding=False
-"""The door to the vector kernels: argument checks, then one call into C.
+"""Binding of the vector kernels: argument checks, then one call into C.
 
 Vectors that are float32, C-contiguous and aligned NumPy arrays are read in place; anything else that NumPy can turn into
 real numbers is converted first.
@@ -121,9 +121,10 @@ cdef bint has_kernels(int isa):
 
 
 def select_isa(str name=None, *, bint extensions=True):
-    """Use the kernels of the instruction set ``name``, else of ``LATTICE_ISA``, else the best; return its name.
+    """Use the kernels of the instruction set ``name`` and return its name.
 
-    Without ``extensions`` the bodies for single instructions beyond it (VNNI, VPOPCNTDQ, SDOT) are left out.
+    Without ``name``, that of ``LATTICE_ISA``, else the best. Without ``extensions`` the bodies for single
+    instructions beyond it (VNNI, VPOPCNTDQ, SDOT) are left out.
 
     Raises:
         InvalidInputError: there is no such level, or this CPU cannot run it.
@@ -162,7 +163,9 @@ cdef inline const float *vector_in_place(object vector, size_t *width) noexcept:
 
 
 def as_float32(object values, int dimensions, str name):
-    """Return ``values`` as a float32, C-contiguous array of ``dimensions`` dimensions, copied only if it must be.
+    """Return ``values`` as a float32, C-contiguous array of ``dimensions`` dimensions.
+
+    It is copied only if it must be.
 
     Raises:
         InvalidInputError: it holds no real numbers or masked ones, or has another number of dimensions.
@@ -238,7 +241,9 @@ def euclidean_distance(a, b, /):
 
 
 def squared_euclidean_distance(a, b, /):
-    """Return the squared length of the difference of two vectors: the order of euclidean_distance without its root.
+    """Return the squared distance of two vectors.
+
+    It has the order of euclidean_distance without the root.
 
     Raises:
         InvalidInputError: an argument is not a vector of real numbers.
@@ -282,7 +287,10 @@ def _row_by_row(int metric, a, b):
 
 
 def _many_vs_many(int metric, a, b):
-    """Score each row of one matrix (m, dim) against each row of another (n, dim). Returns float32 (m, n)."""
+    """Score each row of a matrix (m, dim) against each row of another (n, dim).
+
+    Returns float32 (m, n).
+    """
     check_metric(metric)
     cdef cnp.ndarray first = as_float32(a, 2, "the first matrix")
     cdef cnp.ndarray second = as_float32(b, 2, "the second matrix")
@@ -301,8 +309,9 @@ def _many_vs_many(int metric, a, b):
 
 
 def _nearest_of_all(int metric, queries, matrix, Py_ssize_t wanted):
-    """Return positions (int64) and scores (float32), both (m, min(wanted, n)), of the best rows of a matrix (n, dim) for each
-    query of (m, dim), scored as ``_many_vs_many`` does.
+    """Return positions (int64) and scores (float32) of the best rows, both (m, min(wanted, n)).
+
+    The rows are those of a matrix (n, dim), for each query of (m, dim). Scores are those of ``_many_vs_many``.
     """
     check_metric(metric)
     cdef cnp.ndarray first = as_float32(queries, 2, "the queries")
@@ -337,7 +346,10 @@ cdef bint is_similarity(int metric) noexcept:
 
 
 def _normalize(source, target):
-    """Write each row of ``source`` (n, dim), divided by its length, to ``target``: float32 C arrays of one shape."""
+    """Write the normalized rows of ``source`` (n, dim) to ``target``.
+
+    Both are float32 C arrays of one shape.
+    """
     cdef cnp.ndarray rows = as_float32(source, 2, "the vectors")
     cdef cnp.ndarray out = target
     if (

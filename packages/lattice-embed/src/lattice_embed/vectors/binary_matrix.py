@@ -18,10 +18,10 @@ __all__ = ["BinaryMatrix", "BinaryVector"]
 
 
 class BinaryMatrix(StoredMatrix):
-    """Vectors as bits: 1 where a component is at least the threshold, the first component in the highest bit.
+    """Vectors as bits: 1 for a component of at least the threshold.
 
-    The last byte's unused bits are zero. ``"cosine"`` is ``1 - 2 * differing / dims``, ``"hamming"`` the number of differing
-    bits. A float32 query is cut to bits by the same threshold.
+    The first component is the highest bit. The last byte's unused bits are zero. ``"cosine"`` is ``1 - 2 * differing
+    / dims``, ``"hamming"`` the number of differing bits. A float32 query is cut to bits by the same threshold.
 
     Args:
         data: uint8 (n, (dims + 7) // 8).

@@ -18,11 +18,11 @@ __all__ = ["Int8Calibration"]
 
 @dataclass(frozen=True, eq=False)
 class Int8Calibration:
-    """How a corpus is laid on int8, dimension by dimension: value = step * q + offset with q in [-127, 127].
+    """How a corpus maps to int8 in each dimension: value = step * q + offset.
 
-    With a calibration no scale is stored a vector, equal components of two vectors are equal integers, and dimensions that
-    spread little keep their detail. Where all dimensions spread alike, as in MiniLM's vectors, a scale for each vector is a
-    little more exact. Values outside the range that was seen are clipped.
+    q lies in [-127, 127]. With a calibration no scale is stored a vector, equal components of two vectors are equal
+    integers, and dimensions that spread little keep their detail. Where all dimensions spread alike, as in MiniLM's
+    vectors, a scale for each vector is a little more exact. Values outside the range that was seen are clipped.
 
     Attributes:
         steps: float32 (dims,), above zero.

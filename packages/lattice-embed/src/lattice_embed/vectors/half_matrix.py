@@ -20,9 +20,9 @@ LARGEST_FLOAT16 = 65504.0
 
 
 class HalfMatrix(StoredMatrix):
-    """Vectors in half the memory of float32; scores have the bits that ``dequantize()`` would give.
+    """Vectors in half the memory of float32.
 
-    Indexing gives float32 vectors.
+    Scores are bit-identical to those of ``dequantize()``. Indexing gives float32 vectors.
 
     Args:
         data: uint16 (n, dims): the bit patterns.
@@ -64,7 +64,10 @@ class HalfMatrix(StoredMatrix):
 
 
 class BFloat16Matrix(HalfMatrix):
-    """Vectors as bfloat16: the range of float32, eight bits of precision. Rounded to nearest, ties to even."""
+    """Vectors as bfloat16: range of float32, eight bits of precision.
+
+    Rounded to nearest, ties to even.
+    """
 
     tier: ClassVar[QuantizationTier] = QuantizationTier.BFLOAT16
     _kind: ClassVar[Literal[1]] = _vectors.BFLOAT16
@@ -92,7 +95,10 @@ class BFloat16Matrix(HalfMatrix):
 
 
 class Float16Matrix(HalfMatrix):
-    """Vectors as IEEE float16: eleven bits of precision, magnitudes up to 65,504. Rounded to nearest, ties to even."""
+    """Vectors as IEEE float16: eleven bits of precision, magnitudes up to 65,504.
+
+    Rounded to nearest, ties to even.
+    """
 
     tier: ClassVar[QuantizationTier] = QuantizationTier.FLOAT16
     _kind: ClassVar[Literal[2]] = _vectors.FLOAT16

@@ -26,7 +26,7 @@ __all__ = ["Int8Matrix", "QuantizedVector"]
 
 
 class Int8Matrix(StoredMatrix):
-    """Vectors as int8, each with a scale of its own, or all with the :class:`Int8Calibration` of a corpus.
+    """Vectors as int8, with one scale each or the :class:`Int8Calibration` of a corpus.
 
     By itself a vector has ``scale = 127 / largest magnitude`` and components ``q = round(v * scale)``, halves away from
     zero, in [-127, 127]; stored they are ``q / scale``, off by at most largest / 254. Cosines divide by the length of the
@@ -195,7 +195,7 @@ def lengths(rows: Float32Array) -> Float32Array:
 
 
 def inverse(norms: Float32Array) -> Float32Array:
-    """Return 1 / norm, and 0 where there is none."""
+    """Return 1 / norm, and 0 for a norm of 0."""
     out = np.zeros(len(norms), np.float64)
     np.divide(1.0, norms, out=out, where=norms > 0)
     limited: Float32Array = np.minimum(out, np.finfo(np.float32).max).astype(np.float32)

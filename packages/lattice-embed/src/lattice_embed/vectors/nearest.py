@@ -52,7 +52,7 @@ def top_k(
     rescore: npt.ArrayLike | HalfMatrix | None = None,
     oversample: int | None = None,
 ) -> TopK:
-    """Find the ``k`` rows of a matrix of shape (n, dim) that are nearest to a vector of shape (dim,).
+    """Find the ``k`` rows of a matrix (n, dim) that are nearest to a vector (dim,).
 
     Similarities rank from the largest down, distances from the smallest up; equal scores go by the lower row, and NaN
     ranks last. Each row is scored once and offered to a heap of the best: no score but theirs is stored, none is sorted.

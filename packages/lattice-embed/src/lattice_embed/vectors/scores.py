@@ -80,7 +80,7 @@ def one_vs_many(
 def many_vs_many(
     a: npt.ArrayLike | StoredMatrix, b: npt.ArrayLike | StoredMatrix, *, metric: Metric = "cosine"
 ) -> _Float32Array:
-    """Score every row of a matrix of shape (m, dim) against every row of another of shape (n, dim).
+    """Score every row of a matrix (m, dim) against every row of another (n, dim).
 
     Returns:
         float32 array of shape (m, n).

@@ -24,9 +24,10 @@ Float32Array = npt.NDArray[np.float32]
 
 
 class StoredMatrix:
-    """Vectors stored at less than float32, one a row. Immutable; may be read from several threads at once.
+    """Vectors stored in less than float32, one a row.
 
-    Not derived from ``ABC``, of which a check of an instance is many steps, all of them out of cache after a search.
+    Immutable; may be read from several threads at once. Not derived from ``ABC``, of which a check of an instance is
+    many steps, all of them out of cache after a search.
 
     Attributes:
         dims: dimensions of a vector.
@@ -130,7 +131,7 @@ class StoredMatrix:
         return self._made[distances]
 
     def queries_for(self, queries: Any, metric: int, operation: str) -> Any:
-        """Return queries as the kernels take them: float32 (m, dims), or stored rows of this very kind.
+        """Return queries as the kernels take them: float32 (m, dims), or stored rows of this kind.
 
         Raises:
             TierMismatchError: the queries are stored at another tier.

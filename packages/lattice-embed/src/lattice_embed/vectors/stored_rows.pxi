@@ -1,8 +1,10 @@
-# The door to stored rows (float32, halves, int8, int4, bits): part of _vectors.pyx.
+# Binding of stored rows (float32, halves, int8, int4, bits); part of _vectors.pyx.
 
 
 cdef class StoredRows:
-    """Rows as the kernels of ``kernels/stored_rows.h`` read them. Holds the arrays; they must not change meanwhile.
+    """Rows as ``kernels/stored_rows.h`` reads them.
+
+    Holds the arrays, which must not change meanwhile.
 
     Args:
         kind: ``FLOAT32`` ... ``BINARY``.
@@ -102,7 +104,7 @@ cdef const void *row_data(object array, int dtype, size_t count) except? NULL:
 
 
 cdef class StoredVector:
-    """Base of ``stored_matrix.StoredVector``, so that the pair operations know one when they see it."""
+    """Base of ``stored_matrix.StoredVector``, by which the pair operations recognise one."""
 
     cdef readonly Py_ssize_t index
 
@@ -186,7 +188,10 @@ def _check_finite(vectors):
 
 
 def _scores_of_rows(int metric, StoredRows rows not None, queries):
-    """Score queries (m, dim), float32 or stored rows of the same kind, against all rows. Returns float32 (m, n)."""
+    """Score queries (m, dim) against all rows; returns float32 (m, n).
+
+    Queries are float32 or stored rows of the same kind.
+    """
     cdef PreparedQueries made = prepare(rows, metric, queries)
     cdef cnp.ndarray scores = np.empty((made.count, rows.rows.count), np.float32)
     cdef float *out = <float *>cnp.PyArray_DATA(scores)
@@ -196,16 +201,19 @@ def _scores_of_rows(int metric, StoredRows rows not None, queries):
 
 
 def _nearest_rows(int metric, StoredRows rows not None, queries, Py_ssize_t wanted):
-    """Return positions (int64) and scores (float32), both (m, min(wanted, n)), of the best rows for each query, best first."""
+    """Return positions (int64) and scores (float32) of each query's best rows, best first.
+
+    Both have the shape (m, min(wanted, n)).
+    """
     cdef PreparedQueries made = prepare(rows, metric, queries)
     cdef cnp.npy_intp[2] shape = [<cnp.npy_intp>made.count, min(wanted, <Py_ssize_t>rows.rows.count)]
     return nearest_rows(metric, rows, made, 2, shape)
 
 
 def _nearest_to_one(int metric, StoredRows rows not None, query, Py_ssize_t wanted, type kind not None):
-    """Return a ``kind`` of tuple with positions and scores, both (min(wanted, n),), of the best rows for one query.
+    """Return a ``kind`` of tuple with positions and scores of one query's best rows.
 
-    Everything that is looked at here is out of cache after the search before.
+    Both have the shape (min(wanted, n),). Everything that is looked at here is out of cache after the search before.
     """
     cdef PreparedQueries made = prepare(rows, metric, query)
     cdef cnp.npy_intp[1] shape = [min(wanted, <Py_ssize_t>rows.rows.count)]
@@ -228,7 +236,10 @@ cdef tuple nearest_rows(int metric, StoredRows rows, PreparedQueries made, int n
 
 
 cdef object score_stored_pair(int metric, object a, object b):
-    """A pair of which at least one is stored: scored as a row is, so with the bits of one-vs-many."""
+    """Score a pair of which at least one is stored.
+
+    It is scored as a row is: bit-identical to one-vs-many.
+    """
     cdef StoredVector second = b if isinstance(b, StoredVector) else a
     if second is b and isinstance(a, StoredVector):
         queries = a.as_query(second, metric)
@@ -270,7 +281,7 @@ cdef inline const void *bytes_in_place(object vector, int dtype, size_t *width) 
 
 
 cdef object plain_bytes(str kind, object vector):
-    """The array of a subclass of ndarray that holds nothing but its data, or a refusal of anything else."""
+    """Return the plain array of an ndarray subclass that holds only its data; refuse others."""
     vector = without_mask(vector, "a vector")
     if not isinstance(vector, np.ndarray) or vector.dtype != kind or vector.ndim != 1:
         what = f"{vector.dtype} of shape {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
@@ -343,7 +354,7 @@ def cosine_similarity_i8(a, b, /):
 
 
 def hamming_distance_binary(a, b, /):
-    """Return the number of differing bits of two uint8 arrays of shape (bytes,), or of two ``BinaryVector``.
+    """Return the number of differing bits of two uint8 arrays (bytes,) or ``BinaryVector``.
 
     Raises:
         InvalidInputError: an argument is neither.
@@ -364,7 +375,10 @@ def hamming_distance_binary(a, b, /):
 
 
 cdef cnp.ndarray rows_in_lines(size_t count, size_t bytes, dtype):
-    """Room for rows of so many bytes, from the beginning of a cache line on: no row that is whole lines straddles more."""
+    """Room for rows of so many bytes, aligned to cache lines.
+
+    A row of whole lines touches no more lines than its own.
+    """
     cdef cnp.ndarray room = np.empty(count * bytes + 63, np.uint8)
     cdef size_t start = -<size_t>cnp.PyArray_DATA(room) % 64
     return room[start : start + count * bytes].view(dtype).reshape(count, bytes)
@@ -386,7 +400,10 @@ def _to_int8(vectors):
 
 
 def _to_int4(vectors):
-    """Return uint8 (n, (dim + 1) // 2), scales and largest magnitudes, both float32 (n,), of finite float32 rows."""
+    """Return uint8 (n, (dim + 1) // 2), scales and largest magnitudes of float32 rows.
+
+    Scales and magnitudes are float32 (n,); the rows are finite.
+    """
     cdef cnp.ndarray rows = as_float32(vectors, 2, "the vectors")
     check_finite(rows, "row")
     cdef size_t count = <size_t>rows.shape[0], width = <size_t>rows.shape[1]
@@ -403,7 +420,10 @@ def _to_int4(vectors):
 
 
 def _to_binary(vectors, float threshold):
-    """Return uint8 (n, (dim + 7) // 8) of finite float32 rows: a bit is value >= threshold, the first the highest."""
+    """Return uint8 (n, (dim + 7) // 8) of finite float32 rows.
+
+    A bit is value >= threshold; the first component is the highest bit.
+    """
     cdef cnp.ndarray rows = as_float32(vectors, 2, "the vectors")
     check_finite(rows, "row")
     cdef size_t count = <size_t>rows.shape[0], width = <size_t>rows.shape[1]

@@ -41,8 +41,9 @@ class QuantizationTier(Enum):
 
     @classmethod
     def from_age_seconds(cls, age: float) -> QuantizationTier:
-        """Return the tier for a vector last used ``age`` seconds ago: FULL below an hour, INT8 below a day, INT4 below a
-        week, BINARY from then on.
+        """Return the tier for a vector last used ``age`` seconds ago.
+
+        FULL below an hour, INT8 below a day, INT4 below a week, BINARY from then on.
 
         Raises:
             InvalidInputError: the age is negative or NaN.
