@@ -1,4 +1,4 @@
-"""Doors to other libraries. Each module needs its library, and is imported by its own name:
+"""Adapters for other libraries. Each module needs its library and is imported by name:
 
     from lattice_embed.integrations.langchain import LatticeEmbeddings
     from lattice_embed.integrations.llama_index import LatticeEmbedding

@@ -1,4 +1,4 @@
-"""The door to Chroma (``chromadb``)."""
+"""Adapter for Chroma (``chromadb``)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ class LatticeEmbeddingFunction(EmbeddingFunction[Documents]):
         return ["cosine", "l2", "ip"]
 
     def get_config(self) -> Any:
-        """Return what a collection stores; ``NotImplemented``, Chroma's own sign, for a function that it cannot store."""
+        """Return the configuration that a collection stores.
+
+        A function that cannot be stored gives ``NotImplemented``, as Chroma expects.
+        """
         if not isinstance(self.service, NativeEmbeddingService):
             return NotImplemented
         model, options = self.service.recipe()

@@ -78,7 +78,7 @@ class EncodingPool:
             raise LatticeEmbedError(f"the pool was stopped: start another one ({error})") from error
 
     def chunk_size(self, texts: int, chunk_size: int | None) -> int:
-        """Return how many texts a chunk has: what the caller wants, else a tenth of a process's part."""
+        """Return the texts per chunk: the caller's choice, else a tenth of a process's share."""
         if chunk_size is not None:
             return check_limit("chunk_size", chunk_size)
         return max(1, min(math.ceil(texts / self.processes / CHUNKS_A_PROCESS), LARGEST_CHUNK))

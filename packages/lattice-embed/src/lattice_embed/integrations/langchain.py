@@ -1,4 +1,4 @@
-"""The door to LangChain (``langchain-core``)."""
+"""Adapter for LangChain (``langchain-core``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door to LlamaIndex (``llama-index-core``)."""
+"""Adapter for LlamaIndex (``llama-index-core``)."""
 
 from __future__ import annotations
 

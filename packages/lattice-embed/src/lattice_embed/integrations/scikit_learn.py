@@ -37,7 +37,7 @@ SERVICE_OPTIONS: dict[str, Any] = {
 
 
 class LatticeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Turns a column of texts into their vectors; a transformer for ``Pipeline`` and ``ColumnTransformer``.
+    """Transforms a column of texts into vectors, in a ``Pipeline`` or ``ColumnTransformer``.
 
     Nothing is learned: :meth:`fit` makes the service and checks that there are texts. A copy by ``clone``, and one that
     was pickled, loads the model again when it is used; one service as ``model`` is not shared among clones.

@@ -1,4 +1,4 @@
-"""What ``SentenceTransformer`` takes and :class:`SentenceEncoder` does not, each by its name and with its reason."""
+"""Options of ``SentenceTransformer`` that :class:`SentenceEncoder` refuses, with reasons."""
 
 from __future__ import annotations
 
@@ -90,21 +90,30 @@ MISSING_METHODS: Mapping[str, str] = {name: reason for reason, names in _MISSING
 
 
 def refuse_options(given: Mapping[str, Any], allowed: tuple[Any, ...] = (None,)) -> None:
-    """Raise InvalidInputError for the first option of :data:`REFUSED_OPTIONS` that has another value than an allowed one."""
+    """Refuse options of :data:`REFUSED_OPTIONS` that have another value than an allowed one.
+
+    Raises InvalidInputError for the first one.
+    """
     for name, value in given.items():
         if not any(value is each or (type(value) is type(each) and value == each) for each in allowed):
             raise InvalidInputError(f"{name}={shown(value)} does not exist here: {REFUSED_OPTIONS[name]}")
 
 
 def check_device(device: Any, *, or_none: bool = True) -> None:
-    """Raise InvalidInputError unless ``device`` is the CPU, as a str or as PyTorch's ``torch.device``, or None."""
+    """Raise InvalidInputError unless ``device`` is None or the CPU.
+
+    It may be a str or PyTorch's ``torch.device``.
+    """
     is_name = isinstance(device, str) or type(device).__module__.partition(".")[0] == "torch"
     if not (or_none and device is None) and not (is_name and str(device) in ("cpu", "cpu:0")):
         raise InvalidInputError(f"device={shown(device)} does not exist here: models run on the CPU")
 
 
 def check_service_options(options: Mapping[str, Any]) -> None:
-    """Raise InvalidInputError for options that neither SentenceEncoder nor NativeEmbeddingService has."""
+    """Refuse options that neither SentenceEncoder nor NativeEmbeddingService has.
+
+    Raises InvalidInputError.
+    """
     known = [name for name in inspect.signature(NativeEmbeddingService).parameters if name != "model"]
     unknown = [name for name in options if name not in known]
     if unknown:

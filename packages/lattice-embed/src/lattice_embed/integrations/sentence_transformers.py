@@ -1,4 +1,7 @@
-"""A class for code that was written for sentence-transformers. That library is not needed for it."""
+"""A class for code that was written for sentence-transformers.
+
+It does not need that library.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,8 @@ class SentenceEncoder:
     """Encodes as ``SentenceTransformer`` of sentence-transformers 6 does, on our own kernels.
 
     Prompts, and whether vectors have length 1 without being asked to, are those of the model's files, as there; the
-    catalogue's prompts are not used. What differs: results are NumPy arrays unless tensors are asked for or given, no texts
+    catalogue's prompts are not used. What differs: results are NumPy arrays unless tensors are requested or given, no
+    texts
     give (0, dim), and a text's vector is the same bits in any batch. Options and methods that cannot be had here are refused
     by their names; the manual lists them.
 
@@ -151,7 +155,10 @@ class SentenceEncoder:
 
     @property
     def max_seq_length(self) -> int:
-        """Tokens that the model reads of a text; the rest is cut off. Set to fewer, the model is loaded again."""
+        """The most tokens of a text; the rest is cut off.
+
+        When a smaller number is set, the model is loaded again.
+        """
         return self.service.max_tokens
 
     @max_seq_length.setter
@@ -168,7 +175,10 @@ class SentenceEncoder:
 
     @property
     def similarity_fn_name(self) -> Similarity:
-        """How :meth:`similarity` compares. Set to None, it is what the model's files say, else ``"cosine"``."""
+        """How :meth:`similarity` compares.
+
+        None takes what the model's files say, else ``"cosine"``.
+        """
         return self._similarity
 
     @similarity_fn_name.setter
@@ -212,7 +222,7 @@ class SentenceEncoder:
         return self.service.tokenizer
 
     def preprocess(self, inputs: Sequence[str], prompt: str | None = None) -> dict[str, npt.NDArray[np.int64]]:
-        """Return the tokens that the model reads of each text, filled up on the right to the longest.
+        """Return the tokens that the model reads of each text, padded on the right to the longest.
 
         Returns:
             ``input_ids`` and ``attention_mask``, int64 arrays of shape (texts, tokens), and ``token_type_ids`` where the
@@ -382,12 +392,18 @@ class SentenceEncoder:
         *arguments: Any,
         **options: Any,
     ) -> Any:
-        """Do :meth:`encode` with the ``"document"``, ``"passage"`` or ``"corpus"`` prompt, unless another is named."""
+        """Do :meth:`encode` for documents.
+
+        The prompt is ``"document"``, ``"passage"`` or ``"corpus"`` unless another is named.
+        """
         name = self._prompt_name(prompt, prompt_name, DOCUMENT_PROMPTS)
         return self.encode(inputs, name, prompt, *arguments, **options)
 
     def start_multi_process_pool(self, target_devices: list[str] | None = None) -> EncodingPool:
-        """Start a process for each device of the list, which holds CPUs alone; four where there is none."""
+        """Start a process for each device of the list; four without a list.
+
+        The list may name CPUs only.
+        """
         devices = ["cpu"] * POOL_PROCESSES if target_devices is None else check_list("target_devices", target_devices)
         for device in devices:
             check_device(device, or_none=False)
@@ -416,7 +432,7 @@ class SentenceEncoder:
     # Comparing
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarities of all pairs, of shape (n, m); a distance is a similarity with a minus.
+        """Return the similarities of all pairs, (n, m); a distance counts as its negative.
 
         Returns:
             float32 array, or a tensor if one of the operands is a tensor or a list of tensors.
@@ -426,7 +442,10 @@ class SentenceEncoder:
         return _like(scores, embeddings1, embeddings2)
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of each row with its counterpart, of shape (n,); arrays or tensors as :meth:`similarity`."""
+        """Return the similarity of each row with its counterpart, (n,).
+
+        Arrays or tensors, as :meth:`similarity`.
+        """
         check_one_space(embeddings1, embeddings2)
         first, second = _rows(embeddings1), _rows(embeddings2)
         if len(first) != len(second):
@@ -512,7 +531,7 @@ class SentenceEncoder:
 
 
 def _located(model: Any, revision: str | None, local_files_only: bool, token: Any, use_auth_token: Any) -> Any:
-    """Return the model as it is named, or the directory of its files if the caller says how the hub is asked for them."""
+    """Return the model's name, or the folder of its files if the caller gives hub options."""
     if token is not None and use_auth_token is not None:
         raise InvalidInputError("token and use_auth_token are two names of one option: pass token")
     token = use_auth_token if token is None else token

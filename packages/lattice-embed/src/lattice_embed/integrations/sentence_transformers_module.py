@@ -1,4 +1,4 @@
-"""A module for ``sentence_transformers.SentenceTransformer``, for libraries that take that class and no other.
+"""A module for ``sentence_transformers.SentenceTransformer``, which some libraries need.
 
 This module imports PyTorch and sentence-transformers; :mod:`~lattice_embed.integrations.sentence_transformers` imports
 neither.
@@ -36,7 +36,7 @@ BATCH = 256
 
 
 class LatticeModule(InputModule):
-    """The first and only module that ``SentenceTransformer(modules=[...])`` needs: texts in, vectors out.
+    """The only module that ``SentenceTransformer(modules=[...])`` needs: texts in, vectors out.
 
     The vectors are those of the service, to the bit, and have length 1 if the model's own files say so. They are
     computed on the CPU and moved to where the other modules are. They are constants to PyTorch: modules after this one
@@ -85,7 +85,10 @@ class LatticeModule(InputModule):
 
     @property
     def max_seq_length(self) -> int:
-        """Tokens that the model reads of a text; the rest is cut off. May be set to fewer than the model takes."""
+        """The most tokens of a text; the rest is cut off.
+
+        May be set to fewer than the model takes.
+        """
         return self.service.max_tokens
 
     @max_seq_length.setter

@@ -1,4 +1,4 @@
-"""What every door takes: a service, or what :class:`NativeEmbeddingService` makes one of."""
+"""The ``service`` argument of every adapter: a service, or the arguments that make one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ModelOrService = EmbeddingService | EmbeddingModel | str | os.PathLike[str]
 
 
 def choose_service(model: ModelOrService | None, options: dict[str, Any]) -> EmbeddingService:
-    """Return the service, or make a :class:`NativeEmbeddingService` of the model and the options.
+    """Return the service, or a :class:`NativeEmbeddingService` of the model and the options.
 
     Raises:
         InvalidInputError: options for a service that exists already.

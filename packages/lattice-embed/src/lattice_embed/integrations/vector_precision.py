@@ -1,4 +1,4 @@
-"""Vectors as sentence-transformers quantizes them in ``encode``: plain integer arrays without scales.
+"""Quantizes as sentence-transformers' ``encode`` does: integer arrays without scales.
 
 For vectors to be stored and compared here, use :func:`lattice_embed.vectors.quantize`, which keeps what is needed to do so.
 """
