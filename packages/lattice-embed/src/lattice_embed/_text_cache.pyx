@@ -1,9 +1,9 @@
 # cython: freethreading_compatible=False
-"""The parts of the cache in memory that every text goes through: keys, the table, who computes what, and the vector's way in.
+"""Core of the in-memory cache: keys, the table, and which call computes a missing text.
 
-They are C because a model goes through all of the processor's caches between two calls: what Python would do in a few
-microseconds takes it a hundred then. Each step of a table or a dictionary here is one that no other thread sees half done,
-by Python's lock, which a Python without one takes again for this module; so there are no locks, and no convoys behind them.
+It is compiled because a model evicts the processor's caches between two calls: a few microseconds of Python then take
+a hundred. Each step on a table or dictionary is atomic under Python's global lock, so there are no further locks. A
+Python without that lock enables it for this module.
 """
 
 import threading
@@ -46,7 +46,10 @@ cdef Py_ssize_t OVERHEAD = ENTRY_OVERHEAD_BYTES
 
 
 cdef class TextKeys:
-    """Keys (BLAKE3, 32 bytes) of texts, each preceded by its length, behind a prefix that they share."""
+    """Return the keys (BLAKE3, 32 bytes) of texts.
+
+    Each key hashes the shared prefix, then the text's length and the text.
+    """
 
     cdef lk_hash _prefix
     cdef bint _short
@@ -93,7 +96,7 @@ cdef class CachedEmbedding:
 
     Attributes:
         data: the vector's float32 numbers as bytes.
-        token_count: tokens that the model read; -1 where nobody knows.
+        token_count: tokens that the model read; -1 if unknown.
         truncated: whether the text was cut at the model's token limit.
         origin: what the vectors of one space have in common.
         owner: who stored it; only the same service takes a truncated text's vector back.
@@ -205,7 +208,9 @@ cdef class Flight:
                 self._landed = landed
 
     def wait(self, key, is_cancelled=None):
-        """Wait for the leader and return its result for ``key``, or None if it failed. After :meth:`board`.
+        """Wait for the leader and return its result for ``key``, or None if it failed.
+
+        Call :meth:`board` first.
 
         ``is_cancelled`` is asked now and then; where it says so, this returns None before the leader has ended.
         """
@@ -215,7 +220,7 @@ cdef class Flight:
         return self._results.get(key)
 
     cpdef land(self, dict results):
-        """Let those who wait go on. Nobody need wait any more."""
+        """Let the waiting calls go on; later ones need not wait."""
         self._results = results
         self._over = True
         if self._landed is not None:
@@ -225,8 +230,7 @@ cdef class Flight:
 cdef class SingleFlight:
     """Who works on which keys.
 
-    Each caller of :meth:`claim` must :meth:`finish` its flight before it waits for another's: then nobody waits in a
-    circle.
+    Each caller of :meth:`claim` must :meth:`finish` its flight before it waits for another's: this prevents deadlock.
     """
 
     cdef dict _flights
@@ -236,7 +240,10 @@ cdef class SingleFlight:
         self._flights = {}
 
     def claim(self, keys):
-        """Return a flight, the keys that it must work on, and the others' flights by the keys that they work on."""
+        """Return a flight, the keys that it must work on, and the flights that work on the others.
+
+        The last is a mapping by key.
+        """
         flight = Flight()
         mine = []
         theirs = {}
@@ -250,9 +257,12 @@ cdef class SingleFlight:
         return flight, mine, theirs
 
     cpdef finish(self, Flight flight, keys, dict results):
-        """End a flight: what is not in ``results`` has failed, and whoever waits for it may try for itself."""
+        """End a flight.
+
+        What is not in ``results`` has failed; the calls that wait for it may compute it themselves.
+        """
         for key in keys:
-            if self._flights.get(key) is flight:  # after a fork it may be nobody's, or another's
+            if self._flights.get(key) is flight:  # after a fork it may belong to no flight, or another one
                 del self._flights[key]
         flight.land(results)
 
@@ -267,7 +277,7 @@ cdef class SingleFlight:
 
 
 cdef class Landing:
-    """One text that nobody knows yet, between its look-up and its vector. It must be kept or given up."""
+    """One unknown text between its look-up and its vector. It must be kept or given up."""
 
     cdef bytes _key
     cdef Shard _shard
@@ -275,9 +285,9 @@ cdef class Landing:
     cdef Flight _flight
 
     def keep(self, cnp.ndarray vectors not None, cnp.ndarray token_counts not None, cnp.ndarray truncated not None, origin, bytes owner not None):
-        """Keep the only row of a result (arrays as EmbeddingResult has them), and hand it to whoever waits.
+        """Keep the only row of a result and pass it to the waiting calls.
 
-        Returns False, and does nothing, if the row holds NaN or infinity.
+        The arrays are those of EmbeddingResult. Returns False, and does nothing, if the row holds NaN or infinity.
         """
         cdef const float* numbers = <const float*>cnp.PyArray_DATA(vectors)
         cdef Py_ssize_t place
@@ -299,7 +309,7 @@ cdef class Landing:
         return True
 
     def give_up(self):
-        """Tell whoever waits that there is no vector, unless it was kept."""
+        """Tell waiting calls that there is no vector, unless it was kept."""
         if self._flight is not None:
             self._land({})
 
@@ -312,7 +322,10 @@ cdef class Landing:
 
 
 def find(TextKeys keys not None, str text not None, list shards not None, bytes owner not None):
-    """Return the entry of a known text; None, and nothing is counted, where it is not known or was cut for another service."""
+    """Return the entry of a known text, else None.
+
+    None, and nothing is counted, also for a text that was truncated for another service.
+    """
     key = keys.key(text)
     shard = <Shard>shards[(<uint8_t>PyBytes_AS_STRING(key)[0]) & (len(shards) - 1)]
     entry = shard.peek(key)
@@ -320,7 +333,10 @@ def find(TextKeys keys not None, str text not None, list shards not None, bytes 
 
 
 def find_or_claim(TextKeys keys not None, str text not None, list shards not None, bytes owner not None, SingleFlight flights not None):
-    """Look a text up, and return its entry; or claim it. None where that takes waiting for somebody else."""
+    """Look a text up and return its entry, or claim it.
+
+    None if that would have to wait for another call.
+    """
     key = keys.key(text)
     shard = <Shard>shards[(<uint8_t>PyBytes_AS_STRING(key)[0]) & (len(shards) - 1)]
     entry = shard.get(key)

@@ -1,4 +1,7 @@
-"""Checks on single arguments: flags, numbers, names, paths. What is wrong is told with its value and the limit."""
+"""Checks of single arguments: flags, numbers, names, paths.
+
+Errors show the value and the limit.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +124,10 @@ def check_kind(name: str, value: object, kind: type[Any]) -> None:
 
 
 def shown(value: object) -> str:
-    """What a value is, in few words: integers of thousands of digits, which Python does not print, included."""
+    """Describe a value in few words.
+
+    Works for integers of thousands of digits too, which Python does not print.
+    """
     if isinstance(value, int) and value.bit_length() > 256:
         return f"an int of {value.bit_length():,} bits"
     try:

@@ -1,4 +1,4 @@
-"""Reads the arrays of a caller: what would lose its meaning on the way to plain real numbers is refused.
+"""Reads the caller's arrays; refuses values that lose their meaning as plain real numbers.
 
 Every function and class of this package that takes an array takes it through here. NumPy would give the values under a
 mask, a sparse matrix as one object, complex numbers without their imaginary parts.
@@ -22,9 +22,9 @@ LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def plain_array(values: Any, name: str, *, kinds: str = REAL) -> npt.NDArray[Any]:
-    """Return ``values`` as a plain NumPy array of a dtype of ``kinds``, copied only if it must be.
+    """Return ``values`` as a plain NumPy array of a dtype of ``kinds``.
 
-    A masked array without a masked value is taken as its data.
+    It is copied only if it must be. A masked array without a masked value is taken as its data.
 
     Raises:
         InvalidInputError: masked values, a sparse matrix, rows of several lengths, or no numbers of these kinds.
@@ -86,7 +86,9 @@ def without_mask(values: Any, name: str) -> Any:
 
 
 def row_index(rows: Any, count: int) -> Any:
-    """Return which of ``count`` rows are meant: a slice, positions, or a mask of booleans as long as the rows.
+    """Return the selected ones of ``count`` rows.
+
+    The selection is a slice, positions, or a mask of booleans as long as the rows.
 
     Raises:
         InvalidInputError: none of these, or a position out of range.
@@ -107,9 +109,10 @@ def row_index(rows: Any, count: int) -> Any:
 
 
 def _check_elements(values: list[Any] | tuple[Any, ...], name: str) -> None:
-    """Refuse masked and sparse elements of nested lists, of which NumPy would take what lies under the mask.
+    """Refuse masked and sparse elements of nested lists.
 
-    Types are collected first, so that a list of numbers is not walked in Python.
+    NumPy would take the values under the mask. Types are collected first, so that a list of numbers is not walked in
+    Python.
     """
     for kind in set(map(type, values)):
         if issubclass(kind, list | tuple):

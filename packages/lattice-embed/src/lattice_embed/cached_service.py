@@ -33,7 +33,7 @@ from lattice_inference.cancellation import cancellation, check_cancelled, shared
 
 __all__ = ["CachedEmbeddingService"]
 
-_KEY_DOMAIN = b"lattice-embed text cache 1"  # no other digest of the house begins so: keys of the two layers stay apart
+_KEY_DOMAIN = b"lattice-embed text cache 1"  # no other digest of Lattice begins so: keys of the two layers stay apart
 
 
 class _Space:
@@ -52,13 +52,16 @@ class _Space:
         self.normalize = normalize
         self.provenance = provenance
         self.last_origin: CachedOrigin | None = None
-        # Of a service that cannot say which weights it has, nobody else's vectors are taken.
+        # A service that cannot identify its weights takes no other service's vectors.
         revision = owner if provenance is None else provenance.fingerprint
         key = config.to_embedding_key().canonical_bytes
         self.keys = TextKeys(length_prefixed(_KEY_DOMAIN, key, revision, role.value, str(normalize)))
 
     def origin(self, result: EmbeddingResult) -> CachedOrigin:
-        """Return what the entries of a result have in common; the same object for every call that has it in common."""
+        """Return what the entries of a result share.
+
+        Calls that share it get the same object.
+        """
         provenance = self.provenance
         if provenance is None:
             return CachedOrigin(result.model, result.prompt, result.fingerprint, result.provenance)
@@ -82,7 +85,7 @@ class CachedEmbeddingService(EmbeddingService):
         inner: the service that embeds what is not known.
         capacity: most vectors to keep; 4,000 if no limit is given, 0 to keep none and pass every call on.
         max_bytes: most bytes to keep instead.
-        cache: a cache that is shared with other services, instead of one of its own.
+        cache: a cache that is shared with other services, instead of a private one.
 
     Raises:
         InvalidInputError: ``inner`` is no service, or the limits make no sense.
@@ -101,7 +104,7 @@ class CachedEmbeddingService(EmbeddingService):
         if not isinstance(inner, EmbeddingService):
             raise InvalidInputError(f"inner is a {type(inner).__name__}; pass an EmbeddingService")
         if cache is not None and not (capacity is None and max_bytes is None):
-            raise InvalidInputError("pass limits or a cache, which has limits of its own, not both")
+            raise InvalidInputError("pass limits or a cache, not both: a cache has its limits already")
         self._inner = inner
         self._cache = EmbeddingCache(capacity, max_bytes=max_bytes) if cache is None else cache
         self._owner = os.urandom(16)
@@ -155,7 +158,10 @@ class CachedEmbeddingService(EmbeddingService):
         return self._cache.stats()
 
     def close(self) -> None:
-        """Close the inner service, where it can be closed. A closed service gives no vector, known or not."""
+        """Close the inner service if it can be closed.
+
+        A closed service gives no vector, known or not.
+        """
         close = getattr(self._inner, "close", None)
         if close is not None:
             close()
@@ -184,7 +190,7 @@ class CachedEmbeddingService(EmbeddingService):
         role: Role = Role.GENERIC,
         normalize: bool = True,
     ) -> EmbeddingResult:
-        """Embed the texts of one call: those that are known are copied, the others go to the inner service.
+        """Embed the texts of one call: copy the known ones, pass the others to the inner service.
 
         The result is the one that the inner service would give, and belongs to the caller.
 
@@ -215,10 +221,11 @@ class CachedEmbeddingService(EmbeddingService):
     def _embed_single(
         self, text: object, model: ModelName | None, role: object, normalize: bool
     ) -> EmbeddingResult | None:
-        """Embed a call's only text; None for what takes another look: wrong texts, and those that others work on.
+        """Embed a call's only text, or return None if it needs the general path.
 
-        A model goes through the processor's caches, and then each line of code comes from memory: this is the short way,
-        with what is nearly always so looked at first, and in place.
+        That path handles wrong texts and texts that other calls work on. A model goes through the processor's caches,
+        and then each line of code comes from memory: this is the short way, with what is nearly always so looked at
+        first, and in place.
         """
         inner = self._inner
         if type(text) is not str or not len(text) <= inner.max_text_chars or not is_expressible(text):
@@ -294,7 +301,10 @@ class CachedEmbeddingService(EmbeddingService):
         return counts
 
     def _space(self, model: ModelName | None, role: Role, normalize: bool) -> _Space:
-        """Return the space of a call. The inner service is asked each time: it alone knows when its weights change."""
+        """Return the space of a call.
+
+        The inner service is asked each time: it alone knows when its weights change.
+        """
         return self._space_of(self._inner.provenance(model, role=role, normalize=normalize), model, role, normalize)
 
     def _space_of(
@@ -333,7 +343,9 @@ class CachedEmbeddingService(EmbeddingService):
         space: _Space,
         model: ModelName | None,
     ) -> tuple[dict[bytes, CachedEmbedding], EmbeddingResult | None]:
-        """Add the entries of the ``wanted`` keys to ``entries``; nobody computes what another call is working on.
+        """Add the entries of the ``wanted`` keys to ``entries``.
+
+        Keys that another call is computing are waited for.
 
         Returns:
             The entries; and what the inner service returned, where that is the answer to the whole call.
@@ -379,7 +391,10 @@ class CachedEmbeddingService(EmbeddingService):
         model: ModelName | None,
         entries: dict[bytes, CachedEmbedding],
     ) -> EmbeddingResult:
-        """Have the inner service embed the texts at some places, keep what it gives, and add it to ``entries``."""
+        """Embed the texts at some places with the inner service; keep the results.
+
+        They are added to ``entries`` too.
+        """
         try:
             result = self._embed_inner([texts[place] for place in places], model, space.role, space.normalize)
         except (InvalidTextError, NonFiniteVectorError) as error:
@@ -402,7 +417,7 @@ class CachedEmbeddingService(EmbeddingService):
         return result
 
     def _own(self, result: EmbeddingResult, space: _Space) -> EmbeddingResult:
-        """Return what the inner service returned as a result of this one: a copy, with what this knows of its origin."""
+        """Return a copy of the inner service's result, with the origin that this service knows."""
         origin = space.origin(result)
         return EmbeddingResult(
             result.vectors.copy(),
@@ -427,7 +442,10 @@ class CachedEmbeddingService(EmbeddingService):
             raise LatticeEmbedError(f"{self._inner.name}.embed() returned {len(result)} vectors for {texts} texts")
 
     def _is_ours(self, entry: CachedEmbedding) -> bool:
-        """Whether an entry may be used: a service that refuses long texts must not be given another's cut one."""
+        """Whether an entry may be used.
+
+        A service that refuses long texts must not be given a truncated one.
+        """
         return not entry.truncated or entry.owner == self._owner
 
 

@@ -20,7 +20,10 @@ Pooling = Literal["cls", "mean", "last"]
 
 
 class Role(Enum):
-    """What a text is for. Models trained for retrieval read a query and a passage through different prompts."""
+    """What a text is for.
+
+    Models trained for retrieval use different prompts for queries and passages.
+    """
 
     QUERY = "query"
     """A search query: the model's query prompt is put before the text."""
@@ -99,7 +102,7 @@ class ModelDescription:
         raise InvalidInputError(f"{name} of a model's description is {shown!r:.80}; it {reason}")
 
     def prompt(self, role: Role) -> str:
-        """Return what is put before a text in ``role``: the query prompt, the passage prompt, or nothing.
+        """Return the prompt for ``role``: the query prompt, the passage prompt, or nothing.
 
         Raises:
             InvalidInputError: there is no such role.
@@ -193,7 +196,10 @@ class EmbeddingModel(Enum):
 
     @classmethod
     def default(cls) -> EmbeddingModel:
-        """Return the model of code that names none: BGE-small, small and English. See docs/choosing-a-model.md."""
+        """Return the default model: BGE-small, small and English.
+
+        See docs/choosing-a-model.md.
+        """
         return cls.BGE_SMALL_EN_V1_5
 
     @classmethod
@@ -233,7 +239,10 @@ class EmbeddingModel(Enum):
 
     @property
     def model_id(self) -> str:
-        """Id on the Hugging Face hub, such as ``"BAAI/bge-small-en-v1.5"``; the provider's id for a remote model."""
+        """Id on the Hugging Face hub, such as ``"BAAI/bge-small-en-v1.5"``.
+
+        The provider's id for a remote model.
+        """
         return self.description.model_id
 
     @property
@@ -248,7 +257,10 @@ class EmbeddingModel(Enum):
 
     @property
     def pooling(self) -> Pooling | None:
-        """How token vectors become one vector: ``"cls"``, ``"mean"`` or ``"last"``; ``None`` for a remote model."""
+        """Pooling of token vectors: ``"cls"``, ``"mean"`` or ``"last"``.
+
+        ``None`` for a remote model.
+        """
         return self.description.pooling
 
     @property
@@ -262,16 +274,16 @@ class EmbeddingModel(Enum):
         return self.description.passage_prompt
 
     def query_instruction(self) -> str | None:
-        """Return what is put before a query, or None for a model that puts nothing there (see ``query_prompt``)."""
+        """Return the query prompt, or None for a model without one (see ``query_prompt``)."""
         return self.description.query_prompt or None
 
     def document_instruction(self) -> str | None:
-        """Return what is put before a passage, or None for a model that puts nothing there (see ``passage_prompt``)."""
+        """Return the passage prompt, or None for a model without one (see ``passage_prompt``)."""
         return self.description.passage_prompt or None
 
     @property
     def supports_output_dim(self) -> bool:
-        """Whether shorter vectors may be asked for (Matryoshka training)."""
+        """Whether shorter vectors may be requested (Matryoshka training)."""
         return self.description.supports_output_dim
 
     @property

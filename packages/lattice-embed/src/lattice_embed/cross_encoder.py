@@ -53,7 +53,7 @@ class RankedDocument:
 
 
 class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
-    """Scores pairs of texts with one model, in this process: the second, more exact step of a search.
+    """Scores pairs of texts with one model in this process: the exact second step of a search.
 
     An embedding compares texts that were read apart; a cross-encoder reads query and document together, which ranks
     better and costs a pass of the model for each pair. Use it on the first hundred results of an embedding search.
@@ -128,7 +128,7 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
         return self.score_pairs([(checked_query, document) for document in documents], instruction=instruction)
 
     def score_pairs(self, pairs: Sequence[tuple[str, str]], *, instruction: str | None = None) -> Float32Array:
-        """Score pairs of texts; like :meth:`score`, with a query of its own for each document."""
+        """Score pairs of texts: like :meth:`score`, with a separate query for each document."""
         scorer = self._load()
         asked: dict[str, Any] = {} if instruction is None else {"instruction": instruction}
         checked = self._check_pairs(pairs)
@@ -148,7 +148,9 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
     def rank(
         self, query: str, documents: Sequence[str], *, top_k: int | None = None, instruction: str | None = None
     ) -> list[RankedDocument]:
-        """Rank ``documents`` as answers to ``query``, best first; equal scores keep the order of the list.
+        """Rank ``documents`` as answers to ``query``, best first.
+
+        Equal scores keep the order of the list.
 
         Args:
             query: the question.
@@ -187,7 +189,10 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
 
     @property
     def fingerprint(self) -> str:
-        """Identifies what the bits of a score depend on besides the texts. Loads the model and reads its files once."""
+        """Identifies all that a score's bits depend on besides the texts.
+
+        Loads the model and reads its files once.
+        """
         return self._load().fingerprint
 
     def __repr__(self) -> str:

@@ -1,6 +1,7 @@
-"""Vectors kept in memory, least recently used out first, in shards: small tables are quicker to look up in.
+"""Vectors in memory in shards; the least recently used one is removed first.
 
-Unstable: the number of shards, the key's length and what an entry costs may change in any release.
+Look-ups in small tables are faster. Unstable: the number of shards, the key's length and what an entry costs may
+change in any release.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LEAST_SHARD_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class CachedOrigin:
-    """What the results of one space have in common: the name of the model, the prompt, and where vectors come from."""
+    """What the results of one space share: model name, prompt, and origin of the vectors."""
 
     model: str
     prompt: str
@@ -118,7 +119,10 @@ class EmbeddingCache:
         self.enabled = any(self._limits)
 
     def get(self, key: bytes) -> CachedEmbedding | None:
-        """Return the entry of a key, which becomes the most recently used of its shard, or None; counts it."""
+        """Return the entry of a key, or None, and count the look-up.
+
+        The entry becomes the most recently used of its shard.
+        """
         return self._shards[_first_byte(key) & self._mask].get(key)
 
     def peek(self, key: bytes) -> CachedEmbedding | None:

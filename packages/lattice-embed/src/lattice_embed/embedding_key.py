@@ -1,4 +1,4 @@
-"""Names an embedding space in bytes: what an index, a cache or a store keyed by vectors' meaning goes by."""
+"""Names an embedding space in bytes, for indexes, caches and stores of vectors."""
 
 from __future__ import annotations
 

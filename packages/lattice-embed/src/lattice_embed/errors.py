@@ -140,11 +140,11 @@ class WrongModelError(InvalidInputError):
 
 
 class ModelConfigError(LatticeEmbedError, inference_errors.ModelConfigError):
-    """A model configuration is contradictory, such as an output dimension that the model was not trained for."""
+    """A model configuration is contradictory, such as an untrained output dimension."""
 
 
 class InvalidModelConfigError(ModelConfigError, InvalidInputError):
-    """The caller asks for a configuration that the model does not allow, such as an output dimension."""
+    """The model does not allow the requested configuration, such as an output dimension."""
 
 
 class NonFiniteVectorError(LatticeEmbedError, inference_errors.NonFiniteError):
@@ -279,7 +279,7 @@ class TierMismatchError(InvalidInputError):
     """Vectors stored at different precisions cannot be compared in one operation.
 
     Attributes:
-        operation: what was asked for.
+        operation: the requested name.
         expected: tier of the first operand.
         actual: tier of the second.
     """

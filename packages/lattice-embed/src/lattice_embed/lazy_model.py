@@ -1,4 +1,7 @@
-"""A model that the first call needing it loads, once, whichever thread makes it: what every native door shares."""
+"""A model loaded once, on first use, from any thread.
+
+Base of the native services.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,15 @@ class _Closable(Protocol):
 
 Loaded = TypeVar("Loaded", bound=_Closable)
 
-# A fork while another thread loads would leave the child a lock that nobody releases.
+# A fork while another thread loads would leave the child a lock that is never released.
 _live_models: weakref.WeakSet[LazyModel[Any]] = weakref.WeakSet()
 
 
 class LazyModel(ABC, Generic[Loaded]):
-    """Loads, hands out and closes one model. A load that fails may be tried again by the next call.
+    """Loads, returns and closes one model.
 
-    A context manager. Pickling keeps what :meth:`_recipe` returns, not the weights: the copy loads for itself.
+    After a failed load the next call tries again. A context manager. Pickling keeps what :meth:`_recipe` returns, not
+    the weights: the copy loads for itself.
     """
 
     _renewal: ClassVar[str] = "make a new one"
@@ -72,7 +76,10 @@ class LazyModel(ABC, Generic[Loaded]):
         return self
 
     def close(self) -> None:
-        """Release the model's memory. Calling it twice is allowed; any other call afterwards is an error."""
+        """Release the model's memory.
+
+        It may be called twice; any other call afterwards is an error.
+        """
         with self._lock:
             self._closed = True
             loaded, self._loaded = self._loaded, None
@@ -80,7 +87,7 @@ class LazyModel(ABC, Generic[Loaded]):
             loaded.close()
 
     def trim(self) -> None:
-        """Give the working memory of earlier calls back to the operating system; the model stays loaded.
+        """Return earlier calls' working memory to the operating system; the model stays loaded.
 
         Worth a call after a burst of long texts in a process that lives on.
         """

@@ -39,7 +39,9 @@ class ModelConfig:
 
     @classmethod
     def try_new(cls, model: EmbeddingModel | ModelDescription, output_dim: int | None = None) -> Self:
-        """Return the configuration, as the constructor does: the name that the Rust crate has for it.
+        """Return the configuration, as the constructor does.
+
+        The Rust crate has this name for it.
 
         Raises:
             ModelConfigError: as the constructor.
@@ -47,7 +49,9 @@ class ModelConfig:
         return cls(model, output_dim)
 
     def validate(self) -> None:
-        """Check the fields again. A configuration that was made holds; one that was altered by force may not.
+        """Check the fields again.
+
+        They may be wrong only if the configuration was altered by force.
 
         Raises:
             ModelConfigError: as the constructor.

@@ -1,4 +1,4 @@
-"""What a caller means by a model: a member of the catalogue, an id on the hub, a directory, or a GGUF file."""
+"""The model that a caller means: catalogue member, hub id, directory or GGUF file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class ModelSource:
 
 
 def default_model() -> str | EmbeddingModel:
-    """Return the model of callers that name none: ``LATTICE_EMBED_MODEL``, else the catalogue's default."""
+    """Return the model of callers that name none.
+
+    ``LATTICE_EMBED_MODEL``, else the catalogue's default.
+    """
     return os.environ.get(MODEL_VARIABLE, "").strip() or EmbeddingModel.default()
 
 

@@ -106,7 +106,10 @@ class _LoadedModel:
         self.encoder.trim()
 
     def provenance(self, prompt: str, normalize: bool) -> VectorProvenance:
-        """Return everything but the text that the bits of a vector depend on; the first call reads the model's files."""
+        """Return all that a vector's bits depend on besides the text.
+
+        The first call reads the model's files.
+        """
         known = self._provenances.get((prompt, normalize))
         if known is None:
             from lattice_inference.runtime import NUMERICS_VERSION
@@ -262,11 +265,17 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
     # Loading and closing
 
     async def aload(self) -> Self:
-        """Do :meth:`load` in a worker thread. Cancelling the waiter lets the load finish: others may need it."""
+        """Do :meth:`load` in a worker thread.
+
+        If the waiter is cancelled the load still finishes: other calls may need it.
+        """
         return await in_thread(self.load)
 
     def recipe(self) -> tuple[EmbeddingModel | str, Mapping[str, Any]]:
-        """Return the model and the keyword options that make an equal service; plain values all, to be stored."""
+        """Return the model and the keyword options of an equal service.
+
+        All are plain values that can be stored.
+        """
         return self._recipe()
 
     def _recipe(self) -> tuple[EmbeddingModel | str, Mapping[str, Any]]:
@@ -326,7 +335,10 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         return _LoadedModel(encoder, ModelConfig(description), prompts, self._precision, self._limit_of(encoder))
 
     def _limit_of(self, encoder: Encoder) -> int | None:
-        """Return the caller's limit of tokens, or None where it changes nothing; close the model if it cannot keep it."""
+        """Return the caller's token limit, or None if it changes nothing.
+
+        Closes the model if the model cannot keep the limit.
+        """
         if self._max_tokens is None or self._max_tokens == encoder.max_tokens:
             return None
         if not self._max_tokens <= encoder.max_tokens:
@@ -400,7 +412,9 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
     def provenance(
         self, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True
     ) -> VectorProvenance:
-        """Return what the bits of a vector from such a call depend on besides the text. Loads the model.
+        """Return all that the bits of such a call's vectors depend on besides the text.
+
+        Loads the model.
 
         Raises:
             WrongModelError: ``model`` is not the service's.
@@ -443,7 +457,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         return self._load().encoder.token_offsets(check_text(text, 0, max_chars=sys.maxsize))
 
     def token_room(self, *, role: Role = Role.GENERIC) -> int:
-        """Return how many tokens of a text the model takes beside the role's prompt and the special tokens."""
+        """Return how many tokens of a text fit beside the role's prompt and the special tokens."""
         loaded = self._load()
         taken = loaded.encoder.count_tokens([""], prompt=loaded.prompts[check_role(role)])
         return loaded.max_tokens - int(taken[0])
@@ -464,7 +478,9 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
 
 
 def _load_member(load: Callable[..., Encoder], member: EmbeddingModel) -> Encoder:
-    """Load a model of the catalogue, whose facts count for files that do not say the same themselves.
+    """Load a model of the catalogue.
+
+    The catalogue's facts count where the files do not say the same themselves.
 
     Raises:
         LatticeError: as ``lattice_inference.load_encoder``.
@@ -481,7 +497,9 @@ def _load_member(load: Callable[..., Encoder], member: EmbeddingModel) -> Encode
 def check_cache(
     cache: VectorCache | str | os.PathLike[str] | bool | None,
 ) -> VectorCache | str | Literal[True] | None:
-    """Return a cache on disk as it is given to an encoder: nothing, a folder as an absolute path, True, or the object.
+    """Return a disk cache as an encoder takes it.
+
+    That is None, an absolute path of a folder, True, or the object.
 
     Raises:
         InvalidInputError: it is none of these.

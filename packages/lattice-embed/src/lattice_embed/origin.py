@@ -1,4 +1,4 @@
-"""Keeps vectors of two embedding spaces apart: what vectors carry of where they come from, and the check of it.
+"""Keeps vectors of two embedding spaces apart: their recorded origin and its check.
 
 Results of services carry an origin, and so do matrices that were quantized from them. Plain arrays carry none, and are
 compared with anything.
@@ -20,7 +20,7 @@ __all__ = ["DeferredProvenance", "VectorOrigin", "check_one_space", "origin_of"]
 
 
 class DeferredProvenance:
-    """A provenance that is worked out when it is wanted: it takes a reading of the model's files.
+    """A provenance that is computed when it is needed, because that reads the model's files.
 
     Args:
         make: a method that returns the provenance of vectors of a prompt, scaled to length 1 or not.
@@ -128,7 +128,7 @@ def origin_of(vectors: object) -> VectorOrigin | None:
 
 
 def check_one_space(*operands: object) -> None:
-    """Make sure that the operands of a comparison lie in one space, as far as they say where they come from.
+    """Check that the operands of a comparison lie in one space, as far as their origin is known.
 
     Raises:
         SpaceMismatchError: they do not.

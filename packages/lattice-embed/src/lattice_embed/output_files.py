@@ -1,4 +1,7 @@
-"""Files that commands write: looked at before anything is computed, named in errors, and saved elsewhere if need be."""
+"""Output files of commands.
+
+They are checked before any computation, named in errors, and saved elsewhere if need be.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ __all__ = ["OutputError", "check_output", "check_store_place", "write_computed",
 
 
 class OutputError(LatticeEmbedError, OSError):
-    """A computed result could not be written where it was to go. The message says where it lies instead."""
+    """A computed result could not be written to its path.
+
+    The message says where it lies instead.
+    """
 
 
 def check_output(path: Path, name: str) -> None:
@@ -63,7 +69,9 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def write_computed(path: Path, write: Callable[[BinaryIO], object], what: str) -> None:
-    """Do :meth:`write_file` for what took long to compute: if that fails, it is written to the temporary folder.
+    """Do :meth:`write_file` for a costly result.
+
+    If that fails, it is written to the temporary folder.
 
     Args:
         path: the file.
@@ -102,7 +110,10 @@ def _keep_elsewhere(path: Path, write: Callable[[BinaryIO], object]) -> Path | N
 
 
 def _probe(folder: Path, path: Path) -> None:
-    """Write an empty file to ``folder`` and remove it; the name is as long as that of any file that will be written."""
+    """Write an empty file to ``folder`` and remove it.
+
+    Its name is as long as that of any file that will be written.
+    """
     with _naming(path):
         handle, name = tempfile.mkstemp(dir=folder, prefix=f".{path.name}.", suffix=".tmp")
         os.close(handle)

@@ -1,4 +1,7 @@
-"""Where a vector comes from: all that its bits depend on besides the text, in a form that can be stored and compared."""
+"""The origin of a vector: all that its bits depend on besides the text.
+
+It can be stored and compared.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ MAX_JSON_CHARS = 65_536
 
 
 def length_prefixed(*fields: str | bytes) -> bytes:
-    """Return the fields one after the other, each preceded by its length: no two lists of fields give the same bytes."""
+    """Return the fields as bytes, each preceded by its length.
+
+    No two lists of fields give the same bytes.
+    """
     parts = []
     for field in fields:
         encoded = field if isinstance(field, bytes) else field.encode("utf-8", "surrogatepass")
@@ -41,12 +47,12 @@ class VectorProvenance:
 
     Attributes:
         model: what the model is called: slug, hub id or path. A label where ``weights`` is known.
-        weights: digest of weights and tokenizer together with how they are read (``Encoder.fingerprint``); empty where
-            nobody can know, as for a provider's model.
-        pooling: how token vectors become one vector; empty where nobody can know.
+        weights: digest of weights and tokenizer together with how they are read (``Encoder.fingerprint``); empty if
+        unknown, as for a provider's model.
+        pooling: how token vectors become one vector; empty if unknown.
         prompt: what was put before the text.
         dimensions: length of the vector.
-        precision: what the weights are kept in; empty where nobody can know.
+        precision: what the weights are kept in; empty if unknown.
         normalized: whether the vector is scaled to length 1.
         numerics_version: ``lattice_inference.NUMERICS_VERSION``; 0 for vectors that were computed elsewhere.
     """
@@ -74,7 +80,7 @@ class VectorProvenance:
     def space(self) -> str:
         """32 hex digits that are equal for vectors that may be compared: everything but the prompt.
 
-        A query and a passage have prompts of their own and are meant to be compared.
+        A query and a passage have different prompts and are meant to be compared.
         """
         return self._digest(self._space_fields())
 

@@ -89,7 +89,7 @@ class EmbeddingResult:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies what the bits of a vector depend on besides the text: weights, prompt, dimension and so on.
+        """Identifies all that a vector's bits depend on besides the text: weights, prompt and so on.
 
         That of the :attr:`provenance` where there is one. Empty where the service gives none. It may be worked out on
         first use, by reading the model's files once.
@@ -102,10 +102,10 @@ class EmbeddingResult:
 
     @property
     def provenance(self) -> VectorProvenance | None:
-        """What the bits of a vector depend on besides the text, field by field, or None where the service gives none.
+        """All that a vector's bits depend on besides the text, field by field.
 
-        To be stored beside vectors, and checked before they are compared with others. It may be worked out on first use,
-        by reading the model's files once.
+        None if the service gives none. To be stored beside vectors, and checked before they are compared with others.
+        It may be worked out on first use, by reading the model's files once.
         """
         if callable(self._provenance):
             self._provenance = self._provenance()

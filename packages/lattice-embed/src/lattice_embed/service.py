@@ -39,7 +39,7 @@ class EmbeddingService(ABC):
     """
 
     _gives_arrays_away: ClassVar[bool] = False
-    """Whether nobody else holds the arrays of a result, so that a service around this one may pass them on."""
+    """Whether a result's arrays are held nowhere else, so that a service around this one may pass them on."""
 
     _limits: Limits = Limits()
     """What a call may hold. A service with limits as options replaces it in its ``__init__``."""
@@ -91,10 +91,10 @@ class EmbeddingService(ABC):
     def provenance(
         self, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True
     ) -> VectorProvenance | None:
-        """Return what the bits of a vector from such a call depend on besides the text; None where nobody can know.
+        """Return all that the bits of such a call's vectors depend on besides the text.
 
-        Caches go by it: a service whose weights may change while it runs must implement it. It may load the model and
-        read its files.
+        None if it is unknown. Caches go by it: a service whose weights may change while it runs must implement it. It
+        may load the model and read its files.
         """
         return None
 
@@ -132,7 +132,7 @@ class EmbeddingService(ABC):
     def embed_passage(
         self, text: str | TextList, model: ModelName | None = None, *, normalize: bool = True
     ) -> Float32Array | EmbeddingResult:
-        """Embed a text to be found, or a list of them: the model's passage prompt is put before each.
+        """Embed a text or a list of texts to be found, each after the model's passage prompt.
 
         Returns:
             A float32 vector of shape (dim,) for one text, an :class:`EmbeddingResult` for a list.
@@ -205,7 +205,10 @@ class EmbeddingService(ABC):
         role: Role = Role.GENERIC,
         normalize: bool = True,
     ) -> Float32Array:
-        """Embed any number of texts into one float32 array of shape (n, dim); no texts give (0, dim)."""
+        """Embed any number of texts into one float32 array (n, dim).
+
+        No texts give (0, dim).
+        """
         batches = self.embed_batches(texts, model, role=role, normalize=normalize, batch_size=self.max_batch_size)
         if not isinstance(texts, Sized):
             parts = [result.vectors for result in batches]
@@ -231,7 +234,10 @@ class EmbeddingService(ABC):
         role: Role = Role.GENERIC,
         normalize: bool = True,
     ) -> EmbeddingResult:
-        """Do :meth:`embed` in a worker thread. Cancelling the waiter ends a model's work at its next step."""
+        """Do :meth:`embed` in a worker thread.
+
+        If the waiter is cancelled, the model's work ends at its next step.
+        """
         return await in_thread(self.embed, texts, model, role=role, normalize=normalize)
 
     async def aembed_one(

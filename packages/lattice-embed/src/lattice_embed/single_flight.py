@@ -1,4 +1,4 @@
-"""Work that several threads want at once is done by one of them, and the others take its result."""
+"""Work that several threads need is done by one of them; the others take its result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lattice_inference.cancellation import cancellation
 
 __all__ = ["SingleFlight"]
 
-# The leaders of a process are not in its forked child, where nobody may wait for them.
+# A process's leaders do not exist in its forked child, which must not wait for them.
 _live: weakref.WeakSet[SingleFlight] = weakref.WeakSet()
 
 

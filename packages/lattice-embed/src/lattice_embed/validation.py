@@ -1,6 +1,7 @@
 """Checks on the texts of a call, shared by every service.
 
-The limits hold for the caller's own text, before a prompt is added: nobody pays for what the library puts there.
+The limits hold for the caller's own text, before a prompt is added: the caller does not pay for the library's
+additions.
 """
 
 from __future__ import annotations
@@ -117,7 +118,9 @@ def check_texts(texts: object, *, max_texts: int, max_chars: int) -> list[str]:
 
 
 def check_role(role: object) -> Role:
-    """Return ``role`` as a :class:`Role`; the strings ``"query"``, ``"passage"`` and ``"generic"`` are understood.
+    """Return ``role`` as a :class:`Role`.
+
+    The strings ``"query"``, ``"passage"`` and ``"generic"`` are understood.
 
     Raises:
         InvalidInputError: there is no such role.
