@@ -1,4 +1,6 @@
-"""Tiny neural networks in microseconds: build, train, run and store small classifiers and regressors.
+"""Tiny neural networks in microseconds: build, train, run and store small networks.
+
+They are classifiers and regressors.
 
     from lattice_fann import Activation, BackpropTrainer, NetworkBuilder, TrainingConfig
 

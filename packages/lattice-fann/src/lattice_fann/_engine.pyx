@@ -1,4 +1,4 @@
-"""The door into the C kernels: argument checks and memory, then one call."""
+"""Binding of the C kernels: argument checks and memory, then one call."""
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
@@ -98,7 +98,7 @@ cdef extern from "run.h" nogil:
 cdef int64_t LONG_CALL = 1 << 20  # multiply-adds from which one row is worth releasing the GIL
 cdef int64_t BLOCK_FLOATS = 1 << 14  # of a layer's weights in one task of training
 cdef int64_t TASK_ROWS = 64  # most rows of a batch in one task of training
-cdef int64_t FEWEST_ROWS = 12  # fewest rows worth a task of their own
+cdef int64_t FEWEST_ROWS = 12  # fewest rows worth a separate task
 
 
 cdef bint has_kernels(int isa):
@@ -106,7 +106,7 @@ cdef bint has_kernels(int isa):
 
 
 def select_isa(requested=None):
-    """Return the name of the instruction set to use: ``requested``, else ``LATTICE_ISA``, else the best one.
+    """Return the instruction set to use: ``requested``, else ``LATTICE_ISA``, else the best one.
 
     Raises InvalidInputError for an unknown name and for a level that this CPU or this build cannot run.
     """
@@ -116,7 +116,7 @@ def select_isa(requested=None):
 
 
 def padded(int64_t n):
-    """Return ``n`` rounded up to whole panels: the floats between rows of a layer of ``n`` outputs."""
+    """Return the row stride of a layer of ``n`` outputs: ``n`` rounded up to whole panels."""
     return fann_padded(n)
 
 
@@ -132,7 +132,10 @@ def aligned_zeros(Py_ssize_t floats):
 
 
 cdef inline bint is_plain(object array, int dimensions):
-    """Whether ``array`` can be read in place: float32, C-contiguous, aligned, native, and of no subclass with a mask."""
+    """Whether ``array`` can be read in place.
+
+    It must be float32, C-contiguous, aligned, native, and of no subclass with a mask.
+    """
     return (
         cnp.PyArray_CheckExact(array)
         and cnp.PyArray_NDIM(<cnp.ndarray>array) == dimensions
@@ -155,7 +158,10 @@ cdef float *data(object array):
 
 
 cdef class Engine:
-    """The memory and the forward pass of a network. :class:`lattice_fann.Network` is the public class over it."""
+    """The memory and the forward pass of a network.
+
+    :class:`lattice_fann.Network` is the public class over it.
+    """
 
     cdef fann_layer *layers
     cdef fann_layer *linear_layers  # the same, the last one without its activation
@@ -175,7 +181,10 @@ cdef class Engine:
         free(self.linear_layers)
 
     def _allocate(self, widths, activations, isa):
-        """Make the layers: ``widths`` has one entry more than ``activations``, which are (tag, alpha)."""
+        """Make the layers.
+
+        ``widths`` has one entry more than ``activations``, which are (tag, alpha).
+        """
         cdef int64_t total = 0, work = 0, offset = 0
         cdef Py_ssize_t count = len(activations), l
         if self.layers != NULL:
@@ -228,7 +237,10 @@ cdef class Engine:
         return self.scaling
 
     def _views(self, object whole, Py_ssize_t l):
-        """Return layer ``l``'s weights (outputs, inputs) and biases as views of a flat array laid out as the parameters."""
+        """Return layer ``l``'s weights (outputs, inputs) and biases as views of a flat array.
+
+        The array has the layout of the parameters.
+        """
         cdef const fann_layer *layer = &self.layers[l]
         cdef Py_ssize_t start = layer.weights - data(self.parameters)
         cdef Py_ssize_t end = start + layer.inputs * layer.stride
@@ -288,7 +300,9 @@ cdef class Engine:
         raise self.instability(fault, False)
 
     def forward_batch(self, x, out=None):
-        """Return the network's outputs for many samples, (rows, outputs). Each row has the bits that ``forward`` gives.
+        """Return the network's outputs for many samples, (rows, outputs).
+
+        Each row is bit-identical to ``forward``'s.
 
         Args:
             x: (rows, inputs) float32; other numbers and sequences are converted.
@@ -348,7 +362,10 @@ cdef class Engine:
 
 
 cdef class StepEngine:
-    """Loss, gradient and update of a network on mini-batches of a data set. Used by one thread at a time."""
+    """Loss, gradient and update of a network on mini-batches of a data set.
+
+    Used by one thread at a time.
+    """
 
     cdef Engine engine
     cdef fann_step step
@@ -431,7 +448,10 @@ cdef class StepEngine:
         return max(48, BLOCK_FLOATS // self.engine.layers[l].stride // 12 * 12)
 
     cdef int64_t spread(self, int64_t n):
-        """A row stride for ``n`` floats: an odd multiple of 16, so that rows of a column fall into different cache sets."""
+        """Return a row stride for ``n`` floats: an odd multiple of 16.
+
+        Rows of a column then fall into different cache sets.
+        """
         cdef int64_t panels = fann_divide_up(n, FANN_PANEL)
         return (panels + 1 - panels % 2) * FANN_PANEL
 
@@ -439,10 +459,11 @@ cdef class StepEngine:
         self, cnp.ndarray inputs not None, cnp.ndarray targets not None, cnp.ndarray order not None,
         cnp.ndarray row_weights not None, bint sanitize, *, float drop=0.0, uint32_t drop_seed=0,
     ):
-        """Compute loss and gradient of the rows ``order`` of a data set, a part ``drop`` in [0, 1) of its inputs set to zero.
+        """Compute loss and gradient of the rows ``order`` of a data set.
 
-        Returns (status, loss, squared gradient norm, fault): status 1 when all is finite, 0 when a forward value is not
-        (fault is (layer or None, row of the batch, index)), 2 when a gradient is not.
+        A share ``drop`` in [0, 1) of the inputs is set to zero. Returns (status, loss, squared gradient norm, fault):
+        status 1 when all is finite, 0 when a forward value is not (fault is (layer or None, row of the batch,
+        index)), 2 when a gradient is not.
         """
         cdef int status, threads
         cdef double loss = 0.0, squares = 0.0
@@ -528,7 +549,10 @@ cdef class StepEngine:
 
 
 def row_losses(int loss, float parameter, z, y, targets, *, float hard_share=0.0, isa=None):
-    """Return the loss of each row from logits or sums ``z``, outputs ``y`` and ``targets``, all (rows, n) float32."""
+    """Return each row's loss from sums ``z``, outputs ``y`` and ``targets``.
+
+    All are (rows, n) float32; the sums of a softmax are its logits.
+    """
     cdef const fann_kernel_table *table = table_of(isa)
     cdef int64_t rows = z.shape[0], n = z.shape[1]
     padded_z = aligned_zeros(rows * fann_padded(n) + 16)
@@ -544,7 +568,10 @@ def row_losses(int loss, float parameter, z, y, targets, *, float hard_share=0.0
 
 
 def activate(int activation, float alpha, z, *, isa=None):
-    """Return an activation of rows ``z``, (rows, n) float32, without the check for values that are not finite."""
+    """Return an activation of rows ``z``, (rows, n) float32.
+
+    Values that are not finite are not checked for.
+    """
     cdef const fann_kernel_table *table = table_of(isa)
     array = as_float32(z, 2, "z")
     cdef int64_t rows = array.shape[0], n = array.shape[1], stride = fann_padded(n)

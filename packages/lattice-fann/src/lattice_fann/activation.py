@@ -63,7 +63,10 @@ class Activation:
 
     @classmethod
     def from_name(cls, name: str, alpha: float | None = None) -> Activation:
-        """Return the activation called ``name``, in any case, with or without ``_``: ``"relu"``, ``"LeakyReLU"``."""
+        """Return the activation called ``name``, in any case, with or without ``_``.
+
+        For example ``"relu"`` or ``"LeakyReLU"``.
+        """
         instance(name, "the name of an activation", str)
         wanted = name.replace("_", "").replace("-", "").lower()
         wanted = {"logistic": "sigmoid", "identity": "linear", "swish": "silu"}.get(wanted, wanted)

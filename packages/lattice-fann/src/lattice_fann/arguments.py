@@ -1,4 +1,7 @@
-"""Single arguments as callers give them: numbers, flags and members, or a refusal that shows the value and its limits."""
+"""Checks of single arguments: numbers, flags and members.
+
+An error shows the value and its limits.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ _LONGEST = 80
 
 
 def shown(value: Any) -> str:
-    """Return ``repr(value)`` on one line, cut where it is long; the type alone where there is no repr."""
+    """Return ``repr(value)`` on one line, truncated if it is long.
+
+    The type alone if the repr fails.
+    """
     try:
         text = repr(value)
     except Exception:  # integers of over 4,300 digits have none, and a class may do anything

@@ -88,7 +88,10 @@ def number_array(
 
 
 def float32_of(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Return a C-contiguous float32 array; what is too large for float32 becomes infinite, without a warning."""
+    """Return a C-contiguous float32 array.
+
+    What is too large for float32 becomes infinite, without a warning.
+    """
     with np.errstate(all="ignore"):
         return np.ascontiguousarray(array, dtype=np.float32).reshape(array.shape)
 

@@ -51,7 +51,9 @@ class NetworkBuilder:
     def build(
         self, seed: int | None = None, *, initialization: Initialization = "xavier_normal", isa: str | None = None
     ) -> Network:
-        """Return the network. One seed gives the same weights, bit for bit; None takes entropy from the system.
+        """Return the network.
+
+        One seed gives bit-identical weights; None takes entropy from the system.
 
         Raises:
             InvalidNetworkError: no input or no layers were named, or they make no network.

@@ -45,7 +45,10 @@ class SizeMismatchError(InvalidInputError):
 
 
 class InvalidNetworkError(FannError, ValueError):
-    """Layers that make no network: none, widths that do not fit, a softmax that is not last, values not finite."""
+    """Layers that make no network.
+
+    There are none, widths do not fit, a softmax is not last, or values are not finite.
+    """
 
 
 class ShapeTooLargeError(InvalidNetworkError):
@@ -53,9 +56,10 @@ class ShapeTooLargeError(InvalidNetworkError):
 
 
 class FormatError(FannError, ValueError):
-    """Bytes or a file are no network: wrong magic or version, truncated, too long, or holding impossible values.
+    """Bytes or a file are no network.
 
-    A file may hold text of any length; what a message quotes of it is cut.
+    Wrong magic or version, truncated, too long, or impossible values. A file may hold text of any length; what a
+    message quotes of it is cut.
     """
 
     def __init__(self, message: str) -> None:
@@ -64,7 +68,7 @@ class FormatError(FannError, ValueError):
 
 
 class UnsupportedError(FannError, ValueError):
-    """The request or file is well-formed but asks for what this package, or the chosen format, cannot express."""
+    """A valid request or file needs what this package, or the chosen format, cannot express."""
 
 
 class TrainingError(FannError, RuntimeError):

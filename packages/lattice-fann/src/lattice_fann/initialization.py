@@ -1,4 +1,7 @@
-"""Random weights. One seed gives the same bits with every NumPy version: its legacy streams are frozen."""
+"""Random weights.
+
+One seed gives the same bits with every NumPy version: its legacy streams are frozen.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ def check_seed(seed: int) -> None:
 
 
 def random_generator(seed: int | None, *stream: int) -> np.random.RandomState:
-    """Return the generator of a seed, and of a numbered stream under it; None takes entropy from the system."""
+    """Return the generator of a seed and stream number.
+
+    None takes entropy from the system.
+    """
     if seed is not None:
         check_seed(seed)
     sequence = np.random.SeedSequence(None if seed is None else [int(seed), *stream])

@@ -28,7 +28,7 @@ MAX_LAYERS = 65_536
 
 
 def check_layer_shape(num_inputs: int, num_outputs: int) -> None:
-    """Refuse widths below 1 and weights beyond ``MAX_ALLOWED_ELEMENTS``, before memory is asked for."""
+    """Refuse widths below 1 and weights beyond ``MAX_ALLOWED_ELEMENTS``, before any allocation."""
     for what, width in (("inputs", num_inputs), ("outputs", num_outputs)):
         if not isinstance(width, (int, np.integer)) or isinstance(width, bool):
             raise InvalidNetworkError(f"the number of {what} must be an integer, not {shown(width)}")

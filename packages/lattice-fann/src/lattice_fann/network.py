@@ -107,7 +107,10 @@ class Network(Engine):
 
     @property
     def input_scaling(self) -> InputScaling | None:
-        """(mean, scale) applied to every input as (x - mean) * scale, or None. Assigning copies and checks."""
+        """(mean, scale) applied to every input as (x - mean) * scale, or None.
+
+        Assigning copies and checks.
+        """
         scaling = self._input_scaling()
         return None if scaling is None else InputScaling(*scaling)
 
@@ -165,7 +168,10 @@ class Network(Engine):
         self._metadata = dict(metadata)
 
     def parameter_vector(self) -> Float32Array:
-        """Return a copy of all parameters, (total_params,): layer by layer, weights by output, then biases."""
+        """Return a copy of all parameters, (total_params,).
+
+        Layer by layer, weights by output, then biases.
+        """
         return np.concatenate([part.ravel() for layer in self._layers for part in (layer.weights, layer.biases)])
 
     def set_parameter_vector(self, vector: npt.ArrayLike) -> None:
@@ -225,7 +231,7 @@ class Network(Engine):
         """Return the network that :meth:`to_bytes` stored, of either version.
 
         Raises:
-            FormatError: these bytes are no network: every count and value is checked before memory is asked for.
+            FormatError: these bytes are no network: every count and value is checked before memory is allocated.
         """
         from lattice_fann.formats.binary import from_bytes
 
@@ -242,7 +248,9 @@ class Network(Engine):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Network:
-        """Read a network from a file that :meth:`save`, the reference system or the C library FANN wrote.
+        """Read a network from a file.
+
+        The file is from :meth:`save`, the reference system or the C library FANN.
 
         Raises:
             FormatError: it is none.
@@ -253,7 +261,7 @@ class Network(Engine):
         return load(path)
 
     def copy(self) -> Network:
-        """Return a network of its own with the same weights."""
+        """Return an independent network with the same weights."""
         return Network(self._layers, input_scaling=self.input_scaling, metadata=self._metadata, isa=self.isa)
 
     def __copy__(self) -> Network:

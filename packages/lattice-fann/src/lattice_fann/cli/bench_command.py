@@ -59,7 +59,7 @@ def _default() -> Network:
 
 
 def _measure(call: Callable[[], object], seconds: float) -> tuple[float, float]:
-    """Median and minimum of the time of a call in microseconds, over rounds of about a millisecond."""
+    """Return median and minimum of a call's microseconds, over rounds of about a millisecond."""
     call()
     began = time.perf_counter()
     call()

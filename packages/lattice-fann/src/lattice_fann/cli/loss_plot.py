@@ -17,7 +17,7 @@ HEIGHT, WIDTH = 10, 60
 
 
 def text_plot(history: Sequence[EpochRecord]) -> str:
-    """Return the training loss (``*``) and the validation loss (``o``) on a logarithmic scale, some lines high."""
+    """Return a text plot of the training (``*``) and validation loss (``o``) on a log scale."""
     series: dict[str, list[float | None]] = {
         "*": [record.loss for record in history],
         "o": [record.validation_loss for record in history],

@@ -1,4 +1,7 @@
-"""Files that a command will write: what can be known about them is checked before any work is done for them."""
+"""Output files of commands.
+
+They are checked as far as possible before any work is done for them.
+"""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def _runner(module: str) -> Callable[[argparse.Namespace], int]:
 
 
 def _thread_count(text: str) -> int:
-    """Return the number of threads that ``text`` writes out; the parser says what is wrong with another one."""
+    """Return the number of threads in ``text``; the parser reports an invalid one."""
     try:
         count = int(text)
     except ValueError:

@@ -27,7 +27,10 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Table:
-    """Inputs (samples, columns), the columns' names, and the target (samples,) or (samples, outputs)."""
+    """Inputs (samples, columns), the columns' names, and the targets.
+
+    Targets are (samples,) or (samples, outputs).
+    """
 
     inputs: Float32Array
     columns: list[str]
@@ -68,7 +71,9 @@ def read_table(name: str, target: str, inputs: str | None) -> Table:
 
 
 def read_inputs(name: str, columns: list[str] | None, width: int, inputs: str | None) -> Float32Array:
-    """Return the inputs of a file to predict on: ``columns`` by name if the header has them, else all in order.
+    """Return the inputs of a file to predict on.
+
+    Columns are taken by name if the header has ``columns``, else all in order.
 
     Raises:
         InvalidInputError: columns are missing, or cells are no numbers.

@@ -1,4 +1,4 @@
-"""What classifier and regressor share: parameters, training, and scikit-learn's conventions by duck typing."""
+"""Base of classifier and regressor: parameters, training, scikit-learn's conventions."""
 
 from __future__ import annotations
 
@@ -111,7 +111,10 @@ class BaseMLP:
         return sorted(name for name in inspect.signature(cls.__init__).parameters if name != "self")
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor's arguments by name. ``deep`` is there for scikit-learn; nothing is nested."""
+        """Return the constructor's arguments by name.
+
+        ``deep`` is there for scikit-learn; nothing is nested.
+        """
         return {name: getattr(self, name) for name in self._parameter_names()}
 
     def set_params(self, **parameters: Any) -> Self:
@@ -260,7 +263,10 @@ class BaseMLP:
 
     @property
     def coefs_(self) -> list[Float32Array]:
-        """Weights of each layer as scikit-learn has them, (inputs, outputs); views of the network's memory."""
+        """Weights of each layer in scikit-learn's layout, (inputs, outputs).
+
+        Views of the network's memory.
+        """
         return [layer.weights.T for layer in self._fitted().layers]
 
     @property
@@ -269,7 +275,10 @@ class BaseMLP:
         return [layer.biases for layer in self._fitted().layers]
 
     def _inputs(self, x: npt.ArrayLike, *, known: bool) -> Float32Array:
-        """Samples as a float32 matrix of the right width, all finite; a frame's columns must be those of ``fit``."""
+        """Return samples as a finite float32 matrix of the right width.
+
+        A frame's columns must be those of ``fit``.
+        """
         array = number_array(x, "X", objects=True)
         if array.ndim != 2:
             advice = "Reshape your data: X.reshape(1, -1) is one sample, X.reshape(-1, 1) one feature"

@@ -19,7 +19,7 @@ __all__ = ["MLPClassifier"]
 
 
 class MLPClassifier(BaseMLP):
-    """A softmax classifier in scikit-learn's conventions; the arguments stand at :class:`BaseMLP`.
+    """A softmax classifier for scikit-learn; see :class:`BaseMLP` for arguments.
 
     Attributes after ``fit``:
         classes_: the labels, sorted.

@@ -1,4 +1,4 @@
-"""What scikit-learn expects of every estimator, met without importing it: its errors, and names of columns."""
+"""scikit-learn's conventions for estimators, without importing it: errors and column names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ __all__ = ["feature_names", "names_differ", "not_fitted_error"]
 
 
 def not_fitted_error(message: str) -> InvalidInputError:
-    """Return the error for a call before ``fit``: also scikit-learn's NotFittedError, where that is imported."""
+    """Return the error for a call before ``fit``.
+
+    It is also scikit-learn's NotFittedError if that is imported.
+    """
     exceptions = sys.modules.get("sklearn.exceptions")
     kind = InvalidInputError if exceptions is None else _not_fitted_class(exceptions.NotFittedError)
     return kind(message)
@@ -32,7 +35,9 @@ def _reduced(error: Exception) -> tuple[Any, ...]:
 
 
 def feature_names(x: Any) -> npt.NDArray[np.object_] | None:
-    """Return the names of a frame's columns; None for what has none, or has other names than texts.
+    """Return the names of a frame's columns.
+
+    None for an object without columns, or with names that are no texts.
 
     Raises:
         InvalidInputError: some names are texts and some are not.

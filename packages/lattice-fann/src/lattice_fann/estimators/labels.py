@@ -1,4 +1,7 @@
-"""Labels of a classifier: one a sample, of a finite set; targets of another kind are refused by the kind's name."""
+"""Labels of a classifier: one per sample, of a finite set.
+
+Other kinds of targets are refused by name.
+"""
 
 from __future__ import annotations
 

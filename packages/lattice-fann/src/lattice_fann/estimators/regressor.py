@@ -19,7 +19,7 @@ __all__ = ["MLPRegressor"]
 
 
 class MLPRegressor(BaseMLP):
-    """A least-squares regressor in scikit-learn's conventions; the arguments stand at :class:`BaseMLP`.
+    """A least-squares regressor for scikit-learn; see :class:`BaseMLP` for arguments.
 
     Attributes after ``fit``:
         network_: the :class:`Network`.
@@ -48,7 +48,9 @@ class MLPRegressor(BaseMLP):
         return self
 
     def partial_fit(self, x: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> Self:
-        """Train for one more epoch on these samples. Works after ``fit``, with early stopping or without.
+        """Train for one more epoch on these samples.
+
+        Works after ``fit``, with early stopping or without.
 
         Raises:
             InvalidInputError, SizeMismatchError: data that do not fit, or another number of targets than before.

@@ -27,7 +27,7 @@ _WRITING: set[str] = set()  # temporary names in use by this process: its id may
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a temporary file beside ``path``; force it to the disk and move it into place when the block ends well.
+    """Write a temporary file; flush and rename it to ``path`` when the block succeeds.
 
     Raises:
         OSError: it cannot be written. Nothing is left over.
@@ -61,7 +61,10 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def remove_leftovers(target: Path) -> None:
-    """Remove the temporary files that dead writers of ``target`` left. What cannot be removed stays."""
+    """Remove the temporary files that dead writers of ``target`` left.
+
+    What cannot be removed stays.
+    """
     pattern = re.compile(re.escape(_prefix(target)) + r"(\d{1,10})-[0-9a-f]{12}\.tmp")
     try:
         names = [name for name in os.listdir(target.parent) if name.startswith(".") and name.endswith(".tmp")]

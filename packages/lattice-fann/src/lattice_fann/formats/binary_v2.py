@@ -1,4 +1,6 @@
-"""Binary format, version 2: checksum, metadata, input scaling, all activations, smaller weights.
+"""Binary format, version 2: checksum, metadata, input scaling, all activations.
+
+Its weights are smaller.
 
 Little-endian, no padding, exact length:
 

@@ -2,7 +2,7 @@
 
 A file is a list of ``name=value`` lines. FANN prints numbers in the locale of the program that saves, so a decimal
 comma is read as well as a point; points are written. Each layer ends with a bias neuron, the last layer's without use.
-A neuron computes f(s * sum) with a steepness s of its own:
+A neuron computes f(s * sum) with its steepness s:
 
     FANN_LINEAR             s sum               Linear, weights times s
     FANN_SIGMOID            1 / (1 + exp(-2 s sum))   Sigmoid, weights times 2 s

@@ -1,4 +1,4 @@
-"""Networks in files: the suffix names the format to write, the content the format that is read."""
+"""Networks in files: the suffix selects the format to write, the content the one to read."""
 
 from __future__ import annotations
 

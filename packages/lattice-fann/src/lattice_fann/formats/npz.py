@@ -1,4 +1,7 @@
-"""Reads .npz files: every size is looked at before memory is asked for, and damage is one kind of error."""
+"""Reads .npz files.
+
+Sizes are checked before memory is allocated, and damage is one kind of error.
+"""
 
 from __future__ import annotations
 

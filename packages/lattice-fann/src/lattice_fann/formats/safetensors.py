@@ -1,7 +1,8 @@
-"""safetensors files: ``layers.<i>.weight`` (outputs, inputs) and ``layers.<i>.bias``, for other tools to read.
+"""safetensors files for other tools.
 
-Layout: header length u64 little-endian, JSON header, data. The header's ``__metadata__`` holds texts: ours are
-``lattice_fann``, a JSON list of the activations (name, alpha), and the network's own metadata under ``metadata.<key>``.
+Tensors are ``layers.<i>.weight`` (outputs, inputs) and ``layers.<i>.bias``. Layout: header length u64 little-endian,
+JSON header, data. The header's ``__metadata__`` holds texts: ours are ``lattice_fann``, a JSON list of the
+activations (name, alpha), and the network's own metadata under ``metadata.<key>``.
 """
 
 from __future__ import annotations

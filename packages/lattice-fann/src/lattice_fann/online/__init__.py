@@ -1,1 +1,1 @@
-"""Learning from single events: elastic weight consolidation and policy-gradient training of routers."""
+"""Learning from single events: elastic weight consolidation, policy gradients for routers."""

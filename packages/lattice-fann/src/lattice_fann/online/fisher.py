@@ -1,4 +1,4 @@
-"""Elastic weight consolidation: what was learned before resists being overwritten [Kirkpatrick et al. 2017]."""
+"""Elastic weight consolidation: keeps what was learned before [Kirkpatrick et al. 2017]."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _NEGLIGIBLE = 1e-8
 
 
 class DiagonalFisher:
-    """The diagonal of the Fisher information, as a moving average of squared gradients, and an anchor.
+    """The diagonal of the Fisher information, and an anchor.
 
-    Vectors are laid out as :meth:`Network.parameter_vector`; one of another length is refused.
+    The diagonal is a moving average of squared gradients. Vectors are laid out as :meth:`Network.parameter_vector`;
+    one of another length is refused.
 
     Args:
         size: number of parameters.
@@ -65,7 +66,10 @@ class DiagonalFisher:
         return penalty
 
     def penalty_gradient(self, parameters: npt.ArrayLike, strength: float) -> Float32Array:
-        """Return the penalty's gradient, strength * values * (parameters - anchor); zeros before an anchor is set."""
+        """Return the penalty's gradient, strength * values * (parameters - anchor).
+
+        Zeros before an anchor is set.
+        """
         vector, factor = self._vector(parameters, "parameters"), self._strength(strength)
         if self.anchor is None:
             return np.zeros_like(self.values)
@@ -76,10 +80,11 @@ class DiagonalFisher:
         return pull
 
     def project_delta(self, delta: npt.ArrayLike) -> Float32Array:
-        """Return a step with each entry scaled by 1 - values / max(values): what matters most stays where it is.
+        """Return a step with each entry scaled by 1 - values / max(values).
 
-        With no information yet (max below 1e-8) the step is returned as it is. Observe the gradient after projecting,
-        not before: otherwise a fresh average always blocks the largest entry of the very step at hand.
+        Important parameters change least. With no information yet (max below 1e-8) the step is returned as it is.
+        Observe the gradient after projecting, not before: otherwise a fresh average always blocks the largest entry
+        of the very step at hand.
         """
         vector = self._vector(delta, "delta")
         largest = float(self.values.max())

@@ -1,4 +1,7 @@
-"""Trains a router ("gate") from rewards, one decision at a time: REINFORCE, and its leave-one-out form."""
+"""Trains a router ("gate") from rewards, one decision at a time.
+
+REINFORCE, and its leave-one-out form.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,9 @@ class RlooTrainer:
 
     @_alone
     def step(self, context: npt.ArrayLike, action: int, reward: float) -> float:
-        """Learn that ``action`` in ``context`` earned ``reward``; return -reward * log p(action) before the step.
+        """Learn that ``action`` in ``context`` earned ``reward``.
+
+        Returns -reward * log p(action) before the step.
 
         Raises:
             InvalidInputError: no such expert, or a reward that is not finite.
@@ -116,12 +121,13 @@ class RlooTrainer:
 
     @_alone
     def rloo_step(self, context: npt.ArrayLike, preferred: int, *, k: int = 1, samples: int = 8) -> RlooStep:
-        """Learn that ``preferred`` is the right expert in ``context``, from sampled choices of ``k`` experts.
+        """Learn that ``preferred`` is the right expert in ``context``.
 
-        Draws ``samples`` ordered choices without replacement (Gumbel top-k), rewards those that hold the preferred
-        expert with 1 and the others with -1, and takes the mean of the other samples' rewards as each one's baseline
-        [Ahmadian et al. 2024; Kool et al. 2019]. The gradient is that of the choice's own probability, the product over
-        positions of softmax among the experts not yet taken, for any ``k``.
+        It samples choices of ``k`` experts. Draws ``samples`` ordered choices without replacement (Gumbel top-k),
+        and rewards those that hold the preferred expert with 1 and the others with -1. Each sample's baseline is the
+        mean of the other samples' rewards [Ahmadian et al. 2024; Kool et al. 2019]. The gradient is that of the
+        choice's own probability, the product over positions of softmax among the experts not yet taken, for any
+        ``k``.
 
         Raises:
             InvalidInputError: no such expert, ``k`` not from 1 to experts - 1, or fewer than two samples.
@@ -187,7 +193,10 @@ def _softmax(logits: Float64Array) -> tuple[Float64Array, float]:
 
 
 def _score(logits: Float64Array, choice: npt.NDArray[np.int64]) -> Float64Array:
-    """The gradient by the logits of the log-probability of an ordered choice without replacement (Plackett-Luce)."""
+    """Return the gradient by the logits of log p of an ordered choice (Plackett-Luce).
+
+    The choice is without replacement.
+    """
     left = logits.copy()
     score = np.zeros_like(logits)
     for expert in choice:

@@ -12,7 +12,9 @@ __all__ = ["load_balance_aux_loss", "router_z_loss"]
 
 
 def load_balance_aux_loss(probabilities: npt.ArrayLike) -> float:
-    """Return the mean squared distance of the experts' mean load from equal load, sum (p_j - 1/K)^2 / K.
+    """Return the mean squared distance of the experts' mean load p from equal load.
+
+    It is sum (p_j - 1/K)^2 / K.
 
     Args:
         probabilities: (experts,) of one decision, or (decisions, experts).
@@ -26,7 +28,9 @@ def load_balance_aux_loss(probabilities: npt.ArrayLike) -> float:
 
 
 def router_z_loss(logits: npt.ArrayLike) -> float:
-    """Return the mean of log(sum exp(logits))^2 over decisions: it keeps logits small [Zoph et al. 2022].
+    """Return the mean of log(sum exp(logits))^2 over decisions.
+
+    As a loss it keeps logits small [Zoph et al. 2022].
 
     Args:
         logits: (experts,) of one decision, or (decisions, experts).

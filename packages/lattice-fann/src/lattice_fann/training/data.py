@@ -168,7 +168,9 @@ def _weights(
 def split(
     data: DataSet, fraction: float, generator: np.random.RandomState, *, stratify: bool
 ) -> tuple[DataSet, DataSet]:
-    """Return two parts, the second with ``fraction`` of the samples, of each class alike if ``stratify``.
+    """Return two parts, the second with ``fraction`` of the samples.
+
+    ``stratify`` takes this share of each class.
 
     Raises:
         SizeMismatchError: a part would be empty.

@@ -1,4 +1,7 @@
-"""Gradients without training: for inspection, for other trainers, and checked against finite differences."""
+"""Gradients without training: for inspection and other trainers.
+
+They are checked against finite differences.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ def gradients(
     temperature: float = 1.0,
     hard_share: float = 0.5,
 ) -> Gradients:
-    """Return the mean loss over the samples and its gradient, computed by the kernels that train.
+    """Return the mean loss over the samples and its gradient, from the training kernels.
 
     Raises:
         InvalidInputError: data or loss that do not fit.
@@ -81,7 +84,7 @@ def gradients(
 
 
 def backpropagate(network: Network, inputs: npt.ArrayLike, output_gradients: npt.ArrayLike) -> Gradients:
-    """Return the gradient of a loss of the caller's own, from its derivatives by the network's outputs.
+    """Return the gradient of a custom loss from its derivatives by the network's outputs.
 
     Args:
         network: not changed.
@@ -139,7 +142,7 @@ def check_gradients(
     samples: int = 200,
     seed: int = 0,
 ) -> GradientCheck:
-    """Compare the gradient in float64 with finite differences, and the kernels' with the one in float64.
+    """Compare the float64 gradient with finite differences, and the kernels' with that.
 
     Args:
         network, inputs, targets, loss, sample_weight, huber_delta, temperature, hard_share: as for :func:`gradients`.

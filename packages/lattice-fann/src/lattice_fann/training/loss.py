@@ -16,7 +16,9 @@ __all__ = ["Loss", "check_loss", "default_loss", "evaluate_loss"]
 
 
 class Loss(Enum):
-    """A loss, for n outputs y, targets t and the last layer's sums z. All are means over the samples.
+    """A loss, for n outputs y, targets t and the last layer's sums z.
+
+    All are means over the samples.
 
     ========================  ==========================================================================
     ``MSE``                   sum (y - t)^2 / n
@@ -48,7 +50,7 @@ class Loss(Enum):
 
 
 def default_loss(network: Network) -> Loss:
-    """Return the loss that fits the network's output: cross-entropy for softmax, MSE for all others."""
+    """Return the loss that fits the output: cross-entropy for softmax, MSE for all others."""
     return Loss.CROSS_ENTROPY if network.layers[-1].activation.is_softmax else Loss.MSE
 
 

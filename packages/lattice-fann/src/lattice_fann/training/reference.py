@@ -1,4 +1,4 @@
-"""The readable twin of the kernels: forward, loss and gradient in float64 NumPy, top to bottom."""
+"""Readable reference of the kernels: forward, loss and gradient in float64 NumPy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def apply(activation: Activation, z: Float64Array) -> Float64Array:
 
 
 def slope(activation: Activation, z: Float64Array) -> Float64Array:
-    """Return the activation's derivative at ``z``; not for the softmax, whose derivative is a matrix."""
+    """Return the activation's derivative at ``z``.
+
+    Not for the softmax, whose derivative is a matrix.
+    """
     match activation.name:
         case "Sigmoid":
             y = apply(activation, z)
@@ -98,7 +101,7 @@ def loss_of_rows(
 
 @dataclass
 class ReferenceNetwork:
-    """A network in float64: lists of weights (outputs, inputs), biases (outputs,) and activations."""
+    """A network in float64: lists of weights (outputs, inputs), biases (outputs,), activations."""
 
     weights: list[Float64Array]
     biases: list[Float64Array]

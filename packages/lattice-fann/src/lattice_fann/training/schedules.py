@@ -1,4 +1,4 @@
-"""Learning-rate schedules: factors by which the configured rate is multiplied as training goes on."""
+"""Learning-rate schedules: factors of the configured rate over the course of training."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ class LinearDecay:
 
 @dataclass(frozen=True)
 class CosineDecay:
-    """Goes from 1 to ``end`` along half a cosine over the whole training [Loshchilov and Hutter 2017]."""
+    """Falls from 1 to ``end`` along half a cosine [Loshchilov and Hutter 2017].
+
+    It covers the whole training.
+    """
 
     end: float = 0.0
 
@@ -83,7 +86,10 @@ class CosineDecay:
 
 @dataclass(frozen=True)
 class Warmup:
-    """Rises from ``start`` to 1 over ``epochs``, then follows ``then`` from its beginning; None is constant."""
+    """Rises from ``start`` to 1 over ``epochs``, then follows ``then`` from its beginning.
+
+    None is constant.
+    """
 
     epochs: float
     then: Schedule | None = None

@@ -1,4 +1,4 @@
-"""What a training is at between two epochs: everything that resuming takes to go on with the same bits."""
+"""The state of a training between two epochs; resuming from it gives the same bits."""
 
 from __future__ import annotations
 

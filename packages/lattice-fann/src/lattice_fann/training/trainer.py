@@ -129,7 +129,10 @@ class BackpropTrainer:
         return run.train(callbacks)
 
     def _measurable(self, held_out: DataSet) -> DataSet:
-        """The validation samples that count: with a weight and, unless the guard is ERROR, with finite inputs."""
+        """Return the validation samples that count.
+
+        They have a weight and, unless the guard is ERROR, finite inputs.
+        """
         counts = np.ones(len(held_out), dtype=np.bool_) if held_out.weights is None else held_out.weights > 0
         if self.config.gradient_guard is not GradientGuardStrategy.ERROR:
             counts &= np.isfinite(held_out.inputs).all(axis=1)
@@ -322,7 +325,10 @@ class _Run:
         return (weights / total if total > 0 else weights).astype(np.float32), total
 
     def batch(self, rows: npt.NDArray[np.int64]) -> tuple[float, float, float] | None:
-        """Loss, squared gradient norm and weight of a batch, under the gradient guard; None if it is left out."""
+        """Return loss, squared gradient norm and weight of a batch under the gradient guard.
+
+        None if it is left out.
+        """
         guard = self.config.gradient_guard
         sanitize = guard is GradientGuardStrategy.SANITIZE
         weights, total = self.weights_of(rows)
