@@ -1,4 +1,4 @@
-"""The door into the C kernels: argument checks and memory, then one call without the GIL."""
+"""Binding of the C kernels: argument checks and memory, then one call without the GIL."""
 
 from libc.math cimport INFINITY, isinf
 from libc.stdint cimport int32_t, int64_t
@@ -93,7 +93,7 @@ cdef bint has_kernels(int isa):
 
 
 def select_isa(str requested=None):
-    """Use the kernels of ``requested``, else of ``LATTICE_ISA``, else the best ones. Returns the name.
+    """Use the kernels of ``requested``, else of ``LATTICE_ISA``, else the best; return the name.
 
     Raises ValueError for an unknown name and for a level that this CPU or this build cannot run.
     """
@@ -119,7 +119,10 @@ cdef void *data_of(object array, object dtype, Py_ssize_t size, str name) except
 
 
 def elementwise(str function, x):
-    """Apply ``exp``, ``log`` or ``exp2`` of the kernels to a float32 or float64 array. For tests of their accuracy."""
+    """Apply ``exp``, ``log`` or ``exp2`` of the kernels to an array.
+
+    It is float32 or float64; for tests of their accuracy.
+    """
     cdef int index = ["exp", "log", "exp2"].index(function)
     cdef int precision = x.dtype == np.float64
     result = np.empty_like(x)
@@ -130,7 +133,10 @@ def elementwise(str function, x):
 
 
 def extremes(values):
-    """Return (least, most, position of the first value that is not finite or -1) of a float32 or float64 array."""
+    """Return (least, most, position of the first non-finite value or -1) of a float array.
+
+    It is float32 or float64.
+    """
     cdef int precision = values.dtype == np.float64
     cdef void *data = data_of(values, np.float64 if precision else np.float32, values.size, "values")
     cdef const lattice_sinkhorn_kernels *table = kernels()
@@ -143,7 +149,10 @@ def extremes(values):
 
 
 def pack_panels(y):
-    """Return the points ``y`` (n, k) as panels: [n / lanes][k][lanes], lanes 16 for float32 and 8 for float64."""
+    """Return the points ``y`` (n, k) as panels [n / lanes][k][lanes].
+
+    There are 16 lanes for float32 and 8 for float64.
+    """
     lanes = 16 if y.dtype == np.float32 else 8
     padded = padded_columns(y.shape[0])
     panels = np.zeros((padded // lanes, y.shape[1], lanes), y.dtype)
@@ -161,7 +170,7 @@ def padded_columns(Py_ssize_t columns):
 
 
 cdef class Solver:
-    """Memory for a Sinkhorn problem of at most ``rows`` x ``columns``, and the problem that is bound to it.
+    """Memory for a Sinkhorn problem of at most ``rows`` x ``columns``, and its current problem.
 
     ``u`` and ``v`` are base-2 logarithms. One thread at a time may use a solver. Nothing is allocated after construction,
     but for the arrays that the caller binds.
@@ -245,7 +254,10 @@ cdef class Solver:
         self.owners = [matrix]
 
     def bind_clouds(self, int metric, x, panels, x_squared, y_squared, Py_ssize_t columns):
-        """Compute the costs from points: ``x`` (rows, k), the other cloud as panels, squared lengths in float64."""
+        """Compute the costs from points ``x`` (rows, k) and the other cloud's panels.
+
+        Squared lengths are float64.
+        """
         if not self.clouds:
             raise ValueError("this workspace was made for cost matrices; make one with clouds=True")
         self._shape(x.shape[0], columns)
@@ -273,7 +285,9 @@ cdef class Solver:
         self, double epsilon, *, double row_tau=INFINITY, double column_tau=INFINITY, bint symmetric=False,
         bint product=False, double relaxation=1.0,
     ):
-        """Set epsilon, the penalties of the marginals (infinite: held exactly) and how steps are taken; forget progress.
+        """Set epsilon, the marginals' penalties and how steps are taken; forget progress.
+
+        An infinite penalty holds a marginal exactly.
 
         ``product``: entropy is taken relative to the product of the weights.
         """
@@ -358,9 +372,10 @@ cdef class Solver:
 def network_simplex(cost, supply, demand, int64_t most_pivots):
     """Solve a transportation problem with integer masses exactly.
 
-    Returns (rows, columns, masses, u, v, pivots, status, exact, shortfall), where status is 0 for an optimal plan and 1 for
-    one that ran out of pivots, ``exact`` says that potentials are exact but for their last bit, and ``shortfall`` is what
-    the cost may be above the optimum, for masses as they are. ``cost`` is float64 (n, m); ``supply`` and ``demand`` are
+    Returns (rows, columns, masses, u, v, pivots, status, exact, shortfall). ``status`` is 0 for an optimal plan, 1 if
+    the pivots ran out. ``exact`` says that potentials are exact but for their last bit. ``shortfall`` is an upper
+    bound of the cost above the optimum, for masses as they are. ``cost`` is float64 (n, m); ``supply`` and ``demand``
+    are
     int64 with equal sums.
     """
     cdef int64_t n = cost.shape[0], m = cost.shape[1]

@@ -1,4 +1,7 @@
-"""Arrays as callers give them: real numbers of a known shape, or an error that says what to do."""
+"""Checks arrays: real numbers of a known shape.
+
+An error says what to do.
+"""
 
 from __future__ import annotations
 

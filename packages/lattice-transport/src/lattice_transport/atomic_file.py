@@ -29,10 +29,10 @@ def as_path(path: object) -> str:
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], None]) -> None:
-    """Call ``write`` with a temporary file beside ``path``, force it to the disk, and move it into place.
+    """Write a file atomically.
 
-    A writer holds a lock on its temporary file. A temporary file for this path that nobody has locked is what a dead
-    process left, and is removed.
+    ``write`` gets a temporary file beside ``path``, which is flushed to disk and renamed. A writer holds a lock on
+    its temporary file. An unlocked temporary file for this path was left by a dead process, and is removed.
 
     Raises:
         OSError: it cannot be written; the message names ``path``.
@@ -54,7 +54,10 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise OSError if no file can be written at ``path``: a temporary one is made beside it and removed."""
+    """Raise OSError if no file can be written at ``path``.
+
+    A temporary file is made beside it and removed.
+    """
     target = Path(os.fspath(path))
     with _named(target):
         handle, temporary = _locked_file(target)
@@ -64,7 +67,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 @contextlib.contextmanager
 def _named(target: Path) -> Iterator[None]:
-    """Let errors name the file that was asked for, not the temporary one."""
+    """Let errors name the caller's file, not the temporary one."""
     try:
         yield
     except OSError as error:

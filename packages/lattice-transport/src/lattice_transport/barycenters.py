@@ -1,4 +1,6 @@
-"""Means of distributions under transport: over a fixed support by Bregman projections, or with a support that moves.
+"""Means of distributions under transport, over a fixed or a free support.
+
+A fixed support takes Bregman projections.
 
     minimise over p   sum over k of lambda[k] OT(a[k], p)
 
@@ -112,7 +114,10 @@ class _Measure:
         self.rows, self.columns = part.rows, part.columns
 
     def half_step(self) -> _Float64:
-        """Fit the rows; return log2 of the sum over i of 2^(u[i] - C[i, j] scale), the answer for the columns."""
+        """Fit the rows; return log2 of the sum over i of 2^(u[i] - C[i, j] scale).
+
+        The columns are fitted to that.
+        """
         self.solver.run(1, 0.0, adapt=False)
         return -self.solver.v_next[: self.columns]
 
@@ -268,7 +273,9 @@ def free_support_barycenter(
     tolerance: float = 1e-4,
     config: SinkhornConfig | None = None,
 ) -> FreeSupportResult:
-    """Return points of given weights that are closest to several point clouds, by alternating plans and means.
+    """Return weighted points that are closest to several point clouds.
+
+    The weights are given. Plans and means alternate.
 
     Each update solves the transport from the points to every measure and moves each point to the mean of where the
     plans

@@ -48,7 +48,10 @@ def _number(value: Any) -> float | None:
 
 
 def check_positive(name: str, value: Any) -> float:
-    """Return ``value`` as a float, or raise InvalidEpsilonError unless it is positive and finite."""
+    """Return ``value`` as a float that is positive and finite.
+
+    Raises InvalidEpsilonError for any other.
+    """
     number = _number(value)
     if number is None or not 0.0 < number < math.inf:
         raise InvalidEpsilonError(name, value)
@@ -56,7 +59,10 @@ def check_positive(name: str, value: Any) -> float:
 
 
 def check_count(name: str, value: Any, *, least: int = 1, most: int = MOST_COUNT) -> int:
-    """Return ``value`` as an int, or raise InvalidInputError unless it is an integer from ``least`` to ``most``."""
+    """Return ``value`` as an int from ``least`` to ``most``.
+
+    Raises InvalidInputError for any other.
+    """
     if type(value) is int and least <= value <= most:
         return value
     try:
@@ -99,7 +105,10 @@ def check_kind(name: str, value: Any, kind: type[_T]) -> _T:
 
 
 def check_list(name: str, value: Any) -> list[Any]:
-    """Return the parts of ``value``, or raise InvalidInputError unless it is a sequence or another iterable."""
+    """Return the parts of a sequence or another iterable.
+
+    Raises InvalidInputError for any other value.
+    """
     if not isinstance(value, (str, bytes, dict)):
         try:
             return list(value)

@@ -1,4 +1,4 @@
-"""How a Sinkhorn problem is to be solved: configurations that are checked when they are made."""
+"""Configurations of Sinkhorn solvers, validated on construction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def _checked_field(check: Callable[[str, Any], float], field: str, value: object
 
 @dataclass(frozen=True)
 class EpsilonSchedule:
-    """Epsilons to pass through on the way to a small one: start, start * factor, ..., each warm-started by the last.
+    """Decreasing epsilons to solve first: start, start * factor, and so on.
+
+    Each solve is warm-started by the last.
 
     Attributes:
         start: the first epsilon, in units of the cost.

@@ -1,4 +1,4 @@
-"""What is transported between: cost matrices, and point clouds whose costs are computed when needed."""
+"""Costs: matrices, or point clouds whose costs are computed when needed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def as_points(values: npt.ArrayLike, name: str) -> _Array:
 
 
 def points_that_fit(points: _Array, name: str, metric: str) -> None:
-    """Raise InvalidInputError for coordinates whose distances would leave the range of their numbers."""
+    """Raise InvalidInputError for coordinates whose distances would overflow or underflow."""
     low, high, _ = _transport.extremes(points)
     most = max(-low, high)
     narrow = points.dtype == np.float32 and metric == "sqeuclidean"
@@ -103,12 +103,18 @@ class PointClouds:
         object.__setattr__(self, "y", self.x if same else np.ascontiguousarray(y, dtype))
 
     def matrix(self) -> _Array:
-        """Return the whole cost matrix (n, m), in the dtype of the points; products are taken in float64."""
+        """Return the whole cost matrix (n, m), in the dtype of the points.
+
+        Products are taken in float64.
+        """
         return cost_matrix(self.x, self.y, self.metric)
 
 
 def _prepared(x: _Array, y: _Array, metric: str, dtype: npt.DTypeLike) -> tuple[_Array, _Array, _Float64, _Float64]:
-    """Points as the kernels want them, and their squared lengths: unit vectors, or moved so that their mean is zero."""
+    """Return the points for the kernels, and their squared lengths.
+
+    The points are unit vectors, or moved so that their mean is zero.
+    """
     same = x is y
     # distances do not change with the origin, and |x|^2 + |y|^2 - 2 x.y loses fewer digits around the mean
     centre = None if metric == "cosine" else 0.5 * (x.mean(axis=0, dtype=np.float64) + y.mean(axis=0, dtype=np.float64))
@@ -139,7 +145,7 @@ def _padded(values: _Float64, size: int) -> _Float64:
 
 
 def cost_matrix(x: npt.ArrayLike, y: npt.ArrayLike, metric: Metric = "sqeuclidean") -> _Array:
-    """Return the costs between all points of ``x`` (n, dimension) and of ``y`` (m, dimension), as (n, m).
+    """Return the costs (n, m) between points ``x`` (n, dimension) and ``y`` (m, dimension).
 
     Products are taken in float64 and the result is rounded to the dtype of the points. The distance of a point to
     itself, when ``x`` is ``y``, is exactly 0. OutOfMemoryError is raised where there is no memory for the matrix.
@@ -167,7 +173,10 @@ def cost_matrix(x: npt.ArrayLike, y: npt.ArrayLike, metric: Metric = "sqeuclidea
 
 
 class Cost:
-    """A checked cost: a matrix, or points to compute it from. ``dtype`` is that of what the caller gave."""
+    """A checked cost: a matrix, or points to compute it from.
+
+    ``dtype`` is that of the caller's arrays.
+    """
 
     def __init__(self, matrix: _Array | None, clouds: PointClouds | None) -> None:
         self.matrix = matrix

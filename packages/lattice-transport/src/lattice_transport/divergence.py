@@ -1,4 +1,4 @@
-"""The debiased Sinkhorn divergence: zero between equal sets, positive between different ones.
+"""The debiased Sinkhorn divergence: zero for equal sets, positive for different ones.
 
     S(a, b) = OT(a, b) - OT(a, a) / 2 - OT(b, b) / 2
 

@@ -18,7 +18,7 @@ _MOST_ENTRIES = 1_000_000  # of all costs together: above, a fixed sample of row
 
 
 def default_epsilon(*costs: Cost) -> float:
-    """Return 0.05 of the median of all of these costs: one value for problems that belong together.
+    """Return 0.05 of the median of all these costs: one value for problems that belong together.
 
     If the median is not above 0, the absolute values of the costs that are not 0 take the place of the costs; without
     any, the result is 0.05. Above a million costs, the median is that of a fixed sample.

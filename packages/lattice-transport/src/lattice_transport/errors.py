@@ -1,4 +1,4 @@
-"""Every error that lattice_transport raises on purpose: one tree under :class:`TransportError`.
+"""Every error that lattice_transport raises on purpose; base class :class:`TransportError`.
 
 Errors about arguments also derive from ``ValueError``; those carry what was wrong as attributes.
 """
@@ -52,7 +52,7 @@ class BusyError(TransportError, RuntimeError):
 
 
 class OutOfMemoryError(TransportError, MemoryError):
-    """There is no memory for a matrix that was asked for."""
+    """There is not enough memory for a requested matrix."""
 
     def __init__(self, what: str, rows: int, columns: int) -> None:
         self.rows = rows
@@ -142,7 +142,7 @@ class WorkspaceError(InvalidInputError):
 
 
 class MixedModelsError(InvalidInputError):
-    """The vectors of one set come from more than one model, so distances between them mean nothing."""
+    """The vectors of one set come from several models, so their distances have no meaning."""
 
     def __init__(self, name: str, fingerprints: list[str]) -> None:
         self.name = name
@@ -154,7 +154,7 @@ class MixedModelsError(InvalidInputError):
 
 
 class TooFewSamplesError(InvalidInputError):
-    """A test was asked for with too few vectors to say anything."""
+    """A test has too few vectors to say anything."""
 
     def __init__(self, name: str, count: int, least: int) -> None:
         self.name = name
@@ -171,7 +171,7 @@ class NotConvergedError(TransportError):
         self.last_error = last_error
         self.threshold = threshold
         super().__init__(
-            f"not converged: error {last_error:.3g} after {iterations} iterations, {threshold:.3g} was asked for; "
+            f"not converged: error {last_error:.3g} after {iterations} iterations, {threshold:.3g} is required; "
             "raise max_iterations or epsilon, or use an epsilon schedule"
         )
 

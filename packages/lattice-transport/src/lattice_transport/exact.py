@@ -1,4 +1,4 @@
-"""Exact optimal transport: the linear program by network simplex, and closed forms on the line."""
+"""Exact optimal transport: the linear program by network simplex, and closed forms in 1D."""
 
 from __future__ import annotations
 
@@ -161,12 +161,12 @@ def _flow(matrix: _Float64, units: Units, limit: int) -> _Flow:
 
 
 def _rounding_counts(flow: _Flow, largest: float) -> bool:
-    """Whether a rounding error of the masses could cost something, if it goes over the dearest pair."""
+    """Whether a rounding error of the masses could add cost over the most expensive pair."""
     return not largest * len(flow.masses) <= _COUNTS * float(flow.masses @ np.abs(flow.costs))
 
 
 def _without_dust(flow: _Flow) -> _Flow:
-    """Leave out entries that may owe their mass to rounding and whose cost outweighs that of the rest."""
+    """Leave out entries whose mass may be rounding error, if their cost outweighs the rest."""
     supply, demand, _ = flow.units
     most = len(supply) + len(demand)
     small = (flow.masses <= most) & (np.minimum(supply[flow.rows], demand[flow.columns]) > 4096 * most)
@@ -273,9 +273,10 @@ def sliced_wasserstein(
     projections: int = 128,
     seed: int = 0,
 ) -> float:
-    """Return the sliced p-Wasserstein distance: the p-mean over random directions of the distance along each.
+    """Return the sliced p-Wasserstein distance.
 
-    O(projections (n + m) log(n + m)); it sees less than the full distance, and never more than it.
+    It is the p-mean over random directions of the distance along each. O(projections (n + m) log(n + m)); it sees
+    less than the full distance, and never more than it.
 
     Args:
         x, y: points (n, dimension), (m, dimension).

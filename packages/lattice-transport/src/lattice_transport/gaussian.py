@@ -54,7 +54,9 @@ class Gaussian:
 
 
 def fit_gaussian(points: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> Gaussian:
-    """Return the Gaussian with the mean and the (unbiased, for equal weights) covariance of points (n, dimension).
+    """Return the Gaussian with mean and covariance of points (n, dimension).
+
+    The covariance is unbiased for equal weights.
 
     Raises:
         TooFewSamplesError: fewer than two points.

@@ -1,4 +1,4 @@
-"""One thread at a time works on an object that changes: another one beside it is refused, not mixed in."""
+"""Lets one thread at a time work on an object that changes; a second thread is refused."""
 
 from __future__ import annotations
 

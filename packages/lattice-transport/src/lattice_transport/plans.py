@@ -1,4 +1,4 @@
-"""What a plan is good for: its heavy entries, where it sends each point, and how its cost changes."""
+"""Uses of a plan: its largest entries, each point's mean target, and gradients of its cost."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class SparsePlan:
 
 
 def extract_sparse_plan(result: SinkhornResult, threshold: float = 1e-6) -> SparsePlan:
-    """Return the entries of the plan of at least ``threshold`` mass (all that are not zero for a threshold of 0).
+    """Return the plan's entries of at least ``threshold`` mass.
 
-    The plan is never in memory as a whole.
+    A threshold of 0 returns all that are not zero. The plan is never in memory as a whole.
 
     Raises:
         InvalidInputError: a threshold that is negative or no number.
@@ -91,9 +91,9 @@ def _check_clouds(result: SinkhornResult, x: _Array | None, y: _Array) -> None:
 
 
 def barycentric_projection(result: SinkhornResult, y: npt.ArrayLike) -> _Float64:
-    """Return where the plan sends each source point: the mean of its targets ``y``, weighted by mass, (n, dimension).
+    """Return the mean target of each source point under the plan, (n, dimension).
 
-    Points without mass go nowhere: NaN.
+    Targets ``y`` are weighted by mass. Points without mass go nowhere: NaN.
     """
     check_kind("result", result, SinkhornResult)
     points = as_points(y, "y").astype(np.float64)
@@ -105,7 +105,7 @@ def barycentric_projection(result: SinkhornResult, y: npt.ArrayLike) -> _Float64
 
 
 def transport_gradient(result: SinkhornResult, clouds: PointClouds) -> _Float64:
-    """Return the gradient of the regularized cost with respect to the source points, (n, dimension).
+    """Return the gradient of the regularized cost by the source points, (n, dimension).
 
     By the envelope theorem it is the sum over j of P[i, j] dC(x[i], y[j])/dx[i]; it is as exact as the solve is.
     ``euclidean`` counts coinciding points as having no gradient.
@@ -150,14 +150,14 @@ def weight_gradients(result: SinkhornResult) -> tuple[_Float64, _Float64]:
 
 @dataclass(frozen=True, eq=False)
 class DivergenceGradient:
-    """Gradient of a Sinkhorn divergence: by source point (n, dimension), and by source weight (n)."""
+    """Gradient of a Sinkhorn divergence: by source point (n, dimension), and by weight (n)."""
 
     points: _Float64
     weights: _Float64
 
 
 def divergence_gradient(divergence: DivergenceResult, clouds: PointClouds) -> DivergenceGradient:
-    """Return the gradient of a balanced Sinkhorn divergence with respect to the source points and weights."""
+    """Return the gradient of a balanced Sinkhorn divergence by the source points and weights."""
     check_kind("divergence", divergence, DivergenceResult)
     check_kind("clouds", clouds, PointClouds)
     x = np.asarray(clouds.x)

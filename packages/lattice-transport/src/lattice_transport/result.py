@@ -94,7 +94,10 @@ class SinkhornResult:
 
     @property
     def f(self) -> _Float64:
-        """The source potential, epsilon log_u: what a unit of mass more at a point costs, up to a constant."""
+        """The source potential, epsilon log_u: the cost of one more unit of mass at a point.
+
+        It is known up to a constant.
+        """
         return self.epsilon * self.log_u
 
     @property
@@ -108,7 +111,10 @@ class SinkhornResult:
         return len(self.log_u), len(self.log_v)
 
     def plan(self) -> _Array:
-        """Return the transport plan (n, m), in the dtype of the cost. Points without mass have exactly zero."""
+        """Return the transport plan (n, m), in the dtype of the cost.
+
+        Points without mass have exactly zero.
+        """
         result = large_matrix("a transport plan", *self.shape, self._cost.dtype)
         for first, block in self.plan_blocks():
             result[first : first + len(block)] = block

@@ -1,4 +1,4 @@
-"""Entropic optimal transport between two weighted sets: Sinkhorn's algorithm in the log domain.
+"""Entropic optimal transport of two weighted sets: Sinkhorn's algorithm in the log domain.
 
     minimise  sum P C + epsilon sum P (log P - 1)   over plans P >= 0 with row sums a and column sums b
 

@@ -1,4 +1,6 @@
-"""Transport between sets of different mass, or that may leave mass behind: marginals are penalised instead of held.
+"""Unbalanced transport: marginals are penalised instead of held.
+
+The sets may differ in mass, or leave mass unmoved.
 
     minimise  sum P C + epsilon sum P (log P - 1) + tau_source KL(P 1 | a) + tau_target KL(P' 1 | b)
 
@@ -52,7 +54,7 @@ def solve_unbalanced(
     """Return the entropic unbalanced plan between two weighted sets.
 
     Args:
-        tau_source, tau_target: what leaving mass behind costs, in units of the cost; infinity holds the marginal.
+        tau_source, tau_target: the penalty of unmoved mass, in units of the cost; infinity holds the marginal.
         convergence_threshold: the duality gap, as a fraction of the objective and the mass, at which to stop. The plan
             is then within sqrt(2 threshold / epsilon)-like distance of the optimum, the objective within the threshold.
 

@@ -18,9 +18,9 @@ _MOST_UNITS = 1 << 52
 
 
 def rounded_units(a: _Float64, b: _Float64) -> Units:
-    """Return weights of equal mass in about 2^52 units, none of them 0; the largest weight takes the rounding.
+    """Return weights of equal mass in about 2^52 units, none 0.
 
-    Equal weights are whole numbers of units on both sides.
+    The largest weight takes the rounding. Equal weights are whole numbers of units on both sides.
     """
     pairs = len(a) * len(b)
     total = _MOST_UNITS // pairs * pairs
@@ -34,7 +34,7 @@ def _rounded(weights: _Float64, total: int) -> _Int64:
 
 
 def common_units(a: _Float64, b: _Float64, *, single: bool) -> Units | None:
-    """Return weights that are multiples of one unit exactly so, or None if there is no such unit.
+    """Return weights as exact multiples of one unit, or None if there is no such unit.
 
     Weights like 3/7 are rounded in floating point. The sums of some sources and of some targets, which should be equal,
     then differ by a last bit, and a bit of mass has to go where no mass should.

@@ -22,7 +22,9 @@ _Command = Callable[[argparse.Namespace], int]
 
 
 def read_vectors(name: str) -> npt.NDArray[Any]:
-    """Return the matrix of a .npy file, mapped so that its header cannot make us allocate what is not there.
+    """Return the matrix of a .npy file, memory-mapped.
+
+    So its header cannot make us allocate more than the file holds.
 
     Raises:
         OSError: it cannot be read.

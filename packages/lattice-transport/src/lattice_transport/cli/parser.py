@@ -148,7 +148,10 @@ def _add_command(
 
 
 def _lazily(command: str) -> Callable[[argparse.Namespace], int]:
-    """Return the command's function, whose module is imported when it is called: --help needs none of it."""
+    """Return the command's function.
+
+    Its module is imported at the call: --help needs none of it.
+    """
 
     def run(options: argparse.Namespace) -> int:
         status: int = importlib.import_module(f"lattice_transport.cli.{command}_command").run(options)
@@ -196,7 +199,7 @@ def _add_common(command: argparse.ArgumentParser) -> None:
 
 
 def _thread_count(text: str) -> int:
-    """Return the number of threads that ``text`` writes out; the parser says what is wrong with another one."""
+    """Return the number of threads in ``text``; the parser reports an invalid one."""
     try:
         count = int(text)
     except ValueError:

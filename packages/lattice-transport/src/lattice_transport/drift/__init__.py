@@ -1,4 +1,4 @@
-"""Has a corpus, or an embedding model, moved? Tests between two sets of vectors, and a detector for a stream."""
+"""Drift of a corpus or embedding model: tests of two vector sets, and a stream detector."""
 
 from lattice_transport.drift.detect import detect_drift
 from lattice_transport.drift.online import DriftObservation, OnlineDriftDetector

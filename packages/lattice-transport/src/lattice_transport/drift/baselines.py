@@ -1,4 +1,4 @@
-"""Other two-sample tests, on the same points and permutations: what the divergence is to be compared with."""
+"""Other two-sample tests on the same points and permutations, for comparison."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def mmd_test(squared_distances: _Float64, labels: _Float64) -> TestResult:
 
 
 def classifier_test(points: _Float64, labels: _Float64) -> TestResult:
-    """Classifier two-sample test (Lopez-Paz and Oquab 2017) with a linear ridge classifier, leave-one-out.
+    """Classifier two-sample test with a linear ridge classifier, leave-one-out.
+
+    See Lopez-Paz and Oquab 2017.
 
     Args:
         points: (N, dimension), the pooled sample.

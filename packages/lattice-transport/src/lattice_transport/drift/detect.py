@@ -42,7 +42,10 @@ _FLOAT32_LEAST_EPSILON = 0.02
 
 
 def choose_epsilon(costs: _Array) -> float:
-    """Return the default epsilon for a pooled cost matrix: :data:`RELATIVE_EPSILON` of its mean (1 if that is 0)."""
+    """Return the default epsilon for a pooled cost matrix.
+
+    :data:`RELATIVE_EPSILON` of its mean, 1 if that is 0.
+    """
     mean = float(costs.mean(dtype=np.float64))
     return RELATIVE_EPSILON * mean if mean > 0.0 else 1.0
 
@@ -198,7 +201,10 @@ def detect_drift(
 
 
 def effect_size(observed: float, null: _Float64, spread: float) -> float:
-    """Return the shift in units of the reference's spread: what the divergence has over its mean under the null."""
+    """Return the shift in units of the reference's spread.
+
+    It is the divergence less its mean under the null.
+    """
     excess = max(observed - float(null.mean()), 0.0)
     if spread > 0.0:
         return math.sqrt(excess / spread)

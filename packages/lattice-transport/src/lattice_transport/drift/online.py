@@ -72,9 +72,9 @@ _alone = one_thread("this detector")
 class OnlineDriftDetector:
     """Watches a stream of vectors for drift away from a reference.
 
-    The first ``window_size`` vectors are the reference, the next as many calibrate: random halvings of the two together
-    give the distribution that the divergence between a reference and a window has when nothing drifts, and the
-    threshold is a quantile of it that leaves the upper four ``false_alarm_rate`` above. From then on every
+    The first ``window_size`` vectors are the reference, the next as many calibrate. Random halvings of the two
+    together give the divergence's distribution without drift. The threshold is the quantile of it that leaves the
+    upper four ``false_alarm_rate`` above. From then on every
     ``check_interval``-th vector has the last ``window_size`` vectors compared with the reference. A divergence above
     the threshold is a
     suspicion, which a permutation test of reference and window confirms or not: an alarm needs both. Under no drift the
@@ -215,7 +215,7 @@ class OnlineDriftDetector:
         self._prepare(np.asarray(cost_matrix(reference, reference, self.metric)))
 
     def _prepare(self, within: _Float64) -> None:
-        """Make what checks need: the reference's own term, solvers, and matrices to be filled row by row."""
+        """Prepare checks: the reference's self term, solvers, and matrices to fill row by row."""
         size, assumed = self.window_size, self._epsilon
         assert assumed is not None
         assert self._reference is not None
@@ -255,7 +255,10 @@ class OnlineDriftDetector:
         return np.sqrt(squared) if self.metric == "euclidean" else squared
 
     def _push(self, vector: _Float64) -> None:
-        """Put a vector in the place of the window's oldest: a row of the cross costs, a row and column of its own."""
+        """Replace the window's oldest vector.
+
+        This updates a row of the cross costs, and a row and column of the window's costs.
+        """
         assert self._window is not None
         place = self._position
         ready = self._ready_points(vector)
@@ -387,7 +390,10 @@ class OnlineDriftDetector:
         return observation
 
     def _confirmation(self) -> float:
-        """Return the p-value of a permutation test between reference and window; it ends once it cannot be an alarm."""
+        """Return the permutation p-value of reference and window.
+
+        It ends once there can be no alarm.
+        """
         size = self.window_size
         costs = np.empty((2 * size, 2 * size))
         costs[:size, :size] = self._within
@@ -419,7 +425,9 @@ class OnlineDriftDetector:
 
     @_alone
     def reset_reference(self) -> None:
-        """Make the sliding window the reference. The next ``window_size`` vectors calibrate the threshold anew.
+        """Make the sliding window the reference.
+
+        The next ``window_size`` vectors calibrate the threshold anew.
 
         Raises:
             TooFewSamplesError: the window is not full yet.
@@ -437,9 +445,10 @@ class OnlineDriftDetector:
 
     @_alone
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the detector to a file, which is either whole or not there. Restored, it goes on with the same bits.
+        """Write the detector to a file atomically.
 
-        What a killed writer to the same place left there is removed.
+        A restored detector continues with the same bits. What a killed writer to the same place left there is
+        removed.
 
         Raises:
             OSError: it cannot be written.

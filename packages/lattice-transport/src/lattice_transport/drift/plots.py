@@ -32,7 +32,7 @@ def _matplotlib() -> tuple[Any, Any]:
 
 
 def plot_report(report: DriftReport, path: str | None = None) -> Any:
-    """Draw the report: the divergence against its null distribution, and the items' expected costs.
+    """Draw the report: the divergence with its null distribution, and the items' expected costs.
 
     Raises:
         MissingDependencyError: matplotlib is not installed.

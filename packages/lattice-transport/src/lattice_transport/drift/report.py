@@ -37,7 +37,10 @@ class Verdict(enum.StrEnum):
 
 @dataclass(frozen=True)
 class DriftVerdict:
-    """A decision and why: ``stable`` nothing found; ``watch`` found but small; ``reindex`` found and large."""
+    """A decision and its reason.
+
+    ``stable``: nothing found; ``watch``: found but small; ``reindex``: found and large.
+    """
 
     decision: Verdict
     reasons: tuple[str, ...]
@@ -57,7 +60,10 @@ def judge(
     models: tuple[str | None, str | None],
     converged: bool,
 ) -> DriftVerdict:
-    """Return the verdict on a test: significance says whether there is drift, effect size whether it matters."""
+    """Return the verdict on a test.
+
+    Significance says whether there is drift, effect size whether it matters.
+    """
     reasons = [evidence]
     large = effect_size >= reindex_effect
     if drifted:
@@ -101,7 +107,7 @@ class TestResult:
 
 @dataclass(frozen=True)
 class DriftSummary:
-    """Expected transport costs of the current items: population statistics, and how many are outliers."""
+    """Expected transport costs of the current items: statistics, and the number of outliers."""
 
     mean: float
     median: float
@@ -133,7 +139,10 @@ class DriftItems:
         return len(self.ids)
 
     def worst(self, count: int = 10) -> list[tuple[Any, float]]:
-        """Return the ``count`` items that are dearest to move, as (id, expected cost), dearest first."""
+        """Return the ``count`` items with the highest expected cost, as (id, expected cost).
+
+        The highest comes first.
+        """
         check_count("count", count, least=0)
         order = np.argsort(-self.expected_costs, kind="stable")[:count]
         return [(self.ids[int(i)], float(self.expected_costs[i])) for i in order]
@@ -188,7 +197,7 @@ class DriftReport:
     current_model: str | None
 
     def to_dict(self, *, items: bool = True) -> dict[str, Any]:
-        """Return the report in plain Python values, as JSON takes them, with or without the per-item part."""
+        """Return the report as JSON values, with or without the per-item part."""
         result: dict[str, Any] = {}
         for entry in dataclasses.fields(self):
             value = getattr(self, entry.name)
@@ -218,7 +227,9 @@ class DriftReport:
         return result
 
     def plot(self, path: str | None = None) -> Any:
-        """Draw the null distribution and the items' costs; write them to ``path`` if given. Returns the figure.
+        """Draw the null distribution and the items' costs, and return the figure.
+
+        It is written to ``path`` if given.
 
         Raises:
             MissingDependencyError: matplotlib is not installed; install ``lattice-transport[plot]``.

@@ -1,4 +1,4 @@
-"""A set of vectors with what is known about them: weights, ids, and the one model that made them."""
+"""A set of vectors with weights, ids, and the one model that made them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Array = npt.NDArray[Any]
 
 @runtime_checkable
 class SupportsFingerprint(Protocol):
-    """What an embedding result offers: an array of vectors, and the fingerprint of the space that they are in."""
+    """Protocol of an embedding result: vectors, and the fingerprint of their embedding space."""
 
     @property
     def vectors(self) -> Any:
@@ -102,7 +102,10 @@ class VectorSet:
 def as_vector_set(
     values: npt.ArrayLike | VectorSet | SupportsFingerprint, name: str, fingerprint: str | Sequence[str] | None = None
 ) -> VectorSet:
-    """Return ``values`` as a :class:`VectorSet`; an embedding result brings its fingerprint along."""
+    """Return ``values`` as a :class:`VectorSet`.
+
+    An embedding result brings its fingerprint along.
+    """
     if isinstance(values, VectorSet):
         return values
     if isinstance(values, SupportsFingerprint):

@@ -1,4 +1,7 @@
-"""The file of a saved detector: sizes are looked at before anything is unpacked, and every number has bounds."""
+"""The file of a saved detector.
+
+Sizes are checked before unpacking, and every number has bounds.
+"""
 
 from __future__ import annotations
 
@@ -121,9 +124,10 @@ def _array(
 
 
 def check_state(state: dict[str, Any], arrays: dict[str, _Float64]) -> dict[str, Any]:
-    """Return the settings of a saved detector; refuse numbers out of bounds and parts that do not fit together.
+    """Return the settings of a saved detector.
 
-    The settings themselves are checked by the detector that is made with them.
+    Numbers out of bounds and parts that do not fit together are refused. The settings themselves are checked by the
+    detector that is made with them.
     """
     if state.get("format") != FORMAT:
         raise InvalidInputError(

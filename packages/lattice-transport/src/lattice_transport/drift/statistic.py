@@ -1,4 +1,4 @@
-"""The Sinkhorn divergence between parts of one pooled sample, many times over: what permutation tests are made of."""
+"""The Sinkhorn divergence between many splits of one pooled sample, for permutation tests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ class PooledDivergence:
         return self.epsilon * solver.dual, converged
 
     def between(self, first: _Int64, second: _Int64) -> tuple[float, bool]:
-        """Return the divergence between the points at two lists of positions, and whether all solves converged."""
+        """Return the divergence between the points at two lists of positions.
+
+        Also returns whether all solves converged.
+        """
         cross, cross_done = self._objective(first, second, False)
         source, source_done = self._objective(first, first, True)
         target, target_done = self._objective(second, second, True)
@@ -66,15 +69,18 @@ class PooledDivergence:
 
 
 def permutation_p_value(value: float, null: _Float64) -> float:
-    """Return (1 + how many null values are at least ``value``) / (1 + how many there are): never 0, and calibrated."""
+    """Return (1 + number of null values >= ``value``) / (1 + number of null values).
+
+    It is never 0, and calibrated.
+    """
     return float((1 + np.count_nonzero(null >= value)) / (1 + len(null)))
 
 
 def quantile_threshold(null: _Float64, false_alarm_rate: float) -> float:
-    """Return what a value must exceed for an alarm, so that null values do so with at most the given rate.
+    """Return an alarm's threshold.
 
-    It is the k-th smallest of the K null values, k = ceil((1 - rate) (K + 1)); K must be large enough for that to
-    exist.
+    Null values exceed it with at most the given rate. It is the k-th smallest of the K null values, k = ceil((1 -
+    rate) (K + 1)); K must be large enough for that to exist.
     """
     rank = math.ceil((1.0 - false_alarm_rate) * (len(null) + 1) - 1e-9)
     return float(np.sort(null)[rank - 1])
