@@ -1,4 +1,4 @@
-"""Arguments as callers give them, checked as lattice_fann checks its own, with the errors of this package."""
+"""Checks arguments as lattice_fann does, with the errors of this package."""
 
 from __future__ import annotations
 

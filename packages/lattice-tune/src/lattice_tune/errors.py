@@ -117,7 +117,9 @@ class TeacherTimeoutError(TeacherApiError, TimeoutError):
 
 
 class LabelStoreError(TuneError, OSError):
-    """A label store cannot be read or written: damaged, of another program, locked for too long, or the disk is full.
+    """A label store cannot be read or written.
+
+    It is damaged, of another program, locked for too long, or the disk is full.
 
     Attributes:
         report: what was labelled before, a :class:`LabelingReport`, or ``None`` outside of a labelling.
@@ -163,7 +165,7 @@ class RegistryBusyError(StorageError):
 
 
 class RegistryCorruptError(RegistryError, ValueError):
-    """A file of the registry is damaged, another program's, or of a version that this release does not read."""
+    """A registry file is damaged, of another program, or of an unsupported version."""
 
 
 class WeightIntegrityError(RegistryError, ValueError):
@@ -185,7 +187,7 @@ class WeightIntegrityError(RegistryError, ValueError):
 
 
 class InvalidTransitionError(RegistryError, ValueError):
-    """A version's status does not lead to the one that was asked for."""
+    """A version's status does not allow the requested change."""
 
     def __init__(self, subject: str, status: str, wanted: str, remedy: str) -> None:
         super().__init__(f"{subject} is {status} and cannot become {wanted}: {remedy}")

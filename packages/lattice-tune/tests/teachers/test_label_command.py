@@ -81,7 +81,7 @@ def test_dry_run_asks_and_writes_nothing(
     before = set(folder.iterdir())
     assert main(served(server, "--dry-run", "--price-input", "3", "--price-output", "15")) == 0
     told = capsys.readouterr().out
-    assert "8 texts; 0 answers are stored, 8 would be asked for" in told
+    assert "8 texts; 0 answers are stored, 8 would be requested" in told
     assert "cost: at most 0." in told
     assert "\ntext 0\n" in told
     assert main(served(server, "--dry-run", "--json")) == 0
@@ -219,7 +219,7 @@ def test_a_model_in_this_process(folder: Path, capsys: pytest.CaptureFixture[str
     assert "8 of 8 texts labelled" in capsys.readouterr().out
     assert all(0 < row["labels"]["a"] < 1 for row in rows_of(folder / "out.jsonl"))  # type: ignore[index]
     assert main([*arguments, "--dry-run"]) == 0
-    assert "8 would be asked for" in capsys.readouterr().out
+    assert "8 would be requested" in capsys.readouterr().out
 
 
 @pytest.mark.slow

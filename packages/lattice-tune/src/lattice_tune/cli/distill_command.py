@@ -174,7 +174,7 @@ def _distill(options: argparse.Namespace) -> int:
 
 
 def _print_plan(plan: dict[str, object]) -> None:
-    print(f"{plan['texts']:,} texts; {plan['stored']:,} answers are stored, {plan['requests']:,} would be asked for")
+    print(f"{plan['texts']:,} texts; {plan['stored']:,} answers are stored, {plan['requests']:,} would be requested")
     if plan["most_cost"] is not None:
         print(f"cost: at most {plan['most_cost']:.4f}")
 

@@ -172,7 +172,7 @@ def _show_plan(plan: DryRun, options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"dry_run": True} | plan.as_dict()))
         return 0
-    print(f"{plan.texts:,} texts; {plan.stored:,} answers are stored, {plan.requests:,} would be asked for")
+    print(f"{plan.texts:,} texts; {plan.stored:,} answers are stored, {plan.requests:,} would be requested")
     for reason, count in plan.asked_anew.items():
         print(f"{count:,} texts have answers for another {reason}, and would be asked anew")
     if plan.most_input_tokens:

@@ -20,7 +20,7 @@ from lattice_tune.registry.statuses import ModelStatus
 __all__ = ["run"]
 
 CREATING = {"register", "import"}
-"""Actions that make a registry where there is none."""
+"""Actions that create a missing registry."""
 
 
 def run(options: argparse.Namespace) -> int:

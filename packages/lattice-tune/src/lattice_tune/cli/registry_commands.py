@@ -1,4 +1,4 @@
-"""``lattice-tune registry``: what may be written after it; the work is done by :mod:`registry_actions`."""
+"""Parser of ``lattice-tune registry``; the work is done by :mod:`registry_actions`."""
 
 from __future__ import annotations
 

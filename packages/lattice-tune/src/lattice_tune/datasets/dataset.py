@@ -1,4 +1,4 @@
-"""A dataset: examples that can be gone through any number of times, from memory or from files."""
+"""A dataset: examples in memory or files that can be iterated any number of times."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ _EPOCH_STREAM = 4
 
 
 class Dataset:
-    """Examples that can be gone through any number of times. Reading a file streams it: a row at a time is in memory.
+    """Examples that can be iterated any number of times.
+
+    Reading a file streams it: a row at a time is in memory.
 
     Args:
         examples: TrainingExample objects, mappings of their fields, or pairs (text, label); or a function that returns a new
@@ -73,7 +75,9 @@ class Dataset:
 
     @classmethod
     def open(cls, path: Paths, *, config: DatasetConfig | None = None) -> Dataset:
-        """Return the dataset of a file, or of several shards one after the other. The suffix names the format.
+        """Return the dataset of a file, or of several shards in order.
+
+        The suffix names the format.
 
         ``.jsonl`` or ``.ndjson``, ``.csv``, ``.tsv``, ``.npz``; a directory holds a folder a class. Rows are read, and
         checked, when the dataset is gone through.
@@ -118,9 +122,10 @@ class Dataset:
         return loaded
 
     def epoch(self, number: int) -> Iterator[TrainingExample]:
-        """Yield the examples in the order of an epoch: another one for each number, the same at each call.
+        """Yield the examples in the order of epoch ``number``.
 
-        A loaded dataset is shuffled as a whole, a streamed one within ``config.shuffle_buffer`` examples.
+        Each number gives another order, the same at each call. A loaded dataset is shuffled as a whole, a streamed
+        one within ``config.shuffle_buffer`` examples.
         """
         whole(number, "number", most=2**53)
         if not self.config.shuffle:
@@ -199,7 +204,7 @@ class Dataset:
         return LabelSet(sorted(names))
 
     def class_weights(self) -> dict[str, float]:
-        """Return a weight for each hard label that makes all labels count alike: n / (labels * examples of the label)."""
+        """Return label weights that balance the hard labels: n / (labels * examples of the label)."""
         counts = Counter(label for example in self if (label := example.hard_label) is not None)
         total = sum(counts.values())
         return {label: total / (len(counts) * counts[label]) for label in sorted(counts)}
@@ -218,7 +223,9 @@ class Dataset:
         return texts
 
     def targets(self, labels: LabelSet) -> npt.NDArray[np.float32]:
-        """Return (examples, labels) probabilities: an example's own, else 1 for its label; NaN in rows without either.
+        """Return probabilities (examples, labels): an example's, else 1 for its label.
+
+        NaN in rows without either.
 
         Raises:
             InvalidInputError: an example has a label that is none of ``labels``.

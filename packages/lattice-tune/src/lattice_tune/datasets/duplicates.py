@@ -125,7 +125,10 @@ def find_duplicates(examples: Iterable[TrainingExample], *, near: float | None =
 def find_overlap(
     first: Iterable[TrainingExample], second: Iterable[TrainingExample], *, near: float | None = None
 ) -> Iterator[Duplicate]:
-    """Yield the examples of ``second`` that repeat one of ``first``: ``original`` is a place in ``first``."""
+    """Yield the examples of ``second`` that repeat one of ``first``.
+
+    ``original`` is an index in ``first``.
+    """
     finder = DuplicateFinder(near)
     for index, example in enumerate(checked_examples(first, "first")):
         finder.find(index, example)

@@ -15,7 +15,9 @@ __all__ = ["folder_rows"]
 
 
 def folder_rows(path: Path, config: DatasetConfig) -> Iterator[Row]:
-    """Yield the texts of all files of all subfolders, in the order of their names; hidden ones and links are left out.
+    """Yield the texts of all files of all subfolders, sorted by name.
+
+    Hidden files and links are left out.
 
     Raises:
         DatasetError: the folder cannot be read, or has no subfolder.

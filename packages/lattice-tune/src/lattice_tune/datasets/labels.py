@@ -16,7 +16,9 @@ MOST_LABELS = 65_536
 
 
 class LabelSet:
-    """Names of classes in their order. Immutable; equal to another with the same names in the same order.
+    """Class names in order.
+
+    Immutable; equal to another with the same names in the same order.
 
     Args:
         names: at least one, all different, not empty.

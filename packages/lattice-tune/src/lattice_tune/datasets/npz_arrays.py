@@ -1,4 +1,7 @@
-"""npz: arrays ``vectors`` or ``texts``, with ``labels``, ``label_names`` and ``weights``. Pickled objects are refused."""
+"""npz datasets: ``vectors`` or ``texts``, ``labels``, ``label_names``, ``weights``.
+
+Pickled objects are refused.
+"""
 
 from __future__ import annotations
 

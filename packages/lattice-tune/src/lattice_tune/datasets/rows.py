@@ -1,4 +1,7 @@
-"""From rows of a file to examples: what every format shares. Errors name the file and the line."""
+"""From rows of a file to examples, for every format.
+
+Errors name the file and the line.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ class RowError(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a file: its place, such as a line's number, and its fields, or what is wrong with it."""
+    """A row of a file: its place, and its fields or its error.
+
+    The place is for example a line's number.
+    """
 
     place: int
     fields: Mapping[str, Any] | RowError

@@ -1,4 +1,7 @@
-"""Splits by hash: which part an example belongs to depends on it alone, not on the other examples or their order."""
+"""Splits by hash: an example's part depends on that example alone.
+
+Other examples and their order have no effect.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ class SplitRule:
         return next(reversed(self.parts))  # shares may sum to a little less than 1
 
     def stratified(self, examples: Iterable[TrainingExample]) -> SplitRule:
-        """Return a rule under which each label's examples are dealt out exactly, to within one of each part.
+        """Return a rule that splits each label's examples exactly, to within one per part.
 
         It depends on which examples there are, not on their order; a new example may move the one at a part's end. Takes
         8 bytes an example.

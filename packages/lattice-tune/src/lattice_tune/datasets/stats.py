@@ -52,7 +52,10 @@ class DatasetStats:
 
 
 def dataset_stats(examples: Iterable[TrainingExample]) -> DatasetStats:
-    """Go over ``examples`` once; takes about 30 bytes an example. Texts are compared by 64 bits of a hash."""
+    """Go over ``examples`` once; takes about 30 bytes an example.
+
+    Texts are compared by 64 bits of a hash.
+    """
     numbers: dict[str, int] = {}
     counts: list[int] = []
     digests, classes, lengths = array("Q"), array("l"), array("l")

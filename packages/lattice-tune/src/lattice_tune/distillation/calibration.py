@@ -1,4 +1,4 @@
-"""Calibration: one temperature that makes probabilities mean what they say [Guo et al. 2017]."""
+"""Calibration of probabilities by one temperature [Guo et al. 2017]."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def fit_temperature(probabilities: npt.ArrayLike, expected: npt.ArrayLike) -> fl
 
 
 def calibrated_network(network: Network, temperature: float) -> Network:
-    """Return a network whose outputs are ``network``'s at ``temperature``: its last layer is divided by it."""
+    """Return ``network`` at ``temperature``: its last layer is divided by it."""
     heat = real(temperature, "temperature", "from 0.05 to 20", least=_LEAST * 0.99, most=_MOST * 1.01)
     layers = list(instance(network, "network", Network).layers)
     last = layers[-1]

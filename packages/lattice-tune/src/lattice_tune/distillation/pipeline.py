@@ -52,7 +52,7 @@ class DistillationResult:
     Attributes:
         student: the student.
         report: what was measured; it lies in the student, too.
-        path: the student's file; None if none was asked for.
+        path: the student's file; None if none was requested.
         registered: the version in the registry, which is pending; None without one.
     """
 
@@ -63,10 +63,11 @@ class DistillationResult:
 
 
 class DistillationPipeline:
-    """Distils a teacher into a student: texts -> labels -> vectors -> training -> calibration -> evaluation -> registry.
+    """Distils a teacher into a student.
 
-    A stage whose inputs are what they were in an earlier run with the same ``folder`` is skipped. A teacher is skipped only
-    if it has a ``fingerprint``; see :class:`Teacher`.
+    The stages are texts -> labels -> vectors -> training -> calibration -> evaluation -> registry. A stage whose
+    inputs are what they were in an earlier run with the same ``folder`` is skipped. A teacher is skipped only if it
+    has a ``fingerprint``; see :class:`Teacher`.
 
     Args:
         encoder: turns texts into vectors: an encoder, or what :func:`lattice_inference.load_encoder` loads, with its cache.
@@ -403,7 +404,10 @@ class _Run:
     def measure_test(
         self, network: Any
     ) -> tuple[Evaluation | None, Evaluation | None, tuple[tuple[str, str], Float32Array, Float32Array] | None]:
-        """The student against the test set's teacher labels and gold labels, and what passing back is measured on."""
+        """Evaluate the student on the test set's teacher labels and gold labels.
+
+        Deferral is measured on them too.
+        """
         if self.test is None:
             return None, None, None
         texts = self.test.texts()

@@ -78,7 +78,7 @@ def plot_report(report: DistillationReport, path: str | os.PathLike[str] | None 
 
 
 def _best_evaluation(report: DistillationReport) -> tuple[str, Evaluation]:
-    """Return what a reader trusts most: test before held-out examples, gold labels before the teacher's."""
+    """Return the most trusted evaluation: test before held-out, gold before teacher labels."""
     for name, evaluation in (
         ("test, gold labels", report.test_gold),
         ("held out, gold labels", report.held_out_gold),

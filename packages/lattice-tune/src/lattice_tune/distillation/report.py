@@ -43,7 +43,7 @@ class DistillationReport:
         temperature: of the calibration.
         calibrated_log_loss, uncalibrated_log_loss: on the examples kept out of training.
         held_out_teacher: the student against the teacher, on the examples kept out of training.
-        held_out_gold, test_teacher, test_gold: the same against gold labels, and on the test set; None where there are none.
+        held_out_gold, test_teacher, test_gold: the same against gold labels, and on the test set; None without them.
         overlap: test texts that are training texts, too.
         pass_back: what the student should pass back.
         training: how training went.
@@ -72,7 +72,7 @@ class DistillationReport:
         return asdict(self) | {"training": self.training.to_dict()}
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draw the losses by epoch and the confusion table of the best evaluation there is; the figure is returned.
+        """Draw the losses by epoch and the best evaluation's confusion table; return the figure.
 
         Args:
             path: a .png, .svg or .pdf file to write; None writes nothing.

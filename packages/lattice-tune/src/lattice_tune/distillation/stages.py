@@ -1,4 +1,4 @@
-"""Results of stages in a folder, each filed under a digest of what it was made of: work is not done twice."""
+"""Results of stages in a folder, each named by a digest of its inputs: no work is repeated."""
 
 from __future__ import annotations
 

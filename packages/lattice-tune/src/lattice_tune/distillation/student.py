@@ -1,4 +1,7 @@
-"""A student: texts in, calibrated labels out. One file holds all of it but the encoder, which it names."""
+"""A student: texts in, calibrated labels out.
+
+One file holds all of it but the encoder, which it names.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ Float32Array = npt.NDArray[np.float32]
 
 
 class VectorEncoder(Protocol):
-    """What turns texts into vectors: an encoder of lattice_inference, or anything with these three."""
+    """Protocol of an encoder: what turns texts into vectors.
+
+    An encoder of lattice_inference has these three members.
+    """
 
     @property
     def fingerprint(self) -> str:
@@ -124,9 +130,10 @@ class StudentModel:
         self._encoder: VectorEncoder | None = None
 
     def use_encoder(self, encoder: VectorEncoder | str | os.PathLike[str] | None = None) -> None:
-        """Take ``encoder`` for predictions: an encoder, or what :func:`lattice_inference.load_encoder` loads.
+        """Use ``encoder`` for predictions.
 
-        Without one, the encoder that the student was trained with is loaded from where it was then.
+        It is an encoder, or the argument of :func:`lattice_inference.load_encoder`. Without one, the encoder that the
+        student was trained with is loaded from where it was then.
 
         Raises:
             EncoderMismatchError: it is another one.

@@ -1,4 +1,7 @@
-"""Trains a student: a small network that learns a teacher's probabilities, and hard labels, from vectors."""
+"""Trains a student: a small network that learns labels from vectors.
+
+The labels are a teacher's probabilities and hard labels.
+"""
 
 from __future__ import annotations
 
@@ -205,7 +208,9 @@ class StudentTrainer:
 
 
 def held_out(keys: Sequence[bytes], share: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Return which examples are kept out of training, (examples,) bool: those whose key's hash lies below ``share``.
+    """Return which examples are held out of training, (examples,) bool.
+
+    They are those whose key's hash lies below ``share``.
 
     Raises:
         InvalidInputError: all would be kept out, or none.
@@ -224,7 +229,10 @@ def held_out(keys: Sequence[bytes], share: float, seed: int) -> npt.NDArray[np.b
 
 @dataclass(frozen=True)
 class _Factor:
-    """A schedule as lattice_fann has it: a factor of the configured rate, by epochs with a fraction."""
+    """A schedule for lattice_fann: a factor of the configured rate.
+
+    It is given by epochs, with a fraction.
+    """
 
     schedule: LRSchedule
     base: float
@@ -334,7 +342,10 @@ class _Run:
         return checkpoint.state
 
     def digest(self) -> str:
-        """What the bits of this training depend on; the number of epochs is left out, so that more may be trained."""
+        """Identifies all that the bits of this training depend on.
+
+        The number of epochs is left out, so that more may be trained.
+        """
         trainer = self.trainer
         told: dict[str, Any] = replace(self.config, epochs=1).to_dict()
         told |= {"hidden": trainer.hidden, "temperature": trainer.temperature, "hard_share": trainer.hard_share}

@@ -1,4 +1,4 @@
-"""Teachers: functions from texts to probabilities over a label set, and what they return as rows."""
+"""Teachers: functions from texts to probabilities over a label set, and their results."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def ask_teacher(
     batch: int,
     progress: Callable[[int, int], object] | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Return a teacher's probabilities, (texts, labels); NaN in the rows of texts without an answer.
+    """Return a teacher's probabilities, (texts, labels).
+
+    NaN in the rows of texts without an answer.
 
     Raises:
         TeacherAnswerError: another number of answers than texts, a label that is none of ``labels``, no distribution.

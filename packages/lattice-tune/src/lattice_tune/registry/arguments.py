@@ -50,7 +50,10 @@ _Kind = TypeVar("_Kind")
 
 
 def check_name(value: object) -> str:
-    """Return the name of a model: ASCII letters, digits, ``.``, ``_`` and ``-``, at most 128; no ``..``."""
+    """Return the name of a model: ASCII letters, digits, ``.``, ``_`` and ``-``.
+
+    It has at most 128 characters, and no ``..``.
+    """
     if (
         not isinstance(value, str)
         or len(value) > MOST_NAME_CHARACTERS
@@ -71,7 +74,10 @@ def is_alias(value: object) -> bool:
 
 
 def check_alias(value: object) -> str:
-    """Return an alias that a caller may set: letters, digits, ``_`` and ``-``, not beginning with a digit or ``-``."""
+    """Return an alias that a caller may set: letters, digits, ``_`` and ``-``.
+
+    It does not begin with a digit or ``-``.
+    """
     if not isinstance(value, str) or not is_alias(value):
         raise InvalidInputError(
             f"alias is {shown(value)}; it must be 1 to {MOST_ALIAS_CHARACTERS} ASCII letters, digits, '_' or '-', and "
@@ -166,7 +172,10 @@ def check_path(name: str, value: object) -> Path:
 
 
 def check_relative_path(name: str, value: object) -> str:
-    """Return the path of a file inside a version: parts joined by ``/``, none of them empty, ``.`` or ``..``."""
+    """Return the path of a file inside a version.
+
+    Its parts are joined by ``/``; none of them is empty, ``.`` or ``..``.
+    """
     if isinstance(value, str) and 0 < len(value) <= MOST_PATH_BYTES:
         parts = value.split("/")
         whole = all(part not in ("", ".", "..") for part in parts) and not any(
@@ -181,7 +190,10 @@ def check_relative_path(name: str, value: object) -> str:
 
 
 def checked_json(name: str, value: object) -> dict[str, Any]:
-    """Return a mapping as a new dict of JSON values, or refuse what JSON cannot hold or is over 1 MiB."""
+    """Return a mapping as a new dict of JSON values.
+
+    What JSON cannot hold, or is over 1 MiB, is refused.
+    """
     if not isinstance(value, Mapping):
         raise InvalidInputError(f"{name} is {shown(value)}; it must be a mapping of texts to JSON values")
     try:

@@ -1,4 +1,7 @@
-"""Contents of files by their SHA-256: written whole or not at all, never changed, removed only by ``gc``."""
+"""Contents of files by their SHA-256.
+
+They are written atomically, never changed, and removed only by ``gc``.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _REST = re.compile(r"[0-9a-f]{62}")
 
 
 class BlobStore:
-    """A folder of files named by the SHA-256 of their content, in 256 folders by its first two digits.
+    """A folder of files named by their SHA-256, in 256 subfolders by its first two digits.
 
     Args:
         folder: where they are.
@@ -107,7 +110,7 @@ class BlobStore:
             WeightIntegrityError: it is missing, or is not what its name says.
         """
         with self.open(sha256) as file:
-            if os.fstat(file.fileno()).st_size == size:  # else as many bytes as a damaged row says would be asked for
+            if os.fstat(file.fileno()).st_size == size:  # else a damaged row could cause an allocation of any size
                 content = file.read(size + 1)
                 actual = hashlib.sha256(content).hexdigest()
             else:
@@ -117,7 +120,10 @@ class BlobStore:
         return content
 
     def scan(self) -> Iterator[tuple[str, Path, os.stat_result]]:
-        """Yield SHA-256, path and state of every content; what dead writers have left is removed on the way."""
+        """Yield SHA-256, path and state of every content.
+
+        Files that dead writers left are removed on the way.
+        """
         for folder in sorted(self.folder.iterdir()):
             if not _FOLDER.fullmatch(folder.name) or not folder.is_dir():
                 continue

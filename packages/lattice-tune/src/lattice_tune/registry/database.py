@@ -1,4 +1,4 @@
-"""An SQLite file of ours: made whole or not at all, used by several threads, processes and forks."""
+"""The registry's SQLite file: created atomically, shared by threads, processes and forks."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ class Database:
 
     @classmethod
     def create(cls, path: Path, form: DatabaseFormat) -> None:
-        """Write a new file beside its place and link it there: it is whole or not there, and replaces none.
+        """Create a new file atomically.
+
+        It is written beside its place and linked there, and replaces none.
 
         Raises:
             StorageError: it cannot be written. A file that is there already is no error.
@@ -255,7 +257,10 @@ class Database:
             )
 
     def _read_without_log(self) -> bool:
-        """Open a file that cannot be written for reading alone; possible where its log holds nothing."""
+        """Open a read-only file.
+
+        This is possible if its log is empty.
+        """
         log = self.path.with_name(f"{self.path.name}-wal")
         if log.exists() and log.stat().st_size:
             return False
@@ -265,7 +270,10 @@ class Database:
         return True
 
     def _check_tables(self) -> None:
-        """Compare the definitions of the tables: a flipped bit in one makes SQLite read the rows as something else."""
+        """Compare the tables' definitions.
+
+        After one flipped bit in them, SQLite reads the rows as something else.
+        """
         found = {row[:3]: row[3] for row in self.rows(_DEFINITIONS)}
         if found != _definitions_of(self._form.schema):
             raise RegistryCorruptError(f"{self.path} is damaged: its tables are not those of a {self._form.what}")

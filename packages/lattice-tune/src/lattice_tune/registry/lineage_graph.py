@@ -79,7 +79,10 @@ def check_childless(store: RegistryStore, number: int) -> None:
 
 
 def dot_text(models: Iterable[RegisteredModel], focus: RegisteredModel) -> str:
-    """Return a graph in the dot language: arrows lead from what a version was made of to the version."""
+    """Return a graph in the dot language.
+
+    Arrows lead from a version's inputs to the version.
+    """
     lines = ["digraph lineage {", "  rankdir=LR;", "  node [shape=box];"]
     edges = []
     for model in models:

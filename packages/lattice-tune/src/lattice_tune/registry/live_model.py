@@ -1,4 +1,7 @@
-"""The version that is live, loaded: readers never wait, and see another process's promotion within the poll interval."""
+"""The loaded live version.
+
+Readers never wait, and see another process's promotion within the poll interval.
+"""
 
 from __future__ import annotations
 

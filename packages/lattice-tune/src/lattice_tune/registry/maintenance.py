@@ -70,7 +70,10 @@ class GcReport:
 
 
 def verify_store(store: RegistryStore, *, contents: bool) -> VerifyReport:
-    """Check the database, replay the events, and read every content unless ``contents`` is False."""
+    """Check the database, replay the events, and read every content.
+
+    ``contents=False`` skips the last.
+    """
     database = store.database
     with database.snapshot():
         if faults := database.faults():  # what the rows say then is not worth comparing
@@ -98,7 +101,10 @@ def verify_store(store: RegistryStore, *, contents: bool) -> VerifyReport:
 
 
 def _named_contents(store: RegistryStore) -> dict[str, int]:
-    """Return the size of every content that a version names; what is no size is told where the version is read."""
+    """Return the size of every content that a version names.
+
+    An invalid size is reported when the version is read.
+    """
     rows = store.database.rows("SELECT sha256, max(size) FROM files GROUP BY sha256")
     return {sha256: size for sha256, size in rows if isinstance(size, int)}
 

@@ -190,7 +190,7 @@ class ModelRegistry(RegistryReader):
     def promote(
         self, model: RegisteredModel, *, gates: Iterable[PromotionGate] = (), actor: str = "", reason: str = ""
     ) -> RegisteredModel:
-        """Put a staged version into production, and the version that was there into the archive, in one step.
+        """Put a staged version into production and archive the former one, in one step.
 
         Args:
             model: a version as it was returned. Its status counts as it is now.
@@ -265,7 +265,9 @@ class ModelRegistry(RegistryReader):
     def set_adapter_status(
         self, model: RegisteredModel, status: AdapterStatus | str, *, actor: str = "", reason: str = ""
     ) -> RegisteredModel:
-        """Approve, quarantine or revoke an adapter. From then on it loads, or does not, in every process.
+        """Approve, quarantine or revoke an adapter.
+
+        From then on every process loads it, or refuses it.
 
         Raises:
             InvalidInputError: the version has no governance.

@@ -1,4 +1,7 @@
-"""Changes of status: one version in production for each name, swapped in one transaction with the live pointer."""
+"""Changes of status.
+
+Each name has one version in production, swapped in one transaction with the live pointer.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,9 @@ def put_into_production(
     detail: dict[str, object],
     rollback: bool,
 ) -> Swap | None:
-    """Swap the version in production; ``None``, and nothing changed, if another than ``live`` is there now.
+    """Swap the version in production.
+
+    ``None``, and nothing changed, if another than ``live`` is there now.
 
     Raises:
         InvalidTransitionError: the candidate's status, as it is now, does not lead to production.

@@ -1,4 +1,4 @@
-"""Gates between staging and production: each says whether a version may go live, and why not."""
+"""Gates between staging and production: whether a version may go live, and why not."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class MetricThreshold:
 
 @dataclass(frozen=True)
 class NotWorseThanLive:
-    """A measure of the candidate is no worse than that of the version in production, if there is one.
+    """A candidate's measure is no worse than that of the version in production, if any.
 
     Attributes:
         metric: as for :class:`MetricThreshold`.
@@ -129,7 +129,7 @@ class NotWorseThanLive:
 
 @dataclass(frozen=True)
 class ShadowPassed:
-    """The candidate's last shadow session passed, and was run beside the version that is in production now."""
+    """The candidate's last shadow session passed, against the present production version."""
 
     @property
     def gate_name(self) -> str:

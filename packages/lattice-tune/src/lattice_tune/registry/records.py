@@ -1,4 +1,4 @@
-"""What the registry knows of a version: its files, what it was made of, how good it is, and what happened to it."""
+"""The registry's records of a version: files, lineage, measures and events."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class ModelMetadata:
         object.__setattr__(self, "extra", checked_json("extra", self.extra))
 
     def metric(self, name: str) -> float | None:
-        """Return a measure by name, the two accuracies included; ``None`` where there is none."""
+        """Return a measure by name, the two accuracies included; ``None`` if it is missing."""
         if check_text("name", name) in ("validation_accuracy", "test_accuracy"):
             accuracy: float | None = getattr(self, name)
             return accuracy
@@ -295,7 +295,7 @@ class ModelQuery:
             object.__setattr__(self, "limit", check_count("limit", self.limit, least=1))
 
     def matches(self, model: RegisteredModel) -> bool:
-        """Whether a version has all that is asked for; ``limit`` does not count."""
+        """Whether a version meets all conditions; ``limit`` does not count."""
         accuracy = model.metadata.validation_accuracy
         return (
             self.name in (None, model.name)

@@ -1,4 +1,4 @@
-"""Reading a registry: finding versions, loading their files, asking where they come from, checking everything."""
+"""Reading a registry: finds versions, loads files, traces lineage, checks everything."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ class RegistryReader:
         return found[0]
 
     def get_latest(self, name: str, *, prereleases: bool = False, active: bool = False) -> RegisteredModel:
-        """Return the version of the highest precedence; of versions that differ in build metadata, the last registered.
+        """Return the version of the highest precedence.
+
+        Of versions that differ in build metadata, the last registered.
 
         Args:
             name: of the model.
@@ -193,7 +195,7 @@ class RegistryReader:
         return self._of_existing(current, lambda: self.store.blobs.read(file.sha256, file.size))
 
     def copy_to(self, model: RegisteredModel, target: str | os.PathLike[str]) -> Path:
-        """Copy a version's file to ``target``, or its folder, each file compared with its SHA-256 on the way.
+        """Copy a version's file or folder to ``target``, comparing each file with its SHA-256.
 
         Returns:
             ``target``. It is whole or not there; a file that was there is replaced.
@@ -315,7 +317,10 @@ class RegistryReader:
             return self.store.model(self._number(model))
 
     def _usable(self, model: RegisteredModel) -> RegisteredModel:
-        """Return a version as it is now, unless it does not load or ``model`` is not what was registered."""
+        """Return a version as it is now.
+
+        Raises if it does not load, or ``model`` is not what was registered.
+        """
         current = self._current(model)
         if (model.digest, model.files) != (current.digest, current.files):
             raise WeightIntegrityError(f"the record of {current.reference}", current.digest, str(model.digest))
@@ -324,7 +329,10 @@ class RegistryReader:
         return current
 
     def _of_existing(self, model: RegisteredModel, action: Callable[[], _Result]) -> _Result:
-        """Read files of a version; that one is missing is no fault of the files if the version was deleted meanwhile."""
+        """Read files of a version.
+
+        If the version was deleted meanwhile, a missing file is reported as that.
+        """
         try:
             return action()
         except WeightIntegrityError as error:

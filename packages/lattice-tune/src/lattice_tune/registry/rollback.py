@@ -61,7 +61,7 @@ class RollbackController:
     def rollback(
         self, name: str, to: str | SemanticVersion | None = None, *, reason: str, actor: str = ""
     ) -> RollbackRecord:
-        """Put an archived version into production again, and deprecate the version that is there, in one step.
+        """Put an archived version into production again and deprecate the present one, in one step.
 
         Args:
             name: of the model.

@@ -1,4 +1,4 @@
-"""Versions by SemVer 2.0.0: parsed strictly, written back the same, ordered by the specification."""
+"""Versions by SemVer 2.0.0: parsed strictly, written back the same, ordered as specified."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class SemanticVersion:
 
     @property
     def precedence(self) -> bytes:
-        """Bytes that compare as the specification orders versions; build metadata has no part in them.
+        """Bytes that compare in the specified order of versions; build metadata has no effect.
 
         A number is its count of digits, then its digits, so that longer numbers are higher. A release ends in 255, above
         every pre-release. A numeric identifier begins with 1 and an alphanumeric one with 2; the end is 0, below both.

@@ -1,4 +1,4 @@
-"""A candidate beside the live version: how often both agree, how long each takes, and whether that is good enough."""
+"""Compares a candidate with the live version: agreement, latency, and a decision."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ShadowConfig:
 
     @classmethod
     def quick(cls) -> ShadowConfig:
-        """Return limits for a first look: a fifth of the requests, 100 samples, 0.9 agreement, 100 ms."""
+        """Return limits for a first look: 1 of 5 requests, 100 samples, 0.9 agreement, 100 ms."""
         return cls(sample_rate=0.2, min_samples=100, min_agreement=0.9, max_latency_increase_ms=100.0)
 
     @classmethod
@@ -137,9 +137,10 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
 
 
 class ShadowSession:
-    """A comparison of a candidate with the version in production, kept in the registry: it survives restarts.
+    """A comparison of a candidate with the production version, kept across restarts.
 
-    Any number of processes may record into one session. A sample counts once, however often it is recorded.
+    The registry stores it. Any number of processes may record into one session. A sample counts once, however often
+    it is recorded.
 
     Args:
         registry: where the models are.
@@ -233,7 +234,7 @@ class ShadowSession:
         return rows[0] if rows else None
 
     def wants(self, sample: str | bytes) -> bool:
-        """Whether a request is one of the sampled: the same answer in every process, and after every restart."""
+        """Whether a request is sampled: the same answer in every process and after restarts."""
         part = int.from_bytes(self._hash(sample)[:8], "big") / 2**64
         return part < self.config.sample_rate
 
@@ -304,11 +305,12 @@ class ShadowSession:
         return ShadowProgress(state, reason, len(rows), agreements, agreement, low, high, live_ms, candidate_ms)
 
     def evaluate(self, *, actor: str = "") -> ShadowProgress:
-        """Decide, where there are enough samples, whether the candidate passed; the decision is kept.
+        """Decide whether the candidate passed, if there are enough samples.
 
-        It passes if the lower end of the interval of the agreement reaches ``min_agreement`` and the 95th percentile of its
-        time is not too much above the live version's. It fails if the upper end does not reach ``min_agreement``, if it is
-        too slow, or if it is undecided after ``max_samples``. Else the session goes on.
+        The decision is kept. It passes if the lower end of the interval of the agreement reaches ``min_agreement``
+        and the 95th percentile of its time is not too much above the live version's. It fails if the upper end does
+        not reach ``min_agreement``, if it is too slow, or if it is undecided after ``max_samples``. Else the session
+        goes on.
         """
         actor = check_text("actor", actor)
         with self._database.transaction():

@@ -25,7 +25,7 @@ BYTES_NAME = "weights.bin"
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file to be stored: where it is in the version, its SHA-256 and size, and how it is opened once more."""
+    """A file to be stored: its path in the version, SHA-256, size, and how to open it again."""
 
     path: str
     sha256: str
@@ -47,7 +47,10 @@ class Source:
 
 
 def digest_of(files: list[tuple[str, str, int]], *, is_folder: bool) -> str:
-    """Return the SHA-256 of a version: of its file, or of the lines ``sha256 size path`` of a folder's files."""
+    """Return the SHA-256 of a version's file.
+
+    For a folder, it is that of the lines ``sha256 size path`` of its files.
+    """
     if not is_folder:
         return files[0][1]
     lines = "".join(f"{sha256} {size} {path}\n" for path, sha256, size in sorted(files))

@@ -1,4 +1,4 @@
-"""A registry's folder: the database, the contents of files, and the locks of running writers."""
+"""A registry's folder: the database, contents of files, and locks of running writers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ class RegistryStore:
 
     @contextmanager
     def claimed(self, digests: Sequence[str]) -> Iterator[str]:
-        """Keep ``gc`` from removing contents until the block ends, and yield the writer's name for :meth:`release`."""
+        """Keep ``gc`` from removing contents until the block ends.
+
+        Yields the writer's name for :meth:`release`.
+        """
         with storing(self._writers), temporary_beside(self._writers / "writer") as lock:
             writer = lock.name
             with self.database.transaction():

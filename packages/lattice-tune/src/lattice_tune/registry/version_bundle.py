@@ -1,4 +1,7 @@
-"""One version as one file: an uncompressed zip archive of its files and of a description that has their SHA-256."""
+"""One version as one file: an uncompressed zip archive of files and a description.
+
+The description has their SHA-256.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,9 @@ class Bundle:
 
 @contextmanager
 def open_bundle(path: Path) -> Iterator[Bundle]:
-    """Read the description of a version that was exported; its files are compared with it before anything is stored.
+    """Read an exported version's description.
+
+    Files are compared with it before anything is stored.
 
     Raises:
         RegistryCorruptError: the file is damaged, or no such file.

@@ -1,4 +1,4 @@
-"""Which texts are being asked for right now, among all processes that share a store.
+"""Which texts are being labeled right now, among all processes that share a store.
 
 A claim is a lock of one byte of a file beside the store; the byte's place is drawn from the answer's key. The system takes
 the locks of a killed process back, so no claim outlives its process.

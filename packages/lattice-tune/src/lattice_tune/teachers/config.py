@@ -162,7 +162,7 @@ class TeacherConfig:
 
     @property
     def is_structured(self) -> bool:
-        """Whether the provider's structured output is asked for."""
+        """Whether the provider's structured output is used."""
         if self.structured_output is None:
             return self.provider is not TeacherProvider.OPENAI_COMPATIBLE
         return self.structured_output

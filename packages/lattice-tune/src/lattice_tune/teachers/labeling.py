@@ -42,9 +42,9 @@ def label_texts(
 ) -> LabelingReport:
     """Label texts.
 
-    A text that stands several times is asked for once. With a store, what it holds is not asked for, and each answer is in
-    it before it counts: a call that was killed and is made again asks for the rest. An interrupt (Ctrl-C) ends the call
-    after the answers under way are stored; a second one ends it at once.
+    A text that stands several times is sent once. With a store, stored texts are not sent, and each answer is stored
+    before it counts. After a kill, the same call sends only the rest. An interrupt (Ctrl-C) ends the call after the
+    answers under way are stored; a second one ends it at once.
 
     Args:
         texts: any number of texts.

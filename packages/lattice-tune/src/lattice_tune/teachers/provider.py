@@ -50,4 +50,4 @@ class InProcessTeacher(Protocol):
         """What answers depend on beside the model, as JSON has it; part of a stored answer's key."""
 
     def answers(self, texts: Sequence[str], task: LabelingTask) -> Iterator[TeacherAnswer]:
-        """Yield one answer for each text, in order. Each is stored before the next is asked for."""
+        """Yield one answer for each text, in order. Each is stored before the next is requested."""

@@ -36,12 +36,12 @@ class LabelingResult:
 
     @property
     def label(self) -> str | None:
-        """The most probable label, of equals the first; ``None`` where there is none."""
+        """The most probable label, of equals the first; ``None`` without labels."""
         return max(self.probabilities, key=lambda name: self.probabilities[name]) if self.probabilities else None
 
     @property
     def confidence(self) -> float:
-        """The probability of :attr:`label`; 0 where there is none."""
+        """The probability of :attr:`label`; 0 without a label."""
         return max(self.probabilities.values(), default=0.0)
 
 
@@ -142,7 +142,7 @@ class DryRun:
     Attributes:
         texts: how many there are.
         stored: answers that are stored, which are not asked for.
-        requests: answers that would be asked for: one for each different text and vote.
+        requests: answers to request: one for each different text and vote.
         asked_anew: as in :class:`LabelingReport`.
         likely_input_tokens: at four bytes a token, which English texts have about.
         most_input_tokens, most_output_tokens: no request exceeds these together, retries left out.

@@ -13,7 +13,10 @@ __all__ = ["TrainingCallback"]
 
 
 class TrainingCallback:
-    """What a program can do while a training runs: override what is wanted. Errors that it raises end the training."""
+    """Hooks of a running training; override those that you need.
+
+    Errors that they raise end the training.
+    """
 
     def on_train_start(self, examples: int) -> None:
         """Be told that training begins, with so many examples."""

@@ -25,7 +25,9 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training between two epochs: going on from it gives the bits of a training that was never interrupted.
+    """A training between two epochs.
+
+    Resuming from it gives the bits of an uninterrupted training.
 
     Attributes:
         state: weights, both moments, seed, epochs and updates done. The order of the examples and all draws of dropout

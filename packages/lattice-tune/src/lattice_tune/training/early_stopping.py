@@ -31,7 +31,9 @@ class StoppingState:
 
 @dataclass(frozen=True, kw_only=True)
 class EarlyStopping:
-    """Stops when a monitored value has not become better for some epochs; the best epoch's weights are then restored.
+    """Stops when a monitored value has not improved for some epochs.
+
+    The best epoch's weights are then restored.
 
     Attributes:
         monitor: ``"val_loss"``, ``"val_accuracy"`` or ``"train_loss"``.

@@ -62,7 +62,10 @@ class TrainingMetrics:
         return min((entry.val_loss for entry in self.history if entry.val_loss is not None), default=None)
 
     def is_overfitting(self, window: int = 5) -> bool:
-        """Whether the validation loss rose and the training loss fell in each of the last ``window`` epochs."""
+        """Whether the validation loss rose and the training loss fell in the last ``window`` epochs.
+
+        Both must hold in each of them.
+        """
         steps = whole(window, "window", least=1)
         last = self.history[-steps - 1 :]
         if len(last) <= steps:
