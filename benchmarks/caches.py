@@ -1,11 +1,11 @@
-"""Times the two caches of embeddings: a known text from memory and from SQLite, what a miss costs, and eight threads.
+"""Times the two caches of embeddings: hits in memory and SQLite, misses, and eight threads.
 
-A known text is timed through the service, from text to vector. What a cache adds to a miss is the difference between a
-service with the cache and the same service without it, over the same model in memory: all embed the same new texts one after
-the other, in an order that moves on by one each time. So a cache pays for finding its code and its tables again after the
-model has gone through the processor's caches, which is most of what it costs. The figure is the median over the pairs; that
-over all calls together, beside it, has in it the moves from the journal to the database, which come once in some hundred
-texts, and whatever else the machine did.
+A known text is timed through the service, from text to vector. A cache's overhead on a miss is the difference between
+a service with it and one without, over the same model in memory. All embed the same new texts in turn; the order
+rotates. So a cache pays for finding its code and its tables again after the model has gone through the processor's
+caches, which is most of what it costs. The figure is the median over the pairs; that over all calls together, beside
+it, has in it the moves from the journal to the database, which come once in some hundred texts, and whatever else the
+machine did.
 
 Threads look up known texts in one service, which is work under Python's lock: eight of them cannot do more than one,
 and must not do much less. The ratio is looked-up texts a second with eight threads / with one.
@@ -142,7 +142,7 @@ def _known_cases(size: int, texts: Sequence[str], cached: Any, on_disk: Any) -> 
 
 
 class _NewTexts:
-    """Embeds texts that nobody has seen: by the model alone, and through either cache in front of the same model."""
+    """Embeds unknown texts: by the model alone, and through each cache in front of that model."""
 
     def __init__(self, plain: Any, disk: Any) -> None:
         from lattice_embed import CachedEmbeddingService
@@ -150,7 +150,7 @@ class _NewTexts:
 
         self._plain = plain
         self._cached = CachedEmbeddingService(plain)
-        # A second service would have the weights a second time, and so a time of its own.
+        # A second service would load the weights again, and differ in time.
         self._encoder = plain.load()._load().encoder
         self._on_disk = EncoderCache(disk, self._encoder.fingerprint, name=MODEL, dimension=self._encoder.dimension)
         self._number = 0
@@ -205,7 +205,10 @@ def _texts_a_second(cached: Any, texts: Sequence[str], count: int, seconds: floa
 
 
 def _figures(record: Mapping[str, Any]) -> dict[str, float]:
-    """Figures by name: microseconds a text, and what a cache adds to a miss in per cent of the model's time."""
+    """Return figures by name: microseconds a text, and a cache's overhead on a miss.
+
+    The overhead is in per cent of the model's time.
+    """
     seconds = record["seconds"]
     figures = {}
     for size in BATCHES:

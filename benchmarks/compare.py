@@ -1,9 +1,10 @@
-"""Compares the speed of two commits on the main paths: both built alike, run in the order base, head, head, base.
+"""Compares the speed of two commits on the main paths.
 
-Each commit is checked out, built and installed into an environment of its own below build/compare/. A turn is a fresh
-process that times every path; turns alternate so that a machine that slows down or speeds up favours neither. What is
-compared is the ratio head / base of the turns that stand next to each other; its confidence bounds come from resampling
-those ratios. A path is reported as slower only if the lower bound lies above the limit.
+Both are built alike, and run in the order base, head, head, base. Each commit is checked out, built and installed
+into a separate environment below build/compare/. A turn is a fresh process that times every path; turns alternate so
+that a machine that slows down or speeds up favours neither. What is compared is the ratio head / base of the turns
+that stand next to each other; its confidence bounds come from resampling those ratios. A path is reported as slower
+only if the lower bound lies above the limit.
 
 Needs git, a C compiler, a package index and a machine that does nothing else meanwhile.
 """
@@ -69,7 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def time_paths(names: Sequence[str]) -> dict[str, float]:
-    """Return the seconds of one call of each path: the median over a tenth of a second of calls, five at least."""
+    """Return the seconds of one call of each path.
+
+    It is the median over a tenth of a second of calls, at least five.
+    """
     seconds = {}
     for name in names:
         path = PATHS[name]()
@@ -110,7 +114,10 @@ def resolve(name: str) -> str:
 
 
 def build(commit: str) -> Path:
-    """Return the Python of an environment with the packages of a commit, built unless an earlier run did."""
+    """Return the Python of an environment with a commit's packages.
+
+    It is built unless an earlier run did.
+    """
     folder = WORK / commit[:12]
     python = folder / "environment" / "bin" / "python"
     if (folder / "complete").exists():

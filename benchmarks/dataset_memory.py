@@ -1,4 +1,4 @@
-"""Streams synthetic rows from a JSONL file through a split and prints the most memory that the process took.
+"""Streams synthetic JSONL rows through a split and prints the process's peak memory.
 
 The file is written to ``--folder`` and removed at the end: 10 million rows take about 700 MB of disk.
 """

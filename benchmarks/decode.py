@@ -1,11 +1,11 @@
-"""Times decoding and prompts of language models in GGUF files beside llama.cpp: same file, same threads, one run.
+"""Times decoding and prompts of GGUF language models: Lattice and llama.cpp in one run.
 
-Each engine is a process of its own for each number of threads; they take turns. Decoding is greedy, a token's time
-the slope between the 32nd and the 256th token; a figure is the median over the turns. What llama.cpp's own counter
-says is given beside its slope. Decoding reads every weight for every token, and the keys and values of all tokens
-before, so its speed is also given as a share of the memory bandwidth that a C program measures in the same turns
-(bytes of the file's tensors and of keys and values a token). On a CPU with matrix tiles (AMX) prompts are also timed
-without them, ours and PyTorch's, as on the CPUs that have none.
+Both read the same file with the same number of threads. Each engine has a separate process for each number of
+threads; they take turns. Decoding is greedy, a token's time the slope between the 32nd and the 256th token; a figure
+is the median over the turns. The value of llama.cpp's counter is given beside its slope. For every token decoding
+reads every weight, and the keys and values of all tokens before. So its speed is also given as a share of the memory
+bandwidth that a C program measures in the same turns. On a CPU with matrix tiles (AMX) prompts are also timed without
+them, ours and PyTorch's, as on the CPUs that have none.
 
 Without files, models with drawn weights in the shape of Qwen3-0.6B are written first (tools/models/random_llama.py).
 The peers, each left out where it is not there:
@@ -157,7 +157,7 @@ def _cells(options: argparse.Namespace) -> Iterator[tuple[Path, int, list[int], 
 
 
 def _kept_in(folder: Path | None, model: Path, engine: str, context: int) -> str | None:
-    """Return the file that an engine keeps a long text's keys and values in; None where nothing is kept."""
+    """Return the file for an engine's saved keys and values of a long text, or None."""
     if folder is None or context < 2 or engine not in ("lattice", PEER):
         return None
     folder.mkdir(parents=True, exist_ok=True)
@@ -230,7 +230,7 @@ def _median(samples: Sequence[Mapping[str, Any]], field: str) -> float:
 
 
 def bandwidth_share(samples: Sequence[Mapping[str, Any]]) -> float:
-    """Return the bytes that a second of decoding reads, as a share of the read bandwidth of the same turn."""
+    """Return the bytes read per second of decoding, as a share of the same turn's bandwidth."""
     return median(
         float(sample["bytes"] + sample["kv_bytes"]) / float(sample["seconds"]) / float(sample["read"])
         for sample in samples
@@ -246,7 +246,10 @@ def prompt_ratio(by_engine: Mapping[str, Sequence[Mapping[str, Any]]], peer: str
 
 
 def prompt_ratios(record: Mapping[str, Any], peer: str) -> list[float]:
-    """Return a peer's time for a prompt / ours, for each model, number of threads and context that has both."""
+    """Return a peer's time for a prompt / ours, by model, threads and context.
+
+    Only where both were measured.
+    """
     found = (prompt_ratio(by_engine, peer) for by_engine in _groups(record).values())
     return [ratio for ratio in found if ratio is not None]
 

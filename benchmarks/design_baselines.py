@@ -1,9 +1,9 @@
-"""Fills the baselines of lattice-embed's DESIGN.md: 100 texts new and known, cosines of pairs, and the import.
+"""Fills the baselines in lattice-embed's DESIGN.md: 100 texts, cosines of pairs, the import.
 
-The 100 texts are sentences of 5 to 60 tokens. Cold, they go through a loaded model with one thread and into an empty cache;
-cached, the same service knows them. A cosine is one call from Python, the median over turns of some thousand calls. The
-import is what `import lattice_embed` takes after NumPy, in its own process. All are processor times: other work on the
-machine counts little.
+The texts are new, then known. The 100 texts are sentences of 5 to 60 tokens. Cold, they go through a loaded model
+with one thread and into an empty cache; cached, the same service knows them. A cosine is one call from Python, the
+median over turns of some thousand calls. The import is what `import lattice_embed` takes after NumPy, in its own
+process. All are processor times: other work on the machine counts little.
 """
 
 from __future__ import annotations

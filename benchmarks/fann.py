@@ -1,4 +1,4 @@
-"""Times lattice-fann beside NumPy, ONNX Runtime, PyTorch, scikit-learn and the C library FANN.
+"""Times lattice-fann, NumPy, ONNX Runtime, PyTorch, scikit-learn and the C library FANN.
 
 A forward of the network 784-128-64-10 for one sample and for 64, and an epoch of Adam over 10,000 x 784 random numbers
 (batch 64) and over scikit-learn's digits (batch 32). All engines have the same weights and the same number of threads, and

@@ -1,4 +1,4 @@
-"""Measures what the library costs before it computes anything: import time, wheel sizes, installed size, dependencies.
+"""Measures the cost before any computation: import time, wheels, size, dependencies.
 
 Import time is over NumPy's: a fresh process imports NumPy, then ours, and only the second is timed. Wheels are built
 from the working tree, or taken from --wheels. A fresh virtual environment then gets lattice-embed with all that it
@@ -115,7 +115,7 @@ def _find_wheels(folder: Path) -> dict[str, Path]:
 
 
 def _install(environment: Path, wheels: Mapping[str, Path], find_links: str | None) -> Path:
-    """Install our wheels with what they need into a fresh environment; returns its site-packages."""
+    """Install our wheels and dependencies in a fresh environment; return its site-packages."""
     _run([sys.executable, "-m", "venv", "--without-pip", str(environment)])
     python = environment / "bin" / "python"
     source = ["--no-index", "--find-links", find_links] if find_links else []
@@ -127,7 +127,10 @@ def _install(environment: Path, wheels: Mapping[str, Path], find_links: str | No
 
 
 def _run(command: Sequence[str], *, alone: bool = False) -> str:
-    """Run a command and return what it printed; ``alone`` hides PYTHONPATH, whose packages pip counts as there."""
+    """Run a command and return its output.
+
+    ``alone`` hides PYTHONPATH, whose packages pip would count as installed.
+    """
     environment = {name: value for name, value in os.environ.items() if not (alone and name == "PYTHONPATH")}
     run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if run.returncode != 0:
@@ -136,7 +139,10 @@ def _run(command: Sequence[str], *, alone: bool = False) -> str:
 
 
 def _installed_sizes(site: Path) -> dict[str, dict[str, int]]:
-    """Bytes in ``files`` and in the ``bytecode`` that pip compiles, by distribution; ``""`` is what belongs to none."""
+    """Return the bytes of ``files`` and of their ``bytecode`` by distribution.
+
+    ``""`` holds what belongs to no distribution.
+    """
     owner: dict[Path, str] = {}
     for distribution in importlib.metadata.distributions(path=[str(site)]):
         for file in distribution.files or ():
@@ -164,7 +170,9 @@ def _requirements(site: Path) -> dict[str, set[str]]:
 
 
 def undeclared(requirements: Mapping[str, set[str]], declared: Sequence[str]) -> list[str]:
-    """Return the installed distributions that are neither ours, nor declared, nor needed by a declared one.
+    """Return installed distributions that no declared requirement explains.
+
+    They are neither ours, nor declared, nor needed by a declared one.
 
     Args:
         requirements: the names that each installed distribution requires, by its name.

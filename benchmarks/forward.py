@@ -1,11 +1,11 @@
-"""Measures how much of this machine's peak a whole call reaches, from texts to vectors of all-MiniLM-L6-v2.
+"""Measures the share of the CPU's peak that text to vector reaches, with all-MiniLM-L6-v2.
 
 Only useful operations count: the products of the linears and of attention for the tokens that there are, a multiply-add
 being two. The tokenizer, the norms, softmax and GELU are time without any. Peaks are those of peak.py's C program, which
 takes turns with the calls; a share is the median over the rounds of the same round's.
 
-The peak of bfloat16 is given in three ways: twice that of float32's multiply-adds, which is what a dot product of pairs
-brings where a CPU makes as many of them; of AVX512-BF16's dot products as they are here; and of AMX tiles.
+The peak of bfloat16 is given in three ways. The first is twice that of float32's multiply-adds: a CPU reaches it with
+as many dot products of pairs. The others are measured: AVX512-BF16's dot products, and AMX tiles.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def useful_operations(lengths: Sequence[int], *, hidden: int, intermediate: int, layers: int) -> int:
-    """Return the floating-point operations of an encoder's products, for texts of so many tokens."""
+    """Return the floating-point operations of an encoder's products, for so many tokens."""
     linears = 2 * sum(lengths) * hidden * (4 * hidden + 2 * intermediate)
     attention = 4 * sum(length * length for length in lengths) * hidden
     return layers * (linears + attention)
@@ -121,7 +121,10 @@ def _seconds(call: partial[Any], least: float) -> float:
 
 
 def _shares(cell: Mapping[str, Any], what: str, times: float = 1.0) -> float | None:
-    """Return the median share of a peak, or of so many times it; None where the CPU has no such instruction."""
+    """Return the median share of a peak, or of a multiple of it.
+
+    None if the CPU has no such instruction.
+    """
     if not all(taken["peaks"].get(what) for taken in cell["rounds"]):
         return None
     return (
@@ -130,7 +133,10 @@ def _shares(cell: Mapping[str, Any], what: str, times: float = 1.0) -> float | N
 
 
 def misses(record: Mapping[str, Any]) -> list[str]:
-    """Return a line for every cell below its limit; they are for as many threads as limits.toml says."""
+    """Return a line for every cell below its limit.
+
+    The limits hold for the number of threads in limits.toml.
+    """
     lines = []
     for cell in record["cells"]:
         if cell["threads"] != limits(SCRIPT)["threads"]:

@@ -1,4 +1,4 @@
-"""Counts the instructions of the main paths under callgrind and compares them with the committed counts.
+"""Counts instructions of the main paths under callgrind; compares with committed counts.
 
 A count, unlike a time, is the same on a busy machine, so CI can hold a change to it. It is taken for one thread and AVX2,
 which is what valgrind runs. Compilers differ in what they emit, so a count says something only beside one made with the same
@@ -74,7 +74,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(names: Sequence[str], library: str) -> None:
-    """Call each path three times with counting off, so that caches and lazy imports are filled, then once with it on."""
+    """Call each path three times uncounted, then once counted.
+
+    The first calls fill caches and finish lazy imports.
+    """
     collect = ctypes.CDLL(library)
     if not collect.collect_possible():
         raise RuntimeError("--run is what this script starts under callgrind; leave it out")
@@ -148,7 +151,7 @@ def comparable(record: Mapping[str, Any], baseline: Mapping[str, Any] | None) ->
 
 
 def misses(record: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> list[str]:
-    """Return a line for every path that takes too many more instructions than the committed count."""
+    """Return a line for every path that exceeds its committed count too far."""
     if baseline is None or not comparable(record, baseline):
         return []
     most = float(limits(SCRIPT)["ratio"])

@@ -1,4 +1,4 @@
-"""Measures the kernels one by one: products of matrices, attention, norms and activations, and the vector operations.
+"""Measures each kernel: matrix products, attention, norms, activations, vector operations.
 
 Products: three loops in C (benchmarks/native/naive.c), our blocked kernel on one thread and on all, and the int8 kernel,
 which quantizes its rows too. Other kernels: the scalar baseline against each instruction set of this CPU on one thread, and
@@ -103,7 +103,10 @@ class KernelTimer:
         self._batch = Batch(np.arange(total, dtype=np.int32), ends, positions=np.zeros(total, np.int32))
 
     def seconds(self) -> float:
-        """Return the seconds of one application, from one run of each program after one that brings its memory back."""
+        """Return the seconds of one application, from one run of each program.
+
+        An untimed run first brings back its memory.
+        """
         self._many.run(self._batch)
         self._one.run(self._batch)
         start = time.perf_counter()
@@ -114,7 +117,10 @@ class KernelTimer:
 
 
 def _program(write: Callable[[Any, Any], Any], shape: tuple[int, int], count: int, reads: int, *, chained: bool) -> Any:
-    """``count`` applications, and the sum of the first rows of what they write, each taken ``reads`` times."""
+    """Return ``count`` applications, and the sum of the first rows of their results.
+
+    Each row is taken ``reads`` times.
+    """
     from lattice_inference.graph.builder import GraphBuilder
 
     g = GraphBuilder()
@@ -236,7 +242,10 @@ TimerOf = Callable[[str], KernelTimer]
 
 
 def ops() -> list[tuple[str, int, TimerOf]]:
-    """Return the name of each other kernel, the elements that it writes and what makes its timer for an instruction set."""
+    """Return each other kernel's name, number of written elements, and factory of timers.
+
+    A factory takes an instruction set.
+    """
     from lattice_inference.backends.cpu import CpuBackend
 
     draw = np.random.default_rng(1)
@@ -295,7 +304,7 @@ def time_op(name: str, work: int, timer_of: TimerOf, threads: int, rounds: int) 
 
 
 def vector_levels(rounds: int) -> list[dict[str, Any]]:
-    """Time pairs of vectors on each instruction set, in a process of its own."""
+    """Time pairs of vectors on each instruction set, in a separate process."""
     report("vector operations")
     request = (
         "import json, sys; from harness.vector_worker import time_levels as t; print(json.dumps(t(int(sys.argv[1]))))"

@@ -1,10 +1,10 @@
-"""Migrates a corpus between two real models while queries and writes go on, and prints evidence that all went well.
+"""Migrates a corpus between two real models under queries and writes, and checks the result.
 
-The corpus is embedded with paraphrase-MiniLM-L3-v2 into an SQLite store and migrated to all-MiniLM-L6-v2 in a folder of
-NumPy files. Meanwhile one thread asks for documents, and one adds, changes and deletes them. Of each answer it is checked
-that every score is the cosine of the query and the stored vector, both by the model that the answer names, so that no
-answer mixes two models. At the end every document of both stores is compared with what was written, and a sample of the
-new vectors with what the new model gives. Fails by an assertion.
+It prints the evidence. The corpus is embedded with paraphrase-MiniLM-L3-v2 into an SQLite store and migrated to
+all-MiniLM-L6-v2 in a folder of NumPy files. Meanwhile one thread asks for documents, and one adds, changes and
+deletes them. Of each answer it is checked that every score is the cosine of the query and the stored vector, both by
+the model that the answer names, so that no answer mixes two models. At the end every document of both stores is
+compared with what was written, and a sample of the new vectors with what the new model gives. Fails by an assertion.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Evidence:
         queries: answers by the migration's state (where that changed meanwhile, both), the answering side and the model.
         writes: documents added, changed and deleted.
         mixed: answers with a score that is not that of the answering model's vectors; must be 0.
-        missed: answers that did not have the very document that was asked for on top; must be 0.
+        missed: answers without the queried document on top; must be 0.
         checked_scores: scores that were computed again.
     """
 
@@ -118,7 +118,7 @@ class Users:
     def _ask(self) -> None:
         draw = random.Random(SEED + 1)
         while not self._stop.wait(self._pause):
-            with self._writing:  # so that what is asked for is there while it is asked for
+            with self._writing:  # so that the queried document exists during the query
                 document, text = draw.choice(list(self.texts.items()))
                 state = self._coordinator.state
                 answer = self._coordinator.query(text, 5)

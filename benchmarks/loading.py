@@ -1,8 +1,10 @@
-"""Times loading a language model, from a file that is not in memory to the first token, beside reading that file; and
-measures what the loaded model takes in memory.
+"""Times loading a language model to its first token, and measures its memory.
 
-Each load is a process of its own; reading and loading take turns, and before each the file's pages are dropped. Memory is
-the process's resident set: after the first token, and at most ever, once a prompt of --context tokens has been run.
+The file is not in memory before. Reading the file is timed too.
+
+Each load is a separate process; reading and loading take turns, and before each the file's pages are dropped. Memory
+is the process's resident set: after the first token, and at most ever, once a prompt of --context tokens has been
+run.
 
 Without files, models with drawn weights are written first (tools/models/random_llama.py) and deleted afterwards.
 """
@@ -144,17 +146,23 @@ def _median(samples: Sequence[Mapping[str, Any]], field: str) -> float:
 
 
 def ratio(samples: Sequence[Mapping[str, Any]]) -> float:
-    """Return the time to the first token over that of reading the file, medians of the same turns."""
+    """Return the time to the first token / the time of reading the file.
+
+    Medians of the same turns.
+    """
     return _median(samples, "first_token_seconds") / _median(samples, "read_seconds")
 
 
 def above_load(samples: Sequence[Mapping[str, Any]]) -> float:
-    """Return the bytes in memory after the first token beyond those of the file, or of the weights that are made of it."""
+    """Return the memory after the first token beyond that of the file.
+
+    Or beyond the weights that are made of the file.
+    """
     return _median(samples, "resident_after_load") - float(samples[0]["bytes"]) - _made_of_it(samples)
 
 
 def _made_of_it(samples: Sequence[Mapping[str, Any]]) -> float:
-    """Return what weights take beyond those of the file, where they are kept in another precision."""
+    """Return the memory of weights beyond the file's, if they are kept in another precision."""
     if samples[0]["precision"] == "stored":
         return 0.0
     return float(samples[0]["weights_bytes"]) - float(samples[0]["weight_bytes_in_file"])

@@ -1,9 +1,10 @@
-"""Measures this machine's peak and, beside it in the same run, how much of it our float32 linear kernel reaches.
+"""Measures the CPU's peak, and the share of it that our float32 linear kernel reaches.
 
-The peak is a C program (benchmarks/native/peak.c), compiled here with the system's compiler for the instruction set in
-use: fused multiply-adds a second that stay in registers, and bytes a second read from memory. The kernel is timed
-through a program of the library: a list of linears minus the same program without them, so that what Python costs a
-call drops out. Peak and kernel take turns; a share is the median over the rounds of kernel / peak of the same round.
+Both are measured in the same run. The peak is a C program (benchmarks/native/peak.c), compiled here with the system's
+compiler for the instruction set in use: fused multiply-adds a second that stay in registers, and bytes a second read
+from memory. The kernel is timed through a program of the library: a list of linears minus the same program without
+them, so that what Python costs a call drops out. Peak and kernel take turns; a share is the median over the rounds of
+kernel / peak of the same round.
 
 "warm" multiplies by one weight again and again, as a batch does that keeps it in cache; "streamed" by a different one
 each time, together larger than any cache, as one short text does. For streamed weights the share of the read bandwidth
@@ -267,7 +268,10 @@ def measure(options: argparse.Namespace) -> Record:
 
 
 def _pairs(timer: LinearTimer) -> int:
-    """Pairs of runs in a round: about 2 x 10^9 operations, so that a round is tens of milliseconds."""
+    """Return pairs of runs in a round.
+
+    They are about 2 x 10^9 operations, so that a round is tens of milliseconds.
+    """
     return max(3, int(2e9 / (timer.operations * (timer.repeats + 2))))
 
 
@@ -285,7 +289,10 @@ def share(samples: Sequence[Mapping[str, Any]]) -> float:
 
 
 def share_of_bound(samples: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the same of the bound of warm weights, arithmetic or reading; None where the reading was not measured."""
+    """Return the share of the bound of warm weights, arithmetic or reading.
+
+    None if the reading was not measured.
+    """
     if not all("read" in sample for sample in samples):
         return None
     # a float of the weight is read once and multiplied by every row

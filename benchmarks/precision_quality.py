@@ -1,4 +1,4 @@
-"""Measures what each precision of a language model's weights costs in predictions: perplexity, agreement, divergence.
+"""Measures the quality of each precision of weights: perplexity, agreement, divergence.
 
 The text is seen through windows of 512 tokens, each begun 256 after the one before. Every precision is compared with
 float32, position by position: how often both find the same token most probable, and the Kullback-Leibler divergence.
@@ -114,7 +114,10 @@ def misses(record: Mapping[str, Any]) -> list[str]:
 
 
 def _name(sample: Mapping[str, Any]) -> str:
-    """Return what a sample measures: int8 activations go with weights that are kept quantized, and need no word."""
+    """Return a sample's kind.
+
+    int8 activations go with weights that are kept quantized, and are not named.
+    """
     precision = str(sample["precision"])
     return f"{precision}, float activations" if sample.get("activations") == "float32" else precision
 

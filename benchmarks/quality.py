@@ -1,4 +1,4 @@
-"""Measures how well a model's similarities follow people's: Spearman's rank correlation on the STS benchmark.
+"""Measures Spearman's rank correlation of a model's similarities on the STS benchmark.
 
 The data is a CSV without a header: sentence, sentence, score from 0 to 5 (the English test set has 1,379 pairs). The
 figure is the rank correlation of the scores with the cosine similarities of our vectors. It cannot be better than the

@@ -1,8 +1,8 @@
-"""Measures what each precision of stored vectors finds of the true nearest neighbours: Recall@10.
+"""Measures Recall@10 of each precision of stored vectors against exact neighbours.
 
 Takes vectors from a .npy file, or embeds sentences of text files with all-MiniLM-L6-v2: sentences of .csv files' first two
-columns and of all other files, each once, clauses after them, until there are enough. A query is one of the vectors; it is
-left out of its own neighbours.
+columns and of all other files, each once, clauses after them, until there are enough. A query is one of the vectors,
+and no neighbour of itself.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read_sentences(folder: Path, count: int) -> list[str]:
-    """Return the first ``count`` distinct sentences of the texts below a folder, in the order of the files' names.
+    """Return the first ``count`` distinct sentences of the texts below a folder, by file name.
 
     Raises:
         ValueError: there are not so many.

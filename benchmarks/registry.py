@@ -1,4 +1,4 @@
-"""Times the model registry with ten thousand versions: finding the latest, and storing one of 1 MB.
+"""Times a model registry of ten thousand versions: finding the latest, and storing 1 MB.
 
 A registration waits for the disk: for each call of fsync, and for two commits of SQLite, which end in one. The figure is
 what it takes beside them: the time of the call less the time in ``os.fsync`` and in COMMIT. The processor's time of the
@@ -88,7 +88,10 @@ def measure(options: argparse.Namespace) -> Record:
 
 
 def _fill(folder: str, count: int) -> None:
-    """Make a registry of so many versions, a tenth of them pre-releases, and leave its writes to the system."""
+    """Make a registry of so many versions, a tenth of them pre-releases.
+
+    Its writes are not flushed.
+    """
     from lattice_tune import ModelRegistry
     from lattice_tune.registry import database
 
@@ -135,7 +138,7 @@ class _Waits:
 
 
 def _figures(record: Mapping[str, Any]) -> dict[str, tuple[float, float, float, float]]:
-    """Medians in milliseconds by call: all of it, waiting for the disk, beside that, of the processor."""
+    """Return medians in milliseconds by call: total, disk waits, the rest, and processor time."""
     figures = {}
     for call in ("get_latest", "register"):
         walls, waits, cpus = zip(*record[call], strict=True)

@@ -1,4 +1,4 @@
-"""Measures how often the teachers in this process are right: a small decoder and an encoder, on labelled texts.
+"""Measures the accuracy of local teachers (a small decoder, an encoder) on labelled texts.
 
 The data are the TREC questions (six classes; ``qc/test.txt``, examples from ``qc/train.txt``) and the sentence polarity
 dataset (``sentence_polarity/rt-polarity.pos`` and ``.neg``), as their authors publish them. The figures are shares of

@@ -1,4 +1,4 @@
-"""Measures what products of block-quantized weights by matrix tiles (AMX) can reach on this CPU, beside those of bfloat16.
+"""Measures the bound of block-quantized products by AMX tiles, beside those of bfloat16.
 
 Weights in blocks of 32 have a scale for each block, so every 32 deep the integer sums of a tile leave it, become floats,
 and are added to the chains of floats that the results are. A C program (benchmarks/native/tiles.c), compiled here, times

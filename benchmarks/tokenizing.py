@@ -1,9 +1,9 @@
-"""Times tokenizers: Lattice beside Hugging Face tokenizers and tiktoken, the same file and the same texts.
+"""Times tokenizers of the same file: Lattice, Hugging Face tokenizers and tiktoken.
 
-A case is one sentence, 1,000 short texts, a million characters as one text, and the same as lines. Each number of threads
-has a process of its own, where every library has so many; one text is one thread's work in all of them. In a case the
-contenders take turns, and the order of a turn moves on with each; a ratio is the median of a peer's fastest call over that
-of ours. Ids that differ from Hugging Face's are a miss.
+A case is one sentence, 1,000 short texts, a million characters as one text, and the same as lines. Each number of
+threads has a separate process, where every library has so many; one text is one thread's work in all of them. In a
+case the contenders take turns, and the order of a turn moves on with each; a ratio is the median of a peer's fastest
+call over that of ours. Ids that differ from Hugging Face's are a miss.
 
 With one thread, loading the file is timed, too, and what doubling a text of one character costs. tiktoken takes part where
 the file is a byte-level BPE tokenizer that splits by one regex. Peers that are not installed are left out.
@@ -184,7 +184,7 @@ def _doubling(run: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def misses(record: Mapping[str, Any]) -> list[str]:
-    """Return a line for each limit that is missed: ratios by kind of tokenizer, loading, doubling, different ids."""
+    """Return a line for each missed limit: ratios by kind, loading, doubling, different ids."""
     limit = limits(SCRIPT)
     lines = []
     for run in record["runs"]:

@@ -1,8 +1,9 @@
-"""lattice-transport beside POT, ott-jax and geomloss: same problems, same stop, one run, alternating order.
+"""Times lattice-transport, POT, ott-jax and geomloss on the same problems.
 
-A peer that is not installed is left out. Times are medians over rounds in which every system takes its turn; CPU time
-is given as well, because on a shared machine the wall clock also measures the neighbours. Each Sinkhorn result's L1
-marginal error is computed from its plan in float64, so that the stop rules, which differ, can be compared.
+They have the same stop, one run and alternating order. A peer that is not installed is left out. Times are medians
+over rounds in which every system takes its turn; CPU time is given as well, because on a shared machine the wall
+clock also measures the neighbours. Each Sinkhorn result's L1 marginal error is computed from its plan in float64, so
+that the stop rules, which differ, can be compared.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ DISTRIBUTIONS = ("pot", "ott-jax", "jax", "geomloss", "torch")
 
 
 def alternating(systems: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[str, Any]]:
-    """Run every system once to warm up, then in turns; return wall and CPU medians in ms and the last result."""
+    """Run every system once to warm up, then in turns.
+
+    Returns wall and CPU medians in ms and the last result.
+    """
     results = {name: {"wall": [], "cpu": [], "value": run()} for name, run in systems.items()}
     for turn in range(rounds):
         names = list(systems)
@@ -148,7 +152,10 @@ class GeomlossResult:
 
 
 def geomloss_systems(n: int, epsilon: float) -> dict[str, Callable[[], Any]]:
-    """geomloss takes points and half their squared distance, and stops by its annealing alone: its default, and slower."""
+    """geomloss takes points and half their squared distance.
+
+    It stops by its annealing alone: its default, and slower.
+    """
     try:
         import torch
         from geomloss import SamplesLoss
@@ -173,7 +180,10 @@ def geomloss_systems(n: int, epsilon: float) -> dict[str, Callable[[], Any]]:
 
 
 def point_clouds(quick: bool) -> dict[str, Any]:
-    """Peak memory and time of clouds whose matrix would not fit: a fresh process, so that the peak is its own."""
+    """Return peak memory and time of clouds whose matrix would not fit.
+
+    They run in a fresh process, so that the peak is theirs.
+    """
     n = 4000 if quick else 20_000
     script = (
         "import resource, time, numpy as np\n"
@@ -256,7 +266,10 @@ def exact(quick: bool) -> list[dict[str, Any]]:
 
 
 def power(quick: bool) -> list[dict[str, Any]]:
-    """False alarms on nulls, and power against shifts, of the divergence, MMD and the classifier on the same data."""
+    """Return false alarms under the null, and power against shifts, of three tests.
+
+    These are the divergence, MMD and the classifier, on the same data.
+    """
     from lattice_transport import OnlineDriftDetector, detect_drift
 
     rows = []

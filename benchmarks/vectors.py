@@ -1,9 +1,9 @@
-"""Measures vector operations beside NumPy, NumKong, SimSIMD, faiss and usearch: pairs, nearest rows, all against all.
+"""Times vector operations of Lattice, NumPy, NumKong, SimSIMD, faiss and usearch.
 
-Everything runs in one process for each number of threads, engines in turns. Where memory bounds, the share of the bandwidth
-is given that a plain read of the same rows, where they lie, reached in the same turn; where the FMA units do, the share of
-their peak. Peers that are not installed are named. The last table sets our scalar baseline against the CPU's instruction
-sets.
+Pairs, nearest rows, and all against all. Everything runs in one process for each number of threads, engines in turns.
+Where memory bounds, the share of the bandwidth is given that a plain read of the same rows, where they lie, reached
+in the same turn; where the FMA units do, the share of their peak. Peers that are not installed are named. The last
+table sets our scalar baseline against the CPU's instruction sets.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ def measure(options: argparse.Namespace) -> Record:
 
 
 def misses(record: Mapping[str, Any]) -> list[str]:
-    """Return a line for every operation below its limit. A ratio needs one of the peers at least."""
+    """Return a line for every operation below its limit.
+
+    A ratio needs one of the peers at least.
+    """
     least = limits(SCRIPT)
     lines = []
     for sample in record["samples"]:
@@ -99,7 +102,7 @@ def misses(record: Mapping[str, Any]) -> list[str]:
 
 
 def share_of(sample: Mapping[str, Any]) -> float | None:
-    """Return the median share of the bandwidth or of the peak that was measured in the same turn, where one was."""
+    """Return the median share of the bandwidth or peak of the same turn, if measured."""
     amount = sample["bytes"] or sample["operations"]
     if not amount:
         return None

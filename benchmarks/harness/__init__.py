@@ -1,1 +1,1 @@
-"""What the benchmark scripts share: texts, engines in processes of their own, records and tables."""
+"""Shared parts of the benchmarks: texts, engines in separate processes, records, tables."""

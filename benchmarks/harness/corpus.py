@@ -1,4 +1,4 @@
-"""English-like texts of an exact number of tokens, the same for every engine, machine and Python.
+"""English-like texts of an exact number of tokens, equal for every engine and machine.
 
 Words come from ``data/english_words.json``, grouped by how many WordPiece tokens bert-base-uncased's vocabulary gives
 them. BERT cuts at spaces and punctuation first, so the tokens of a text are the sum of its words' and of its
@@ -48,7 +48,7 @@ class Cell:
     takes_seconds: bool = False
 
     def turns(self, repeats: int) -> int:
-        """Return how many turns each engine gets when ``repeats`` are asked for."""
+        """Return how many turns each engine gets for a requested number of ``repeats``."""
         return max(repeats // 3, min(repeats, 3)) if self.takes_seconds else repeats
 
     def texts(self) -> list[str]:
@@ -88,7 +88,7 @@ def make_text(tokens: int, draw: random.Random) -> str:
         ValueError: ``tokens`` is below 2, the special tokens of an empty text.
     """
     if not tokens >= SPECIAL_TOKENS:
-        raise ValueError(f"a text has at least {SPECIAL_TOKENS} tokens, the special ones; {tokens} were asked for")
+        raise ValueError(f"a text has at least {SPECIAL_TOKENS} tokens, the special ones; {tokens} were requested")
     left = tokens - SPECIAL_TOKENS
     sentences: list[str] = []
     while left:
@@ -99,7 +99,10 @@ def make_text(tokens: int, draw: random.Random) -> str:
 
 
 def _sentence(budget: int, draw: random.Random) -> tuple[str, int]:
-    """One sentence of at most ``budget`` tokens, and how many it has. It takes all of it if little would be left."""
+    """Return a sentence of at most ``budget`` tokens, and its length.
+
+    It takes all of the budget if little would be left.
+    """
     wanted = 5 + int(draw.random() * 10)
     words: list[str] = []
     used = 0
@@ -115,7 +118,10 @@ def _sentence(budget: int, draw: random.Random) -> tuple[str, int]:
 
 
 def _word(most: int, draw: random.Random) -> tuple[str, int]:
-    """A word of at most ``most`` tokens, and how many it has. Common words are drawn more often (Zipf's law)."""
+    """Return a word of at most ``most`` tokens, and its length.
+
+    Common words are drawn more often (Zipf's law).
+    """
     pieces = 1
     chance = draw.random()
     for pieces, share in PIECE_SHARES.items():

@@ -1,6 +1,7 @@
-"""Engines that decode beside ours and llama.cpp's: PyTorch with drawn weights, and Ollama and MLX where they exist.
+"""Peers that decode, besides llama.cpp: PyTorch, Ollama and MLX.
 
-None is needed: one that cannot run here raises RuntimeError with the reason, which ends up in the record.
+PyTorch has drawn weights; the others run if they are installed. None is needed: one that cannot run here raises
+RuntimeError with the reason, which ends up in the record.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def gguf_shape(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 class TorchDecoder(Decoder):
-    """PyTorch in bfloat16 through transformers: a network of the file's shape, its weights drawn.
+    """PyTorch in bfloat16 through transformers: a network of the file's shape, drawn weights.
 
     PyTorch reads no block formats, so only its prompts compare: the work of a prompt is the same whatever the weights.
     """
@@ -88,7 +89,7 @@ class TorchDecoder(Decoder):
 
 
 class TorchWithoutTiles(TorchDecoder):
-    """The same as on a CPU that has AVX-512 with products of bfloat16, and no matrix tiles (AMX).
+    """The same, as on a CPU with AVX-512 products of bfloat16 and without AMX.
 
     Raises:
         RuntimeError: this CPU has none.
@@ -113,7 +114,10 @@ def require_tiles() -> None:
 
 
 class MlxDecoder(Decoder):
-    """MLX on Apple's chips: the model that ``mlx_lm.convert`` wrote beside the file, FILE.mlx for FILE.gguf."""
+    """MLX on Apple's chips.
+
+    The model FILE.mlx was written beside FILE.gguf by ``mlx_lm.convert``.
+    """
 
     def __init__(self, path: str, threads: int) -> None:
         converted = Path(path).with_suffix(".mlx")
@@ -141,9 +145,10 @@ class MlxDecoder(Decoder):
 
 
 class OllamaDecoder(Decoder):
-    """Ollama's server on this machine: the file is made a model of it, and its own counters are what is read.
+    """Ollama's server on this machine.
 
-    It takes text and no ids. Its slope is that of its counter between two answers of different length.
+    The file becomes one of its models, and the server's counters are read. It takes text and no ids. Its slope is
+    that of its counter between two answers of different length.
     """
 
     def __init__(self, path: str, threads: int, *, server: str = OLLAMA) -> None:
@@ -180,7 +185,10 @@ class OllamaDecoder(Decoder):
         raise RuntimeError("Ollama takes no token ids")
 
     def decode(self, early: int, late: int, context: int, kept: Path | None = None) -> Decoding:
-        """Return what a token takes by the server's counter, between answers of ``early`` and ``late`` tokens."""
+        """Return the time of a token by the server's counter, from two lengths of answers.
+
+        They have ``early`` and ``late`` tokens.
+        """
         prompt = " the" * max(context, 1)
         nanoseconds, tokens = [], []
         for count in (early, late):
@@ -193,7 +201,7 @@ class OllamaDecoder(Decoder):
         return Decoding(seconds, [], nanoseconds[1] / 1e9 / tokens[1])
 
     def prefill(self, tokens: int) -> float:
-        """Return what a prompt of ``tokens`` tokens takes by the server's counter, scaled from what it counted."""
+        """Return the time of a prompt of ``tokens`` tokens, scaled from the server's counter."""
         self._calls = getattr(self, "_calls", 0) + 1
         answer = self._generate(f"{self._calls}" + " the" * (tokens - 1), 1)  # another beginning: nothing is reused
         return int(answer["prompt_eval_duration"]) / 1e9 * tokens / int(answer["prompt_eval_count"])

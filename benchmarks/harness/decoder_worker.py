@@ -1,4 +1,4 @@
-"""One engine that decodes, in a process of its own. The other end of :class:`harness.process.EngineProcess`.
+"""One decoding engine in a separate process; see :class:`harness.process.EngineProcess`.
 
 ``python -m harness.decoder_worker ENGINE MODEL.gguf FOLDER THREADS`` loads the model and then answers a line of JSON
 with a line:
@@ -9,9 +9,8 @@ with a line:
     {"do": "prefill", "tokens": 512}                             {"seconds": s}
     {"do": "memory"}                                             {"peak_bytes": n}
 
-Decoding is greedy after ``context`` tokens, or one, and its time the slope between the ``early``th and the ``late``th
-token, so that what a call costs once drops out; of an engine whose decoding compares with nothing every answer is
-null. FOLDER is not used.
+Decoding is greedy after ``context`` tokens, or one. Its time is the slope between the ``early``th and the ``late``th
+token, without the fixed cost of a call. An engine whose decoding cannot be compared answers null. FOLDER is not used.
 """
 
 from __future__ import annotations

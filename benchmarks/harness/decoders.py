@@ -18,7 +18,7 @@ PROMPT_CHUNK = 512
 
 @dataclass(frozen=True)
 class Decoding:
-    """What decoding took: seconds a token, the first ids, and what the engine's own counter says of a token."""
+    """The result of decoding: seconds a token, the first ids, and the engine's counter."""
 
     seconds: float
     ids: list[int]
@@ -41,7 +41,7 @@ class Decoder(ABC):
         """Append tokens and return the most likely next one."""
 
     def keep(self, path: Path) -> None:
-        """Write what the engine holds of the tokens so far to a file, so that another run can begin there.
+        """Write the engine's state after the tokens so far to a file for another run.
 
         Raises:
             NotImplementedError: the engine cannot.
@@ -57,9 +57,10 @@ class Decoder(ABC):
         return None
 
     def decode(self, early: int, late: int, context: int, kept: Path | None = None) -> Decoding:
-        """Decode greedily after ``context`` tokens (at least one); time the tokens from ``early`` to ``late``.
+        """Decode greedily after at least one token of ``context``.
 
-        With ``kept`` all but the last of the context come from this file, which is written unless it is there.
+        The tokens from ``early`` to ``late`` are timed. With ``kept`` all but the last of the context come from this
+        file, which is written unless it is there.
         """
         self.restart()
         prompt = drawn_ids(self.vocabulary, context) if context > 0 else [FIRST_TOKEN]

@@ -74,7 +74,7 @@ MISSES: dict[str, Callable[[Record], list[str]]] = {
 
 @dataclass(frozen=True)
 class Section:
-    """A generated section of a document: all that stands between its two comments comes from one record."""
+    """A generated section of a document: the text between its two comments, from one record."""
 
     name: str
     document: str
@@ -118,7 +118,10 @@ def committed(name: str) -> dict[str, Any]:
 
 
 def section_text(section: Section) -> str:
-    """Return what stands in a section now, or raise ValueError where the document has no such section."""
+    """Return the present text of a section.
+
+    Raises ValueError if the document has no such section.
+    """
     begin, end = f"<!-- begin: {section.name} -->\n", f"<!-- end: {section.name} -->\n"
     whole = (ROOT / section.document).read_text(encoding="utf-8")
     if whole.count(begin) != 1 or whole.count(end) != 1:
@@ -210,7 +213,7 @@ CLAIM = re.compile(r"\b\d+(?:\.\d+)? times (?:as (?:fast|long|slow)|faster|slowe
 
 
 def unquoted_claims(document: str) -> Iterator[str]:
-    """Yield the claims of speed in a document that neither a generated section nor a quotation holds."""
+    """Yield claims of speed in a document outside of generated sections and quotations."""
     text = (ROOT / document).read_text(encoding="utf-8")
     text = re.sub(r"<!-- begin: (\S+) -->.*?<!-- end: \1 -->", "", text, flags=re.DOTALL)
     for quotation in QUOTATIONS:

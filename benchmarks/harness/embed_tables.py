@@ -50,7 +50,7 @@ def ours(precision: str) -> str:
 
 
 def fastest_peer(by_engine: Mapping[str, float], precision: str) -> str | None:
-    """Return the fastest engine of MiniLM of a precision in a cell that is not ours, or None if there is none."""
+    """Return the fastest peer with MiniLM at a precision in a cell, or None."""
     peers = [
         name
         for name in by_engine
@@ -65,7 +65,7 @@ def ratio(by_engine: Mapping[str, float], peer: str | None, own: str = "lattice"
 
 
 def misses(record: Mapping[str, Any]) -> list[str]:
-    """Return a line for every limit that is missed: ratios, cosines, and the memory of the stream."""
+    """Return a line for every missed limit: ratios, cosines, and the memory of the stream."""
     bounds = limits(SCRIPT)
     lines = []
     for (threads, cell), by_engine in medians(record).items():
@@ -97,7 +97,7 @@ def misses(record: Mapping[str, Any]) -> list[str]:
 
 
 def _ratios(by_engine: Mapping[str, float]) -> Iterator[tuple[str, str, str, float | None]]:
-    """Yield the ratios of a cell that limits are for: their kind, our precision, what is compared, and the ratio."""
+    """Yield a cell's ratios with limits: kind, our precision, what is compared, the ratio."""
     yield "onnx_runtime", "float32", "ONNX Runtime", ratio(by_engine, best_onnx_runtime(by_engine))
     for precision in PRECISIONS:
         peer = fastest_peer(by_engine, precision)
@@ -133,7 +133,7 @@ def render(record: Mapping[str, Any]) -> str:
 
 
 def summary(record: Mapping[str, Any]) -> str:
-    """Return one table of a record in Markdown: how many times faster than the fastest peer of each precision we are."""
+    """Return a Markdown table of a record: our speed over the fastest peer's, by precision."""
     most = max(threads for threads, _ in medians(record))
     cells = {cell: by_engine for (threads, cell), by_engine in medians(record).items() if threads == most}
     precisions = [

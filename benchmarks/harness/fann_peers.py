@@ -1,4 +1,4 @@
-"""The same dense network in lattice-fann, NumPy, ONNX Runtime, PyTorch, scikit-learn and the C library FANN."""
+"""One dense network in lattice-fann, NumPy, ONNX Runtime, PyTorch, scikit-learn and FANN."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ Call = Callable[[], object]
 
 
 def forward_calls(rows: int, threads: int) -> tuple[dict[str, Call], dict[str, str]]:
-    """Return a forward of 784-128-64-10 over ``rows`` samples in every engine, and why engines are missing."""
+    """Return a forward of 784-128-64-10 over ``rows`` samples in every engine.
+
+    Also returns why engines are missing.
+    """
     network = _network(784, (128, 64), 10)
     x = np.random.RandomState(0).uniform(0, 1, (rows, 784)).astype(np.float32)
     x = x[0].copy() if rows == 1 else x
@@ -43,7 +46,10 @@ def forward_calls(rows: int, threads: int) -> tuple[dict[str, Call], dict[str, s
 def epoch_calls(
     x: np.ndarray, labels: np.ndarray, *, hidden: tuple[int, ...], batch: int, threads: int
 ) -> tuple[dict[str, Call], dict[str, str]]:
-    """Return an epoch of Adam in every engine, carried on from call to call, and why engines are missing."""
+    """Return an epoch of Adam in every engine, continued from call to call.
+
+    Also returns why engines are missing.
+    """
     network = _network(x.shape[1], hidden, int(labels.max()) + 1)
     return _made(
         {
@@ -152,7 +158,10 @@ def _torch_model(torch: Any, network: Network) -> Any:
 
 
 def _libfann_forward(network: Network, x: np.ndarray) -> Call:
-    """The C library through ctypes, with tanh and sigmoid in place of ReLU and softmax, which it does not have."""
+    """The C library through ctypes.
+
+    It has no ReLU and softmax; tanh and sigmoid replace them.
+    """
     found = ctypes.util.find_library("fann")
     if found is None:
         raise ImportError("the C library is not installed")

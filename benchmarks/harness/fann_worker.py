@@ -1,4 +1,4 @@
-"""A process that times tiny networks with a number of threads: ``python -m harness.fann_worker '{options}'``.
+"""Times tiny networks in a process: ``python -m harness.fann_worker '{options}'``.
 
 Prints one JSON object: samples in seconds a call for every engine, and the engines that are missing.
 """
@@ -21,7 +21,7 @@ __all__ = ["main"]
 
 
 def cell_calls(cell: str, threads: int) -> tuple[dict[str, Call], dict[str, str], int]:
-    """Return the calls of a cell, the engines that are missing, and how many calls one sample takes.
+    """Return a cell's calls, the missing engines, and the number of calls per sample.
 
     The network is 784-128-64-10, and 64-128-64-10 for scikit-learn's digits.
     """
@@ -48,7 +48,10 @@ def cell_calls(cell: str, threads: int) -> tuple[dict[str, Call], dict[str, str]
 
 
 def time_in_turns(calls: dict[str, Call], rounds: int, repeats: int) -> dict[str, list[float]]:
-    """Return seconds a call. Engines take turns, and each runs untimed first until the one before it stops spinning."""
+    """Return seconds a call.
+
+    Engines take turns, and each runs untimed first until the one before it stops spinning.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     names = list(calls)
     for turn in range(rounds):

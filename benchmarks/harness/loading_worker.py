@@ -1,4 +1,4 @@
-"""Loads a language model in a process of its own and says what that took, as one line of JSON.
+"""Loads a language model in a separate process and prints its cost as one line of JSON.
 
 ``python -m harness.loading_worker MODEL THREADS CONTEXT PRECISION`` prints
 

@@ -1,4 +1,4 @@
-"""The calls that users make all day, on fixed inputs: what a change must not make slower unnoticed.
+"""The most frequent calls of users, on fixed inputs: no change may slow them unnoticed.
 
 Each path is set up once and then called again and again. Inputs are drawn from seeds, so that two commits do the same work.
 """

@@ -1,4 +1,4 @@
-"""The options that every script has: where the record goes, and tables made from a record without measuring."""
+"""Options of every script: where the record goes, and tables from an existing record."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def thread_count(text: str) -> int:
 
 
 def add_threads_option(parser: argparse.ArgumentParser, default: Iterable[int], meaning: str) -> None:
-    """Add the option that says with how many threads everything is measured, one after the other.
+    """Add the option for the numbers of threads that everything is measured with, in turn.
 
     Args:
         parser: the script's.
@@ -66,13 +66,16 @@ def add_threads_option(parser: argparse.ArgumentParser, default: Iterable[int], 
 
 
 def partial_path(options: argparse.Namespace) -> Path:
-    """Return where a script that takes long keeps its record until it is whole: beside the record."""
+    """Return the path of an unfinished record, beside the record."""
     path: Path = options.json
     return path.with_name(f"{path.stem}.partial{path.suffix}")
 
 
 def save_so_far(options: argparse.Namespace, record: Record) -> None:
-    """Write what has been measured, so that a script that is killed leaves it. ``--from`` reads it."""
+    """Write the measurements so far, so that a killed script leaves them.
+
+    ``--from`` reads them.
+    """
     write_record(partial_path(options), record)
 
 

@@ -48,7 +48,7 @@ class PaddedEngine(Engine):
 
 
 def padded(ids: list[list[int]], lengths: npt.NDArray[np.int32], dtype: type[np.integer[Any]]) -> npt.NDArray[Any]:
-    """Return the ids as one array, zeros behind each text."""
+    """Return the ids as one array, zeros after each text."""
     longest = int(lengths.max())
     if not (lengths < longest).any():
         return np.array(ids, dtype)
@@ -99,7 +99,10 @@ class OnnxRuntimeEngine(PaddedEngine):
 
 
 class OpenVinoEngine(PaddedEngine):
-    """OpenVINO on the CPU, tuned for latency, on the plain export; for int8 on what ONNX Runtime's quantizer made of it."""
+    """OpenVINO on the CPU, tuned for latency, on the plain export.
+
+    For int8, on the export as ONNX Runtime quantized it.
+    """
 
     def __init__(self, directory: Path, graphs: Path, threads: int, precision: Precision) -> None:
         super().__init__(directory)

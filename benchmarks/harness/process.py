@@ -1,4 +1,4 @@
-"""Starts engines in processes of their own and talks to them, so that no thread pool disturbs another.
+"""Starts engines in separate processes, so that no thread pool disturbs another.
 
 The other end is :mod:`harness.worker`, or for engines that decode :mod:`harness.decoder_worker`.
 """
@@ -31,7 +31,7 @@ THREAD_VARIABLES = (
 
 
 def engine_environment(threads: int, isa: str | None) -> dict[str, str]:
-    """Return the environment of an engine: the number of threads for every pool, no network, our instruction set."""
+    """Return an engine's environment: threads for every pool, no network, our instruction set."""
     environment = dict(os.environ)
     environment |= dict.fromkeys(THREAD_VARIABLES, str(threads))
     environment |= {"LATTICE_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "true"}
@@ -42,7 +42,7 @@ def engine_environment(threads: int, isa: str | None) -> dict[str, str]:
 
 
 def answer_of(arguments: Sequence[str], threads: int, *, isa: str | None = None) -> Any:
-    """Return what ``python ARGUMENTS`` prints, one JSON value, from a process with so many threads.
+    """Return the JSON that ``python ARGUMENTS`` prints, run with a number of threads.
 
     Raises:
         RuntimeError: it failed; the message ends with the last line that it printed.

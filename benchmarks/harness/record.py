@@ -1,4 +1,7 @@
-"""What a measurement ran on and how it was asked for, and its JSON file: a figure without them does not exist."""
+"""A measurement's machine, command and figures, and its JSON file.
+
+A figure without them does not count.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,9 @@ def usable_cpus() -> int:
 
 
 def append_samples(before: Mapping[str, Any], record: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
-    """Return the samples of two records of one script in one, whose machine, versions, commit and ``fields`` are alike.
+    """Merge the samples of two records of one script.
+
+    Machine, versions, commit and ``fields`` must be alike.
 
     Raises:
         ValueError: they are not.
@@ -87,7 +92,10 @@ def append_samples(before: Mapping[str, Any], record: Mapping[str, Any], fields:
 
 
 def _comparable(fact: Any) -> Any:
-    """Return what must be alike in two records: not the load, nor that files, as a record, wait to be committed."""
+    """Return what must be alike in two records.
+
+    The load, and changed files such as a record, are left out.
+    """
     return {**fact, "load_average": None} if isinstance(fact, dict) else str(fact).rstrip("+")
 
 
@@ -97,7 +105,10 @@ def _relative(path: str) -> str:
 
 
 def _without_folder(argument: str) -> str:
-    """Return an argument as anybody would type it: of a file or folder elsewhere on this machine the name only."""
+    """Return an argument as any user would type it.
+
+    Paths outside the tree are reduced to their name.
+    """
     return _relative(argument) if os.path.isabs(argument) else argument
 
 

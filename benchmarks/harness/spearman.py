@@ -14,7 +14,7 @@ Float64Array = npt.NDArray[np.float64]
 
 
 def average_ranks(values: npt.ArrayLike) -> Float64Array:
-    """Return the ranks 1 to n of n values; those that are equal get the mean of the ranks they take up."""
+    """Return the ranks 1 to n of n values; ties get the mean of their ranks."""
     array = np.asarray(values, np.float64)
     _, inverse, counts = np.unique(array, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)

@@ -1,8 +1,8 @@
-"""What a long stream of texts takes of memory, in a process of its own.
+"""Measures the memory of a long stream of texts, in a separate process.
 
-``python -m harness.streaming PRECISION THREADS TEXTS [MODEL]`` loads the model, embeds one text, and notes the resident
-memory; then it sends so many texts of the mixed cell's lengths through ``embed_iter``, one at a time from a generator, and
-notes the most memory meanwhile, and what is resident after ``trim()``. It prints one JSON object.
+``python -m harness.streaming PRECISION THREADS TEXTS [MODEL]`` loads the model, embeds one text, and notes the
+resident memory. Then it sends so many texts of the mixed cell's lengths through ``embed_iter``, one at a time from a
+generator. It notes the peak memory meanwhile, and the resident memory after ``trim()``. It prints one JSON object.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def stream(precision: Any, threads: int, count: int, model: str = "all-minilm-l6-v2") -> dict[str, int]:
-    """Return the bytes resident after one text, at most during ``count`` texts, and after ``trim()``.
+    """Return resident bytes: after one text, the peak of ``count`` texts, after ``trim()``.
 
     Raises:
         RuntimeError: this system does not tell a process its memory.
@@ -51,7 +51,7 @@ def stream(precision: Any, threads: int, count: int, model: str = "all-minilm-l6
 
 
 def mixed_texts(count: int) -> Iterator[str]:
-    """Yield texts of the mixed cell's lengths, over and over, each drawn when it is asked for."""
+    """Yield texts of the mixed cell's lengths, over and over, each drawn on demand."""
     draw = random.Random(SEED)
     return (make_text(length, draw) for length in islice(cycle(CELLS["mixed"].lengths), count))
 

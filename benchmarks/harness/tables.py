@@ -24,7 +24,7 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def provenance(record: Mapping[str, Any]) -> str:
-    """Return the lines that must stand beside every figure: machine, versions, commit, date and command."""
+    """Return the lines beside every figure: machine, versions, commit, date and command."""
     machine = record["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     return (
@@ -34,8 +34,9 @@ def provenance(record: Mapping[str, Any]) -> str:
 
 
 def replace_section(document: Path, name: str, text: str) -> None:
-    """Put ``text`` between the document's ``<!-- begin: name -->`` and ``<!-- end: name -->`` lines, whole or not at
-    all.
+    """Put ``text`` between a document's two comment lines, atomically.
+
+    The lines are ``<!-- begin: name -->`` and ``<!-- end: name -->``.
 
     Raises:
         ValueError: the document does not have exactly one such pair.

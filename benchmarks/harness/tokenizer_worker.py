@@ -1,4 +1,4 @@
-"""A process that times tokenizers with a number of threads: ``python -m harness.tokenizer_worker '{options}'``.
+"""Times tokenizers in a process: ``python -m harness.tokenizer_worker '{options}'``.
 
 Prints one JSON object: samples in microseconds a call of each contender in each case, whether the ids agree, the time to
 load the file, and what doubling a text of one character costs.
@@ -64,7 +64,10 @@ def tiktoken_contenders(encoding: Any, texts: Sequence[str], threads: int) -> di
 
 
 def load_huggingface(path: Path) -> Any:
-    """Return the file as Hugging Face's library has it, without padding and truncation; None where it is missing."""
+    """Return the file's tokenizer in Hugging Face's library, or None if the file is missing.
+
+    Padding and truncation are off.
+    """
     if importlib.util.find_spec("tokenizers") is None:
         return None
     import tokenizers
@@ -76,7 +79,10 @@ def load_huggingface(path: Path) -> Any:
 
 
 def load_tiktoken(definition: Mapping[str, Any]) -> Any:
-    """Return the file's tokenizer as tiktoken has it, or None where it has none (special tokens are left out)."""
+    """Return the file's tokenizer in tiktoken, or None if it has none.
+
+    Special tokens are left out.
+    """
     steps = definition.get("pre_tokenizer") or {}
     steps = steps.get("pretokenizers", [steps])
     if definition["model"].get("type") != "BPE" or steps[-1].get("type") != "ByteLevel":
@@ -117,7 +123,7 @@ def loading_contenders(path: Path) -> dict[str, Contender]:
 
 
 def time_in_turns(contenders: Mapping[str, Contender], seconds: float, threads: int) -> dict[str, list[float]]:
-    """Return the times of one call, in microseconds, of each contender in each round; the order turns with the rounds.
+    """Return the microseconds of one call, by contender and round; the order rotates.
 
     With one thread it is processor time, which other processes on the machine lengthen less.
     """

@@ -25,7 +25,10 @@ def problems(rows: Rows) -> Iterator[tuple[dict[str, Any], Rows]]:
 
 
 def ratios(record: Mapping[str, Any]) -> Iterator[tuple[int, float, str, float]]:
-    """Yield points, epsilon, peer, and the peer's processor time / ours in float32, of each Sinkhorn problem."""
+    """Yield points, epsilon, peer, and the ratio of each Sinkhorn problem.
+
+    The ratio is the peer's processor time / ours in float32.
+    """
     for own, members in problems(record.get("sinkhorn", [])):
         for row in members:
             if not row["system"].startswith("lattice"):

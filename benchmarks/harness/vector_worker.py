@@ -1,4 +1,4 @@
-"""A process that times vector operations with a number of threads: ``python -m harness.vector_worker '{options}'``.
+"""Times vector operations in a process: ``python -m harness.vector_worker '{options}'``.
 
 Prints one JSON object: samples in seconds a call, and beside each turn what the machine gave (bytes or operations a second).
 """
@@ -48,8 +48,9 @@ class RowReader:
 
 
 def time_cell(cell: Cell, meter: PeakMeter, reader: RowReader, threads: int, rounds: int) -> dict[str, Any]:
-    """Time every engine of a cell in turns. Each call that is timed comes after a pause, in which the others' threads fall
-    asleep, and an untimed call, as does the read of the rows.
+    """Time every engine of a cell, and the read of the rows, in turns.
+
+    Each timed call comes after a pause, in which the others' threads fall asleep, and an untimed call.
     """
     samples: dict[str, list[float]] = {name: [] for name in cell.calls}
     peaks = []
@@ -85,7 +86,7 @@ def settle(threads: int) -> None:
 
 
 def scalar_cells(dims: int) -> dict[str, Cell]:
-    """Our pair operations on each instruction set, the door's cost in all of them."""
+    """Our pair operations on each instruction set, the binding's cost in all of them."""
     rows = np.random.default_rng(dims).standard_normal((2, dims)).astype(np.float32)
     a, b = rows
     x, y = ops.quantize(rows, "int8").data

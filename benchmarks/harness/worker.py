@@ -1,4 +1,6 @@
-"""One engine in a process of its own: reads requests, answers with times. The other end of :mod:`harness.process`.
+"""One engine in a separate process: reads requests, answers with times.
+
+See :mod:`harness.process`.
 
 ``python -m harness.worker ENGINE MODEL_DIRECTORY GRAPH_FOLDER THREADS`` loads the engine, embeds one short text, and
 then answers a line of JSON with a line of JSON:
@@ -27,8 +29,8 @@ __all__ = ["main"]
 
 FIRST_TEXT = "The first text of a process."
 SETTLE_SECONDS = 0.25
-"""How long an engine runs untimed in each turn: idle threads of the engine before it may spin for a tenth of a second and
-take a processor from whoever follows."""
+"""How long an engine runs untimed in each turn: idle threads of the engine before it may spin for a tenth of a second
+and take a processor from the next engine."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -63,7 +65,10 @@ def _answer(answers: Any, message: dict[str, Any]) -> None:
 
 
 def _run(engine: Engine, texts: list[str], calls: int) -> list[float]:
-    """Seconds of each call, after untimed calls that bring this engine's weights and threads back."""
+    """Return each call's seconds.
+
+    Untimed calls first bring back this engine's weights and threads.
+    """
     settled = time.perf_counter() + SETTLE_SECONDS
     while True:
         engine.embed(texts[:WARM_UP_TEXTS])
