@@ -1,4 +1,4 @@
-"""Quick and slow tests: which of them a run takes, what a quick one may cost, and which examples Hypothesis draws.
+"""Quick and slow tests: selection, time limit of quick ones, and Hypothesis profiles.
 
 Without an option a run takes the tests that lack the marker ``slow``; ``--slow`` takes the others, ``--all`` both. A test
 that is named by its node id always runs.
@@ -76,7 +76,10 @@ def _processor_seconds() -> float:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose a profile of Hypothesis, and measure how fast this machine is where quick tests are held to their limit."""
+    """Choose a Hypothesis profile, and measure this machine's speed.
+
+    The speed is needed if quick tests are held to their limit.
+    """
     if config.getoption("--hypothesis-profile") is None:
         settings.load_profile("ci" if config.getoption("--slow") or config.getoption("--all") else "quick")
     if config.getoption("--hold-quick"):
@@ -88,7 +91,7 @@ _QUICK = pytest.StashKey[float]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Name or fail a test that is not marked slow and takes more processor time than a quick one may."""
+    """Report or fail an unmarked test that takes more processor time than a quick one may."""
     quick = item.config.stash.get(_QUICK, None)
     start = _processor_seconds()
     yield

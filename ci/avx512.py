@@ -1,4 +1,4 @@
-"""Runs the AVX-512 kernels on a CPU that may have none: compiled for AVX2 through SIMDe, then the tests of the kernels.
+"""Runs the tests of AVX-512 kernels on any x86-64 CPU, compiled for AVX2 through SIMDe.
 
 The point is the bits: the recorded hashes of vectors and the comparison of all levels are among those tests. Needs SIMDe's
 headers (Debian: libsimde-dev).

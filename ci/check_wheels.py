@@ -1,5 +1,6 @@
-"""Weighs what users get: ``check_wheels.py DIST`` looks into the wheels and sdists in DIST, then at the environment that it
-runs in, where those wheels are installed.
+"""Checks the wheels and sdists in a folder: ``check_wheels.py DIST``.
+
+It looks into the files, then at the environment that it runs in, where those wheels are installed.
 
 Sizes, contents, requirements and imported modules have limits, and a breach ends it with status 1. The time of an import is
 only printed: no check depends on the clock.
@@ -60,7 +61,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def elf_sections(data: bytes) -> list[str]:
-    """Return the names of the sections of a 64-bit little-endian ELF file (System V ABI, chapter 4)."""
+    """Return the section names of a 64-bit little-endian ELF file (System V ABI, chapter 4)."""
     (table,) = struct.unpack_from("<Q", data, 0x28)
     entry, count, names = struct.unpack_from("<HHH", data, 0x3A)
     headers = [struct.unpack_from("<IIQQQQ", data, table + i * entry) for i in range(count)]
@@ -152,7 +153,10 @@ def in_fresh_process(code: str) -> str:
 
 
 def import_times() -> Iterator[tuple[str, float]]:
-    """Yield the median time, in milliseconds, of each step of an import in fresh processes, on top of NumPy's."""
+    """Yield the median milliseconds of each step of an import, on top of NumPy's.
+
+    In fresh processes.
+    """
     code = (
         "import time, json, numpy; a = time.perf_counter(); import lattice_embed; b = time.perf_counter();"
         "lattice_embed.NativeEmbeddingService, lattice_embed.vectors; c = time.perf_counter();"
@@ -166,7 +170,7 @@ def import_times() -> Iterator[tuple[str, float]]:
 
 def check_import() -> None:
     for imported in ("import lattice_embed", "import lattice_embed; lattice_embed.NativeEmbeddingService"):
-        # site's own imports count for nobody
+        # site's own imports are not counted
         code = f"import sys, numpy; before = set(sys.modules); {imported}; print(*sorted(set(sys.modules) - before))"
         loaded = set(in_fresh_process(code).split())
         require("lattice_embed" in loaded, f"{imported!r} loaded {sorted(loaded)[:5]}")

@@ -1,4 +1,4 @@
-"""What the workspace publishes: each package's folder, distribution name, version, tag and changelog.
+"""Each package's folder, distribution name, version, tag and changelog.
 
 A distribution's name stands in one place, ``[project] name`` of its ``pyproject.toml``. Folder, import name, command and tag
 do not follow it.
@@ -73,7 +73,10 @@ class Distribution:
 
     @property
     def date(self) -> str | None:
-        """The date of this version in the changelog, ``"unreleased"``, or None without an entry at its head."""
+        """The date of this version in the changelog, ``"unreleased"``, or None.
+
+        None means that the changelog does not begin with it.
+        """
         head = RELEASE_HEAD.search(self.changelog)
         return head["date"] if head is not None and head["version"] == self.version else None
 
@@ -105,7 +108,7 @@ def tags_of_head() -> list[str]:
 
 
 def faults(packages: Iterable[Distribution], tags: Iterable[str], *, for_upload: bool = False) -> Iterator[str]:
-    """Yield what keeps the packages from being released: versions, changelogs, tags and names that disagree.
+    """Yield what blocks a release: versions, changelogs, tags and names that disagree.
 
     Args:
         packages: in the order of a first upload.

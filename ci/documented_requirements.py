@@ -1,4 +1,4 @@
-"""What a package may require: the table of packages in docs/architecture.md, as sets of names."""
+"""Requirements allowed by the table in docs/architecture.md, as sets of names per package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ NAME = re.compile(r"`?([A-Za-z0-9][\w.-]*(?:\[[a-z-]+\])?)`?")
 
 
 def requirement(line: str, *, extra: bool | None = None) -> str:
-    """Return a requirement without its version: ``numpy>=2; extra == "x"`` -> ``extra:numpy``; ``a [b]`` -> ``a[b]``.
+    """Return a requirement without its version.
+
+    ``numpy>=2; extra == "x"`` -> ``extra:numpy``; ``a [b]`` -> ``a[b]``.
 
     Args:
         line: as metadata and ``pyproject.toml`` state it.
@@ -28,7 +30,7 @@ def requirement(line: str, *, extra: bool | None = None) -> str:
 
 
 def documented_requirements() -> dict[str, set[str]]:
-    """Return each package's requirements by its folder; ``extra:`` marks what only an extra brings."""
+    """Return each package's requirements by folder; ``extra:`` marks those of extras."""
     table: dict[str, set[str]] = {}
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         row = re.match(r"\| `(lattice-\w+)` \|[^|]*\|[^|]*\|([^|]*)\|", line)

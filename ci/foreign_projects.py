@@ -1,4 +1,4 @@
-"""Depends on the packages as other projects do: by path and by git, with uv and with pip, and imports them there.
+"""Depends on the packages by path and by git, with uv and with pip, and imports them.
 
 Each way makes a project outside the tree, locks it where the tool can, installs it into a fresh environment
 and imports the package:

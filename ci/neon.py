@@ -1,4 +1,4 @@
-"""Builds the packages for AArch64 and runs the tests of their kernels under qemu: the NEON level, and its bits.
+"""Builds for AArch64 and tests the NEON kernels and their bits under qemu.
 
 Python and NumPy for AArch64 are unpacked into build/neon, nothing is installed. Needs Debian 12 or a system whose
 ``apt-get download`` has Python 3.11 for arm64, and gcc-aarch64-linux-gnu and qemu-user-static. qemu shows what the kernels
@@ -57,7 +57,7 @@ def run(*command: str | os.PathLike[str], cwd: Path | None = None, environment: 
 
 
 def unpack_python() -> None:
-    """Lay a Python for AArch64 under build/neon/system, and what the tests import under build/neon/site."""
+    """Put a Python for AArch64 in build/neon/system and the tests' imports in build/neon/site."""
     if not (SYSTEM / "usr/bin/python3.11").exists():
         known = subprocess.run(["dpkg", "--print-foreign-architectures"], capture_output=True, text=True, check=True)
         added = "arm64" not in known.stdout.split()

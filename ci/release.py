@@ -1,11 +1,10 @@
-"""Makes a release without uploading it: ``python ci/release.py``, in an environment with the tools of ``nox -s release``.
+"""Makes a release without uploading it: ``python ci/release.py``.
 
-1. Versions, changelogs, names and tags agree. With ``--for-upload`` a name that is taken is refused.
-2. The workflows and forms in ``.github`` follow their schemas and the advice of a linter.
-3. Each sdist is built twice and has the same bytes both times.
-4. A wheel is built from each sdist for each interpreter here, and made a manylinux wheel.
-5. The metadata of all of them are what an index asks for.
-6. From a folder of these wheels, without an index, a new environment installs each package by its name and runs its README.
+It needs the environment of ``nox -s release``. 1. Versions, changelogs, names and tags agree. With ``--for-upload`` a
+name that is taken is refused. 2. The workflows and forms in ``.github`` follow their schemas and the advice of a
+linter. 3. Each sdist is built twice and has the same bytes both times. 4. A wheel is built from each sdist for each
+interpreter here, and made a manylinux wheel. 5. The metadata of all of them are what an index asks for. 6. From a
+folder of these wheels, without an index, a new environment installs each package by its name and runs its README.
 
 What is made lies in ``dist/release``. ``check`` does the first step alone. ``sdist`` does the first and the third, and
 builds the wheels that have no machine code. ``matrix`` prints which packages have some, and their sdists, as JSON.
@@ -212,7 +211,7 @@ def build_wheel(sdist: Path, python: str, wheels: Path) -> None:
 
 
 def check_installs(packages: Sequence[Distribution], wheels: Path) -> None:
-    """Install each package by its name into a new environment, from a folder alone, and run its README."""
+    """Install each package by name into a new environment from a local folder; run its README."""
     own = [str(path) for path in wheels.glob("*.whl") if path.name.split("-")[2] in (_tag(), "py3")]
     needed = {normalized(package.name): package for package in distributions()}
     for package in packages:
@@ -249,7 +248,7 @@ def names_of(wheels: Sequence[str]) -> list[str]:
 
 
 def run_readme(package: Distribution, python: Path, folder: Path) -> None:
-    """Import the package outside of the workspace, and run the snippets of its README in an empty folder."""
+    """Import the package outside of the workspace; run its README's snippets in an empty folder."""
     run([str(python), "-c", f"import lattice_{package.short}"], cwd=folder)
     readme = package.folder / "README.md"
     environment = {**os.environ, "LATTICE_OFFLINE": "1"}

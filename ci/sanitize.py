@@ -1,5 +1,7 @@
-"""Runs the native code under sanitizers: the packages' tests under AddressSanitizer and UndefinedBehaviorSanitizer, the
-thread pool's C test also under ThreadSanitizer. Needs gcc with its sanitizer libraries; builds in build/sanitize.
+"""Runs the packages' tests under AddressSanitizer and UndefinedBehaviorSanitizer.
+
+The thread pool's C test also runs under ThreadSanitizer. Needs gcc with its sanitizer libraries; builds in
+build/sanitize.
 
 Every code point of Unicode is left to the plain run, and so are forks while other threads ask for memory: the child of such
 a fork may wait for ever for AddressSanitizer's own allocator (ThreadSanitizer's stands it). ThreadSanitizer runs a C program
@@ -82,15 +84,16 @@ def library(name: str) -> str:
 
 
 def has_avx512() -> bool:
-    """Whether 64-byte vectors are used here: gcc before 14 does not align the frames for them that it moves off the stack.
+    """Whether this build uses 64-byte vectors.
 
-    It moves them there to see uses after return, which therefore a CPU without such vectors has to look for.
+    gcc before 14 does not align the frames for them that it moves off the stack. It moves them there to see uses
+    after return, which therefore a CPU without such vectors has to look for.
     """
     return " avx512f " in Path("/proc/cpuinfo").read_text(encoding="utf-8")
 
 
 def sanitized_environment() -> dict[str, str]:
-    """Return the environment of a process whose extension modules are sanitized, though Python itself is not."""
+    """Return the environment of a process with sanitized extension modules and a plain Python."""
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(str(WORK / "packages" / name / "src") for name in TESTS),
@@ -116,7 +119,10 @@ def build() -> None:
 
 
 def check_that_faults_are_seen(environment: dict[str, str]) -> None:
-    """Run a C function that reads one byte too many inside such a Python: a run that finds nothing must mean something."""
+    """Check that the sanitizer finds a C function's read of one byte too many.
+
+    A run without findings must mean something.
+    """
     source, module = WORK / "fault.c", WORK / "fault.so"
     source.write_text("#include <stdlib.h>\nint fault(void) { volatile char *x = malloc(3); return x[3]; }\n")
     subprocess.run(["gcc", "-shared", "-fPIC", "-fsanitize=address", source, "-o", module], check=True)
@@ -138,9 +144,10 @@ def run_packages() -> None:
 
 
 def run_until_it_ends(command: list[str], environment: dict[str, str]) -> None:
-    """Run a test, again where it does not end: what ThreadSanitizer holds when a process forks may lock up the child.
+    """Run a test, and again if it hangs.
 
-    What the test or the sanitizer finds ends the session at once; a test that locks up each time does, too.
+    What ThreadSanitizer holds when a process forks may lock up the child. What the test or the sanitizer finds ends
+    the session at once; a test that locks up each time does, too.
     """
     for _ in range(ATTEMPTS):
         with subprocess.Popen(command, env=environment, start_new_session=True) as process:

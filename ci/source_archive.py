@@ -1,4 +1,4 @@
-"""Builds sdists whose bytes depend on the sources alone: members in order, one time, no owner."""
+"""Builds reproducible sdists: sorted members, one time, no owner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def commit_time() -> int:
-    """Return ``SOURCE_DATE_EPOCH``, or else the time of the commit that is checked out; 0 outside of a git checkout."""
+    """Return ``SOURCE_DATE_EPOCH``, else the time of the checked-out commit.
+
+    0 outside of a git checkout.
+    """
     if "SOURCE_DATE_EPOCH" in os.environ:
         return int(os.environ["SOURCE_DATE_EPOCH"])
     command = ["git", "-c", "safe.directory=*", "log", "-1", "--format=%ct"]
@@ -45,7 +48,7 @@ def build_sdist(folder: Path, output: Path, epoch: int) -> Path:
 
 
 def normalize(archive: bytes, epoch: int) -> bytes:
-    """Return a ``.tar.gz`` with the same files and contents, in one order, with one time and no owner."""
+    """Return a ``.tar.gz`` with the same contents in one order, with one time and no owner."""
     packed = io.BytesIO()
     with (
         tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as source,

@@ -1,4 +1,4 @@
-"""Copies the sources of the packages to where a check builds them its own way, so that checks may run side by side."""
+"""Copies the packages' sources for a separate build, so that checks may run side by side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ FOLDERS = ("packages", "tools")
 
 
 def copy_sources(target: Path) -> None:
-    """Lay what git knows of the packages and the tools below ``target`` anew; nothing that a build has left goes along."""
+    """Copy the packages and tools as git knows them below ``target``.
+
+    Files that a build left are not copied.
+    """
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *FOLDERS]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout.split(b"\0")
     for folder in FOLDERS:

@@ -1,4 +1,4 @@
-"""Search lines of a file in two stages: vectors find candidates, a cross-encoder puts them in order.
+"""Search a file's lines: vectors find candidates, a cross-encoder puts them in order.
 
     python examples/rerank.py faq.txt "how do I reset my password?" --reranker cross-encoder/ms-marco-MiniLM-L6-v2
 

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/ops.md: every op from graph/ops.py, and every kernel from kernel_list.h.
+"""Writes the tables of docs/ops.md: ops from graph/ops.py, kernels from kernel_list.h.
 
 python tools/op_tables.py            write them
 python tools/op_tables.py --check    write nothing; exit with 1 where a table is out of date
@@ -21,7 +21,7 @@ __all__ = ["kernel_table", "main", "op_table", "page_with_tables"]
 
 
 def op_table() -> str:
-    """Return the table of ops: what each reads, and what it means down to the order of additions."""
+    """Return the table of ops: inputs and meaning, down to the order of additions."""
     rows = ["| op | inputs | weights | attributes | meaning |", "|---|---|---|---|---|"]
     for name, op in OPS.items():
         weights = ", ".join(f"`{weight}`" for weight in op.weights) or "-"
@@ -31,7 +31,10 @@ def op_table() -> str:
 
 
 def kernel_table() -> str:
-    """Return the table of the CPU backend's kernels: the record in an op, and the file that defines what runs a task."""
+    """Return the table of the CPU backend's kernels.
+
+    The record in an op, and the file that defines what runs a task.
+    """
     listed = re.findall(
         r'KERNEL\((\w+),\s*"(\w+)",\s*(\w+),\s*(\w+),\s*(\w+)\)',
         (KERNELS / "kernel_list.h").read_text(encoding="utf-8"),

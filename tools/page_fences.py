@@ -12,5 +12,5 @@ _FENCE = re.compile(r"^( *`{3,}python) no-run$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Return the page's text with each ``python no-run`` fence as a ``python`` one (mkdocs calls this)."""
+    """Return the page with ``python no-run`` fences as ``python`` ones (called by mkdocs)."""
     return _FENCE.sub(r"\1", markdown)

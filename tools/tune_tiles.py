@@ -1,4 +1,4 @@
-"""Chooses the sizes that the CPU backend cuts work by, by measuring: kernels/tile_table.h, a column of it.
+"""Chooses the CPU backend's block sizes by measuring: a column of kernels/tile_table.h.
 
 Encoders of MiniLM's shape with drawn weights run batches of several shapes with one size changed at a time. Values take
 turns (A B C B C A ...); what counts of a value is, for every batch, the median over the rounds of its time by that of the

@@ -1,1 +1,1 @@
-"""Tests of the workspace itself: the manual's snippets and the house rules."""
+"""Tests of the workspace itself: the manual's snippets and the rules of the tree."""

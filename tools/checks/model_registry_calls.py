@@ -28,7 +28,7 @@ def _registry() -> lattice_tune.ModelRegistry:
 
 
 def _of_registry(method: str, arguments: dict[str, Any], *, version: str = "1.1.0", with_model: bool = True) -> None:
-    """Register a call of a registry's method; ``model`` is a version of the registry that it is called of."""
+    """Register a call of a registry's method; ``model`` is a version in that registry."""
 
     def build() -> Call:
         registry = _registry()

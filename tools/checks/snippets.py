@@ -68,7 +68,7 @@ def blocks_of(text: str) -> list[Block]:
 
 
 def commands_of(text: str) -> Iterator[tuple[int, str]]:
-    """Yield line number and text of every command of ours in the page's ``console``, ``bash`` and bare blocks."""
+    """Yield line and text of our commands in the page's ``console``, ``bash`` and bare blocks."""
     for block in blocks_of(text):
         if block.info not in ("", "bash", "console"):
             continue
@@ -79,7 +79,10 @@ def commands_of(text: str) -> Iterator[tuple[int, str]]:
 
 
 def run_page(page: Path, namespace: dict[str, object] | None = None) -> int:
-    """Run the page's blocks in this process, in ``namespace`` if one is given, and return how many ran."""
+    """Run the page's blocks in this process and return their number.
+
+    They run in ``namespace`` if one is given.
+    """
     namespace = {} if namespace is None else namespace
     namespace["__name__"] = "__main__"
     ran = 0

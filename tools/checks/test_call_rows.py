@@ -1,4 +1,4 @@
-"""The tables of the pages "coming from ...": every call of ours runs, and those said to be equal are."""
+"""The tables of the pages "coming from ...": all our calls run, and equal results are equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures in the documents are those of the committed records, and no committed record misses a promised limit."""
+"""Figures in documents equal their committed records, and no record misses a limit."""
 
 from __future__ import annotations
 

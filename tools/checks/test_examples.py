@@ -41,7 +41,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.model, pytest.mark.usefixtures("mini
 
 @pytest.fixture
 def run(tmp_path, snippet_environment):
-    """Run a program in an empty folder and return its output's lines; ``status`` is the exit status that it must have."""
+    """Run a program in an empty folder and return its output's lines.
+
+    ``status`` is its required exit status.
+    """
 
     def run(name: str, *arguments: str, status: int = 0) -> list[str]:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The exit status of commands for their user's mistakes: 2 if the request makes no sense, 1 if the work failed."""
+"""Exit statuses of commands: 2 for a senseless request, 1 for failed work."""
 
 from __future__ import annotations
 

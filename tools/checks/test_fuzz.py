@@ -1,4 +1,4 @@
-"""The fuzzing program sees each kind of fault, names an input that shows it again, and knows its targets."""
+"""The fuzzer finds each kind of fault, names an input that repeats it, knows its targets."""
 
 from __future__ import annotations
 

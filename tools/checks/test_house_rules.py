@@ -1,4 +1,4 @@
-"""The rules of the house that a program can check, and tables of the manual that must follow the code."""
+"""Rules of the tree that a program can check, and tables of the manual that follow the code."""
 
 from __future__ import annotations
 

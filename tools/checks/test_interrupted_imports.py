@@ -1,4 +1,4 @@
-"""An interrupt while the modules of a command line are imported: one line and status 130, as later."""
+"""An interrupt during a command line's imports gives one line and status 130."""
 
 from __future__ import annotations
 

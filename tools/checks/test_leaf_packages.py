@@ -1,4 +1,4 @@
-"""The leaf packages stay leaves: what they require, and that they work where nothing else is installed.
+"""The leaf packages stay leaves: their requirements, and that they work alone.
 
 The hub's client drags in compiled helpers of more megabytes than all of ours; it comes with lattice-embed only.
 """

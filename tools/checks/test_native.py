@@ -1,4 +1,4 @@
-"""The native sources alone: no instruction beyond the baseline where none belongs, and the C tests of the headers."""
+"""The native sources: no instruction above the baseline outside kernels; tests of headers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def beyond_baseline(target: Path) -> list[str]:
 
 
 def c_sources() -> list[Path]:
-    """Every C file of ours; what Cython writes lies beside its source, in no folder of that name."""
+    """Return our C files.
+
+    What Cython writes lies beside its source, in no folder of that name.
+    """
     return sorted(ROOT.glob("packages/*/src/**/kernels/**/*.c"))
 
 
@@ -69,7 +72,10 @@ def package_of(source: Path) -> Path:
 
 
 def built_object(source: Path, level: str) -> Path | None:
-    """Return the object that the package was linked from, where its build folder still has it and nothing changed since."""
+    """Return the object that the package was linked from.
+
+    None if its build folder lacks it or something changed since.
+    """
     package = package_of(source)
     built = sorted(package.glob(f"build/temp.*/*/{level}/**/{source.stem}.o"), key=lambda path: path.stat().st_mtime)
     watched = [source, NATIVE / "native_build.py", *NATIVE.glob("include/**/*.h"), *package.glob("src/**/*.h")]
@@ -78,7 +84,7 @@ def built_object(source: Path, level: str) -> Path | None:
 
 
 def compiled_for_baseline(source: Path, folder: Path) -> Path:
-    """The object of ``source`` that every CPU runs: the one that was built, else compiled here as the build does it."""
+    """Return the baseline object of ``source``: the built one, or compiled as in the build."""
     level = "baseline" if is_kernel(source) else "plain"
     built = built_object(source, level)
     if built is not None:
@@ -90,7 +96,10 @@ def compiled_for_baseline(source: Path, folder: Path) -> Path:
 
 
 def is_kernel(source: Path) -> bool:
-    """Whether the package's setup.py lists ``source`` among ``kernels=``, which are compiled once per instruction set."""
+    """Whether the package's setup.py lists ``source`` among ``kernels=``.
+
+    These are compiled once per instruction set.
+    """
     tree = ast.parse((package_of(source) / "setup.py").read_text())
     lists = [node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "kernels"]
     return any(source.name in ast.unparse(each) for each in lists)
@@ -194,7 +203,7 @@ def test_missing_headers_of_python_are_told(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_only_files_are_dependencies_of_an_extension(tmp_path: Path) -> None:
-    """The name of a system header is no file, and setuptools compiles anew what depends on a file that is missing."""
+    """A system header's name is no file, and a missing file makes setuptools compile anew."""
     header = tmp_path / "table.h"
     header.touch()
     template = native_build.Extension("module", ["module.pyx"])

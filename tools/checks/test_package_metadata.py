@@ -1,4 +1,4 @@
-"""What each package says of itself on an index: keywords, versions of Python, no links that an index cannot follow."""
+"""Each package's metadata: keywords, versions of Python, links that an index can follow."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def public(module: ModuleType, prefix: str) -> dict[str, object]:
-    """Return the public callables of a module and of the public modules in it, and the methods of public classes."""
+    """Return a module's public callables, with those of its public modules and classes."""
     found: dict[str, object] = {}
     for name in module.__all__:
         value = getattr(module, name)

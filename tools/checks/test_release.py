@@ -1,4 +1,4 @@
-"""What a release is made of: names, versions, changelogs and tags that agree; sdists that depend on the sources alone."""
+"""Names, versions, changelogs and tags agree, and sdists depend on the sources alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands whose standard streams are closed, full or broken: as daemons and pipelines run them."""
+"""Commands with closed, full or broken standard streams, as in daemons and pipelines."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_every_command_bears_streams_that_take_nothing(
     "closed", [streams for count in (1, 2, 3) for streams in itertools.combinations("012", count)], ids="".join
 )
 def test_what_is_computed_is_kept_with_any_streams_closed(folder: Path, closed: tuple[str, ...]) -> None:
-    """The first file that is opened would otherwise be that of a closed stream, and take what is printed."""
+    """Otherwise the first opened file takes a closed stream's number, and what is printed."""
     remove_results(folder)
     redirections = " ".join(f"{stream}>&-" for stream in closed)
     arguments = ["distance", "a.npy", "b.npy", "--method", "emd", "--plan", "out.npy"]

@@ -1,4 +1,4 @@
-"""The tutorial works as it is written: its files are saved, its commands typed in order, its output compared."""
+"""The tutorial works as written: its files, its commands in order, and their output."""
 
 from __future__ import annotations
 
@@ -92,7 +92,10 @@ def test_tutorial_saves_each_script_before_it_runs_and_shows_its_output():
 
 
 def test_install_lines_name_folders_that_exist_and_no_name_of_ours():
-    """Our names on an index are others' projects, or may be: only paths and the model's package are installed."""
+    """Only paths and the model's package are installed.
+
+    Our names on an index may belong to other projects.
+    """
     for page in (PAGE, ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "examples" / "README.md"):
         lines = re.findall(r"^\$ (?:\S*/)?pip install (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
         words = [word for line in lines for word in line.split() if not word.startswith("-")]

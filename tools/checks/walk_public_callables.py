@@ -1,7 +1,9 @@
-"""Calls every public callable with one wrong argument at a time; prints each outcome that is no typed error, as JSON lines.
+"""Calls every public callable with one wrong argument at a time.
+
+Prints each outcome that is no typed error, as JSON lines.
 
 ``python -m tools.checks.walk_public_callables PREFIX``, in the folder that the calls read: walks the names that begin with
-PREFIX, each in a process of its own with a limit of memory and of time.
+PREFIX, each in a separate process with a limit of memory and of time.
 """
 
 from __future__ import annotations

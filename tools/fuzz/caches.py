@@ -1,4 +1,4 @@
-"""The caches of vectors: on the disk, in the reference implementation's file, and of texts in memory."""
+"""The caches of vectors: on disk, in the reference implementation's file, and in memory."""
 
 from __future__ import annotations
 
@@ -119,7 +119,10 @@ def damage_calls(folder: Path, draw: random.Random) -> None:
 
 
 def use_text_cache(folder: Path) -> None:
-    """Do what the texts say with a cache, which must answer as a dictionary does, or have forgotten."""
+    """Apply the texts' operations to a cache.
+
+    It must answer as a dictionary does, or have forgotten.
+    """
     from lattice_embed._text_cache import CachedEmbedding, Shard, TextKeys
     from lattice_embed.embedding_cache import CachedOrigin
 

@@ -1,4 +1,4 @@
-"""Chat templates drawn from a grammar, with sizes that no chat needs, and the files that they come in."""
+"""Chat templates drawn from a grammar, some of excessive sizes, and their files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a command line in this process, as a shell would: what it prints is looked at and thrown away."""
+"""Runs a command line in this process as a shell would; checks and discards its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saved drift detectors, and the files of vectors that lattice-transport's command line reads."""
+"""Saved drift detectors, and the vector files of lattice-transport's command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["TARGETS"]
 
 
 def make_states(folder: Path) -> None:
-    """Save a detector in the middle of its reference, one with a full window and one that was reset."""
+    """Save three detectors: in the middle of the reference, with a full window, and reset."""
     vectors = np.random.default_rng(0).normal(size=(60, 3))
     for name, count in (("begun", 5), ("full", 40), ("long", 60)):
         detector = OnlineDriftDetector(16, permutations=99)
@@ -79,7 +79,10 @@ KINDS = ("'|O'", "[('a', '<f8')]", "'<f2'", "7", "'<U9'", "'<c16'", "'<M8[s]'", 
 
 
 def damage_vectors(folder: Path, draw: random.Random) -> None:
-    """Damage one of the two files, its header more often; or give it numbers at the edges of its type."""
+    """Damage one of the two files, more often its header.
+
+    Or set numbers at the edges of its type.
+    """
     path = draw.choice(sorted(folder.glob("*.npy")))
     data = path.read_bytes()
     kind = draw.randrange(4)

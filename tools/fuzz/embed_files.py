@@ -1,4 +1,4 @@
-"""What else lattice-embed reads: baselines of the drift gate, reports of drift, provenances and lists of documents."""
+"""Other inputs of lattice-embed: drift baselines and reports, provenances, document lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A reader with every fault that a run must see: tried by the tests of this program, and by no run of all targets."""
+"""A reader with every fault that a run must find.
+
+Only the fuzzer's tests use it.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,10 @@ ERRORS = (TuneError,)
 
 
 def fill(registry: ModelRegistry) -> None:
-    """Make versions of every status, with parents, an alias, a folder, governance and a shadow session."""
+    """Make versions of every status, with parents, an alias, a folder, governance and a session.
+
+    The session is a shadow session.
+    """
     parents: list[str] = []
     for number in range(4):
         metadata = ModelMetadata(validation_accuracy=0.5, metrics={"f1": 0.5}, tags=("a",))
@@ -128,7 +131,10 @@ def make_manifest(folder: Path) -> None:
 
 
 def damage_manifest(folder: Path, draw: random.Random) -> None:
-    """Change the manifest; or the adapter, with a manifest that has its digest, so that the file itself is looked at."""
+    """Change the manifest, or the adapter.
+
+    A changed adapter gets a manifest with its digest, so that the file itself is read.
+    """
     if draw.random() < 0.5:
         return damage_file(folder / "m.json", draw)
     path = folder / "a.safetensors"

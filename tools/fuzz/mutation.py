@@ -1,4 +1,4 @@
-"""Damage of files, drawn from a seed: of bytes, of what JSON holds and of texts, by the kind of the file."""
+"""Damage of files, drawn from a seed: of bytes, JSON values and texts, by the file's kind."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ DEEP = (100, 1_000, 100_000)
 
 
 def mutated_text(text: str, draw: random.Random) -> str:
-    """Return ``text`` with characters, numbers, words or lines replaced, repeated, moved or left out."""
+    """Return ``text`` with characters, words or lines replaced, repeated, moved or left out.
+
+    Numbers are changed too.
+    """
     for _ in range(draw.randint(1, 3)):
         place = draw.randrange(len(text) + 1)
         length = draw.choice((0, 1, 1, 4, 30))
@@ -76,7 +79,7 @@ def mutated_text(text: str, draw: random.Random) -> str:
 
 
 def mutated_document(content: bytes, draw: random.Random) -> bytes:
-    """Return the JSON ``content`` with another value at one to three places, or with damage to its text."""
+    """Return the JSON ``content`` with one to three values changed, or with a damaged text."""
     kind = draw.randrange(20)
     if kind == 0:
         return mutated_bytes(content, draw)
@@ -100,9 +103,10 @@ def mutated_document(content: bytes, draw: random.Random) -> bytes:
 
 
 def with_neighbour(value: Any, draw: random.Random) -> Any:
-    """Change one value to another of its kind, which more often passes the first check than one of another kind does.
+    """Change one value to another of its kind.
 
-    A way down is drawn step by step, so that the few settings are hit as often as the many entries of a table.
+    This passes the first check more often than another kind. A way down is drawn step by step, so that the few
+    settings are hit as often as the many entries of a table.
     """
     root = [value]
     holder: Any = root

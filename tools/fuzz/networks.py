@@ -1,4 +1,4 @@
-"""Tiny networks in every format, what a training left, and the tables that they are trained on and asked with."""
+"""Tiny networks in every format, training states, and tables for training and prediction."""
 
 from __future__ import annotations
 

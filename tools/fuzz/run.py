@@ -1,4 +1,4 @@
-"""Reads damaged and hostile inputs with every reader of the packages, and tells what is not a typed error or an answer.
+"""Reads hostile inputs with every reader; reports all but answers and typed errors.
 
 Each target runs in a process that may take 1 GB above its start and, for each input, 5 s of processor time. A failure is a
 crash by a signal, an error outside the package's typed tree, or an input over these limits. It is printed with the seed
@@ -109,7 +109,7 @@ def run_target(target: str, options: argparse.Namespace, seconds: float) -> Outc
 
 
 def is_read(target: str, folder: Path, options: argparse.Namespace, number: int) -> bool:
-    """Whether a child of its own reads an input within the limits."""
+    """Whether a separate child reads an input within the limits."""
     (folder / "failures").unlink(missing_ok=True)
     if run_worker(target, folder, options, number, HANGS_SECONDS, rounds=1) != 0:
         return False

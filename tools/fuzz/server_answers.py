@@ -1,4 +1,7 @@
-"""What a model server may answer: a service asks a socket on this machine, which sends back the bytes of a file."""
+"""Answers of a model server.
+
+A service requests them from a local socket, which sends a file's bytes.
+"""
 
 from __future__ import annotations
 

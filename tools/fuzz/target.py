@@ -1,4 +1,4 @@
-"""What a target is: sound inputs of one reader, the damage that is done to them, and the reader."""
+"""A target: valid inputs of one reader, their damage, and the reader."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ class Target:
 
 
 def add_tests(package: str, folder: str) -> Path:
-    """Return a folder of a package's tests, whose modules can be imported from now on: targets share their writers."""
+    """Return a folder of a package's tests and make its modules importable.
+
+    Targets share their writers.
+    """
     path = ROOT / "packages" / f"lattice-{package}" / "tests" / folder
     if str(path) not in sys.path:
         sys.path.append(str(path))

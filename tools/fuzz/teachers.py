@@ -1,4 +1,4 @@
-"""What teachers read: the documents that a provider answers with, and the store of earlier answers."""
+"""Inputs of teachers: a provider's answers, and the store of earlier answers."""
 
 from __future__ import annotations
 

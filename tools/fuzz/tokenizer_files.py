@@ -1,4 +1,7 @@
-"""Tokenizers' files: each that loads also encodes texts of many scripts and decodes what came of them."""
+"""Tokenizers' files.
+
+Each that loads also encodes texts of many scripts and decodes the result.
+"""
 
 from __future__ import annotations
 

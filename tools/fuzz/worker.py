@@ -1,4 +1,4 @@
-"""The child process of ``run.py``: reads damaged inputs of one target until its time is over, within its limits.
+"""The child process of ``run.py``: reads damaged inputs of one target within its limits.
 
 It tells its parent by two files: the number of the input at hand in ``progress``, so that a crash leaves it there, and a
 line of JSON for each failure in ``failures``, with a last line that counts.
@@ -41,7 +41,7 @@ def limit_memory() -> None:
 
 
 def limit_processor_time() -> None:
-    """Let the next input take its time; the kernel ends the process after a second more than that."""
+    """Give the next input its time; the kernel ends the process a second after that."""
     soft = int(time.process_time()) + PROCESSOR_SECONDS + 1
     resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
 

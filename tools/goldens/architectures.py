@@ -1,4 +1,4 @@
-"""Makes what sentence-transformers computes from models of every architecture that is built, with drawn weights.
+"""Makes sentence-transformers' results for every supported architecture, drawn weights.
 
 Each case has the exact architecture of a model of the catalogue (class, layers, activation, positions, pooling) in a small
 width, or of a cross-encoder, or modules on top of the pooling. The weights are drawn, not stored; see
@@ -35,7 +35,7 @@ TEXTS = [
     "unknownword the zebra",
     " ".join(["the same words again and again"] * 9),
 ]
-# A text may spell out special tokens; the padding token takes no position of its own.
+# A text may spell out special tokens; the padding token takes no position.
 XLMR_TEXTS = [*TEXTS, "the cat <pad> <pad> sat on </s> the mat <unk> ☃"]
 PAIRS = [
     ["the cat", "the cat sat on the mat"],
@@ -95,7 +95,10 @@ def encoder(
     tensors: dict[str, dict[str, list[int]]] | None = None,
     texts: list[str] | None = None,
 ) -> dict[str, Any]:
-    """A sentence-transformers directory; ``modules`` are the kinds and configs of what follows the pooling."""
+    """Write a sentence-transformers directory.
+
+    ``modules`` are the kinds and configs of the modules after the pooling.
+    """
     listed = [("Transformer", ""), ("Pooling", "1_Pooling")]
     listed += [(kind, f"{index}_{kind}") for index, (kind, _) in enumerate(modules, 2)]
     width = model["hidden_size"]
@@ -219,7 +222,7 @@ def cases() -> dict[str, dict[str, Any]]:
 
 
 def by_sentence_transformers(directory: Path, case: dict[str, Any]) -> dict[str, npt.NDArray[Any]]:
-    """What the directory's model makes of the case's texts or pairs, one at a time, and the token ids that it saw."""
+    """Return the model's results of the case's texts or pairs, one at a time, and the token ids."""
     from sentence_transformers import CrossEncoder, SentenceTransformer
 
     made: dict[str, npt.NDArray[Any]] = {}

@@ -1,4 +1,4 @@
-"""Makes what transformers renders from chat templates: two published ones, and some that use what templates may use.
+"""Makes transformers' renderings of chat templates: two published, others of all constructs.
 
 ``python tools/goldens/chat_templates.py`` writes the texts into tests/data/chat/templates.json, whose templates and
 conversations are written by hand; ``--check`` renders again and compares. With files as arguments (``*.jinja``) it

@@ -1,4 +1,4 @@
-"""Makes what transformers computes from small decoders of every kind that is built, with drawn weights.
+"""Makes the results of transformers for small decoders of every kind, with drawn weights.
 
 Weights and token ids are not stored but drawn from names; see packages/lattice-inference/tests/models/drawn_checkpoints.py.
 Writes tests/data/decoders: configurations (cases.json), and the logits of some rows (outputs.npz). ``--check`` makes them

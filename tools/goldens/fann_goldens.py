@@ -1,4 +1,6 @@
-"""Writes packages/lattice-fann/tests/data/torch_trajectories.npz: the first 100 steps of PyTorch's optimizers.
+"""Writes torch_trajectories.npz: the first 100 steps of PyTorch's optimizers.
+
+The file lies in packages/lattice-fann/tests/data.
 
 Run with the versions named in VERSIONS installed:
 

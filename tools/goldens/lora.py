@@ -1,4 +1,4 @@
-"""Makes what PEFT computes with adapters of low rank merged into small models with drawn weights.
+"""Makes the results of PEFT with low-rank adapters merged into small drawn models.
 
 A case has a base (of tests/data/decoders or tests/data/architectures), the settings of a LoraConfig, and the names and
 shapes of what PEFT saves for it; the numbers are drawn from the names (tests/models/drawn_adapters.py).

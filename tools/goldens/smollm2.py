@@ -1,4 +1,6 @@
-"""Makes what transformers predicts with the real SmolLM2-135M-Instruct, its four bits widened to float32.
+"""Makes transformers' predictions with the real SmolLM2-135M-Instruct.
+
+Its four bits are widened to float32.
 
 ``python tools/goldens/smollm2.py`` writes tests/data/generate/smollm2.json: the tokens after a prompt, and how well the
 beginning of WikiText-2 is predicted. ``--check`` makes it again and compares, and ours with both; ``--text FILE`` takes a
@@ -43,7 +45,10 @@ def load() -> tuple[Any, Any]:
 
 
 def negative_log_likelihood(tokenizer: Any, model: Any, text: str, window: int, stride: int) -> tuple[int, float]:
-    """Return how many tokens of a text are predicted, and how well, through windows run one by one."""
+    """Return how many tokens of a text are predicted, and how well.
+
+    The windows are run one by one.
+    """
     import torch
 
     ids = tokenizer(text)["input_ids"]

@@ -1,4 +1,4 @@
-"""Makes a tiny BERT in sentence-transformers' layout and the vectors that transformers computes from it.
+"""Makes a tiny BERT in sentence-transformers' layout, and transformers' vectors of it.
 
 Writes packages/lattice-inference/tests/data/tiny_bert: a model directory of 0.3 MB with drawn weights (every vector is
 perturbed, so that biases and norms matter) and ``expected.json`` with vectors for each activation and pooling. Needs torch,

@@ -1,4 +1,4 @@
-"""Makes packages/lattice-transport/tests/data/pot_goldens.npz: problems and what POT makes of them.
+"""Makes tests/data/pot_goldens.npz of lattice-transport: problems and POT's solutions.
 
 Run it with the versions below: ``python tools/goldens/transport_goldens.py``. The default tests compare with the file,
 so that they need no POT.

@@ -1,5 +1,6 @@
-"""Writes a GGUF file of architecture llama with drawn weights, in the shape of a real model: to measure speed where the
-real one cannot be had. Its text is noise; its time and memory are the real model's.
+"""Writes a GGUF file of architecture llama with drawn weights, in a real model's shape.
+
+It serves to measure speed without the real model. Its text is noise; its time and memory are the real model's.
 
     python tools/models/random_llama.py --shape qwen3-0.6b --type Q8_0 qwen3-0.6b-q8_0.gguf
 
@@ -59,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def write_random_llama(path: Path, shape: Shape, kind: str) -> None:
-    """Write the file; every tensor is drawn from a seed of its own."""
+    """Write the file; every tensor is drawn from a separate seed."""
     wide, narrow = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     tensors = [_matrix("token_embd.weight", shape.vocabulary, shape.hidden, kind), _ones("output_norm.weight", shape)]
     if not shape.tied:

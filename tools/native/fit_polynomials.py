@@ -1,8 +1,8 @@
-"""Fits the polynomials of ``vector_math.h``, ``simd_f64.h`` and ``exp2.h`` and prints them as C constants.
+"""Fits the polynomials of ``vector_math.h``, ``simd_f64.h``, ``exp2.h``; prints C constants.
 
 Each function is reduced to a polynomial on a short interval. A weighted least-squares fit on Chebyshev nodes in
-60-digit arithmetic is close to minimax; the coefficients are then rounded to float32 or float64 one at a time, lowest
-order first, and the rest is fitted again, so that every rounding error is absorbed by the orders above it.
+60-digit arithmetic is close to minimax. The coefficients are then rounded to float32 or float64 one at a time, lowest
+order first. After each the rest is fitted again, so that the higher orders absorb the rounding error.
 
 Run it with mpmath installed: ``python tools/native/fit_polynomials.py``.
 """
@@ -25,7 +25,9 @@ def fit(
     weight: Callable[[mp.mpf], mp.mpf],
     rounded: type[np.floating] = np.float32,
 ) -> list[np.floating]:
-    """Return ``terms`` coefficients (lowest order first) of a polynomial close to ``function`` on [low, high].
+    """Return ``terms`` coefficients (lowest order first) of a polynomial close to ``function``.
+
+    It is close on [low, high].
 
     ``weight`` turns an error of the polynomial into the error that counts; ``rounded`` is the type of the coefficients.
     """

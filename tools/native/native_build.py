@@ -1,4 +1,4 @@
-"""Builds Lattice's extension modules: Cython doors once, C kernels once per instruction set.
+"""Builds Lattice's extension modules: Cython once, C kernels once per instruction set.
 
 Every package's ``setup.py`` uses this module, from ``tools/native`` in the workspace or from the copy of that folder
 inside an sdist. It does three things that setuptools does not do by itself:
@@ -39,7 +39,7 @@ INCLUDE = NATIVE_ROOT / "include"
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """One level that kernels are compiled for: its name in ``LATTICE_ISA`` and the compiler flags that allow it."""
+    """A level that kernels are compiled for: its name in ``LATTICE_ISA`` and its compiler flags."""
 
     name: str
     flags: tuple[str, ...]
@@ -101,7 +101,7 @@ def emulating_avx512() -> bool:
 
 
 def sanitizer_flags() -> list[str]:
-    """Return the flags for the sanitizers named by ``LATTICE_SANITIZE``, for compiler and linker alike.
+    """Return the compiler and linker flags for the sanitizers named by ``LATTICE_SANITIZE``.
 
     They follow the others. At ``-O3`` the compiler takes minutes over the checks of a kernel, at ``-O1`` seconds, at
     ``-O0`` minutes again. Checks of null pointers and of objects' sizes are left out where addresses are checked, since
@@ -129,7 +129,7 @@ def runs_here(level: InstructionSet) -> bool:
 class NativeExtension(Extension):
     """An extension module with ``kernels``: C files that are compiled once per instruction set.
 
-    ``sources`` holds the ``.pyx`` door and C files compiled once; ``header_folders`` are searched for headers and
+    ``sources`` holds the ``.pyx`` file and C files compiled once; ``header_folders`` are searched for headers and
     watched for changes.
     """
 
@@ -164,7 +164,7 @@ class NativeExtension(Extension):
 
 
 class BuildNative(build_ext):
-    """``build_ext`` that compiles the kernels of every :class:`NativeExtension` before its door is linked."""
+    """``build_ext`` that compiles the kernels of a :class:`NativeExtension` before it is linked."""
 
     def build_extension(self, ext: Any) -> None:
         """Compile the kernels of ``ext``, then the extension itself with the kernels' objects."""
@@ -229,7 +229,7 @@ NO_HEADERS = """\
 
 
 def check_tools(package: str) -> None:
-    """End the build in words where there is no C compiler, or no header of Python, before anything is compiled."""
+    """Fail with a clear message without a C compiler or Python's header, before compiling."""
     compiler = (os.environ.get("CC", "").strip() or sysconfig.get_config_var("CC") or "cc").split()
     if sys.platform != "win32" and not shutil.which(compiler[0]):
         raise SystemExit(NO_COMPILER.format(package=package, compiler=" ".join(compiler)))
@@ -239,9 +239,10 @@ def check_tools(package: str) -> None:
 
 
 def _keep_extension(template: Extension, settings: dict[str, Any]) -> tuple[Extension, dict[str, Any]]:
-    """Hand Cython the extension it was given: by itself it would make a new one, which knows no kernels.
+    """Give Cython the extension itself.
 
-    Cython lists headers by name too, such as ``Python.h``: a dependency that is no file would compile everything anew.
+    Otherwise it would make a new one, which knows no kernels. Cython lists headers by name too, such as ``Python.h``:
+    a dependency that is no file would compile everything anew.
     """
     template.sources = settings["sources"]
     template.depends = sorted({*template.depends, *filter(os.path.exists, settings.get("depends", []))})

@@ -1,4 +1,4 @@
-"""Trains the two small WordPiece vocabularies of the tokenizer tests on the texts in tests/data/udhr.
+"""Trains the tokenizer tests' two small WordPiece vocabularies on tests/data/udhr.
 
 python tools/tokenizers/make_small_vocabularies.py
 """

@@ -1,4 +1,4 @@
-"""Writes ``grapheme_tables.h``: which characters form grapheme clusters, from what ``tokenizers`` does.
+"""Writes ``grapheme_tables.h``, the grapheme clusters as ``tokenizers`` forms them.
 
     python tools/unicode/generate_grapheme_tables.py            # write the header
     python tools/unicode/generate_grapheme_tables.py --check    # exit 1 if the header would change

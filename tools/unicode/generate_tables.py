@@ -1,4 +1,4 @@
-"""Writes ``unicode_tables.h``, the Unicode data of our tokenizers, from what ``tokenizers`` does.
+"""Writes ``unicode_tables.h``, our Unicode data, from what ``tokenizers`` does.
 
     python tools/unicode/generate_tables.py            # write the header
     python tools/unicode/generate_tables.py --check    # exit 1 if the header would change
@@ -75,7 +75,10 @@ def utf16(text: str) -> list[int]:
 
 
 def property_entries(facts: Facts) -> tuple[list[int], list[tuple[int, int, int]]]:
-    """Return the record index of every code point, and the records (flags, combining class, lowercase delta)."""
+    """Return each code point's record index, and the records.
+
+    A record is (flags, combining class, lowercase delta).
+    """
     seconds = {second for _, second in facts.compositions}
     records: dict[tuple[int, int, int], int] = {(0, 0, 0): 0}
     entries = [0] * 0x110000
@@ -98,7 +101,7 @@ def property_entries(facts: Facts) -> tuple[list[int], list[tuple[int, int, int]
 
 
 def decomposition_entries(facts: Facts) -> tuple[list[int], list[int]]:
-    """Return the pool offset of every code point (0: decomposes to itself), and the pool of UTF-16 units."""
+    """Return each code point's pool offset (0: decomposes to itself), and the UTF-16 pool."""
     pool = [0]
     entries = [0] * 0x110000
     for c in sorted(facts.nfd.keys() | facts.nfkd.keys()):

@@ -1,9 +1,9 @@
 """Asks Hugging Face ``tokenizers`` how it puts characters together to grapheme clusters.
 
 Only its Precompiled normalizer looks at clusters, and only at those of fewer than six bytes: if a rule matches the
-beginning of such a cluster, the whole cluster becomes the rule's replacement. So a rule for one character P says
-whether P stands alone or has something behind it: "P, mark" becomes the replacement if the mark belongs to P's
-cluster and P's cluster is that short, and keeps the mark if something before P made the cluster longer.
+beginning of such a cluster, the whole cluster becomes the rule's replacement. So a rule for one character P shows
+whether P stands alone. "P, mark" becomes the replacement if the mark belongs to P's cluster and that is short enough.
+It keeps the mark if something before P made the cluster longer.
 
 What no rule can show does not matter: regional indicators (four bytes each) are never in a short cluster with another
 character that a rule could match.
@@ -27,13 +27,13 @@ LEADING, VOWEL, TRAILING = "\u1100", "\u1161", "\u11a8"  # Hangul jamo
 GRAPHEME_FLAGS = (
     "extends",  # belongs to the character before it
     "control",  # belongs to nothing, nothing to it
-    "prepends",  # the character behind it belongs to it
+    "prepends",  # the next character belongs to it
     "pictograph",
-    "pictograph_skips",  # may stand between a pictograph and the joiner behind it
+    "pictograph_skips",  # may stand between a pictograph and the joiner after it
     "consonant",  # of a script with conjuncts
     "linker",  # joins two consonants
     "consonant_skips",  # may stand between consonants and linkers
-    "joins_leading",  # a Hangul leading jamo behind it belongs to it
+    "joins_leading",  # a Hangul leading jamo after it belongs to it
     "joins_vowel",
     "joins_trailing",
 )
@@ -45,7 +45,7 @@ def probe_graphemes(code_points: Iterable[int] = CODE_POINTS) -> dict[str, set[i
     asked = [c for c in code_points if c != ord("\n")]
 
     def ask(probed: str, pattern: str) -> dict[int, str]:
-        """Return what becomes of ``pattern``, with each code point in its place, under a rule for ``probed``."""
+        """Return the result of ``pattern`` with each code point, under a rule for ``probed``."""
         normalizer = normalizers.Precompiled(compile_charsmap({probed: "!"}))
         lines = normalizer.normalize_str("\n".join(pattern.format(chr(c)) for c in asked)).split("\n")
         return dict(zip(asked, lines, strict=True))

@@ -1,9 +1,9 @@
 """Asks Hugging Face ``tokenizers`` what it does with each code point.
 
-Python's ``unicodedata`` disagrees with ``tokenizers`` on hundreds of code points (each library froze another Unicode
-version), so every property here is observed from outside: a code point is put between two letters, the component runs,
-and what comes out says which class the code point has. ``unicodedata`` serves only as a hint for which combining
-classes exist; the classes themselves are measured by which pairs change places.
+Python's ``unicodedata`` disagrees with ``tokenizers`` on hundreds of code points: each library froze another Unicode
+version. So every property is observed from outside. A code point is put between two letters, the component runs, and
+the output shows the code point's class. ``unicodedata`` serves only as a hint for which combining classes exist; the
+classes themselves are measured by which pairs change places.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOWEST_CLASS, HIGHEST_CLASS = "\u0334", "\u0345"  # combining classes 1 and 240
 
 @dataclass(frozen=True)
 class CodePointFacts:
-    """What ``tokenizers`` does with one code point; the names are those of the flags in ``unicode_tables.h``."""
+    """What ``tokenizers`` does with a code point, named as the flags in ``unicode_tables.h``."""
 
     whitespace: bool
     clean_removed: bool
@@ -43,7 +43,10 @@ class CodePointFacts:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything the generator stores, keyed by code point; absent keys mean "maps to itself" or class 0."""
+    """Everything the generator stores, by code point.
+
+    Absent keys mean "maps to itself" or class 0.
+    """
 
     flags: dict[int, CodePointFacts]
     lowercase: dict[int, str]
@@ -64,7 +67,10 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _added_token_tokenizer() -> Tokenizer:
-    """Return a tokenizer whose added tokens show the regex classes ``\\w`` (as ``[X]``) and ``\\s`` (as ``[Y]``)."""
+    """Return a tokenizer whose added tokens show the regex classes ``\\w`` and ``\\s``.
+
+    They are shown as ``[X]`` and ``[Y]``.
+    """
     tokenizer = Tokenizer(WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
     tokenizer.add_tokens([AddedToken("[X]", single_word=True, normalized=False)])
     tokenizer.add_tokens([AddedToken("[Y]", rstrip=True, normalized=False)])
@@ -83,7 +89,10 @@ def regex_class(pattern: str, code_points: Sequence[int]) -> set[int]:
 
 
 def probe_flags(code_points: Iterable[int]) -> dict[int, CodePointFacts]:
-    """Return the classes of ``code_points``, each observed between two letters (those of Split's regexes: among others)."""
+    """Return the classes of ``code_points``, each observed between two letters.
+
+    Those of Split's regexes are among them.
+    """
     code_points = list(code_points)
     clean = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False
@@ -173,7 +182,7 @@ def _combining_classes(nfd: dict[int, str]) -> dict[int, int]:
     _require(all(_reorders(pairs)), "the representatives of the combining classes are not in order")
     classes = {}
     for c in marks:
-        # c swaps behind every mark of a higher class and in front of every mark of a lower one
+        # c moves after every mark of a higher class and before every mark of a lower one
         goes_before = _reorders([representatives[k] + chr(c) for k in ruler])
         goes_after = _reorders([chr(c) + representatives[k] for k in ruler])
         same = [k for k, before, after in zip(ruler, goes_before, goes_after, strict=True) if not before and not after]
@@ -183,7 +192,10 @@ def _combining_classes(nfd: dict[int, str]) -> dict[int, int]:
 
 
 def compositions(nfd: dict[int, str], normalize: Callable[[str], str]) -> dict[tuple[int, int], int]:
-    """Return the pairs (first, second) -> composite that ``normalize`` (NFC) joins, Hangul syllables left out."""
+    """Return the pairs (first, second) -> composite that ``normalize`` (NFC) joins.
+
+    Hangul syllables are left out.
+    """
     pairs = {}
     for c, decomposed in nfd.items():
         if c in HANGUL_SYLLABLES or len(decomposed) < 2 or normalize(chr(c)) != chr(c):

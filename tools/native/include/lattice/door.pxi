@@ -1,6 +1,6 @@
-# What every door into C kernels begins with: instruction sets by name, and the threads of the process's pool.
+# Shared beginning of the Cython bindings: instruction sets by name, and the process's thread pool.
 #
-# Included as text by the doors. A door defines two names for it, the second one before the include:
+# Included as text by each binding, which defines two names for it, the second one before the include:
 #
 #     cdef bint has_kernels(int isa)    whether its build has kernels for a level
 #     REFUSED                           the exception for a level or a number of threads that cannot be
@@ -22,7 +22,10 @@ cdef extern from "lattice/pool_capsule.h":
     lattice_pool *lattice_pool_shared() except NULL
 
 cdef lattice_pool *shared_pool() except NULL:
-    """The process's pool; what LATTICE_NUM_THREADS says wrongly is refused as the package refuses arguments."""
+    """Return the process's pool.
+
+    A wrong LATTICE_NUM_THREADS is refused as the package refuses arguments.
+    """
     try:
         return lattice_pool_shared()
     except ValueError as error:
@@ -33,7 +36,10 @@ cdef lattice_pool *pool = shared_pool()
 
 
 cdef int level_of(requested) except -1:
-    """The number of the instruction set to use: ``requested``, else ``LATTICE_ISA``, else the best one."""
+    """Return the number of the instruction set.
+
+    It is ``requested``, else ``LATTICE_ISA``, else the best one.
+    """
     name = os.environ.get("LATTICE_ISA", "") if requested is None else requested
     cdef int isa = lattice_isa_select(name.encode(errors="replace")) if isinstance(name, str) else -1
     if isa == -1:
@@ -45,7 +51,7 @@ cdef int level_of(requested) except -1:
 
 
 def available_isas():
-    """Return the names of the instruction sets that this CPU and this build can run, slowest first."""
+    """Return the names of this CPU's and build's instruction sets, slowest first."""
     return [
         lattice_isa_name(isa).decode()
         for isa in range(LATTICE_ISA_COUNT)
@@ -64,7 +70,7 @@ def set_num_threads(threads):
 
 
 cdef int thread_count(threads) except -1:
-    """The number of threads that a caller gave as an integer of Python or NumPy; anything else is refused."""
+    """Return a number of threads given as an integer of Python or NumPy; refuse anything else."""
     count = 0
     if not isinstance(threads, bool):
         try:
