@@ -102,7 +102,7 @@ class Template:
     def __init__(self, parts: list[tuple[int, int, int]]) -> None: ...
 
 class Pipeline:
-    """Normalizer, pre-tokenizer, a model and added tokens, ready to run; immutable once finished.
+    """Normalizer, pre-tokenizer, model and added tokens; immutable once finished.
 
     A step is one of this module's constants, or a tuple of one and what it works with.
     """

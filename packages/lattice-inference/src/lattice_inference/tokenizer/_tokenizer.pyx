@@ -1,4 +1,4 @@
-"""The door to the tokenizers' C code: checks and holds Python objects, drops the GIL, calls."""
+"""Binding of the tokenizers' C code: checks and holds Python objects, drops the GIL, calls."""
 
 import sys
 
@@ -221,7 +221,10 @@ include "batch.pxi"
 
 cdef int _split_outside(void* context, const lt_character* characters, int32_t size, int32_t offset,
                         lt_spans* out) noexcept with gil:
-    """Call context, a function from a text to its words' ranges; an exception is left set for the door to pass on."""
+    """Call context, a function from a text to its words' ranges.
+
+    An exception is left set for the binding to pass on.
+    """
     try:
         text = "".join([chr(characters[i].code_point) for i in range(size)])
         for start, end in (<object>context)(text):
@@ -273,7 +276,7 @@ cdef class Pipeline:
 
     cdef lt_pipeline pipeline
     cdef list kept_alive  # what the pipeline points into
-    cdef object splitter  # the first external splitter, which is told of each call; None where there is none
+    cdef object splitter  # the first external splitter, which is told of each call, or None
     cdef bint finished
     cdef bint has_model
 
@@ -333,7 +336,7 @@ cdef class Pipeline:
 
     def set_bpe(self, dict vocabulary, list merges, *, int unknown_id, str prefix, str suffix, bint fuse_unknown,
                 bint byte_fallback, bint ignore_merges, bint byte_level):
-        """Set the model: tokens with their ids, and merges in the order of their ranks; unknown_id -1 is none."""
+        """Set the model: tokens with their ids, and merges by rank; unknown_id -1 is none."""
         self._take_model(LT_MODEL_BPE)
         cdef lt_bpe* model = &self.pipeline.bpe
         model.unknown_id = unknown_id
@@ -352,7 +355,10 @@ cdef class Pipeline:
         return bool(self.pipeline.bpe.byte_level)
 
     def set_trimming(self, dict tokens, Py_ssize_t highest_id, by_text, bint keeps_prefix):
-        """Take white space out of the ranges of tokens (token -> id, up to highest_id); by_text: ids whose matches vary."""
+        """Trim white space from the ranges of tokens (token -> id, up to highest_id).
+
+        by_text: ids whose matches vary.
+        """
         cdef lt_trim* trims = <lt_trim*>calloc(highest_id + 1, sizeof(lt_trim))
         cdef Py_ssize_t size, start, end
         cdef int32_t token_id
@@ -400,7 +406,10 @@ cdef class Pipeline:
         return self._build(&added.trie, {content: i for i, (content, _, _) in enumerate(tokens)})
 
     def finish(self, list raw_tokens, list normalized_tokens):
-        """Set the added tokens, (content, id, flags) with distinct non-empty contents, and make the pipeline usable."""
+        """Set the added tokens, (content, id, flags), and make the pipeline usable.
+
+        Contents are distinct and not empty.
+        """
         if self.finished or not self.has_model:
             raise ValueError("a pipeline is finished once, with a model")
         self._set_added(&self.pipeline.raw_added, raw_tokens)
@@ -429,7 +438,10 @@ cdef class Pipeline:
             lt_scratch_free(&scratch)
 
     def split(self, str text):
-        """Normalize and pre-tokenize text: the text so changed, each character's source, and the words' ranges in it."""
+        """Normalize and pre-tokenize text.
+
+        Returns the changed text, each character's source, and the words' ranges in it.
+        """
         cdef lt_input view
         _describe(text, &view, 0)
         cdef lt_scratch scratch
@@ -458,11 +470,12 @@ cdef class Pipeline:
     def encode(self, tuple texts, tuple seconds, Template single not None, Template pair not None,
                Py_ssize_t max_tokens, int strategy, bint cut_left, bint find_special, bint want_offsets,
                int threads, bytes plain=None):
-        """Encode texts: ids, offsets (none unless wanted), type ids, boundaries, counts before truncation, truncated.
+        """Encode texts: ids, offsets, type ids, boundaries, full counts, truncated.
 
-        seconds is None, or as long as texts and holds None where a text stands alone. max_tokens counts the template's
-        special tokens; -1 is no limit. At most threads threads work on it. plain says of each character of the first
-        text whether it can be no part of a special token.
+        Offsets are None unless wanted; full counts are before truncation. seconds is None, or as long as texts and
+        holds None where a text stands alone. max_tokens counts the template's special tokens; -1 is no limit. At most
+        threads threads work on it. plain says of each character of the first text whether it can be no part of a
+        special token.
         """
         if not self.finished:
             raise ValueError("the pipeline is not finished")

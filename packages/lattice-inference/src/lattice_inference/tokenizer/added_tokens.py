@@ -1,4 +1,7 @@
-"""Added tokens: strings that become one token wherever a text has them, before it is normalized or split."""
+"""Added tokens: strings that become one token in any text.
+
+They are found before normalizing and splitting.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,9 @@ __all__ = ["AddedToken", "assign_ids", "parse_added_tokens"]
 class AddedToken:
     """One added token.
 
-    ``single_word``: only where no word character touches it; ``lstrip``, ``rstrip``: takes the white space beside it;
-    ``normalized``: searched in the normalized text, itself normalized, instead of in the text as given; ``special``: a
-    token that means something to the model, left out by ``decode`` and found in texts only on request.
+    ``single_word``: it matches only where no word character touches it. ``lstrip``, ``rstrip``: it takes the white
+    space beside it. ``normalized``: its normalized form is searched in the normalized text. ``special``: it has a
+    meaning for the model; ``decode`` leaves it out, and texts may be searched without it.
     """
 
     content: str
@@ -74,7 +77,7 @@ def parse_added_tokens(value: object, where: str = "added_tokens") -> list[tuple
 
 
 def assign_ids(tokens: list[AddedToken], vocabulary: dict[str, int] | native.PieceTable) -> dict[str, int]:
-    """Return the id of each added token: the vocabulary's if it has one, else the next free one behind it.
+    """Return each added token's id: the vocabulary's, else the next free one after it.
 
     Hugging Face's library numbers them so and does not look at the id that a file states.
     """

@@ -1,4 +1,4 @@
-"""The byte-pair encoding model: its vocabulary and merges, and how a tokenizer.json describes it."""
+"""The byte-pair encoding model: its vocabulary and merges, and its form in a tokenizer.json."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class BPE:
     """A byte-pair encoding model.
 
     ``merges``: pairs of tokens that become one, in the order in which they are tried, each ``"left right"`` or
-    ``["left", "right"]``. ``prefix`` stands before every unit of a word but the first, ``suffix`` behind the last. A
+    ``["left", "right"]``. ``prefix`` stands before every unit of a word but the first, ``suffix`` after the last. A
     unit that is no token becomes, with ``byte_fallback``, the tokens ``<0x00>`` to ``<0xFF>`` of its bytes, else
     ``unknown_token`` (one for all in a row with ``fuse_unknown``), else nothing. ``ignore_merges``: a word that is a
     token is that token, whatever the merges make of it.

@@ -14,7 +14,9 @@ __all__ = ["parse_precompiled", "precompiled"]
 
 
 def precompiled(charsmap: bytes, where: str = "precompiled_charsmap") -> Step:
-    """Return the step of a compiled map: its trie's size in bytes, the trie, and the replacements, each with a NUL.
+    """Return the step of a compiled map: its trie's size in bytes, the trie, the replacements.
+
+    Each replacement ends with a NUL.
 
     Raises:
         TokenizerError: the sizes do not fit, or the replacements are not UTF-8.

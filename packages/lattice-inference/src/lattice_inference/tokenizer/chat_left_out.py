@@ -1,4 +1,4 @@
-"""Tells what a chat template leaves out: it renders once more, with something else in the place of what it was given.
+"""Detects content that a chat template leaves out, by rendering it with other values.
 
 A template may trim, escape, quote or upper-case what it is given, or put it somewhere else, so the text itself cannot be
 looked for. A text that stays the same when what it was made of changes has nothing of it.
@@ -24,7 +24,9 @@ _PROBE_DIGITS = 24  # digits alone: no case, nothing to escape or to trim
 
 
 def refuse_left_out(render: Render, values: Mapping[str, Any], text: str) -> None:
-    """Refuse what the template leaves out of ``text``: system messages, roles that it does not know, tools, documents.
+    """Refuse content that the template leaves out of ``text``.
+
+    Such are system messages, unknown roles, tools and documents.
 
     Args:
         render: renders the template with other values; raises InvalidInputError where the template refuses them.
@@ -78,7 +80,7 @@ def _places(index: int, message: Mapping[str, Any]) -> list[Place]:
 
 
 def _unseen(render: Render, values: Mapping[str, Any], places: Sequence[Place]) -> list[Place]:
-    """Return the places whose probes do not show in one rendering that has probes in all of them."""
+    """Return the places whose probes do not show in a rendering with probes in all of them."""
     probes = {place: _probe() for place in places}
     try:
         text = render({**values, "messages": _with_probes(values["messages"], probes)})
@@ -101,7 +103,10 @@ def _with_probes(messages: Sequence[dict[str, Any]], probes: Mapping[Place, str]
 
 
 def _changes(render: Render, values: dict[str, Any], text: str) -> bool:
-    """Return whether other values give another text; a refusal is one: the template looked at them."""
+    """Return whether other values give another text.
+
+    A refusal counts: the template read them.
+    """
     try:
         return render(values) != text
     except InvalidInputError:

@@ -66,7 +66,9 @@ def _short(value: object) -> str:
 
 
 def plain_json(value: object, where: str, depth: int = 0) -> Any:
-    """Return ``value`` rebuilt of JSON's types alone: a template must not reach the methods of anything else.
+    """Return ``value`` rebuilt of JSON's types.
+
+    A template must not reach the methods of other types.
 
     Raises:
         InvalidInputError: it holds something else, or is nested too deeply.

@@ -1,4 +1,4 @@
-"""A model's own chat template: messages to the one text that the model was trained to answer.
+"""A model's chat template: from messages to the text that the model was trained to answer.
 
 The template is a Jinja program that comes with the model, so it runs in Jinja's sandbox, sees plain JSON values only, and
 what it may do is bounded (``template_budget``). It is given what transformers gives it: the filter ``tojson`` without
@@ -187,7 +187,10 @@ class ChatTemplate:
 
 
 def _marked(name: str, value: Any) -> Any:
-    """Mark the texts of a value as users': of messages all but the roles and the names of the fields."""
+    """Mark the texts of a value as users'.
+
+    In messages, all texts but roles and field names.
+    """
     if name != "messages":
         return marked(value)
     return [{field: item if field == "role" else marked(item) for field, item in message.items()} for message in value]

@@ -1,4 +1,7 @@
-"""Finds a model's chat template and the texts of its special tokens: in a directory's files or in a GGUF file."""
+"""Finds a model's chat template and special tokens' texts.
+
+They are in a directory's files or in a GGUF file.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,9 @@ def load_chat_template(path: str | os.PathLike[str]) -> ChatTemplate | None:
 
 
 def make_chat_template(texts: Mapping[str, str], special_tokens: Mapping[str, str], path: Path) -> ChatTemplate | None:
-    """Return the template made of its texts by name, ``None`` if there are none; ``path`` is for messages.
+    """Return the template made of its texts by name, or ``None`` without texts.
+
+    ``path`` is for messages.
 
     Raises:
         TokenizerError: none of them is named ``default``.
@@ -77,7 +82,7 @@ def make_chat_template(texts: Mapping[str, str], special_tokens: Mapping[str, st
 
 
 def read_special_tokens(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the texts of a model's special tokens by their roles: ``bos_token``, ``eos_token`` and so on.
+    """Return the texts of special tokens by role: ``bos_token``, ``eos_token`` and so on.
 
     Raises:
         TokenizerError, CheckpointError: a file is malformed.
@@ -96,7 +101,10 @@ def read_special_tokens(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def _place(path: Path) -> Path:
-    """Return where to look: a directory without a tokenizer's files is taken for its only GGUF file."""
+    """Return where to search.
+
+    A directory without a tokenizer's files stands for its only GGUF file.
+    """
     if not os.path.isdir(path) or any((path / name).is_file() for name in (*_OWN_NAMES, *CONFIG_NAMES)):
         return path
     return only_gguf(path) or path
@@ -166,7 +174,10 @@ def gguf_special_tokens(metadata: Mapping[str, object]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _open_gguf(path: Path) -> Iterator[GgufFile | None]:
-    """Open a GGUF file; any other file (a tokenizer.json, say) has neither templates nor roles in it."""
+    """Open a GGUF file.
+
+    Any other file, such as a tokenizer.json, has neither templates nor roles.
+    """
     if not is_gguf(path):
         yield None
         return

@@ -73,14 +73,17 @@ _CLEANUP = (
 
 @dataclass(frozen=True)
 class WordPieceDecoder:
-    """Joins continuing pieces to the word before; ``cleanup`` drops the space before English punctuation."""
+    """Joins continuing pieces to the word before.
+
+    ``cleanup`` drops the space before English punctuation.
+    """
 
     prefix: str = "##"
     cleanup: bool = True
     _rendered: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def decode(self, tokens: list[str]) -> list[str]:
-        """Return the first token as it is, others without the prefix or behind a space."""
+        """Return the first token as it is, others without the prefix or after a space."""
         texts: list[str] = []
         for token in tokens:
             if not texts:
@@ -138,7 +141,7 @@ class ByteLevelDecoder:
 
 
 def _fallback_byte(token: str) -> int | None:
-    """Return the byte of a token like ``<0x0A>``, read as leniently as Hugging Face's library does."""
+    """Return the byte of a token like ``<0x0A>``, as leniently as Hugging Face's library."""
     if len(token) != 6 or not token.startswith("<0x") or token[5] != ">" or not token.isascii():
         return None
     digits = token[4:5] if token[3] == "+" else token[3:5]
@@ -161,8 +164,8 @@ codecs.register_error(_EACH_BYTE, _replace_each_byte)
 class ByteFallbackDecoder:
     """Runs of tokens ``<0x00>`` to ``<0xFF>`` become the text that their bytes are.
 
-    A byte that is part of no character becomes a U+FFFD, as in SentencePiece. Hugging Face's library then makes one of every
-    byte of the run, of those of whole characters too, which nobody who shows characters as they come could have known.
+    A byte that is part of no character becomes a U+FFFD, as in SentencePiece. Hugging Face's library then makes one
+    of every byte of the run, even of whole characters. Text that was already streamed could not match that.
     """
 
     def decode(self, tokens: list[str]) -> list[str]:
@@ -201,7 +204,10 @@ class FuseDecoder:
 
 @dataclass(frozen=True)
 class StripDecoder:
-    """Takes up to ``start`` characters ``content`` from each token's beginning, and up to ``stop`` from its end."""
+    """Strips up to ``start`` ``content`` from each token's beginning, and ``stop`` from its end.
+
+    ``content`` is one character.
+    """
 
     content: str
     start: int
@@ -280,7 +286,10 @@ class SequenceDecoder:
 
 
 def parse_decoder(value: object, where: str = "decoder") -> Decoder:
-    """Return the decoder of a ``decoder`` entry; raise :class:`UnsupportedError` for one that is not built."""
+    """Return the decoder of a ``decoder`` entry.
+
+    Raises :class:`UnsupportedError` for one that is not built.
+    """
     if value is None:
         return SpaceDecoder()
     kind = component_type(value, where)

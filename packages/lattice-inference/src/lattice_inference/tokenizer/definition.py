@@ -1,4 +1,4 @@
-"""All that defines a tokenizer, whatever file it came from, and how a tokenizer.json states it."""
+"""A tokenizer's full definition, from any kind of file, and its form in a tokenizer.json."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RepeatedToken:
 
 @dataclass(frozen=True)
 class TokenizerDefinition:
-    """The five stages of a tokenizer, its added tokens with their ids, and the limits that its file states."""
+    """A tokenizer's five stages, its added tokens with their ids, and its file's limits."""
 
     normalizer: tuple[Step, ...]
     pre_tokenizer: tuple[Step, ...]

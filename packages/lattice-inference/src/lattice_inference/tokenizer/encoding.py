@@ -27,9 +27,9 @@ class Vocabulary(Protocol):
 class Encoding:
     """The tokens of one text or pair.
 
-    ``ids`` (n,) int32; ``offsets`` (n, 2) int32: the characters ``text[start:end]`` that a token stands for, in the
-    text that it comes from, (0, 0) for a special token of the template; ``type_ids`` (n,) int32: which text of a pair a
-    token belongs to; ``truncated``: whether tokens were dropped to keep a limit.
+    ``ids`` are (n,) int32. ``offsets`` are (n, 2) int32: the characters ``text[start:end]`` of each token in its
+    text, (0, 0) for a special token of the template. ``type_ids`` are (n,) int32: which text of a pair a token
+    belongs to. ``truncated`` tells whether tokens were dropped to keep a limit.
     """
 
     __slots__ = ("_padding", "_vocabulary", "ids", "offsets", "truncated", "type_ids")
@@ -71,7 +71,10 @@ class Encoding:
         return mask
 
     def padded(self, length: int, *, left: bool, token_id: int, type_id: int) -> Encoding:
-        """Return the encoding filled up to ``length`` tokens; one that is as long already is returned as it is."""
+        """Return the encoding padded to ``length`` tokens.
+
+        One that is as long already is returned as it is.
+        """
         if type(length) is not int or not length <= MOST_TOKEN_ID:
             length = check_count("length", length, least=0, most=MOST_TOKEN_ID)
         missing = length - len(self.ids)
@@ -124,7 +127,10 @@ class PackedEncoding:
         )
 
     def framed(self, before: Sequence[int], after: Sequence[int]) -> PackedEncoding:
-        """Return the encoding with the tokens ``before`` and ``after`` around each text; their type is 0."""
+        """Return the encoding with tokens ``before`` and ``after`` each text.
+
+        Their type is 0.
+        """
         bounds, extra = self.cu_seqlens, len(before) + len(after)
         count = len(bounds) - 1
         new_bounds = bounds + extra * np.arange(count + 1, dtype=np.int32)

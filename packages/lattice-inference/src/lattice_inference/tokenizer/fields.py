@@ -1,4 +1,4 @@
-"""Reads JSON files and objects strictly: a missing field, a wrong type or a field nobody asked for is an error."""
+"""Reads JSON strictly: a missing field, a wrong type or an unknown field is an error."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def _read(path: Path) -> bytes:
 
 
 def read_text_file(path: Path) -> str:
-    """Return the UTF-8 text of ``path``; raise :class:`TokenizerError` if it is too large or not UTF-8."""
+    """Return the UTF-8 text of ``path``.
+
+    Raises :class:`TokenizerError` if it is too large or not UTF-8.
+    """
     return _decode(read_file(path), path)
 
 
@@ -68,12 +71,18 @@ def _decode(data: bytes, path: Path) -> str:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in ``path``; raise :class:`TokenizerError` if it holds anything else."""
+    """Return the JSON object in ``path``.
+
+    Raises :class:`TokenizerError` if it holds anything else.
+    """
     return parse_json_object(read_file(path), path)
 
 
 def parse_json_object(data: bytes, path: Path) -> dict[str, Any]:
-    """Return the JSON object in ``data``, which ``path`` names; raise :class:`TokenizerError` for anything else."""
+    """Return the JSON object in ``data``, which ``path`` names.
+
+    Raises :class:`TokenizerError` for anything else.
+    """
     text = _decode(data, path)
     try:
         value = json.loads(text, parse_constant=_refuse_constant)

@@ -1,4 +1,4 @@
-"""Tokenizers from the metadata of GGUF files: the same ids as the tokenizer that the file was made from.
+"""Tokenizers from GGUF metadata: the same ids as the tokenizer that the file was made from.
 
 A file holds tokens, scores or merges, and a few flags, but not how a text is split: for BPE a name says that
 (``tokenizer.ggml.pre``), and what each name means is llama.cpp's convention (``src/llama-vocab.cpp`` of
@@ -37,7 +37,10 @@ __all__ = ["gguf_tokenizer_definition", "knows_capitals", "read_gguf_tokenizer"]
 
 
 def read_gguf_tokenizer(path: Path) -> TokenizerDefinition:
-    """Return the tokenizer of the GGUF file ``path``. Raises as :func:`gguf_tokenizer_definition`, and for a bad file."""
+    """Return the tokenizer of the GGUF file ``path``.
+
+    Raises as :func:`gguf_tokenizer_definition`, and for a bad file.
+    """
     with open_gguf(path) as checkpoint:
         return gguf_tokenizer_definition(checkpoint.metadata, path)
 
@@ -63,7 +66,10 @@ def gguf_tokenizer_definition(metadata: Mapping[str, object], path: Path) -> Tok
 
 
 def _around(before: int | None, behind: int | None) -> PostProcessor:
-    """Return the template of one optional token before a text and one behind it, the second of a pair likewise."""
+    """Return the template of optional tokens around a text.
+
+    The second text of a pair is treated likewise.
+    """
 
     def parts(sequence: int) -> tuple[Part, ...]:
         first = () if before is None else (Part(-1, before, sequence),)
@@ -74,7 +80,10 @@ def _around(before: int | None, behind: int | None) -> PostProcessor:
 
 
 def _ends(vocabulary: GgufVocabulary, *, adds_bos: bool, adds_eos: bool) -> PostProcessor:
-    """Return the template by the file's flags. Where the file names no such token, there is none to add."""
+    """Return the template by the file's flags.
+
+    Where the file names no such token, there is none to add.
+    """
     bos = vocabulary.token_id("bos_token_id") if vocabulary.flag("add_bos_token", adds_bos) else None
     eos = vocabulary.token_id("eos_token_id") if vocabulary.flag("add_eos_token", adds_eos) else None
     return _around(bos, eos)
@@ -167,7 +176,7 @@ def _pieces(vocabulary: GgufVocabulary, kept: Sequence[int] | None = None) -> Se
 
 
 def _llama(vocabulary: GgufVocabulary) -> TokenizerDefinition:
-    """SentencePiece's BPE, as Llama's first two generations, Mistral and Phi-3 have it in their tokenizer.json.
+    """SentencePiece's BPE, as in the tokenizer.json of Llama 1 and 2, Mistral and Phi-3.
 
     A space is put before a text, and before what follows a special token, unless ``add_space_prefix`` is false.
     """
@@ -224,10 +233,11 @@ def _t5(vocabulary: GgufVocabulary) -> TokenizerDefinition:
 
 
 def _bert(vocabulary: GgufVocabulary) -> TokenizerDefinition:
-    """WordPiece. The file writes ``##x`` as ``x`` and ``x`` as ``\u2581x``; what is in brackets stands as it is.
+    """WordPiece.
 
-    It does not say whether the model knows capital letters, but the vocabulary does: one without any (outside of special
-    tokens) is of a model that is given lower case without accents.
+    The file writes ``##x`` as ``x`` and ``x`` as ``\u2581x``; what is in brackets stands as it is. It does not say
+    whether the model knows capital letters, but the vocabulary does: one without any (outside of special tokens) is
+    of a model that is given lower case without accents.
     """
     cls = vocabulary.token_id("cls_token_id", "bos_token_id")
     sep = vocabulary.token_id("seperator_token_id", "eos_token_id")

@@ -1,4 +1,4 @@
-"""The vocabulary in a GGUF file's metadata: the arrays and ids under ``tokenizer.ggml.``, checked."""
+"""The vocabulary in GGUF metadata: the arrays and ids under ``tokenizer.ggml.``, checked."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ class GgufVocabulary:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, object], path: Path) -> Self:
-        """Read the tokens and their types; raise :class:`TokenizerError` where they are missing or malformed."""
+        """Read the tokens and their types.
+
+        Raises :class:`TokenizerError` if they are missing or malformed.
+        """
         tokens = _array(metadata, "tokens", path)
         if tokens is None:
             raise TokenizerError(f"{path} has no {_PREFIX}tokens: it holds no tokenizer")
@@ -97,7 +100,7 @@ class GgufVocabulary:
         return merges.strings()
 
     def numbers(self, key: str, kind: str) -> npt.NDArray[np.generic] | None:
-        """Return another array of numbers of type ``kind``, or None where there is none."""
+        """Return another array of numbers of type ``kind``, or None."""
         array = _array(self.metadata, key, self.path)
         if array is None:
             return None
@@ -106,7 +109,7 @@ class GgufVocabulary:
         return array.numbers()
 
     def text(self, key: str) -> str | None:
-        """Return a string, or None where there is none."""
+        """Return a string, or None if it is missing."""
         value = self.metadata.get(_PREFIX + key)
         if not isinstance(value, str | None):
             raise TokenizerError(f"{self.path}: {_PREFIX}{key} is {value!r:.60}; expected a string")
@@ -133,10 +136,11 @@ class GgufVocabulary:
         return None
 
     def ids(self, texts: Sequence[str] | None = None) -> dict[str, int]:
-        """Return the id that each text is encoded to; ``texts`` are the tokens' if they are spelled otherwise.
+        """Return the id of each text.
 
-        Of several ids with one text it is the last, as in llama.cpp and in what transformers makes of a file. If some of
-        them are special it is one of these: one that a key such as ``eos_token_id`` names, else the last.
+        ``texts`` are the tokens' if they are spelled otherwise. Of several ids with one text it is the last, as in
+        llama.cpp and in what transformers makes of a file. If some of them are special it is one of these: one that a
+        key such as ``eos_token_id`` names, else the last.
         """
         texts = self.tokens if texts is None else texts
         ids = dict(zip(texts, range(len(texts)), strict=True))
@@ -159,9 +163,10 @@ class GgufVocabulary:
         )
 
     def added_tokens(self) -> tuple[AddedToken, ...]:
-        """Return the tokens that are found in a text before it is cut: control and user-defined ones, by their ids.
+        """Return the tokens that are found in a text before it is split, by id.
 
-        A text that stands twice is one of them, and special if one of its ids is. An empty one is found nowhere.
+        They are the control and user-defined ones. A text that stands twice is one of them, and special if one of its
+        ids is. An empty one is found nowhere.
         """
         special = self._special_ids()
         found = sorted(special.union(np.flatnonzero(self.types == USER_DEFINED).tolist()))

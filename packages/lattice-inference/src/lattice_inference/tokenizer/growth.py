@@ -1,4 +1,7 @@
-"""How many characters a normalizer can make of one: bounded, so that a small file and text cannot ask for all memory."""
+"""Bounds how many characters a normalizer makes of one.
+
+So a small file and text cannot exhaust memory.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ _STRATEGIES: dict[str, Strategy] = {
 
 @dataclass(frozen=True)
 class Truncation:
-    """How a text is cut to ``max_tokens`` tokens, the special tokens of the template included (they always stay).
+    """Truncation to ``max_tokens`` tokens.
+
+    The template's special tokens are included, and always stay.
 
     ``strategy`` says which text of a pair is cut: the longer one (when both must be cut, each keeps half) or always the
     same. ``side`` says which end loses tokens.
@@ -52,7 +54,10 @@ class Truncation:
 
 @dataclass(frozen=True)
 class Padding:
-    """How encodings are filled up: to ``length`` (``None``: to the longest of the batch), then to a multiple."""
+    """Padding to ``length``, then to a multiple.
+
+    ``None`` pads to the longest of the batch.
+    """
 
     length: int | None
     multiple: int | None

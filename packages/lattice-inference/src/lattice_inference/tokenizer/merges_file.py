@@ -1,4 +1,7 @@
-"""The older form of a byte-level BPE tokenizer: vocab.json and merges.txt, with settings in tokenizer_config.json."""
+"""Byte-level BPE from vocab.json and merges.txt, with settings in tokenizer_config.json.
+
+This is the older form of the files.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,11 @@ MERGES_NAME = "merges.txt"
 
 
 def read_merges_file(directory: Path) -> TokenizerDefinition:
-    """Return the tokenizer of a vocab.json and a merges.txt, and the settings in tokenizer_config.json beside them.
+    """Return the tokenizer of a vocab.json and a merges.txt.
 
-    The files do not say how a text is split. That follows from the class that tokenizer_config.json names, else from the
-    ``model_type`` of config.json: GPT-2, RoBERTa, Qwen2 and Qwen3, Qwen3.5 are known. If neither file names one, it is
-    GPT-2, whose files these are.
+    The tokenizer_config.json beside them has the settings. The files do not say how a text is split. That follows
+    from the class that tokenizer_config.json names, else from the ``model_type`` of config.json: GPT-2, RoBERTa,
+    Qwen2 and Qwen3, Qwen3.5 are known. If neither file names one, it is GPT-2, whose files these are.
 
     Raises :class:`TokenizerError` for a malformed file and :class:`UnsupportedError` for another class.
     """
@@ -79,7 +82,7 @@ def _definition(
     post_processor: Callable[[dict[str, int]], PostProcessor] = lambda ids: DEFAULT_POST_PROCESSOR,
 ) -> TokenizerDefinition:
     added = config_added_tokens(config, list(tokens.values()))
-    # tokens that the vocabulary lacks are numbered behind it, in the order of the ids that the file gives them
+    # tokens that the vocabulary lacks are numbered after it, in the order of the ids that the file gives them
     ids = {**model.vocabulary, **assign_ids(added, model.vocabulary)}
     return TokenizerDefinition(
         normalizer=normalizer,

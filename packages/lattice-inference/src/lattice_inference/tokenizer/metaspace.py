@@ -33,7 +33,10 @@ def metaspace(replacement: str = SPACE, *, prepend_scheme: str = "always", split
 
 @dataclass(frozen=True)
 class MetaspaceDecoder:
-    """Turns ``replacement`` back into spaces; with ``has_prefix`` the first token gives none, as one was added to it."""
+    """Turns ``replacement`` back into spaces.
+
+    With ``has_prefix`` the first token gives none, as one was added to it.
+    """
 
     replacement: str = SPACE
     has_prefix: bool = True
@@ -63,7 +66,10 @@ def parse_metaspace_decoder(fields: Fields) -> MetaspaceDecoder:
 
 
 def _parse(fields: Fields) -> tuple[str, str, bool]:
-    """Return replacement, scheme and split; files of older versions have ``add_prefix_space`` and ``str_rep`` too."""
+    """Return replacement, scheme and split.
+
+    Files of older versions have ``add_prefix_space`` and ``str_rep`` too.
+    """
     replacement = fields.string("replacement")
     if len(replacement) != 1 or "\ud800" <= replacement <= "\udfff":
         raise TokenizerError(f"{fields.where}.replacement is {replacement!r:.60}; expected one character")

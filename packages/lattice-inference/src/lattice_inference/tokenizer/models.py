@@ -22,7 +22,10 @@ _PARSERS: dict[str, Callable[[Fields], Model]] = {
 
 
 def parse_model(value: object, where: str = "model") -> Model:
-    """Return the model of a ``model`` entry; raise :class:`UnsupportedError` for a type that is not built."""
+    """Return the model of a ``model`` entry.
+
+    Raises :class:`UnsupportedError` for a type that is not built.
+    """
     fields = Fields(value, where)
     # older files do not say what they are when it shows: only BPE has merges
     kind = "BPE" if fields.has("merges") and not fields.has("type") else fields.string("type")

@@ -18,7 +18,10 @@ Steps = tuple[Step, ...]
 def bert_normalizer(
     *, clean_text: bool, handle_chinese_chars: bool, strip_accents: bool | None, lowercase: bool
 ) -> Steps:
-    """Return the steps of BERT's normalizer; ``strip_accents=None`` means the same as ``lowercase``."""
+    """Return the steps of BERT's normalizer.
+
+    ``strip_accents=None`` means the same as ``lowercase``.
+    """
     steps: list[int] = []
     if clean_text:
         steps.append(native.NORMALIZE_CLEAN)
@@ -32,7 +35,10 @@ def bert_normalizer(
 
 
 def parse_normalizer(value: object, where: str = "normalizer") -> Steps:
-    """Return the steps of a ``normalizer`` entry (``None``: no steps); raise for one that is not built."""
+    """Return the steps of a ``normalizer`` entry (``None``: no steps).
+
+    Raises for one that is not built.
+    """
     if value is None:
         return ()
     return _flatten(value, where)

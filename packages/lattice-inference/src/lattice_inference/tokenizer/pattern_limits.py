@@ -1,4 +1,4 @@
-"""What a regex out of a tokenizer's file may cost: its size before it is compiled, its time on the texts of a call."""
+"""Cost limits of a tokenizer file's regex: size before compiling, time on a call's texts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ _COUNT = re.compile(r"\{(\d*),?(\d*)\}")
 
 
 def check_pattern_size(pattern: str, where: str) -> None:
-    """Raise TokenizerError for a pattern that is too large, as it stands or with its repetitions written out."""
+    """Refuse a pattern that is too large, as it stands or with repetitions written out.
+
+    Raises TokenizerError.
+    """
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise TokenizerError(
             f"{where}.pattern has {len(pattern):,} characters; the limit is {MAX_PATTERN_CHARACTERS:,}: {pattern:.80}"
@@ -56,7 +59,10 @@ def check_pattern_size(pattern: str, where: str) -> None:
 
 
 def _size(pattern: str) -> int:
-    """Return how many elements ``pattern`` has where each is counted as often as it may be repeated at most."""
+    """Return how many elements ``pattern`` has.
+
+    Each is counted as often as it may be repeated.
+    """
     totals = [0]  # of the whole pattern, and of each group that is open
     last = 0  # of the element before, which a count multiplies
     i = 0
@@ -100,7 +106,10 @@ class PatternClock(threading.local):
         self._mark = time.thread_time()
 
     def settle(self, characters: int = 0) -> None:
-        """Charge what was used since the last time; the last ``characters`` of it are still to be searched."""
+        """Charge what was used since the last time.
+
+        The last ``characters`` of it are still to be searched.
+        """
         now = time.thread_time()
         self.left -= max(0.0, now - self._mark - (self.characters - characters) * SECONDS_PER_CHARACTER)
         self.characters = characters

@@ -82,7 +82,7 @@ cdef class PieceTable:
         memset(&self.pieces, 0, sizeof(lt_pieces))
 
     def __init__(self, bytes text, ends, scores):
-        """Make a table of pieces laid end to end in UTF-8, with where each ends (int32) and its score (float64)."""
+        """Make a table of concatenated UTF-8 pieces, with each end (int32) and score (float64)."""
         cdef const int32_t[::1] end_view = np.ascontiguousarray(ends, np.int32)
         cdef const double[::1] score_view = np.ascontiguousarray(scores, np.float64)
         cdef Py_ssize_t count = end_view.shape[0], i
@@ -244,7 +244,10 @@ cdef bytes _code_points(str text):
 
 
 cdef bytes _normalize_argument(int kind, tuple values, list kept_alive):
-    """Return the C struct of a normalizer step's argument as bytes; kept_alive gets what it points to."""
+    """Return the C struct of a normalizer step's argument as bytes.
+
+    kept_alive gets what it points to.
+    """
     cdef lt_charsmap charsmap
     cdef lt_replacement replacement
     memset(&replacement, 0, sizeof(lt_replacement))
@@ -273,7 +276,10 @@ cdef bytes _normalize_argument(int kind, tuple values, list kept_alive):
 
 
 cdef bytes _split_argument(int kind, tuple values, list kept_alive):
-    """Return the C struct of a pre-tokenizer step's argument as bytes; kept_alive gets what it points to."""
+    """Return the C struct of a pre-tokenizer step's argument as bytes.
+
+    kept_alive gets what it points to.
+    """
     cdef lt_metaspace metaspace
     cdef lt_external_splitter external
     if kind == LT_SPLIT_EXTERNAL:

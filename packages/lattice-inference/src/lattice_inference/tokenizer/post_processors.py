@@ -1,5 +1,7 @@
-"""Post-processors: which special tokens stand around one text or a pair, which token types the parts have, and whether
-white space is taken out of the tokens' ranges."""
+"""Post-processors: special tokens around a text or a pair, token types, trimmed ranges.
+
+Trimming takes white space out of the ranges of tokens.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a template: the tokens of text 0 or 1 (``sequence``), or the special token ``id`` (``sequence`` -1)."""
+    """A template's part: text 0 or 1 (``sequence``), or special token ``id`` (``sequence`` -1)."""
 
     sequence: int
     id: int
@@ -35,7 +37,7 @@ Trimming = Literal["all", "all but a prefix space"]
 
 @dataclass(frozen=True)
 class PostProcessor:
-    """The templates of a single text and of a pair, and what white space is taken out of the tokens' ranges."""
+    """The templates of a text and of a pair, and the white space trimmed from tokens' ranges."""
 
     single: tuple[Part, ...]
     pair: tuple[Part, ...]
@@ -68,7 +70,10 @@ def bert_post_processor(cls_id: int, sep_id: int) -> PostProcessor:
 
 
 def parse_post_processor(value: object, where: str = "post_processor") -> PostProcessor:
-    """Return the templates of a ``post_processor`` entry; raise :class:`UnsupportedError` for one that is not built."""
+    """Return the templates of a ``post_processor`` entry.
+
+    Raises :class:`UnsupportedError` for one that is not built.
+    """
     if value is None:
         return DEFAULT_POST_PROCESSOR
     kind = component_type(value, where)

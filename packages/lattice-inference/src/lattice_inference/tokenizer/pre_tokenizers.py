@@ -1,4 +1,4 @@
-"""The pre-tokenizers of a tokenizer.json as lists of splitting steps, most of them for the C code."""
+"""The pre-tokenizers of a tokenizer.json as splitting steps, most of them for the C code."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ _PUNCTUATION = {
 
 
 def parse_pre_tokenizer(value: object, where: str = "pre_tokenizer") -> Steps:
-    """Return the steps of a ``pre_tokenizer`` entry (``None``: all is one word); raise for one that is not built."""
+    """Return the steps of a ``pre_tokenizer`` entry (``None``: all is one word).
+
+    Raises for one that is not built.
+    """
     if value is None:
         return ()
     steps = _flatten(value, where)
     if native.SPLIT_BYTE_LEVEL in steps[:-1]:
-        raise UnsupportedError(f"{where} has steps behind ByteLevel, which is supported at the end only")
+        raise UnsupportedError(f"{where} has steps after ByteLevel, which is supported at the end only")
     return steps
 
 

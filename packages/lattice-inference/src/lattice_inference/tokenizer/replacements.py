@@ -38,7 +38,7 @@ _CONTROLS = {r"\n": "\n", r"\r": "\r", r"\t": "\t"}
 
 @dataclass(frozen=True)
 class _Run:
-    """A run of a character (``""``: of white space), as long as can be but at most ``maximum`` (``None``: no limit)."""
+    """A run of at most ``maximum`` of a character; ``""`` is white space, ``None`` no limit."""
 
     character: str
     minimum: int
@@ -53,7 +53,7 @@ def replace(text: str, content: str) -> Step:
 
 
 def replace_runs(pattern: str, content: str, where: str = "pattern") -> tuple[Step, ...]:
-    """Return the steps that put ``content`` in place of what the regular expression ``pattern`` matches.
+    """Return the steps that replace matches of the regex ``pattern`` by ``content``.
 
     Raises:
         UnsupportedError: the expression is of another kind than this module's docstring names.

@@ -1,7 +1,8 @@
-"""Tokenizers that a directory states by a SentencePiece model only (``tokenizer.model``, ``sentencepiece.bpe.model``, ...).
+"""Tokenizers of directories with only a SentencePiece model.
 
-The ids and steps are those of the conversions in Hugging Face's transformers (version 5): XLM-R's and T5's classes have one
-each, and a directory that names neither gets the general one, which follows the model file's own settings.
+Its file is ``tokenizer.model``, ``sentencepiece.bpe.model`` and so on. The ids and steps are those of the conversions
+in Hugging Face's transformers (version 5): XLM-R's and T5's classes have one each, and a directory that names neither
+gets the general one, which follows the model file's own settings.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ _GENERAL = {"PreTrained", "Tokenizers", "TokenizersBackend", ""}
 
 @dataclass(frozen=True)
 class PieceSplit:
-    """Splits a text so that each of ``pieces`` stands alone; where two begin, the first of them counts."""
+    """Splits a text so that each of ``pieces`` stands alone.
+
+    Where two begin, the first of them counts.
+    """
 
     pieces: tuple[str, ...]
 
@@ -64,7 +68,10 @@ class PieceSplit:
 
     @staticmethod
     def begin() -> None:
-        """Begin a call of the tokenizer: a search for pieces takes time in proportion, so there is nothing to limit."""
+        """Begin a call of the tokenizer.
+
+        A search for pieces takes linear time, so there is nothing to limit.
+        """
 
     def __call__(self, text: str) -> list[tuple[int, int]]:
         """Return the ranges of the words of ``text``; some may be empty."""
@@ -73,7 +80,9 @@ class PieceSplit:
 
 
 def read_sentencepiece_model(path: Path) -> TokenizerDefinition:
-    """Return the tokenizer of a SentencePiece model and the tokenizer_config.json and config.json beside it.
+    """Return the tokenizer of a SentencePiece model.
+
+    The tokenizer_config.json and config.json beside it count too.
 
     Raises:
         TokenizerError: a file is malformed.
@@ -101,8 +110,8 @@ def read_sentencepiece_model(path: Path) -> TokenizerDefinition:
             )
         return _general(file, config, path)
     raise UnsupportedError(
-        f"{path}: the directory names the tokenizer class {family!r:.80}, which reads a SentencePiece model in a way of its "
-        "own that is not built; use the model's tokenizer.json"
+        f"{path}: the directory names the tokenizer class {family!r:.80}, which reads a SentencePiece model in a special "
+        "way that is not built; use the model's tokenizer.json"
     )
 
 
@@ -125,7 +134,7 @@ def _piece(file: SentencePieceFile, token_id: int) -> str:
 
 
 def _table(file: SentencePieceFile, before: list[str], skipped: int, behind: list[str]) -> PieceTable:
-    """Return the file's pieces without the first ``skipped``, with tokens of score 0 before and behind them."""
+    """Return the file's pieces without the first ``skipped``, between tokens of score 0."""
     if len(file) < skipped:
         raise TokenizerError(f"the SentencePiece model has {len(file)} pieces; its class expects at least {skipped}")
     first, last = [token.encode() for token in before], [token.encode() for token in behind]
@@ -154,7 +163,10 @@ def _words(prepend_scheme: str) -> tuple[Step, ...]:
 
 
 def _xlm_roberta(file: SentencePieceFile, config: Fields) -> TokenizerDefinition:
-    """XLM-R numbers its pieces as fairseq did: four special tokens, the file's pieces from the fourth on, the mask."""
+    """Numbers XLM-R's pieces as fairseq did.
+
+    Four special tokens, the file's pieces from the fourth on, the mask.
+    """
     tokens = _special_tokens(config, ROBERTA_SPECIAL_TOKENS)
     before = [tokens[name].content for name in ("bos_token", "pad_token", "eos_token", "unk_token")]
     vocabulary = _table(file, before, 3, [tokens["mask_token"].content])
@@ -172,7 +184,10 @@ def _xlm_roberta(file: SentencePieceFile, config: Fields) -> TokenizerDefinition
 
 
 def _t5(file: SentencePieceFile, config: Fields) -> TokenizerDefinition:
-    """T5 has ``<extra_id_99>`` to ``<extra_id_0>`` behind the file's pieces, and ``</s>`` behind a text."""
+    """T5 has ``<extra_id_99>`` to ``<extra_id_0>`` after the file's pieces.
+
+    ``</s>`` comes after a text.
+    """
     tokens = _special_tokens(config, {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"})
     count = config.integer("extra_ids", 0, 10_000, 100)
     extra = [f"<extra_id_{i}>" for i in range(count - 1, -1, -1)]
@@ -230,7 +245,10 @@ def _general(file: SentencePieceFile, config: Fields, path: Path) -> TokenizerDe
 
 
 def _added(config: Fields, special: dict[str, AddedToken], others: list[AddedToken]) -> tuple[AddedToken, ...]:
-    """Return the added tokens by content: the configuration's flags count before those of the model file."""
+    """Return the added tokens by content.
+
+    The configuration's flags count before those of the model file.
+    """
     tokens = {token.content: token for token in config_added_tokens(config, list(special.values()))}
     for token in others:
         tokens.setdefault(token.content, token)

@@ -1,4 +1,4 @@
-"""BPE models in SentencePiece files: Llama's first two generations and their kin."""
+"""BPE models in SentencePiece files: Llama 1 and 2 and models like them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _LLAMA = {"Llama", "llama", "mistral", ""}
 
 
 def sentencepiece_bpe(file: SentencePieceFile, config: Fields, family: str, path: Path) -> TokenizerDefinition:
-    """Return the tokenizer of a SentencePiece model of type BPE, as Llama's published tokenizer.json states it.
+    """Return the tokenizer of a SentencePiece BPE model, as in Llama's published tokenizer.json.
 
     A space is put before the text and becomes U+2581, and what is in no piece becomes bytes. ``<s>`` stands before each
-    text unless ``add_bos_token`` is false in tokenizer_config.json, ``</s>`` behind it if ``add_eos_token`` is true.
+    text unless ``add_bos_token`` is false in tokenizer_config.json, ``</s>`` after it if ``add_eos_token`` is true.
 
     Raises :class:`UnsupportedError` for the model of another class.
     """
@@ -75,7 +75,10 @@ def sentencepiece_bpe(file: SentencePieceFile, config: Fields, family: str, path
 
 
 def merges_of(file: SentencePieceFile, vocabulary: dict[str, int]) -> list[list[str]]:
-    """Return the merges that the pieces imply: each way to make a normal piece of two others, by falling score."""
+    """Return the merges that the pieces imply, by falling score.
+
+    Each way to make a normal piece of two others is one.
+    """
     merges: list[tuple[float, int, int, str, str]] = []
     for piece, score, kind in zip(file.pieces, file.scores.tolist(), file.types.tolist(), strict=True):
         if kind != NORMAL:

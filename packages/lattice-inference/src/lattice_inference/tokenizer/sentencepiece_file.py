@@ -1,7 +1,8 @@
-"""Reads SentencePiece model files (``tokenizer.model``, ``sentencepiece.bpe.model``): a protobuf message, read strictly.
+"""Reads SentencePiece model files strictly: a protobuf message.
 
-The message is ``ModelProto`` of SentencePiece's ``sentencepiece_model.proto``. Fields that change ids are read, fields
-that only record how the model was trained are skipped, and every length is checked against what is left of the file.
+They are ``tokenizer.model``, ``sentencepiece.bpe.model`` and so on. The message is ``ModelProto`` of SentencePiece's
+``sentencepiece_model.proto``. Fields that change ids are read, fields that only record how the model was trained are
+skipped, and every length is checked against what is left of the file.
 """
 
 from __future__ import annotations
@@ -97,7 +98,10 @@ class SentencePieceFile:
 
 
 def read_sentencepiece_file(path: Path) -> SentencePieceFile:
-    """Read a model file; raise :class:`TokenizerError` if it is too large or not a SentencePiece model."""
+    """Read a model file.
+
+    Raises :class:`TokenizerError` if it is too large or not a SentencePiece model.
+    """
     return parse_sentencepiece(read_file(path), str(path))
 
 
@@ -156,7 +160,7 @@ def _pieces(data: bytes, source: str) -> tuple[_Pieces, bytes]:
 
 
 def _checked_pieces(data: bytes, source: str) -> _Pieces:
-    """Read the pieces one by one: for a message that the C reader did not take, to say what is wrong with it."""
+    """Read the pieces one by one, to say what is wrong with a message that the C reader refused."""
     message = _Message(data, source)
     texts: list[bytes] = []
     scores: list[float] = []

@@ -1,4 +1,4 @@
-"""The patterns of the Split pre-tokenizer: those that the C code knows, and a step in Python for any other."""
+"""Patterns of the Split pre-tokenizer: known ones in C, any other as a step in Python."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _ESCAPES_NOT_ALIKE = frozenset("AbBGhHkKNOQRwWXyYzZ")
 
 
 def _construct_not_alike(pattern: str) -> str | None:
-    """Return the first construct that Hugging Face's engine and the package ``regex`` do not read alike."""
+    """Return the first construct that Hugging Face's engine and ``regex`` read differently."""
     in_class = False
     i = 0
     while i < len(pattern):

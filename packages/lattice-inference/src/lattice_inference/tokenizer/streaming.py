@@ -1,4 +1,4 @@
-"""Decoding piece by piece: tokens go in one at a time, and text comes out as soon as later tokens cannot change it.
+"""Streaming decoder: text comes out as soon as later tokens cannot change it.
 
 What flows from stage to stage are fragments: a text, and whether the token that it belongs to ends with it. A stage that
 makes one token of many (the bytes of a byte-level decoder, Fuse) passes fragments of it on while it grows.
@@ -100,7 +100,10 @@ class LastTokenStage(_WholeTokens):
 
 
 class CharacterStage:
-    """Changes each character by itself, so fragments need not wait: ``render(text, is_first_token)``."""
+    """Changes each character by itself, so fragments need not wait.
+
+    The function is ``render(text, is_first_token)``.
+    """
 
     def __init__(self, render: Callable[[str, bool], str]) -> None:
         self._render = render
@@ -130,7 +133,7 @@ class FuseStage:
 
 
 class ByteStage(_WholeTokens):
-    """Makes one token of all, from each token's bytes; holds back a character until its bytes are complete."""
+    """Joins all tokens' bytes; holds back a character until its bytes are complete."""
 
     def __init__(self, token_bytes: Callable[[str], bytes]) -> None:
         super().__init__()
@@ -146,7 +149,7 @@ class ByteStage(_WholeTokens):
 
 
 class ByteRunStage(_WholeTokens):
-    """Makes one token of each run of byte tokens; holds back a character until its bytes are complete."""
+    """Joins each run of byte tokens; holds back a character until its bytes are complete."""
 
     def __init__(self, byte_of: Callable[[str], int | None], decoder: codecs.IncrementalDecoder) -> None:
         super().__init__()
@@ -170,7 +173,10 @@ class ByteRunStage(_WholeTokens):
 
 
 class StripStage:
-    """Takes up to ``start`` characters ``content`` from each token's beginning, and up to ``stop`` from its end."""
+    """Strips up to ``start`` ``content`` from each token's beginning, and ``stop`` from its end.
+
+    ``content`` is one character.
+    """
 
     def __init__(self, content: str, start: int, stop: int) -> None:
         self._content = content
@@ -245,6 +251,9 @@ class TokenStream:
             return "" if token is None else "".join([text for text, _ in self._stage.push(token, True)])
 
     def finish(self) -> str:
-        """Return the text that was held back, and end the stream: an incomplete character becomes U+FFFD."""
+        """Return the held-back text and end the stream.
+
+        An incomplete character becomes U+FFFD.
+        """
         with self._turn:
             return "".join([text for text, _ in self._stage.finish()])

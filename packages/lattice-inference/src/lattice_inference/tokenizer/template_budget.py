@@ -1,4 +1,4 @@
-"""What a chat template may cost: how large it may be, how many steps a rendering may take and what it may make.
+"""Cost limits of a chat template: its size, and a rendering's steps and characters.
 
 Everything that a template does is charged here before it is done, so a template of a file that cannot be trusted ends in an
 error while it is still small. The budget grows with what is rendered: a long conversation may cost more.
@@ -74,7 +74,10 @@ class Budget:
         self.characters = self._most_characters = MOST_CHARACTERS + _CHARACTERS_OF_A_CHARACTER * characters
 
     def spend(self, steps: int, characters: int = 0) -> None:
-        """Charge work; raise TemplateCostError where it is more than is left. Neither number is negative."""
+        """Charge work; raise TemplateCostError if it exceeds the rest.
+
+        Neither number is negative.
+        """
         self.steps -= steps
         self.characters -= characters
         if self.steps < 0:
@@ -107,7 +110,9 @@ def size_of_data(data: object) -> tuple[int, int]:
 
 
 def weigh(value: Any, *, indent: int = 0) -> int:
-    """Charge a step for each value inside ``value``, and return about how many characters show it.
+    """Charge a step for each value inside ``value``.
+
+    Returns about how many characters show it.
 
     Args:
         value: what a template has: any nesting of it, with parts that are there many times.

@@ -1,4 +1,4 @@
-"""Jinja's sandbox for chat templates, in which everything that is called or made is charged to a budget."""
+"""Jinja's sandbox for chat templates; every call and every created value costs budget."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _may_be_called(value: Any) -> bool:
 
 @functools.cache
 def _callable_kinds() -> tuple[tuple[type, ...], tuple[Any, ...], tuple[type, ...]]:
-    """Return the kinds of values and the functions that a template may call, and the kinds whose methods it may."""
+    """Return kinds and functions that a template may call, and the kinds with allowed methods."""
     from jinja2 import Undefined
     from jinja2.runtime import BlockReference, LoopContext, Macro
     from jinja2.utils import Cycler, Joiner, Namespace

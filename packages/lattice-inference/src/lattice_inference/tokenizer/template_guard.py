@@ -1,4 +1,7 @@
-"""Writes into a chat template's syntax tree what charges its work: every block, loop, comparison, slice and joined text."""
+"""Adds cost charges to a chat template's syntax tree.
+
+It charges every block, loop, comparison, slice and joined text.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 else:
 
     class _Nodes:
-        """The kinds of Jinja's nodes, imported when a template is compiled: importing Lattice must not need Jinja."""
+        """The kinds of Jinja's nodes, imported on demand: importing Lattice must not need Jinja."""
 
         def __getattr__(self, name: str) -> Any:
             from jinja2 import nodes
@@ -59,7 +62,7 @@ def compared_texts(tree: nodes.Template) -> frozenset[str]:
 
 
 def marks_html(tree: nodes.Template) -> bool:
-    """Return whether a template may mark text as HTML, which then escapes what is joined with it."""
+    """Return whether a template may mark text as HTML, which then escapes joined text."""
     filters = any(node.name in _HTML_FILTERS for node in tree.find_all(nodes.Filter))
     named = any(node.value in _HTML_FILTERS for node in tree.find_all(nodes.Const) if isinstance(node.value, str))
     return filters or named or escapes_output(tree)
@@ -206,7 +209,7 @@ def _is_plain(node: nodes.Node) -> bool:
 
 
 def _charge_block(body: list[nodes.Node], *, always: bool = False) -> None:
-    """Put the charge of a block before it; a small one stays part of the block that it stands in."""
+    """Put a block's charge before it; a small one stays part of the enclosing block."""
     if not body:
         return
     steps, characters = _work(*body)
@@ -217,7 +220,7 @@ def _charge_block(body: list[nodes.Node], *, always: bool = False) -> None:
 
 
 def _work(*found: nodes.Node) -> tuple[int, int]:
-    """Return the steps and characters of nodes, without those of blocks that are charged by themselves."""
+    """Return the steps and characters of nodes, without blocks that are charged by themselves."""
     steps = characters = 0
     stack = list(found)
     while stack:

@@ -1,4 +1,4 @@
-"""The calls that a chat template may make: its macros, a few functions, and the methods of texts, lists and mappings.
+"""The calls allowed in a chat template: macros, a few functions, and methods of basic types.
 
 A method that can make something large is charged before it does. One that is not here cannot be called.
 """
@@ -162,7 +162,7 @@ _OTHER_METHODS = {
 
 
 def charge_method(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Charge what a method of a text, a list, a mapping or a number does, and return the arguments to call it with.
+    """Charge a method of a text, list, mapping or number; return the arguments to call it with.
 
     Raises:
         TemplateCostError: it is too much.
@@ -200,7 +200,7 @@ def _joined(separator: str, items: Any) -> Any:
 
 
 def is_method(value: object) -> bool:
-    """Return whether ``value`` is a method of a value of Python's own or of a text that is marked as HTML."""
+    """Return whether ``value`` is a method of a built-in value, or of a text marked as HTML."""
     if type(value) is BuiltinMethodType:
         return not isinstance(value.__self__, type)
     return type(value) is MethodType and isinstance(value.__self__, str)

@@ -37,10 +37,10 @@ _STRATEGIES = {
 
 
 class Tokenizer:
-    """Turns texts into the token ids that Hugging Face ``tokenizers`` gives for the same file, and ids into texts.
+    """Converts texts to token ids and back, with the ids of Hugging Face ``tokenizers``.
 
-    Made by :func:`load_tokenizer`. Immutable: any number of threads may use one, and the work on texts runs without the
-    GIL. Picklable.
+    Both read the same file. Made by :func:`load_tokenizer`. Immutable: any number of threads may use one, and the
+    work on texts runs without the GIL. Picklable.
 
     Texts are ``str``. Every text has a defined result: control characters, NUL and unassigned code points are what the
     file's normalizer makes of them (BERT's drops them), and an empty text has only the template's special tokens. A
@@ -177,11 +177,14 @@ class Tokenizer:
         return ids, offsets, type_ids
 
     def _is_spelled(self, text: str, token_id: int, offset: IdArray) -> bool:
-        """Return whether a token is there because a text spells it, not because it stands for what is unknown."""
+        """Return whether a token comes from a text's spelling, not from unknown content."""
         return str(self.id_to_token(int(token_id))) in text[offset[0] : offset[1]]
 
     def _characters_of(self, token: str) -> list[int]:
-        """Return the tokens of a text's single characters; of an unknown one its bytes', or the unknown token."""
+        """Return the tokens of a text's single characters.
+
+        An unknown one gives its bytes', or the unknown token.
+        """
         prefix = getattr(self._definition.model, "prefix", None) or ""
         spelled = []
         for index, character in enumerate(token):
@@ -223,7 +226,9 @@ class Tokenizer:
         special_tokens_in_text: bool = True,
         threads: int | None = None,
     ) -> PackedEncoding:
-        """Encode texts and pairs into one packed array, without offsets and without a Python object per token.
+        """Encode texts and pairs into one packed array.
+
+        There are no offsets, and no Python object per token.
 
         ``max_tokens`` cuts each to at most so many tokens, special tokens included, the longer text of a pair first.
         Nothing is ever padded here. Long lists are shared out over the process's threads, at most ``threads`` of them.
@@ -235,7 +240,10 @@ class Tokenizer:
         return PackedEncoding(ids, boundaries, type_ids, counts, truncated)
 
     def count(self, text: str, *, add_special_tokens: bool = True, special_tokens_in_text: bool = True) -> int:
-        """Return how many tokens ``text`` has, the template's special tokens included unless told otherwise."""
+        """Return how many tokens ``text`` has.
+
+        The template's special tokens are included unless told otherwise.
+        """
         counts = self._encode((text,), None, add_special_tokens, special_tokens_in_text, None, False)[4]
         return int(counts[0])
 
@@ -253,9 +261,9 @@ class Tokenizer:
         return TokenStream(self, self._definition.decoder.stream(), skip_special_tokens)
 
     def token_of(self, token_id: int, *, skip_special_tokens: bool) -> str | None:
-        """Return the token that decoding uses for an id, ``None`` for a special token that is left out.
+        """Return the token that decoding uses for an id.
 
-        Raises :class:`InvalidInputError` for an id that no token has.
+        ``None`` for a special token that is left out. Raises :class:`InvalidInputError` for an id that no token has.
         """
         given: object = skip_special_tokens
         if type(given) is not bool:  # asked first: there is a call for every token

@@ -1,4 +1,4 @@
-"""The special and added tokens that a tokenizer_config.json states, for files that hold a vocabulary only."""
+"""Special and added tokens in a tokenizer_config.json, for files with a vocabulary only."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def special_token(config: Fields, name: str, default: str | None) -> AddedToken:
 
 
 def config_added_tokens(config: Fields, special: list[AddedToken]) -> list[AddedToken]:
-    """Return all added tokens: the special ones, and those listed by name or by id, where the id's flags count."""
+    """Return all added tokens: special ones, and those listed by name or id.
+
+    The flags of the entry by id count.
+    """
     tokens = {token.content: token for token in special}
     for name in ("additional_special_tokens", "extra_special_tokens"):
         for i, item in enumerate(_listed(config, name)):
@@ -81,7 +84,10 @@ def _listed(config: Fields, name: str) -> list[object]:
 
 
 def tokenizer_family(directory: Path, config: Fields) -> str:
-    """Return whose tokenizer it is: its class without ``Tokenizer`` and ``Fast``, or the model's type, or ``""``."""
+    """Return the tokenizer's family: its class without ``Tokenizer`` and ``Fast``.
+
+    Without a class the model's type, or ``""``.
+    """
     if config.raw("tokenizer_class", None) is not None:
         return config.string("tokenizer_class").removesuffix("Fast").removesuffix("Tokenizer")
     model_path = directory / "config.json"

@@ -1,4 +1,4 @@
-"""Reads a tokenizer.json: the pieces of a Unigram model by a scanner of our own, the rest as JSON."""
+"""Reads a tokenizer.json: the pieces of a Unigram model by our scanner, the rest as JSON."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _MAX_PIECE_BYTES = 4 * MAX_TOKEN_CHARACTERS
 
 
 def read_tokenizer_file(path: Path) -> dict[str, Any]:
-    """Return the object in a tokenizer.json, with a ``PieceTable`` in place of an array ``model.vocab``.
+    """Return the object in a tokenizer.json.
 
-    The array has a pair for each of some 250,000 pieces, for which JSON's general reader takes more time than all the
-    rest of loading. Raises :class:`TokenizerError` for a file that is too large, or not such an object.
+    An array ``model.vocab`` becomes a ``PieceTable``. The array has a pair for each of some 250,000 pieces, for which
+    JSON's general reader takes more time than all the rest of loading. Raises :class:`TokenizerError` for a file that
+    is too large, or not such an object.
     """
     data = read_file(path)
     found = read_pieces(data, _MAX_PIECE_BYTES, MAX_VOCABULARY_BYTES)

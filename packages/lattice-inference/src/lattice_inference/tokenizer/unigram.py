@@ -1,4 +1,4 @@
-"""The Unigram (SentencePiece) model: its pieces with their scores, and how a tokenizer.json describes it."""
+"""The Unigram (SentencePiece) model: pieces with scores, and its form in a tokenizer.json."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNKNOWN_PENALTY = 10.0
 
 @dataclass(frozen=True)
 class Unigram:
-    """A Unigram model: of all ways to cut a word to pieces, the one whose scores add up to the most.
+    """A Unigram model: it splits a word into the pieces whose scores have the highest sum.
 
     What no piece covers becomes the piece ``unknown_id`` (``None``: a text with such a character is refused), or with
     ``byte_fallback`` the pieces ``<0x00>`` to ``<0xFF>`` of its bytes.

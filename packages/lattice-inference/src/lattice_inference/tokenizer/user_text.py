@@ -1,4 +1,4 @@
-"""Text that knows which of its characters users wrote: what a template makes of contents, and what is the template's own.
+"""Text that knows which characters came from users, and which from the template.
 
 A chat template is rendered with contents of this kind where control tokens must not come out of them. Joined, cut and
 repeated, the marks move along. What else a template does to text is done twice, the second time with a sign in the place of
@@ -206,7 +206,10 @@ def _with_marks(made: Any, signs: Any) -> Any:
 
 
 def _found(made: str, signs: Any) -> Ranges | None:
-    """Return where signs stand for users' characters, ``None`` where the two texts do not lie side by side."""
+    """Return where signs stand for users' characters.
+
+    ``None`` if the two texts do not lie side by side.
+    """
     if not isinstance(signs, str) or len(signs) != len(made):
         return None
     ranges = tuple(match.span() for match in _SIGNS.finditer(signs))

@@ -1,4 +1,7 @@
-"""The older form of a BERT tokenizer: vocab.txt, one token a line, with settings in tokenizer_config.json beside it."""
+"""BERT's tokenizer from vocab.txt, one token a line, and tokenizer_config.json.
+
+This is the older form of the files.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +42,10 @@ _SPECIAL_TOKENS = {
 
 
 def read_vocabulary_file(path: Path) -> TokenizerDefinition:
-    """Return BERT's tokenizer with the vocabulary in ``path`` and the settings in tokenizer_config.json beside it.
+    """Return BERT's tokenizer with the vocabulary in ``path``.
 
-    Without that file, the settings are BERT's own defaults: lower case, accents stripped, CJK characters apart.
+    The tokenizer_config.json beside it has the settings. Without that file, the settings are BERT's own defaults:
+    lower case, accents stripped, CJK characters apart.
     """
     vocabulary = _read_vocabulary(path)
     config_path = path.with_name(CONFIG_NAME)
@@ -73,7 +77,10 @@ def read_vocabulary_file(path: Path) -> TokenizerDefinition:
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    """Return token -> line number; of a token that stands on two lines, the later counts, as in transformers."""
+    """Return token -> line number.
+
+    Of a token on two lines the later counts, as in transformers.
+    """
     lines = read_text_file(path).split("\n")
     if lines[-1] == "":
         lines.pop()

@@ -18,7 +18,7 @@ MAX_VOCABULARY_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class WordPiece:
-    """A WordPiece model: pieces that begin a word, and pieces behind ``prefix`` that continue one.
+    """A WordPiece model: pieces that begin a word; those with ``prefix`` continue one.
 
     Words of more than ``max_word_characters`` characters, and words with a part in no piece, become ``unknown_token``.
     """
@@ -35,7 +35,7 @@ class WordPiece:
 
 
 def check_vocabulary(vocabulary: dict[str, int], where: str) -> None:
-    """Raise :class:`TokenizerError` unless every token has an id of its own and the ids are dense.
+    """Raise :class:`TokenizerError` unless tokens have distinct, dense ids.
 
     An id may be missing here and there (a vocab.txt with a repeated line leaves such a hole), but fewer than half.
     """
