@@ -1,4 +1,4 @@
-"""Files and folders that are either whole or not there, whatever happens to the process or the machine.
+"""Atomic files and folders: complete or absent, even if the process or machine dies.
 
 What is being written lies beside its place under another name, locked as long as its writer lives: the system itself takes
 a killed process's locks back. So the next writer into a folder can tell what dead writers have left there, and removes it.
@@ -39,7 +39,9 @@ _OPEN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 @contextmanager
 def atomic_file(path: Path, *, mode: int = 0o666, sync: bool = True) -> Iterator[BinaryIO]:
-    """Open a new file that takes the place of ``path`` when the block ends, forced to the disk before; or leaves no trace.
+    """Open a new file that replaces ``path`` when the block ends.
+
+    It is flushed to disk before. A failure leaves no trace.
 
     Args:
         path: the file.
@@ -71,7 +73,9 @@ def atomic_file(path: Path, *, mode: int = 0o666, sync: bool = True) -> Iterator
 
 @contextmanager
 def temporary_beside(path: Path) -> Iterator[Path]:
-    """Make an empty file beside ``path`` for something that writes by name; it is removed at the end, if still there.
+    """Make an empty file beside ``path`` for a library that writes by name.
+
+    It is removed at the end, if still there.
 
     Raises:
         WriteError: it cannot be made.
@@ -88,9 +92,10 @@ def temporary_beside(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_directory(path: Path) -> Iterator[Path]:
-    """Make a new folder that takes the place of ``path`` when the block ends, all of it forced to the disk before.
+    """Make a new folder that replaces ``path`` when the block ends.
 
-    A folder that was there goes in the same step; on Linux no process, and no kill, ever finds neither of the two.
+    All of it is flushed to disk before. A folder that was there goes in the same step; on Linux no process, and no
+    kill, ever finds neither of the two.
 
     Raises:
         WriteError: it cannot be written; ``path`` is what it was.
@@ -120,7 +125,10 @@ def atomic_directory(path: Path) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Force a folder's entries to the disk: until then a renamed file may be lost with the power."""
+    """Flush a folder's entries to disk.
+
+    Until then a power loss may undo a rename.
+    """
     if sys.platform == "win32":
         return
     descriptor = os.open(folder, os.O_RDONLY | _OPEN)
@@ -131,7 +139,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what dead writers have left in a folder. What cannot be removed, or told from a live one's, stays."""
+    """Remove the temporary files that dead writers left in a folder.
+
+    What cannot be removed, or may be a live writer's, stays.
+    """
     try:
         names = os.listdir(folder)
     except OSError:
@@ -178,9 +189,10 @@ def _new_directory(path: Path) -> tuple[Path, int]:
 
 
 def _is_locked(descriptor: int) -> bool:
-    """Lock a new file; False where another process took it for a dead writer's before it was locked, and removes it.
+    """Lock a new file.
 
-    On a file system without locks it stays unlocked, and cannot be told from a live writer's: it is never removed.
+    Returns False if another process removed it first, as a dead writer's. On a file system without locks it stays
+    unlocked, and cannot be told from a live writer's: it is never removed.
     """
     if sys.platform == "win32":
         return True
@@ -237,7 +249,10 @@ def _sync_tree(folder: Path) -> None:
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Let two entries of a folder change places in one step; False where the system has no such step."""
+    """Exchange two entries of a folder in one step.
+
+    Returns False if the system has no such step.
+    """
     import ctypes
 
     at_current_folder, exchange = -100, 2

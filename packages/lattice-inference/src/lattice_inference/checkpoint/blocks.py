@@ -31,7 +31,9 @@ ByteArray = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class UnpackedBlocks:
-    """n blocks, unpacked: element e of a block is ``scales[e // group] * quants[e] + offsets[e // group]``.
+    """n unpacked blocks.
+
+    Element e of a block is ``scales[e // group] * quants[e] + offsets[e // group]``.
 
     Attributes:
         quants: (n, elements) int8.
@@ -69,7 +71,7 @@ class BlockFormat:
 
 
 def dequantize_blocks(blocks: BlockArray, format: BlockFormat, out: Float32Array | None = None) -> Float32Array:
-    """Return the elements of ``blocks`` as float32, the very numbers that ggml's reference code computes.
+    """Return the elements of ``blocks`` as float32, bit-identical to ggml's reference code.
 
     Args:
         blocks: (n,) of ``format.layout``.
@@ -88,7 +90,10 @@ def dequantize_blocks(blocks: BlockArray, format: BlockFormat, out: Float32Array
 
 
 def _bit_fields(packed: ByteArray, bits: int, run: int) -> ByteArray:
-    """Take bytes (n, m) apart: each run of ``run`` bytes gives 8 / ``bits`` runs of as many numbers, lowest bits first."""
+    """Unpack bytes (n, m): each run of ``run`` bytes gives 8 / ``bits`` runs of numbers.
+
+    The lowest bits come first.
+    """
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     fields = packed.reshape(len(packed), -1, 1, run) >> shifts[:, None]
     return (fields & np.uint8(2**bits - 1)).reshape(len(packed), -1)
@@ -151,7 +156,7 @@ def _q3_k(blocks: BlockArray) -> UnpackedBlocks:
 
 
 def _eight_scales_and_minima(packed: ByteArray) -> tuple[ByteArray, ByteArray]:
-    """Take the twelve bytes of Q4_K and Q5_K apart: eight scales and eight minima of six bits each.
+    """Unpack the twelve bytes of Q4_K and Q5_K: eight scales and eight minima of six bits.
 
     Bytes 0 to 3 hold scales 0 to 3 and bytes 4 to 7 minima 0 to 3 in their low six bits. Bytes 8 to 11 hold the low four
     bits of scales (low nibbles) and minima (high nibbles) 4 to 7, whose upper two bits fill the tops of bytes 0 to 7.

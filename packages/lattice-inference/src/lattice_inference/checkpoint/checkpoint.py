@@ -75,7 +75,10 @@ class Checkpoint:
         return len(self._file_of)
 
     def close(self) -> None:
-        """Let go of every file's mapping. Arrays handed out before stay valid; calling twice is harmless."""
+        """Release every file's mapping.
+
+        Arrays returned before stay valid; calling twice is harmless.
+        """
         for file in self.files:
             file.close()
 
@@ -116,7 +119,10 @@ class Checkpoint:
         file.drop_pages(stored)
 
     def advise(self, advice: PageAdvice, names: Iterable[str] | None = None) -> None:
-        """Tell the kernel how tensors, by default all, are going to be read, as :meth:`MappedTensors.advise` does."""
+        """Tell the kernel how tensors, by default all, will be read.
+
+        See :meth:`MappedTensors.advise`.
+        """
         for name in self._file_of if names is None else names:
             file, stored = self._place(name)
             file.advise(advice, (stored,))

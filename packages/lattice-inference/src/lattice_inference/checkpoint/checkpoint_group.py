@@ -1,4 +1,4 @@
-"""A model whose weights lie in several folders: its own, and one for each module on top of it."""
+"""A model whose weights lie in several folders: the model's, and one for each module."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["CheckpointGroup", "open_checkpoint_group"]
 
 
 class CheckpointGroup:
-    """Open checkpoints whose tensors are told apart by folder: ``NAME`` in the model's own, ``FOLDER/NAME`` in another.
+    """Several checkpoints as one: ``NAME`` in the model's folder, ``FOLDER/NAME`` elsewhere.
 
     Made by :func:`open_checkpoint_group`; a context manager.
     """
@@ -46,7 +46,10 @@ class CheckpointGroup:
         return self.main.directory
 
     def names(self) -> tuple[str, ...]:
-        """Return every tensor's name. One of the model's own with a slash, which would mean a folder, begins with ``./``."""
+        """Return every tensor's name.
+
+        A name of the model's folder that has a slash begins with ``./``.
+        """
         own = [f"./{name}" if "/" in name else name for name in self.main.names()]
         others = (f"{folder}/{name}" for folder, other in self._others.items() for name in other.names())
         return (*own, *others)

@@ -14,7 +14,9 @@ __all__ = ["ComputedTensors"]
 
 
 class ComputedTensors:
-    """The tensors of ``checkpoint``, and those of ``computed``. Closing the checkpoint is its opener's business.
+    """The tensors of ``checkpoint`` and those of ``computed``.
+
+    The opener closes the checkpoint.
 
     Args:
         checkpoint: the open checkpoint.

@@ -86,7 +86,10 @@ def to_float32(values: npt.NDArray[Any], dtype: Dtype, out: npt.NDArray[np.float
 
 
 def bfloat16_bits(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Return float32 numbers as bfloat16, rounded to nearest even, by their bits; what is too large becomes infinite."""
+    """Return float32 numbers as bfloat16, rounded to nearest even.
+
+    Too large numbers become infinite.
+    """
     bits = values.view(np.uint32)
     # half of what is cut off, less one where the last bit that stays is 0: ties go to even; NaN keeps a set bit
     rounded = np.where(np.isnan(values), bits | 0x0040_0000, bits + 0x7FFF + (bits >> 16 & 1))
@@ -94,10 +97,11 @@ def bfloat16_bits(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
 
 
 def _float8_table(exponent_bits: int, *, infinities: bool) -> npt.NDArray[np.float32]:
-    """Return the values of the 256 bit patterns: sign, ``exponent_bits`` of exponent, the rest mantissa.
+    """Return the values of the 256 bit patterns.
 
-    With ``infinities`` the top exponent is IEEE's (infinity and NaN); without, only its all-ones mantissa is NaN and
-    the rest are numbers, which is the "FN" kind.
+    A pattern is a sign, ``exponent_bits`` of exponent, and the mantissa. With ``infinities`` the top exponent is
+    IEEE's (infinity and NaN); without, only its all-ones mantissa is NaN and the rest are numbers, which is the "FN"
+    kind.
     """
     mantissa_bits = 7 - exponent_bits
     bias = 2 ** (exponent_bits - 1) - 1

@@ -35,13 +35,18 @@ def gguf_files(directory: str | os.PathLike[str]) -> list[Path]:
 
 
 def only_gguf(directory: str | os.PathLike[str]) -> Path | None:
-    """Return the GGUF file that a directory holds, of a split model its first part; None if there are none or several."""
+    """Return a directory's GGUF file; of a split model its first part.
+
+    None if there are none or several.
+    """
     files = gguf_files(directory)
     return files[0] if files and gguf_parts(files[0]) == files else None
 
 
 def open_weights(path: str | os.PathLike[str]) -> Checkpoint:
-    """Open a model's weights: a GGUF file (with its other parts), a safetensors file, or a directory of either.
+    """Open a model's weights: a GGUF file, a safetensors file, or a directory of either.
+
+    A split GGUF model is opened by any part.
 
     Raises:
         ModelNotFoundError: there is nothing.

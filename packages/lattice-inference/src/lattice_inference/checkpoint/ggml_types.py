@@ -1,4 +1,4 @@
-"""The element types of GGUF files by their numbers: ggml's enumeration ``ggml_type``, and what a block of each takes.
+"""The element types of GGUF files: numbers of ggml's enumeration ``ggml_type``, block sizes.
 
 A type that is listed but not read, or not even listed, is an error only for the tensor that has it, when it is read.
 """

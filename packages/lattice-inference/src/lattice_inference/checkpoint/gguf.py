@@ -1,4 +1,4 @@
-"""GGUF files: one, or the parts that a model was split into, as read-only views of the mapped files.
+"""GGUF files, single or split, as read-only views of the mapped files.
 
 What a file claims is checked by :mod:`lattice_inference.checkpoint.gguf_header`. Tensors are handed out as those of
 safetensors files are (:class:`~lattice_inference.checkpoint.mapped_tensors.MappedTensors`), with their dimensions in
@@ -46,14 +46,18 @@ class GgufFile(MappedTensors):
 
     @property
     def metadata(self) -> Mapping[str, object]:
-        """The metadata: ``int``, ``float``, ``bool`` and ``str`` values, whatever width the file gives numbers, and arrays.
+        """The metadata: ``int``, ``float``, ``bool`` and ``str`` values, and arrays.
 
-        An array is a :class:`~lattice_inference.checkpoint.gguf_header.GgufArray`, decoded when it is asked for.
+        The width of numbers in the file does not matter. An array is a
+        :class:`~lattice_inference.checkpoint.gguf_header.GgufArray`, decoded on demand.
         """
         return self._metadata
 
     def encoded_entry(self, key: str) -> bytes:
-        """Return a metadata entry as it is written: key, type and value. Raises CheckpointError if there is none."""
+        """Return a metadata entry as stored: key, type and value.
+
+        Raises CheckpointError if there is none.
+        """
         if key not in self._entries:
             raise CheckpointError(f"{self.path}: has no metadata entry {key!r:.200}")
         start, end = self._entries[key]
@@ -97,7 +101,10 @@ def open_gguf(path: str | os.PathLike[str]) -> Checkpoint:
 
 
 def gguf_parts(path: Path) -> list[Path]:
-    """Return the files that belong to the model of a GGUF file, as its name tells them: all parts, or the file itself."""
+    """Return all files of a GGUF file's model, by its name.
+
+    They are all parts, or the file alone.
+    """
     match = _PART_NAME.fullmatch(path.name)
     if match is None or not 0 < int(match["count"]) <= MAX_PARTS:
         return [path]

@@ -1,12 +1,13 @@
-"""What a GGUF file says before its tensors: parsed, and every claim checked against the file's size.
+"""The header of a GGUF file: parsed, and every claim checked against the file's size.
 
-The format (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): ``GGUF``, a version, the number of tensors and of
-metadata entries; the entries, each a key, a type and a value; for each tensor its name, dimensions, type and offset; and
-from the next multiple of ``general.alignment`` on, the tensors' bytes. Whatever ggml's reader refuses is refused here.
-Stricter than it are: the caps below, a dimension of 0, and bytes behind the last tensor.
+The format (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md) begins with ``GGUF``, a version, and the
+numbers of tensors and metadata entries. The entries follow, each a key, a type and a value; then each tensor's name,
+dimensions, type and offset. The tensors' bytes begin at the next multiple of ``general.alignment``. Whatever ggml's
+reader refuses is refused here. Stricter than it are: the caps below, a dimension of 0, and bytes after the last
+tensor.
 
 Nothing is allocated because a file says so: a count is first compared with the bytes that are left, and arrays are
-decoded when they are asked for.
+decoded on demand.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ _UINT64 = struct.Struct("<Q")
 
 
 class GgufArray(Sequence[object]):
-    """An array in a file's metadata. It is decoded when it is asked for, and only while the file is open.
+    """An array in a file's metadata, decoded on demand.
+
+    This needs the file to be open.
 
     Attributes:
         kind: the type of its elements: ``"FLOAT32"``, ``"STRING"``, ...
@@ -137,7 +140,7 @@ class GgufArray(Sequence[object]):
         return f"GgufArray({self.key!r}, {self.kind}, {self._count:,} elements)"
 
     def numbers(self) -> npt.NDArray[np.generic]:
-        """Return the elements as a new array of their own type.
+        """Return the elements as a new array of the stored type.
 
         Raises:
             CheckpointError: they are strings, a BOOL is neither 0 nor 1, or the file is closed.
@@ -179,7 +182,10 @@ class GgufArray(Sequence[object]):
         return self._end - self._offset - 8 * self._count
 
     def first(self, count: int) -> tuple[object, ...]:
-        """Return the first ``count`` elements, or all if they are fewer; a string that is not UTF-8 as bytes."""
+        """Return the first ``count`` elements, or all if they are fewer.
+
+        A string that is not UTF-8 is returned as bytes.
+        """
         if self.kind != "STRING":
             return tuple(self.numbers()[:count].tolist())
         return tuple(_text_or_bytes(value) for value in self.bytes_strings(count))
@@ -233,7 +239,9 @@ def _text_or_bytes(value: bytes) -> str | bytes:
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """What a file says besides its tensors' bytes; see :class:`~lattice_inference.checkpoint.gguf.GgufFile`.
+    """A file's content without tensor data.
+
+    See :class:`~lattice_inference.checkpoint.gguf.GgufFile`.
 
     ``entries`` are the ranges of bytes in which each metadata entry is written, its key included.
     """
@@ -279,7 +287,7 @@ class _Reader:
 
     @property
     def left(self) -> int:
-        """Bytes behind the position."""
+        """Bytes after the position."""
         return self.size - self.position
 
     def error(self, problem: str) -> CheckpointError:
@@ -418,13 +426,13 @@ def _ends_of_strings(reader: _Reader, key: str, count: int) -> array[int]:
             break
         append(position)
     if position > reader.size:
-        raise reader.error(f"{key!r:.200} is an array of {count:,} strings that ends behind the file's end")
+        raise reader.error(f"{key!r:.200} is an array of {count:,} strings that ends after the file's end")
     return ends
 
 
 @dataclass(frozen=True, slots=True)
 class _TensorEntry:
-    """One tensor as the file states it: dimensions in the file's order, offset from the beginning of the data."""
+    """A tensor as stored: dimensions in the file's order, offset from the beginning of the data."""
 
     name: str
     dimensions: tuple[int, ...]
@@ -452,9 +460,10 @@ def _parse_tensor(reader: _Reader) -> _TensorEntry:
 def _place_tensors(
     reader: _Reader, entries: Sequence[_TensorEntry], data_offset: int, alignment: int
 ) -> dict[str, TensorInfo]:
-    """Return the tensors, having checked that they follow each other without gap or overlap and end with the file.
+    """Return the tensors.
 
-    Where a type is unknown, so is the tensor's end; it is taken to reach to the next tensor.
+    They must follow each other without gap or overlap and end with the file. Where a type is unknown, so is the
+    tensor's end; it is taken to reach to the next tensor.
     """
     tensors: dict[str, TensorInfo] = {}
     expected: int | None = 0

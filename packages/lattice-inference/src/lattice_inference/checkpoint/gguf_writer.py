@@ -28,7 +28,10 @@ _KINDS_OF_ARRAYS = {dtype: kind for kind, dtype in VALUE_TYPES.values() if dtype
 
 @dataclass(frozen=True)
 class EncodedEntry:
-    """A metadata entry as another file has it; see :meth:`lattice_inference.checkpoint.gguf.GgufFile.encoded_entry`."""
+    """A metadata entry from another file.
+
+    See :meth:`lattice_inference.checkpoint.gguf.GgufFile.encoded_entry`.
+    """
 
     content: bytes
 
@@ -107,7 +110,7 @@ def encode_entry(key: str, value: object) -> bytes:
     """Return a metadata entry as it is written.
 
     A ``bool`` is BOOL, a ``str`` STRING, a ``float`` FLOAT32, an ``int`` UINT32, or INT32 if negative, or UINT64 or INT64 if
-    it does not fit; a NumPy scalar is of its own type. A NumPy array is an array of its type; a sequence of strings, of
+    it does not fit; a NumPy scalar keeps its type. A NumPy array is an array of its type; a sequence of strings, of
     floats or of integers is one of STRING, FLOAT32 or INT32. An :class:`EncodedEntry` is taken as it is.
 
     Raises:

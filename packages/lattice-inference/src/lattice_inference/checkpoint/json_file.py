@@ -1,8 +1,7 @@
 """Strict, bounded JSON: every configuration, index and header of a model goes through here.
 
-Python's own parser does the parsing. Around it stand the rules that it lacks: a cap on the size, a cap on the nesting
-(checked before parsing, in constant stack), no key twice in one object, no NaN or Infinity, no lone surrogates, and
-errors that name the file.
+Python's parser does the parsing. This module adds rules: a cap on the size, no key twice in one object, no NaN or
+Infinity, no lone surrogates. A cap on the nesting is checked before parsing, in constant stack. Errors name the file.
 """
 
 from __future__ import annotations
@@ -38,7 +37,10 @@ def load_json_object(
     max_depth: int = MAX_JSON_DEPTH,
     error: type[LatticeError] = ModelConfigError,
 ) -> dict[str, object]:
-    """Read the JSON file ``path``, whose top level must be an object. Raises as :func:`load_json` does."""
+    """Read the JSON file ``path``, whose top level must be an object.
+
+    Raises as :func:`load_json` does.
+    """
     value = load_json(path, max_bytes=max_bytes, max_depth=max_depth, error=error)
     if not isinstance(value, dict):
         raise error(f"{path}: the top level is {_kind(value)}, and an object is needed")
@@ -121,10 +123,10 @@ def parse_json(
 
 
 def exceeds_depth(content: bytes, max_depth: int) -> bool:
-    """Whether the brackets of a JSON text nest deeper than ``max_depth``, in linear time and constant stack.
+    """Whether the brackets of a JSON text nest deeper than ``max_depth``.
 
-    Only the verdict "too deep" is final: a text whose brackets do not match is left to the parser, which by then cannot
-    recurse far.
+    Takes linear time and constant stack. Only the verdict "too deep" is final: a text whose brackets do not match is
+    left to the parser, which by then cannot recurse far.
     """
     # Escapes matter only in that an escaped quote does not end a string. Pairs of backslashes go first, so that the
     # second one of a pair is not taken for the escape of a quote.

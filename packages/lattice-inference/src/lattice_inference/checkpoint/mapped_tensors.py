@@ -114,7 +114,9 @@ class MappedTensors:
         return self._tensors
 
     def info(self, name: str) -> TensorInfo:
-        """Return type, shape and place of the tensor ``name``, or of rows of one (:mod:`~.tensor_rows`).
+        """Return type, shape and place of the tensor ``name``, or of rows of one.
+
+        See :mod:`~.tensor_rows`.
 
         Raises:
             CheckpointError: no tensor has that name.
@@ -182,9 +184,9 @@ class MappedTensors:
         return result.reshape(info.shape)
 
     def float32_chunks(self, name: str) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield the elements of the tensor ``name`` as :meth:`float32` does, in 1-D pieces of whole blocks, in order.
+        """Yield a tensor's elements as :meth:`float32` does, in 1-D pieces of whole blocks.
 
-        A piece is valid until the next one is asked for.
+        A piece is valid until the next one is requested.
         """
         yield from self._chunks(name, self.info(name))
 
@@ -272,7 +274,9 @@ class MappedTensors:
 
 
 def open_mapped(path: Path, read: Callable[[Path, mmap.mmap, int], T], *, magic: bytes = b"") -> T:
-    """Open and map the file ``path`` and return ``read(path, mapping, size)``, which owns the mapping from then on.
+    """Open and map the file ``path`` and return ``read(path, mapping, size)``.
+
+    The result owns the mapping.
 
     Args:
         path: the file.

@@ -1,4 +1,4 @@
-"""Opening files that somebody else wrote: only regular ones, and with a word about what they are instead."""
+"""Opens untrusted files: only regular ones, with errors that name what else they are."""
 
 from __future__ import annotations
 
@@ -123,7 +123,10 @@ def content_of(path: Path) -> str:
 
 
 def is_safetensors_head(head: bytes) -> bool:
-    """Whether a file that begins with ``head`` is one of safetensors: the length of a header, and an object."""
+    """Whether a file that begins with ``head`` is safetensors.
+
+    That is the length of a header, and an object.
+    """
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= _LONGEST_HEADER
 
 
@@ -134,13 +137,13 @@ def _file_among(parents: Iterable[Path]) -> str:
 
 
 def is_stand_in(head: bytes) -> bool:
-    """Whether a file that begins with ``head`` stands in another's place: a Git LFS pointer, or a web page."""
+    """Whether a file that begins with ``head`` is a placeholder: a Git LFS pointer, a web page."""
     page = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:14].lower()
     return head.startswith(_LFS_POINTER) or page.startswith((b"<!doctype html", b"<html"))
 
 
 def foreign_content(head: bytes) -> str | None:
-    """Say in words what a file that begins with ``head`` is, or None if it is none of the usual mix-ups."""
+    """Describe a file that begins with ``head``, or return None if it is no usual mix-up."""
     if head.startswith(_LFS_POINTER):
         return (
             "a Git LFS pointer, not the file itself: run `git lfs pull` in the repository (or download the file again)"

@@ -1,4 +1,4 @@
-"""Small files that several readers of one load look at, such as ``config.json``: each is read from the disk once."""
+"""Reads small files, such as ``config.json``, once per load for several readers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _contents: ContextVar[dict[str, tuple[_Identity, bytes]] | None] = ContextVar("c
 
 @contextlib.contextmanager
 def reading_once() -> Iterator[None]:
-    """Remember small files within the block, or within the function that this decorates; a block inside adds nothing.
+    """Remember small files within the block or the decorated function.
 
-    A file that was changed since is read again: a fingerprint taken in between is that of what is used.
+    An inner block adds nothing. A file that was changed since is read again: a fingerprint taken in between is that
+    of what is used.
     """
     if _contents.get() is not None:
         yield

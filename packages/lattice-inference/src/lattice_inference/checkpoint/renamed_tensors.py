@@ -1,4 +1,4 @@
-"""Tensors under other names: a program asks by its own, and the file has another convention's."""
+"""Tensors under other names: a program uses its names, the file another convention's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RenamedTensors:
 
     Args:
         checkpoint: the open checkpoint.
-        names: the checkpoint's name of each tensor by the name that is asked for.
+        names: the checkpoint's name of each tensor by the program's name.
     """
 
     def __init__(self, checkpoint: Checkpoint, names: Mapping[str, str]) -> None:

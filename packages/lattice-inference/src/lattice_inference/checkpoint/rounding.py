@@ -1,7 +1,7 @@
 """Float numbers to ggml's types: the bytes that ggml's reference quantizers make.
 
-A block of 32 numbers x has a scale d, which it is divided by; what is stored is d as float16 and, for each number, the
-integer nearest to x / d (from the float32 d, not from the float16 one):
+A block of 32 numbers x is divided by its scale d. Stored are d as float16, and for each number the integer nearest to
+x / d, with d in float32:
 
 * Q8_0: d = max|x| / 127;
 * Q4_0, Q5_0: d = m / -8 or m / -16 for the number m of the largest magnitude, so that m itself is met whatever its sign;
@@ -77,7 +77,10 @@ def _bfloat16(values: Float32Array) -> npt.NDArray[np.uint16]:
 
 
 def _inverse(scales: Float32Array) -> Float32Array:
-    """Return 1 / scale, or 0 for a block of zeros, or of numbers so small that float16 has no scale for them."""
+    """Return 1 / scale, or 0 for a block of zeros.
+
+    Also 0 for numbers so small that float16 has no scale for them.
+    """
     with np.errstate(divide="ignore", over="ignore"):
         inverse = np.float32(1) / scales
     return np.where(np.isfinite(inverse), inverse, np.float32(0))
@@ -88,7 +91,10 @@ def _blocks(count: int, dtype: str) -> BlockArray:
 
 
 def _nibbles(quants: ByteArray) -> ByteArray:
-    """Return numbers (n, 32) as bytes (n, 16): element j in the low nibble of byte j, element j + 16 in the high one."""
+    """Return numbers (n, 32) as bytes (n, 16).
+
+    Element j is in the low nibble of byte j, element j + 16 in the high one.
+    """
     return quants[:, :16] & np.uint8(15) | quants[:, 16:] << np.uint8(4)
 
 

@@ -109,7 +109,7 @@ def open_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
 
 
 def _aliases(files: Sequence[SafetensorsFile]) -> Mapping[str, str]:
-    """Return the other names of tensors that the files' metadata state, by the names that are stored."""
+    """Return the alternative names of tensors from the files' metadata, by stored name."""
     stored = {name for file in files for name in file.names()}
     pairs = (pair for file in files for pair in file.metadata.items())
     return MappingProxyType({name: meant for name, meant in pairs if meant in stored and name not in stored})
@@ -154,7 +154,7 @@ def _check_shards(directory: Path, weight_map: Mapping[str, str], files: Mapping
 
 
 def _stays_inside(name: str) -> bool:
-    """Whether ``name`` is a relative path that cannot leave its directory, on any operating system."""
+    """Whether ``name`` is a relative path inside its directory, on any operating system."""
     if not name or "\0" in name or "\\" in name or PureWindowsPath(name).drive or PurePosixPath(name).is_absolute():
         return False
     return all(part not in ("", ".", "..") for part in name.split("/"))

@@ -1,4 +1,4 @@
-"""The header of a safetensors file: parsed, and every claim it makes checked against the file.
+"""The header of a safetensors file: parsed, and every claim checked against the file.
 
 The format is eight bytes of little-endian header length, a JSON object that maps tensor names to
 ``{"dtype", "shape", "data_offsets"}`` (and ``"__metadata__"`` to a flat map of strings), then the tensors' bytes.
@@ -66,7 +66,10 @@ class Header:
 
 
 def header_length(prefix: bytes, file_size: int, path: Path) -> int:
-    """Return the header's length in bytes, given the file's first eight bytes, checked against size and cap."""
+    """Return the header's length from the file's first eight bytes.
+
+    It is checked against size and cap.
+    """
     if len(prefix) < _LENGTH_BYTES:
         raise CheckpointError(
             f"{path}: {file_size} bytes are too few for a safetensors file, which begins with 8 of length"
@@ -173,7 +176,10 @@ def _parse_tensor(raw: object, data_start: int, path: Path) -> TensorInfo:
 
 
 def _check_coverage(tensors: Mapping[str, TensorInfo], data_start: int, file_size: int, path: Path) -> None:
-    """Demand that the tensors cover the file's data exactly: no gap, no overlap, nothing missing, nothing behind."""
+    """Check that the tensors cover the file's data exactly.
+
+    No gap, no overlap, nothing missing, nothing after them.
+    """
     covered = data_start
     previous: str | None = None
     for name, info in sorted(tensors.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
@@ -196,12 +202,15 @@ def _check_coverage(tensors: Mapping[str, TensorInfo], data_start: int, file_siz
 
 
 def _are_sizes(values: list[Any]) -> bool:
-    """Whether all are non-negative integers of 64 bits; asked once a list, for there are thousands of tensors."""
+    """Whether all are non-negative integers of 64 bits.
+
+    Called once per list, since there are thousands of tensors.
+    """
     return set(map(type, values)) <= {int} and (not values or (min(values) >= 0 and max(values) < _UINT64_END))
 
 
 def _shown(value: object) -> str:
-    """Return ``value`` as a message shows it: quoted and cut, since a hostile name may have megabytes."""
+    """Return ``value`` for a message, quoted and cut: a hostile name may have megabytes."""
     if isinstance(value, str):
         return repr(value) if len(value) <= 200 else f"{value[:200]!r}..."
     if isinstance(value, list):

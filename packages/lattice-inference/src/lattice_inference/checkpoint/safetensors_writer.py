@@ -1,4 +1,7 @@
-"""Writes safetensors files: a header that says what follows, then every tensor's bytes, row-major and little-endian."""
+"""Writes safetensors files: a header, then every tensor's bytes.
+
+They are row-major and little-endian.
+"""
 
 from __future__ import annotations
 

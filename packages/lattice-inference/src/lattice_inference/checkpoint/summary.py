@@ -24,7 +24,7 @@ _SHOWN_ELEMENTS = 8
 
 @dataclass
 class Share:
-    """A part of a model's tensors: how many they are, their elements, their bytes, and their bytes by type."""
+    """A part of a model's tensors: their number, elements, bytes, and bytes by type."""
 
     tensors: int = 0
     parameters: int = 0
@@ -88,7 +88,9 @@ class CheckpointSummary:
 
 
 def summarize(path: str | os.PathLike[str]) -> CheckpointSummary:
-    """Describe a GGUF file (with the other parts of a split model), a safetensors file, or a directory of the latter.
+    """Describe a GGUF file, a safetensors file, or a directory of the latter.
+
+    The other parts of a split GGUF model are included.
 
     Raises:
         ModelNotFoundError: there is nothing.

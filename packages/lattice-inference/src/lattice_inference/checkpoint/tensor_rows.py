@@ -1,4 +1,4 @@
-"""Names of some rows of a tensor: ``lm_head.weight[9693:9694]`` is what ``lm_head.weight`` has there.
+"""Names of tensor rows: ``lm_head.weight[9693:9694]`` is that row of ``lm_head.weight``.
 
 Elements lie in whole rows in every format, blocks included, so rows are a stretch of the tensor's bytes: they are read
 without the rest.
@@ -35,7 +35,7 @@ def parse_rows(name: str) -> TensorRows | None:
 
 
 def beside(name: str, suffix: str, *, of_rows: bool) -> str:
-    """Return the name of a tensor that is stored beside another one, with ``suffix`` after its name.
+    """Return the name of a tensor that belongs to another one, with ``suffix`` after its name.
 
     ``of_rows``: it has a row for each of the other's, so of rows of that it is the same rows; else it is one for all.
     """
