@@ -33,7 +33,7 @@ FileIdentity = tuple[int, int, int, int, int]
 
 
 def file_identity(path: Path) -> FileIdentity | None:
-    """Return what tells a file from a later one of the same name, or None where there is none."""
+    """Return what tells a file from a later one of the same name, or None if it is missing."""
     try:
         status = os.stat(path)
     except OSError:
@@ -43,7 +43,9 @@ def file_identity(path: Path) -> FileIdentity | None:
 
 
 def remembered_sha256(path: Path) -> str:
-    """Return the SHA-256 of a regular file in hex, from a stamp where a large file has one that still agrees.
+    """Return the SHA-256 of a regular file in hex.
+
+    A large file may have a stamp that still agrees; then it is not read.
 
     Raises:
         ModelNotFoundError: it does not exist.

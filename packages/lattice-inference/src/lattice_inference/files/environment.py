@@ -1,4 +1,4 @@
-"""What the environment says of model files: the folders that keep them, and whether the network is forbidden."""
+"""Environment variables for model files: cache folders, and the ban of the network."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ def is_offline() -> bool:
 
 
 def model_cache_root() -> Path:
-    """Return the root of the model cache, absolute: ``LATTICE_MODEL_CACHE``, else ``~/.lattice/models``."""
+    """Return the absolute root of the model cache: ``LATTICE_MODEL_CACHE``, else the default.
+
+    The default is ``~/.lattice/models``.
+    """
     return absolute_path(os.environ.get("LATTICE_MODEL_CACHE") or "~/.lattice/models")
 
 
 def hugging_face_cache_root() -> Path:
-    """Return the root of the Hugging Face cache, absolute, as huggingface_hub itself would place it."""
+    """Return the absolute root of the Hugging Face cache, where huggingface_hub would place it."""
     environment = os.environ
     root = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
     if not root:

@@ -1,4 +1,4 @@
-"""The digest of the files that a model's results depend on, as they were when the model was loaded."""
+"""The digest of the files that a model's results depend on, as they were when it was loaded."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class ModelSnapshot:
 
     @classmethod
     def take(cls, model: Path) -> ModelSnapshot:
-        """Look up the weights, configuration and tokenizer of a directory and those of its modules; reads no weights.
+        """Find weights, configuration and tokenizer of a directory and its modules.
 
-        Of a GGUF file, which holds all of these, it is the file with its parts.
+        Reads no weights. Of a GGUF file, which holds all of these, it is the file with its parts.
         """
         found = {}
         for name in sorted(set(_names(model))):
@@ -101,7 +101,7 @@ def _weight_files(directory: Path) -> Iterator[str]:
         yield INDEX_FILE
         try:
             yield from sorted(set(read_shard_index(directory / INDEX_FILE).values()))
-        except LatticeError:  # whoever loads the model says what is wrong
+        except LatticeError:  # the loader reports what is wrong
             return
 
 

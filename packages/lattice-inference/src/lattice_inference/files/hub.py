@@ -1,4 +1,4 @@
-"""Finds the files of a model: on this machine first, on the Hugging Face hub only when nothing else has them.
+"""Finds a model's files: on this machine first, then on the Hugging Face hub.
 
 The order is fixed: an explicit directory, the model cache (``LATTICE_MODEL_CACHE``, by default ``~/.lattice/models``),
 an installed model package, the Hugging Face cache, the hub. The first place that holds *every* file that is needed
@@ -72,7 +72,7 @@ class ModelFiles:
     revision: str | None
 
     def reload_name(self, name: str | os.PathLike[str]) -> str:
-        """Return what finds the model again from any working directory: an absolute path, or ``name``, a model's name."""
+        """Return a model's name, or the absolute path that finds it from any working directory."""
         return str(self.directory) if self.source == "directory" else os.fspath(name)
 
 
@@ -97,7 +97,10 @@ class SourceReport:
 
 @dataclass(frozen=True)
 class _Request:
-    """What a call asks for, after its name has been understood. ``path`` is a directory that ``name`` may mean."""
+    """A parsed request for a model.
+
+    ``path`` is a directory that ``name`` may mean.
+    """
 
     name: str
     path: Path | None
@@ -110,7 +113,10 @@ class _Request:
 
 @dataclass(frozen=True)
 class _Place:
-    """One local place with its verdict; ``directory`` is None where there is nothing to look into."""
+    """A searched place and its verdict.
+
+    ``directory`` is None if there is nothing to search.
+    """
 
     report: SourceReport
     directory: Path | None
@@ -188,7 +194,7 @@ def describe_sources(
     files: Sequence[str] | None = None,
     offline: bool | None = None,
 ) -> tuple[SourceReport, ...]:
-    """Say of every place, in the order of the search, whether it has the model and what it lacks.
+    """Report for every searched place whether it has the model and what it lacks.
 
     Opens no socket and hashes nothing: of the hub it only says whether it would be asked.
 
@@ -301,9 +307,10 @@ def _package_place(request: _Request) -> _Place:
 
 
 def _hugging_face_place(request: _Request) -> _Place:
-    """Look into the Hugging Face cache: ``models--ORG--NAME/refs/REVISION`` names a commit under ``snapshots/``.
+    """Search the Hugging Face cache.
 
-    Without a revision, a known model's commit on record is looked for first, then whatever the main branch was.
+    ``models--ORG--NAME/refs/REVISION`` names a commit under ``snapshots/``. Without a revision, a known model's
+    commit on record is looked for first, then whatever the main branch was.
     """
     assert request.repo_id is not None
     folder = hugging_face_cache_root() / f"models--{request.repo_id.replace('/', '--')}"
@@ -336,7 +343,7 @@ def _snapshot_place(folder: Path, revision: str, request: _Request) -> _Place:
 
 
 def _not_yet_downloaded(tree: Path, snapshot: Path, request: _Request) -> list[str]:
-    """Return the small files that the repository has, that are wanted, and that the snapshot lacks.
+    """Return the wanted small files that the repository has and the snapshot lacks.
 
     Newer versions of huggingface_hub keep a listing of the whole commit beside the snapshots. It tells an interrupted
     download from a repository that never had, say, a ``modules.json``.
@@ -362,7 +369,10 @@ def _glob_to_regex(pattern: str) -> re.Pattern[str]:
 
 
 def _hub_report(request: _Request, offline: bool) -> SourceReport:
-    """Say whether the hub can be asked; ``found`` means that it would be, not that it has the model."""
+    """Report whether the hub can be used.
+
+    ``found`` means that it would be, not that it has the model.
+    """
     assert request.repo_id is not None
     if offline:
         return SourceReport("hub", request.repo_id, False, (), "not asked: offline")
@@ -377,7 +387,7 @@ def _hub_report(request: _Request, offline: bool) -> SourceReport:
 
 
 def _download(request: _Request, token: str | None, searched: Sequence[SourceReport], progress: bool) -> ModelFiles:
-    """Fetch what is needed into the Hugging Face cache, which brings locks and progress bars of its own."""
+    """Download what is needed into the Hugging Face cache, with its locks and progress bars."""
     from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
     pinned = request.known.revision if request.known is not None else None
@@ -399,7 +409,7 @@ def _download(request: _Request, token: str | None, searched: Sequence[SourceRep
     except LatticeError:
         raise
     except Exception as cause:
-        # huggingface_hub raises errors of its own, of its HTTP library and of the operating system, and which ones
+        # huggingface_hub raises its errors, its HTTP library's and the operating system's, and which ones
         # differs between its versions. All of them mean the same to a caller.
         raise DownloadError(
             f"could not download {request.repo_id!r} from the hub: {type(cause).__name__}: {_first_line(cause)}. Try "
@@ -415,7 +425,10 @@ def _download(request: _Request, token: str | None, searched: Sequence[SourceRep
 
 
 def _fetch_snapshot(request: _Request, revision: str | None, token: str | None) -> Path:
-    """Download a revision's files, the weights last, and return the snapshot's directory, which is named by the commit."""
+    """Download a revision's files, the weights last; return its snapshot's directory.
+
+    The directory is named by the commit.
+    """
     from huggingface_hub import hf_hub_download, snapshot_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -443,7 +456,10 @@ def _fetch_snapshot(request: _Request, revision: str | None, token: str | None) 
 
 @contextlib.contextmanager
 def _progress_bars(*, shown: bool) -> Iterator[None]:
-    """Silence huggingface_hub's bars for a while, unless its own environment variable has decided about them."""
+    """Disable huggingface_hub's bars in a block.
+
+    Its environment variable takes precedence.
+    """
     from huggingface_hub import constants, utils
 
     if shown or utils.are_progress_bars_disabled() or constants.HF_HUB_DISABLE_PROGRESS_BARS is not None:
@@ -479,7 +495,10 @@ def _verify(found: ModelFiles, request: _Request) -> None:
 
 
 def _stored_digests(found: ModelFiles) -> dict[str, str]:
-    """Return the digests that the Hugging Face cache has on record: a large file is stored under its own SHA-256."""
+    """Return the digests recorded in the Hugging Face cache.
+
+    It stores a large file under its SHA-256.
+    """
     digests = {}
     for pattern in (*DOWNLOAD_PATTERNS, "*.safetensors"):
         for path in found.directory.glob(pattern):

@@ -1,4 +1,4 @@
-"""The models known by a short name: where they live on the hub, at which commit, and the SHA-256 of their files.
+"""Models with a short name: their place on the hub, commit, and SHA-256 of the files.
 
 Facts only. What a model is good for, its prompts and dimensions are the business of ``lattice_embed``'s catalogue.
 """

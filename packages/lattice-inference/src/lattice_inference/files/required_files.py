@@ -25,7 +25,7 @@ TOKENIZER_FILES = (
 #: What is fetched from the hub besides weights: everything that some reader of ours looks at, and nothing else.
 DOWNLOAD_PATTERNS = (
     "config.json",
-    "adapter_config.json",  # refused by the loaders, so it must not stay behind
+    "adapter_config.json",  # refused by the loaders, so it must not be left behind
     "generation_config.json",
     *(name for names in TOKENIZER_FILES for name in names),
     "tokenizer_config.json",
@@ -53,7 +53,7 @@ _MODULE_FILES = {
 
 
 def missing_files(directory: Path, *, known: KnownModel | None, files: Sequence[str] | None) -> tuple[str, ...]:
-    """Return what ``directory`` lacks of a complete model, in words; empty when nothing is missing.
+    """Describe what ``directory`` lacks of a complete model; empty when nothing is missing.
 
     A file counts as missing when it is absent, empty, or a symbolic link that leads nowhere, as an interrupted download
     leaves them.
@@ -89,7 +89,7 @@ def _missing_weights(directory: Path, known: KnownModel | None) -> list[str]:
 
 
 def _missing_modules(directory: Path, known: KnownModel | None) -> list[str]:
-    """Say which of the sentence-transformers files are missing: the list of modules, and what those that it names need."""
+    """Report missing sentence-transformers files: the list of modules, and the modules' files."""
     if not _is_there(directory / "modules.json"):
         return ["modules.json"] if known is not None else []
     try:
