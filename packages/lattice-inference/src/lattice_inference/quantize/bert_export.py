@@ -38,10 +38,11 @@ def export_bert_gguf(
     overwrite: bool = False,
     on_tensor: Callable[[str], object] = lambda name: None,
 ) -> QuantizeReport:
-    """Write the BERT encoder in ``directory`` to a GGUF file, with the matrices of its layers and its words in ``dtype``.
+    """Write the BERT encoder in ``directory`` to a GGUF file.
 
-    Norms, biases, and the tables of positions and token types are F32. A GGUF file has no place for a token limit below
-    the number of positions (``max_seq_length``), for prompts, nor for whether vectors are scaled to length 1.
+    The matrices of its layers and its words are in ``dtype``. Norms, biases, and the tables of positions and token
+    types are F32. A GGUF file has no place for a token limit below the number of positions (``max_seq_length``), for
+    prompts, nor for whether vectors are scaled to length 1.
 
     Args:
         directory: safetensors weights, ``config.json``, a WordPiece tokenizer, and ``modules.json`` if there is one.

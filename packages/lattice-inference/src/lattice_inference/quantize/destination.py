@@ -21,7 +21,10 @@ def check_type(dtype: object) -> None:
 
 
 def check_destination(path: Path, sources: Iterable[Path], *, overwrite: bool) -> None:
-    """Raise InvalidInputError if ``path`` is one of ``sources``, exists and may not be replaced, or has no folder."""
+    """Check that ``path`` can be written.
+
+    Raises InvalidInputError if it is one of ``sources``, exists and may not be replaced, or has no folder.
+    """
     if path.exists():
         if any(path.samefile(source) for source in sources):
             raise InvalidInputError(f"{path}: is the source itself: write to another file")
@@ -32,7 +35,10 @@ def check_destination(path: Path, sources: Iterable[Path], *, overwrite: bool) -
 
 
 def copy_model_files(source: Path, work: Path) -> None:
-    """Copy what a model consists of besides its own weights; modules' weights are small and stay as they are."""
+    """Copy a model's files besides its weights.
+
+    Modules' weights are small and copied unchanged.
+    """
     for path in sorted({path for pattern in DOWNLOAD_PATTERNS for path in source.glob(pattern)}):
         target = work / path.relative_to(source)
         if path.is_file() and path.name != INDEX_FILE:

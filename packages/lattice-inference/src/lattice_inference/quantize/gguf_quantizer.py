@@ -39,7 +39,7 @@ def quantize_gguf(
     overwrite: bool = False,
     on_tensor: Callable[[str], object] = lambda name: None,
 ) -> QuantizeReport:
-    """Write the model in the GGUF file ``source`` to ``destination`` with its matrices in ``dtype``.
+    """Write the model in the GGUF file ``source`` to ``destination``, matrices in ``dtype``.
 
     Matrices are the tensors of two or more dimensions whose name ends in ``weight``, but for position and token type
     embeddings; all others are written as they are. One whose rows are no multiple of 32 becomes F16. For the types of four
@@ -80,7 +80,7 @@ def quantize_gguf(
 
 
 def kept_metadata(checkpoint: Checkpoint) -> dict[str, object]:
-    """Return the metadata of an open GGUF file, or of the first part, as a file in one part has them."""
+    """Return an open GGUF file's metadata, without the entries of a split model's part."""
     first = checkpoint.files[0]
     assert isinstance(first, GgufFile)
     # alignment is the writer's own, and the parts become one

@@ -44,7 +44,7 @@ def quantize_int8(
     overwrite: bool = False,
     on_tensor: Callable[[str], object] = lambda name: None,
 ) -> QuantizeReport:
-    """Write the encoder, cross-encoder or decoder in ``directory`` to a new directory with int8 weights.
+    """Write the encoder, cross-encoder or decoder in ``directory`` to a new one in int8.
 
     Linears over tokens are int8, tables float16 (but for one that is the output matrix too), what stands on top of the model
     float32. Every other file that a model consists of is copied. ``load_encoder``, ``load_cross_encoder`` and

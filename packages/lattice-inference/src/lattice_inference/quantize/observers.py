@@ -54,7 +54,9 @@ class MaxAbsObserver:
 
 
 class EmaObserver:
-    """The exponential moving average of each step's largest magnitudes: one outlier does not decide.
+    """The exponential moving average of each step's largest magnitudes.
+
+    So one outlier does not decide.
 
     Args:
         momentum: from 0 up to but not including 1; what the average keeps of its past at each step. It begins with the
@@ -84,10 +86,11 @@ class EmaObserver:
 
 
 class PercentileObserver:
-    """The range that holds ``percentile`` percent of all inputs, as many being cut off below as above.
+    """The range that holds ``percentile`` percent of all inputs.
 
-    Inputs are counted in 2,048 bins on each side of zero, up to a power of two; when a larger input comes, neighbouring bins
-    are joined. So the result does not depend on the order of steps, and each end is at most a bin too far out.
+    As many are cut off below as above. Inputs are counted in 2,048 bins on each side of zero, up to a power of two;
+    when a larger input comes, neighbouring bins are joined. So the result does not depend on the order of steps, and
+    each end is at most a bin too far out.
 
     Args:
         percentile: above 50, at most 100.
