@@ -116,7 +116,7 @@ def _answer(chat: Chat, message: str, options: argparse.Namespace) -> None:
 
 
 def _lines(talks: bool) -> Iterator[str]:
-    """Yield the lines that are typed, with editing and the history of this conversation, or those of standard input."""
+    """Yield typed lines, with editing and history, or the lines of standard input."""
     if not talks:
         for raw in sys.stdin.buffer:
             try:

@@ -6,7 +6,7 @@ The module of a command holds
 * ``add_arguments(parser)``, which says what may follow the command's name;
 * ``run(options) -> int``, which does the work by calls of the public Python API and returns the exit status.
 
-It is imported only when its command is called (or its help is asked for), so it may import what it likes.
+It is imported only when its command is called (or its help is printed), so it may import what it likes.
 """
 
 from __future__ import annotations

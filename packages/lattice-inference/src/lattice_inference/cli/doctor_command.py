@@ -97,7 +97,10 @@ def _report() -> dict[str, dict[str, Any]]:
 
 
 def _layers(need: MemoryNeed) -> list[dict[str, int | None]]:
-    """Return the bytes of each layer by type of its weights, and of its keys and values; first what is outside of layers."""
+    """Return each layer's bytes by weight type, and its keys and values.
+
+    The first entry is what lies outside of layers.
+    """
     layers: dict[int | None, dict[str, int | None]] = {
         layer: dict(sizes) for layer, sizes in sizes_by_layer(need.weights).items()
     }
@@ -122,7 +125,7 @@ def _table(layers: list[dict[str, int | None]]) -> list[str]:
 
 
 def _precisions(need: MemoryNeed) -> list[dict[str, Any]]:
-    """Return what the weights would take in each precision, and whether they would fit beside the keys and values."""
+    """Return the weights' size in each precision, and whether it fits with the keys and values."""
     return [
         {
             "precision": each.precision,

@@ -60,7 +60,10 @@ def add_context(parser: argparse.ArgumentParser) -> None:
 
 
 def add_generation(parser: argparse.ArgumentParser) -> None:
-    """Add what says how to generate. Left out, it is what the model's own generation_config.json says, then our default."""
+    """Add the options of generation.
+
+    Defaults are those of the model's generation_config.json, then ours.
+    """
     group = parser.add_argument_group(
         "how to generate", "what is left out, the model's generation_config.json decides, then the default given here"
     )

@@ -33,7 +33,10 @@ Options = Sequence[argparse.Action]
 
 
 def option_name(action: argparse.Action) -> str | None:
-    """Return the long name of an option without its dashes, or None for one that has none or that ends the program."""
+    """Return an option's long name without dashes.
+
+    None if it has none or ends the program.
+    """
     names = [name[2:] for name in action.option_strings if name.startswith("--")]
     return names[0] if names and names[0] not in ("help", "version") else None
 
@@ -46,7 +49,7 @@ def sourced_values(
     Args:
         command: the command, whose table in the file counts first.
         options: the command's own.
-        arguments: the command line behind the command's name; only ``--config`` is looked for.
+        arguments: the command line after the command's name; only ``--config`` is looked for.
         options_by_command: the options of every command, asked for only when there is a file.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a command line owes the process that called it: an exit status, and no traceback for a user's mistake.
+"""Runs a command line: returns an exit status, and no traceback for a user's mistake.
 
 The packages' command lines have the same file, but for the package's name; a check of the workspace compares them.
 """
@@ -23,7 +23,9 @@ def run_command(
     status_of: Callable[[Exception], int | None],
     arguments: Sequence[str] | None,
 ) -> int:
-    """Parse ``arguments``, call the chosen command (the parsed options' ``run``) and return the exit status.
+    """Parse ``arguments``, call the chosen command and return the exit status.
+
+    The command is the parsed options' ``run``.
 
     Args:
         program: the name before every message on standard error.

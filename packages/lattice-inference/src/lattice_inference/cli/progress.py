@@ -24,7 +24,7 @@ class _NoBar:
 
 @contextmanager
 def progress_bar(total: int | None, *, unit: str, least: int = 0) -> Iterator[Bar]:
-    """Show progress over ``total`` of ``unit`` if standard error is a terminal and the package tqdm is there.
+    """Show progress over ``total`` of ``unit`` if stderr is a terminal and tqdm is installed.
 
     Work of less than ``least`` is not worth a bar. ``None`` is an unknown total.
     """

@@ -1,4 +1,4 @@
-"""``lattice quantize``: a model as a GGUF file of a smaller type, or a directory with int8 weights."""
+"""``lattice quantize``: write a model as a smaller GGUF file, or with int8 weights."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ examples:
   lattice quantize all-minilm-l6-v2 minilm-int8 --precision int8
   lattice quantize smollm2 smollm2-int8 --precision int8 --calibrate corpus.txt --method max-abs
 
-Matrices become the type that is asked for; norms and biases stay as they are. For the types of four and five bits, the
-output matrix becomes Q8_0 unless --pure is given. The new file appears when it is complete.
+Matrices become the requested type; norms and biases stay as they are. For the types of four and five bits, the output
+matrix becomes Q8_0 unless --pure is given. The new file appears when it is complete.
 
---precision int8 writes a directory: an encoder, cross-encoder or decoder with int8 weights, to be loaded with
---precision int8, which gives the same results as quantizing the original when it is loaded. With --calibrate the model
-sees the text in FILE first, and the ranges that the inputs of its linears have there are fixed for good; without it each
-row of inputs has its own range, which is more exact and a little slower.
+--precision int8 writes a directory: an encoder, cross-encoder or decoder with int8 weights. It is loaded with
+--precision int8, and gives the same results as quantizing the original at each load. With --calibrate the model first
+reads the text in FILE, and the input ranges of its linears are fixed to those found there. Without it each row of inputs
+has a separate range, which is more exact and a little slower.
 """
 
 
@@ -145,7 +145,10 @@ def _check_calibration_options(options: argparse.Namespace) -> None:
 
 
 def _calibrate(options: argparse.Namespace, source: Path) -> Calibration:
-    """Have the model see the text and return the ranges: of a decoder the whole text, else line by line."""
+    """Run the model on the text and return the ranges.
+
+    A decoder takes the whole text, other models line by line.
+    """
     given = {name: getattr(options, name) for name in ("method", "percentile", "momentum")}
     chosen = {name: value for name, value in given.items() if value is not None}
     most = 4096 if options.max_tokens is None else options.max_tokens

@@ -1,6 +1,7 @@
-"""Standard streams of a command that may be closed, full or broken: none of them may cost the command its work.
+"""Standard streams that may be closed, full or broken.
 
-The packages' command lines have the same file, but for the package's name; a check of the workspace compares them.
+None of them may cost a command its work. The packages' command lines have the same file, but for the package's name;
+a check of the workspace compares them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["give_up_output", "standard_streams"]
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Let a block print and read whatever state the process's streams are in; put them back after it.
+    """Let a block print and read in any state of the process's streams; restore them after it.
 
     A closed output counts as ``/dev/null``. Reading from a closed input is an error of the request. Messages that standard
     error does not take are dropped: to stop for them would lose the work that they are about.
@@ -46,7 +47,10 @@ def standard_streams() -> Iterator[None]:
 
 
 def give_up_output() -> None:
-    """Write out what is left, or, where that fails, drop it: the interpreter would try again at exit and complain."""
+    """Flush what is left, or drop it if that fails.
+
+    The interpreter would try again at exit and complain.
+    """
     try:
         sys.stdout.flush()
     except OSError:

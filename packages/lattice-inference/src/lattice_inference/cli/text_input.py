@@ -14,7 +14,7 @@ STANDARD_INPUT = "-"
 
 
 def read_texts(arguments: list[str], input_file: str | None) -> list[str]:
-    """Return the texts of a command that takes them as arguments, from a file, or from standard input (``-``).
+    """Return a command's texts from its arguments, a file, or standard input (``-``).
 
     Raises:
         InvalidInputError: none are given, two places are, or the input is no UTF-8.
