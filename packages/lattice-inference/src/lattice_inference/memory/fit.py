@@ -53,7 +53,10 @@ class MemoryNeed:
 
     @property
     def needed_bytes(self) -> int:
-        """Weights, keys and values together. What a step computes in comes on top, some dozens of megabytes."""
+        """Weights, keys and values together.
+
+        A step needs some dozens of megabytes more.
+        """
         return self.weights_bytes + self.kv_bytes
 
     @property
@@ -98,16 +101,16 @@ def estimate_memory(path: str | os.PathLike[str], *, context: int | None = None)
 
 
 def available_memory() -> int | None:
-    """Return how many bytes can be had without swapping: what Linux counts as available, within the control group's limit.
+    """Return the bytes available without swapping.
 
-    None where the system does not say.
+    It is Linux's estimate, within the control group's limit. None where the system does not say.
     """
     found = [value for value in (_system_memory(), _group_memory()) if value is not None]
     return min(found, default=None)
 
 
 def _context(metadata: Mapping[str, object], source: str) -> tuple[int, list[int]]:
-    """Return the context that a decoder was trained for and a token's keys and values in bytes, a number for each layer.
+    """Return a decoder's trained context, and a token's key and value bytes by layer.
 
     Zero and none for others.
     """
@@ -131,7 +134,10 @@ def _context(metadata: Mapping[str, object], source: str) -> tuple[int, list[int
 
 
 def _context_of_directory(config: Path, checkpoint: Checkpoint) -> tuple[int, list[int]]:
-    """Return the same of the model beside a ``config.json``; one that no loader takes is weighed without."""
+    """Return the same of the model beside a ``config.json``.
+
+    An unsupported model is weighed without keys and values.
+    """
     try:
         kept = kept_in_directory(config, checkpoint)
     except LatticeError:

@@ -1,4 +1,7 @@
-"""What weights would take in each precision: in the forms that the CPU would keep them in, chosen without reading one."""
+"""The size of weights in each precision, in the CPU backend's forms.
+
+The forms are chosen without reading a weight.
+"""
 
 from __future__ import annotations
 

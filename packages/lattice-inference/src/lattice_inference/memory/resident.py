@@ -11,7 +11,10 @@ _TASK_INFO = 18  # PROC_PIDTASKINFO of <sys/proc_info.h>
 
 
 def resident_bytes() -> int | None:
-    """Return the resident set size in bytes, mapped files included; ``None`` where the system does not tell."""
+    """Return the resident set size in bytes, mapped files included.
+
+    ``None`` if the system does not tell.
+    """
     if _PLATFORM == "linux":
         return _from_status("VmRSS")
     if _PLATFORM == "darwin":
@@ -20,7 +23,7 @@ def resident_bytes() -> int | None:
 
 
 def peak_resident_bytes() -> int | None:
-    """Return the largest resident set size so far in bytes; ``None`` where the system does not tell."""
+    """Return the peak resident set size in bytes; ``None`` if the system does not tell."""
     try:
         import resource
     except ImportError:

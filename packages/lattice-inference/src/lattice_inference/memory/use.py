@@ -1,4 +1,4 @@
-"""What a loaded model takes of memory: by layer and type of the weights, keys and values, work memory, the process."""
+"""A loaded model's memory: weights by layer and type, keys and values, work memory, process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MemoryReport:
 
     @property
     def packed_bytes(self) -> int:
-        """Weights that were packed into memory of their own."""
+        """Weights that were packed into separate memory."""
         return sum(weight.nbytes for weight in self.weights if not weight.mapped)
 
     def by_dtype(self, weights: Iterable[WeightSize] | None = None) -> dict[str, int]:
@@ -135,7 +135,7 @@ def sizes_by_layer(weights: Iterable[WeightSize]) -> dict[int | None, dict[str, 
 
 
 def layer_of(name: str) -> int | None:
-    """Return the number of the layer that a tensor of this name belongs to; None for those outside of layers."""
+    """Return the layer that a tensor of this name belongs to, or None."""
     found = _LAYER.search(name)
     return int(found[1]) if found else None
 
