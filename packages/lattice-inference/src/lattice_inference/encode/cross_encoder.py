@@ -1,4 +1,4 @@
-"""Pairs of texts to scores: a cross-encoder reads a query and a document together and says how well they match."""
+"""Scores pairs of texts: a cross-encoder reads query and document together."""
 
 from __future__ import annotations
 
@@ -173,7 +173,10 @@ class CrossEncoder(TextModel):
         instruction: str | None = None,
         special_tokens_in_text: bool | None = None,
     ) -> npt.NDArray[np.int32]:
-        """Return how many tokens each pair has, special tokens and a question's words included, before truncation."""
+        """Return each pair's token count before truncation.
+
+        Special tokens and a question's words are included.
+        """
         return self._tokens(pairs, instruction, None, special_tokens_in_text).token_counts
 
     def _tokens(
@@ -189,7 +192,10 @@ class CrossEncoder(TextModel):
 
     @property
     def fingerprint(self) -> str:
-        """What a score depends on, as text; see :attr:`Encoder.fingerprint <lattice_inference.Encoder.fingerprint>`."""
+        """Identifies all that a score depends on.
+
+        See :attr:`Encoder.fingerprint <lattice_inference.Encoder.fingerprint>`.
+        """
         if self._fingerprint is None:
             digest = self._snapshot.digest()
             ranges = "" if self.calibration is None else f":{self.calibration.digest()}"

@@ -1,4 +1,4 @@
-"""Text to vectors: a tokenizer, a model's program and a backend behind one small class."""
+"""Text to vectors: a tokenizer, a model's program and a backend in one small class."""
 
 from __future__ import annotations
 
@@ -133,10 +133,13 @@ class Encoder(TextModel):
         self._owned_cache: VectorCache | None = None
 
     def _keep_vectors(self, cache: VectorCache | str | os.PathLike[str] | bool) -> None:
-        """Look vectors up in a cache from now on; one that is opened here is closed with the encoder."""
+        """Look vectors up in a cache from now on.
+
+        A cache that is opened here is closed with the encoder.
+        """
         from lattice_inference.vector_cache.encoder_cache import EncoderCache, open_cache
 
-        # The fingerprint now, at the price of reading the files: later they may be others, and nobody could tell.
+        # The fingerprint now, at the price of reading the files: later changes to the files could not be detected.
         opened = open_cache(cache)
         self._owned_cache = None if opened is cache else opened
         self._cache = EncoderCache(opened, self.fingerprint, name=self._name, dimension=self.dimension)
@@ -200,7 +203,7 @@ class Encoder(TextModel):
     def count_tokens(
         self, texts: Sequence[str], *, prompt: str = "", special_tokens_in_text: bool | None = None
     ) -> npt.NDArray[np.int32]:
-        """Return how many tokens each text has with ``prompt`` before it, special tokens included, before truncation."""
+        """Return each text's token count before truncation, with ``prompt`` and special tokens."""
         return self._tokens(self._prepare(texts, prompt), None, special_tokens_in_text).token_counts
 
     def _tokens(self, texts: Sequence[str], limit: int | None, special_tokens_in_text: bool | None) -> PackedEncoding:
@@ -215,7 +218,10 @@ class Encoder(TextModel):
         return packed if end is None else packed.framed((), (end,))
 
     def token_offsets(self, text: str) -> npt.NDArray[np.int32]:
-        """Return (n, 2) int32: the characters ``text[start:end]`` that each token stands for; no special tokens."""
+        """Return (n, 2) int32: the characters ``text[start:end]`` of each token.
+
+        No special tokens.
+        """
         if not self._recipe.lower_case:
             return self._offsets(text)
         (lowered,) = self._prepare([text], "")
@@ -251,11 +257,12 @@ class Encoder(TextModel):
 
     @property
     def fingerprint(self) -> str:
-        """What a vector depends on, as text: equal fingerprints mean comparable, bit-identical vectors.
+        """Identifies all that a vector depends on.
 
-        It covers the weights and the tokenizer (SHA-256 of their files), those of modules on top, pooling, token limit,
-        precision, calibration and ``NUMERICS_VERSION``, ``special_tokens_in_text`` where it is False, and for linears that
-        multiply bfloat16 the kind of instruction (``"avx512-tiles"``). Worked out on first use, which reads the files.
+        Equal fingerprints mean comparable, bit-identical vectors. It covers the weights and the tokenizer (SHA-256 of
+        their files), those of modules on top, pooling, token limit, precision, calibration and ``NUMERICS_VERSION``,
+        ``special_tokens_in_text`` where it is False, and for linears that multiply bfloat16 the kind of instruction
+        (``"avx512-tiles"``). Worked out on first use, which reads the files.
 
         Raises:
             CheckpointError: a file was changed after the model was loaded, before the first use.
@@ -296,7 +303,7 @@ def load_encoder(
 
     Pooling, normalisation, prompts and the token limit come from the model's own files (``modules.json`` and the files it
     names). A GGUF file may know its pooling; the token limit is then what it has positions for. A decoder (Qwen3) whose
-    last token is pooled gets its end token behind each text, once, whether the tokenizer writes it or not.
+    last token is pooled gets its end token after each text, once, whether the tokenizer writes it or not.
 
     Args:
         path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.files.hub.find_model`.
@@ -394,7 +401,10 @@ def _check_options(pooling: object, normalize: object, max_tokens: object, cache
 
 
 def _refuse_unread(path: Path, given: Mapping[str, object], decided: Mapping[str, object]) -> None:
-    """Refuse options that the model's files decide otherwise; one that says the same changes nothing."""
+    """Refuse options that contradict the model's files.
+
+    One that says the same changes nothing.
+    """
     other = [name for name, value in given.items() if value is not None and value != decided[name]]
     if other:
         raise InvalidInputError(
@@ -405,7 +415,7 @@ def _refuse_unread(path: Path, given: Mapping[str, object], decided: Mapping[str
 
 
 def _absolute_cache(cache: CacheName) -> CacheName:
-    """Return an argument ``cache`` that means the same folder after a change of the working directory."""
+    """Return the argument ``cache`` with an absolute folder."""
     return os.path.abspath(os.path.expanduser(cache)) if isinstance(cache, (str, os.PathLike)) else cache
 
 
@@ -448,7 +458,7 @@ def _recipe(
 
 
 def _end_token(model: OpenedModel, tokenizer: Tokenizer, pooling: Pooling) -> int | None:
-    """Return the token that each text is to end with beyond what the tokenizer writes; None for none.
+    """Return the token to append to each text besides the tokenizer's, or None.
 
     Raises:
         ModelConfigError: the model wants one and its files do not say which.
@@ -465,7 +475,10 @@ def _end_token(model: OpenedModel, tokenizer: Tokenizer, pooling: Pooling) -> in
 
 
 def _final_width(directory: Path, width: int, layers: Sequence[SentenceLayer]) -> int:
-    """Return the width of the vector after ``layers``, having checked that each takes what the one before gives."""
+    """Return the vector's width after ``layers``.
+
+    Each layer must take what the one before gives.
+    """
     for layer in layers:
         if isinstance(layer, (DenseLayer, NormLayer)):
             takes = layer.input_width if isinstance(layer, DenseLayer) else layer.width
@@ -478,7 +491,7 @@ def _final_width(directory: Path, width: int, layers: Sequence[SentenceLayer]) -
 
 
 def _limit_of_files(directory: Path, config: TextConfig, stated: int | None) -> int:
-    """Return the model's own limit of tokens: what its files state, within the positions that it has."""
+    """Return the model's token limit: what its files state, within its positions."""
     limit = config.longest_input if stated is None else min(stated, config.longest_input)
     if not limit >= _LEAST_TOKENS:
         raise ModelConfigError(

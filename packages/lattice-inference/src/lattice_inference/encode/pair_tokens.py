@@ -1,4 +1,4 @@
-"""Pairs of texts as tokens: the tokenizer's own pairs, or a question that a language model answers."""
+"""Pairs of texts as tokens: the tokenizer's pairs, or a question to a language model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ class PlainPairs:
     def pack(
         self, pairs: Pairs, instruction: str | None, *, limit: int | None, finds_special: bool, threads: int | None
     ) -> PackedEncoding:
-        """Return the tokens of ``pairs``; one over ``limit`` is cut at the end of its longer text, token by token."""
+        """Return the tokens of ``pairs``.
+
+        A pair over ``limit`` is cut at the end of its longer text, token by token.
+        """
         return self._tokenizer.encode_packed(
             pairs, max_tokens=limit, special_tokens_in_text=finds_special, threads=threads
         )

@@ -1,4 +1,4 @@
-"""What encoders and cross-encoders share: a program over whole texts, and the tokenizer that makes them tokens."""
+"""Base of encoders and cross-encoders: a program over whole texts, and a tokenizer."""
 
 from __future__ import annotations
 
@@ -42,5 +42,8 @@ class TextModel(LoadedModel[TextProgram]):
 
     @property
     def _text_mark(self) -> str:
-        """What a fingerprint says of how texts are read: nothing where they are read as by Hugging Face's library."""
+        """Return the fingerprint's part on how texts are read.
+
+        It is empty if they are read as by Hugging Face's library.
+        """
         return "" if self.special_tokens_in_text else ":plain"

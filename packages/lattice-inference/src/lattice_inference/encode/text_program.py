@@ -29,7 +29,9 @@ _TYPED_TOKENIZERS = frozenset({"BertTokenizer", "ElectraTokenizer"})
 
 
 class TextProgram:
-    """A compiled program that takes texts as tokens, and how its model numbers them. Thread-safe; closed by whoever made it.
+    """A compiled program over tokens of texts, and its model's numbering of tokens.
+
+    Thread-safe; closed by its maker.
 
     Args:
         program: the compiled program.
@@ -74,7 +76,7 @@ class TextProgram:
         Raises:
             InvalidInputError: the program is closed.
             NonFiniteError: a row would hold NaN or infinity; its ``rows`` are indices of texts.
-            StepsCancelled: nobody waits for the result any more; it is asked before every step.
+            StepsCancelled: the caller no longer waits for the result; checked before every step.
         """
         program = self._program
         if program is None:
@@ -131,10 +133,10 @@ def batch_of_texts(
 
 
 def reads_token_types(config: TextConfig, directory: Path) -> bool:
-    """Whether the model is given the tokenizer's token types, as transformers decides it; it gets zeros otherwise.
+    """Whether the model gets the tokenizer's token types, as in transformers.
 
-    The tokenizer's own file may list the model's inputs. Where it does not, its class decides: BERT's gives the types, the
-    ones without a model of their own do not. RoBERTa has a single type.
+    Otherwise it gets zeros. The tokenizer's own file may list the model's inputs. Where it does not, its class
+    decides: BERT's gives the types; general classes do not. RoBERTa has a single type.
     """
     return config.has_token_types and gives_token_types(directory)
 
@@ -153,7 +155,10 @@ def gives_token_types(directory: Path) -> bool:
 
 
 def steps_of_texts(bounds: npt.NDArray[np.int32], most_tokens: int) -> Iterator[npt.NDArray[np.intp]]:
-    """Cut texts into steps of at most ``most_tokens`` tokens (or one text), longest first, so that a step's are alike."""
+    """Split texts into steps of at most ``most_tokens`` tokens, longest first.
+
+    A step has texts of similar length, or one text.
+    """
     lengths = bounds[1:] - bounds[:-1]
     if int(bounds[-1]) <= most_tokens:
         if len(lengths):
