@@ -1,4 +1,7 @@
-"""Vectors on disk, kept from one process to the next: a database keyed by what the model really read, its tokens."""
+"""A database of vectors on disk, kept across processes.
+
+Keys are digests of the model's input tokens.
+"""
 
 from lattice_inference.vector_cache.database import (
     DEFAULT_MAX_BYTES,

@@ -1,5 +1,5 @@
 # cython: freethreading_compatible=False
-"""The door to the journal's mapped memory: finding and storing vectors without a system call.
+"""Binding of the journal's mapped memory: finds and stores vectors without a system call.
 
 Python's lock keeps threads apart here; a Python without one takes it again for this module.
 """
@@ -72,7 +72,7 @@ cpdef uint32_t checksum(bytes key, bytes vector) except? 0:
 
 
 def read_records(bytes data not None):
-    """Return key, vector and space of the records that lie end to end in ``data``, up to the first that is none.
+    """Return key, vector and space of the records in ``data``, up to the first invalid one.
 
     Damaged vectors are left out.
     """
@@ -182,15 +182,18 @@ cdef class MappedJournal:
         self._others = others
 
     def see(self):
-        """Take note of the board as it is now; to be done before what it tells of is read. Returns whether the epoch changed."""
-        self.changes = lj_load(self._board + LJ_CHANGES)  # first: whoever takes away counts the epoch before the change
+        """Note the board's state, before the data that it describes is read.
+
+        Returns whether the epoch changed.
+        """
+        self.changes = lj_load(self._board + LJ_CHANGES)  # first: a remover counts the epoch before the change
         cdef uint64_t epoch = lj_load(self._board + LJ_EPOCH)
         changed = epoch != self.epoch
         self.epoch = epoch
         return changed
 
     def is_current(self):
-        """Whether nobody has changed anything since the last :meth:`see`."""
+        """Whether nothing has changed since the last :meth:`see`."""
         return lj_load(self._board + LJ_CHANGES) == self.changes
 
     def tell(self, bint taken_away=False):
@@ -211,7 +214,7 @@ cdef class MappedJournal:
     def find(self, keys, bint ask=False):
         """Return the vector or None for each key; or None if that takes a look at the database.
 
-        With ``ask`` a list is returned in any case, with True for each key that the database must be asked for.
+        With ``ask`` a list is returned in any case, with True for each key to look up in the database.
         """
         cdef Py_ssize_t missing = 0
         if not ask and (self._stopped or lj_load(self._board + LJ_CHANGES) != self.changes or self.is_due()):
@@ -287,7 +290,10 @@ cdef class MappedJournal:
         return True
 
     def make_filter(self, size_t keys):
-        """Begin a filter with room for so many keys; 0 for none. Returns whether there was memory for it."""
+        """Begin a filter with room for so many keys; 0 for none.
+
+        Returns whether there was memory for it.
+        """
         free(self._filter)
         self._filter = NULL
         self._blocks = 0
@@ -319,7 +325,7 @@ cdef cnp.ndarray _plain(cnp.ndarray array):
 
 
 cdef class TextDigests:
-    """Digests (BLAKE2b, 32 bytes) of texts as tokens, behind a prefix that they share."""
+    """Digests (BLAKE2b, 32 bytes) of texts as tokens, after a shared prefix."""
 
     cdef lb_hash _prefix
 
@@ -328,7 +334,9 @@ cdef class TextDigests:
         lb_update(&self._prefix, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
 
     def of(self, cnp.ndarray ids, cnp.ndarray type_ids, cnp.ndarray bounds):
-        """Return the digest of each text's ids, preceded by their length in bytes, and of its types where one is not zero.
+        """Return the digest of each text's ids, preceded by their length in bytes.
+
+        Types are included where one is not zero.
 
         Args:
             ids, type_ids: (tokens,) int32.

@@ -1,4 +1,4 @@
-"""Checks of what the database of vectors is given: keys, entries, the name of a space, a folder."""
+"""Checks the arguments of the database of vectors: keys, entries, a space's name, a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies the database's log into the database beside those who store: it waits for the disk, and they need not."""
+"""Checkpoints of the database's log in a thread, so that storing need not wait for the disk."""
 
 from __future__ import annotations
 
@@ -48,4 +48,4 @@ class Checkpoints:
             connection = sqlite3.connect(f"{self._path.as_uri()}?mode=rw", uri=True, isolation_level=None)
             with contextlib.closing(connection):
                 connection.execute("PRAGMA synchronous = NORMAL")
-                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # stands in nobody's way
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # blocks no other process

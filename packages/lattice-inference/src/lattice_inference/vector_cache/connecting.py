@@ -1,4 +1,4 @@
-"""Opening the cache's database, for writing or for reading only, and telling whether it is damaged."""
+"""Opens the cache's database, for writing or reading only, and detects damage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ _CHECKPOINT_PAGES = 16_000  # of the log, where no thread has copied them sooner
 
 
 def result_code(error: Exception) -> int:
-    """SQLite's primary result code of an error, or 0; what damaged text or numbers raise is damage."""
+    """Return SQLite's primary result code of an error, or 0.
+
+    Damaged text or numbers count as damage.
+    """
     if isinstance(error, (UnicodeError, OverflowError, DamagedCacheError)):
         return CORRUPT
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
@@ -79,7 +82,9 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection | None:
-    """Open what is there for reading. Where not even the log's index can be made, only a database without a log.
+    """Open the database for reading.
+
+    If not even the log's index can be made, only a database without a log.
 
     Returns:
         None where there is nothing that can be read.

@@ -1,4 +1,4 @@
-"""The database of vectors: one SQLite file that several processes may read and write at once, and their journals.
+"""The database of vectors: one SQLite file shared by processes, and their journals.
 
 What it promises:
 
@@ -115,7 +115,7 @@ class VectorCache:
         self._database_keys: DatabaseKeys | None = None
         self._checkpoints = Checkpoints(self.path)
         self._others = OtherJournals(self.folder)
-        self._kept: dict[bytes, bytes] = {}  # of our own journal, when its memory has been told to forget
+        self._kept: dict[bytes, bytes] = {}  # of this process's journal, when its memory has been told to forget
         self._file: tuple[int, int] | None = None
         self._grown: int = 0
         self._mode: Mode = "closed"
@@ -128,7 +128,10 @@ class VectorCache:
     # Use
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the vector's bytes for each key, or None. A vector that does not match its checksum counts as missing."""
+        """Return each key's vector as bytes, or None.
+
+        A vector that does not match its checksum counts as missing.
+        """
         keys = checked_keys(keys)
         mapped = self.mapped
         vectors = None if mapped is None else mapped.find(keys)
@@ -182,7 +185,9 @@ class VectorCache:
                 self._guarded(self._store, entries, space)
 
     def clear(self, space: str | None = None) -> int:
-        """Drop every vector, or those of one space, give the disk space back, and return how many there were.
+        """Drop all vectors, or those of one space, and return their number.
+
+        The disk space is given back.
 
         Raises:
             VectorCacheError: the database cannot be written.
@@ -207,7 +212,10 @@ class VectorCache:
         )
 
     def close(self) -> None:
-        """Move the journal into the database, write down which vectors were used, and close. A later use opens it again."""
+        """Move the journal into the database, save which vectors were used, and close.
+
+        A later use opens it again.
+        """
         with self._lock:
             connection = self._connection
             if connection is not None and self._mode == "read-write":
@@ -337,7 +345,10 @@ class VectorCache:
             self.mapped.tell(taken_away)
 
     def _move_journals(self, connection: sqlite3.Connection, *, everybodys: bool = False) -> None:
-        """Move what this process's journal holds into the database, or what all of them do; begin our own anew."""
+        """Move this process's journal, or all of them, into the database.
+
+        Then begin a new one.
+        """
         journal = self._journal
         if journal is None:
             return
@@ -428,7 +439,10 @@ class VectorCache:
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Returned | None:
-        """Do ``work`` with the open database and return what it returns; None where the database cannot be used."""
+        """Return the result of ``work`` with the open database.
+
+        None if the database cannot be used.
+        """
         with self._lock:
             for attempt in (1, 2):
                 try:
@@ -479,7 +493,7 @@ class VectorCache:
         return self._connection
 
     def _open_journal(self, connection: sqlite3.Connection) -> None:
-        """Move what killed processes have left in theirs, and begin one of our own."""
+        """Move what killed processes have left in their journals, and begin a new one."""
         with folder_lock(self.folder) as locked, contextlib.suppress(OSError):
             if not locked:
                 return
@@ -494,7 +508,7 @@ class VectorCache:
             self.mapped.look_in(_LOOK_MILLISECONDS)
 
     def _look_around(self) -> None:
-        """Close the database if another process has taken its file away, as it does with a damaged one."""
+        """Close the database if another process has removed its file, as it does with a damaged one."""
         if self._connection is None:
             return
         if self.mapped is not None and self.mapped.is_current() and not self.mapped.is_due():
@@ -558,7 +572,10 @@ class VectorCache:
             warnings.warn(message, VectorCacheWarning, stacklevel=2)
 
     def _close_quietly(self) -> None:
-        """Close everything as it is. What the journal still holds is moved by whoever opens the folder next."""
+        """Close everything as it is.
+
+        The next process to open the folder moves what the journal still holds.
+        """
         self._checkpoints.wait()
         if self._journal is not None:
             self._journal.close(remove=False)

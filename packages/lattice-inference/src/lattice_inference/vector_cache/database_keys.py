@@ -1,4 +1,4 @@
-"""What the filter knows of the database's keys, so that a key that is not there need not be asked for."""
+"""A filter of the database's keys, which saves look-ups of keys that are not there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DatabaseKeys:
         self._in_vain = 0
 
     def forget(self) -> None:
-        """Do without a filter: nobody can say any more which rows it has."""
+        """Do without a filter: its rows are no longer known."""
         self._mapped.make_filter(0)
 
     def asked_in_vain(self, connection: sqlite3.Connection, count: int, rows: int) -> None:
@@ -58,7 +58,7 @@ class DatabaseKeys:
                 self._newest = rows[-1][0]
 
     def added(self, keys: Sequence[bytes], *, after: int, newest: int) -> None:
-        """Take in rows of our own, which lie between the row ``after`` and the row ``newest``."""
+        """Add this process's rows, which lie between the row ``after`` and the row ``newest``."""
         self._mapped.add_to_filter(keys)
         if self._newest == after:  # else there are rows of others before them
             self._newest = newest

@@ -12,6 +12,6 @@ CACHE_VARIABLE = "LATTICE_VECTOR_CACHE"
 
 
 def default_cache_folder() -> Path:
-    """Return the folder of caches made without one: ``LATTICE_VECTOR_CACHE``, else ``~/.lattice/cache``."""
+    """Return the default folder of caches: ``LATTICE_VECTOR_CACHE``, else ``~/.lattice/cache``."""
     named = os.environ.get(CACHE_VARIABLE, "").strip()
     return Path(named).expanduser() if named else Path("~/.lattice/cache").expanduser()

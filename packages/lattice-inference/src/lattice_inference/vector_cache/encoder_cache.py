@@ -28,7 +28,7 @@ def check_cache(cache: object) -> None:
 
 
 def open_cache(cache: VectorCache | str | os.PathLike[str] | bool) -> VectorCache:
-    """Return the cache that an argument names: itself, that of a folder, or with ``True`` that of the default folder.
+    """Return the cache of an argument: a cache, a folder, or ``True`` for the default folder.
 
     Raises:
         InvalidInputError: it is none of these.
@@ -62,7 +62,7 @@ class EncoderCache:
     def run(
         self, packed: PackedEncoding, output: str, compute: Callable[[PackedEncoding, str], Float32Array]
     ) -> Float32Array:
-        """Return what ``compute`` gives for the texts, asking it only for those that are not in the cache.
+        """Return the vectors of texts, calling ``compute`` only for those that are not in the cache.
 
         Texts with the same tokens are computed once.
 

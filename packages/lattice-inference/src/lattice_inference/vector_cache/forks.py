@@ -1,4 +1,4 @@
-"""Keeps connections from crossing a fork, in either direction: closed before, and opened again after by their next use."""
+"""Keeps connections from crossing a fork: closed before it, opened again on next use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _held: list[threading.RLock] = []
 
 
 def close_at_forks(owner: _Closable, lock: threading.RLock) -> None:
-    """Have ``owner`` closed before every fork as long as it lives, and ``lock`` held until the fork is done.
+    """Close ``owner`` before every fork, and hold ``lock`` until the fork is done.
+
+    This ends with the owner's life.
 
     Args:
         owner: what has a connection; hashed by identity.

@@ -1,13 +1,13 @@
-"""Vectors on their way to the database: a journal for each process, which takes a vector in without a system call.
+"""Journals: each process stores new vectors without a system call, for the database.
 
-A store is a copy into mapped memory, on record when the call returns, as a file's content is: a process that is killed at
-any moment loses nothing of it (after a power failure the last may be missing, and a damaged one is known by its checksum).
-Its owner answers from it at once, others from their next look-up on. Now and then a journal's records are moved into the
-database, all in one transaction; a kill before the journal says so has them moved once more, which changes nothing. The
-journal of a process that is gone is moved by the next that opens the folder.
+A store is a copy into mapped memory, as durable as a file's content when the call returns. A process that is killed
+at any moment loses nothing. After a power failure the last records may be missing, and a damaged one is detected by
+its checksum. Its owner answers from it at once, others from their next look-up on. Now and then a journal's records
+are moved into the database, all in one transaction; a kill before the journal says so has them moved once more, which
+changes nothing. The journal of a process that is gone is moved by the next that opens the folder.
 
-Whoever moves records, or makes, begins anew or removes a journal, holds the folder's lock. A journal belongs to whoever
-holds the lock on its file.
+The folder's lock is held to move records, and to make, restart or remove a journal. The owner of a journal holds the
+lock on its file.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ class WrittenRecords:
         return cls(descriptor, generation, end, moved)
 
     def read(self, start: int) -> list[Record]:
-        """Return the records from a place on, up to the first that is none, without those that are damaged."""
+        """Return the records from a place on, up to the first invalid one.
+
+        Damaged ones are left out.
+        """
         return read_records(os.pread(self.descriptor, min(self.end - start, _MOST_BYTES), start))
 
     def say_moved(self) -> None:
@@ -92,10 +95,10 @@ class OtherJournals:
         self._read: dict[str, tuple[int, int, dict[bytes, bytes]]] = {}
 
     def read(self, own: str | None = None, *, anew: bool = False) -> dict[bytes, bytes]:
-        """Read what is new, and return all vectors by key. With ``anew``, forget what was read before.
+        """Read new records, and return all vectors by key.
 
-        Those that have been moved since stay in what is returned until their journal begins anew: by then they are in the
-        database.
+        With ``anew``, forget what was read before. Those that have been moved since stay in what is returned until
+        their journal begins anew: by then they are in the database.
         """
         before = {} if anew else self._read
         self._read = {}
@@ -132,7 +135,7 @@ class Journal:
     """
 
     def __init__(self, folder: Path, *, mode: int, max_bytes: int) -> None:
-        """Take the first journal that nobody has. Its old records must have been moved.
+        """Take the first ownerless journal. Its old records must have been moved.
 
         Raises:
             OSError: nothing can be mapped, or the disk is full.
@@ -177,7 +180,10 @@ class Journal:
         raise OSError("there are too many journals")
 
     def written(self) -> WrittenRecords | None:
-        """Return what the journal's file holds; None without a file, and where it is no journal any more."""
+        """Return the content of the journal's file.
+
+        None without a file, and if it is no journal any more.
+        """
         return None if self.name is None else WrittenRecords.of(self._descriptor)
 
     def close(self, *, remove: bool) -> None:
@@ -203,9 +209,9 @@ class Journal:
 
 @contextlib.contextmanager
 def unmoved(folder: Path, *, abandoned_only: bool) -> Iterator[list[WrittenRecords]]:
-    """Open the journals of a folder that hold something to be moved: all, or only those that belong to nobody any more.
+    """Open the folder's journals that hold something to be moved: all, or only ownerless ones.
 
-    Those that belong to nobody are removed afterwards, if they say that all is moved. Under the folder's lock.
+    Ownerless ones are removed afterwards, if they say that all is moved. Under the folder's lock.
     """
     opened: list[tuple[Path, WrittenRecords, bool]] = []
     try:

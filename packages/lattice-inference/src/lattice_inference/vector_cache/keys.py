@@ -1,4 +1,7 @@
-"""Keys of the cache on disk: digests of all that a vector depends on, the text as the model's tokens."""
+"""Keys of the cache on disk: digests of all that a vector depends on.
+
+The text enters as the model's tokens.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,7 @@ __all__ = ["KEY_BYTES", "TokenKeys"]
 KEY_BYTES = 32
 """Length of a key: 256 bits, so that no two texts share one."""
 
-_DOMAIN = (
-    b"lattice-inference token cache 1"  # no other digest of the house begins so: keys of the two layers stay apart
-)
+_DOMAIN = b"lattice-inference token cache 1"  # no other digest of Lattice begins so: keys of the two layers stay apart
 
 
 class TokenKeys:

@@ -55,15 +55,15 @@ class LqeCacheFile:
         return len(self.vectors)
 
     def find(self, token_ids: Sequence[int] | npt.NDArray[np.integer]) -> npt.NDArray[np.float32] | None:
-        """Return the vector of a text with these token ids (its end-of-text token included), or None.
+        """Return the vector of a text with these token ids, or None.
 
-        Two texts may have one key: about one wrong answer in 2**64 / entries.
+        The ids include the end-of-text token. Two texts may have one key: about one wrong answer in 2**64 / entries.
         """
         return self.vectors.get(lqecache_key(token_ids))
 
 
 def lqecache_key(token_ids: Sequence[int] | npt.NDArray[np.integer]) -> int:
-    """Return the FNV-1a hash, 64 bits, over the little-endian bytes of the token ids, four bytes each.
+    """Return the 64-bit FNV-1a hash over the token ids, as four little-endian bytes each.
 
     Raises:
         InvalidInputError: they are no integers from 0 to 2**32 - 1.

@@ -79,7 +79,10 @@ def is_ours(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def _has_our_tables(connection: sqlite3.Connection) -> bool:
-    """Whether the columns are ours: a flipped bit in a definition makes SQLite read the same rows as something else."""
+    """Whether the columns are ours.
+
+    After one flipped bit in a definition, SQLite reads the same rows as something else.
+    """
     return all(
         [row[1:4] + row[5:] for row in connection.execute(f"PRAGMA table_info({table})")] == columns
         for table, columns in _COLUMNS.items()
@@ -95,7 +98,10 @@ def bytes_in_use(connection: sqlite3.Connection) -> int:
 
 
 def make_room(connection: sqlite3.Connection, max_bytes: int) -> int:
-    """Drop the oldest vectors until the pages in use are below the limit, and return the oldest row. In a transaction."""
+    """Drop the oldest vectors until the pages in use are below the limit.
+
+    Returns the oldest row. Call it in a transaction.
+    """
     while (used := bytes_in_use(connection)) > max_bytes:
         (count,) = connection.execute("SELECT count(*) FROM vectors").fetchone()
         if not count:
@@ -124,7 +130,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[bool]:
-    """Keep other processes from opening or replacing the database, and from moving journals, meanwhile.
+    """Keep other processes from opening or replacing the database, and from moving journals.
 
     Yields whether they are kept: where the folder cannot be written they are not.
     """

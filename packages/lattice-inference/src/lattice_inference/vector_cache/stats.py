@@ -12,7 +12,10 @@ Mode = Literal["closed", "read-write", "read-only", "off"]
 
 
 class VectorCacheWarning(UserWarning):
-    """The cache on disk cannot be used as it was asked for. Vectors are right all the same; they are only not kept."""
+    """The cache on disk cannot be used as requested.
+
+    Vectors are correct; they are only not kept.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
