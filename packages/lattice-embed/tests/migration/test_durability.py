@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lattice_embed.migration.journal import FORMAT as JOURNAL_FORMAT
+from lattice_embed.migration.migration_journal import FORMAT as JOURNAL_FORMAT
 from lattice_embed.stores import create_store
 from lattice_embed.stores.numpy_store import FAN_IN
 from lattice_embed.stores.sqlite_database import SqliteDatabase

@@ -31,7 +31,7 @@ from lattice_embed.migration import (
     MigrationController,
     read_verdict,
 )
-from lattice_embed.migration.journal import LATEST
+from lattice_embed.migration.migration_journal import LATEST
 from lattice_embed.migration.states import MigrationState
 from lattice_embed.model_source import default_model, resolve_model
 from lattice_embed.native_service import NativeEmbeddingService

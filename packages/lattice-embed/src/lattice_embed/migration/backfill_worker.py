@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lattice_embed.migration.claims import Claimant
-from lattice_embed.migration.journal import TRUNCATED, Journal, RowState
-from lattice_embed.migration.participants import Participants
+from lattice_embed.migration.endpoints import Endpoints
+from lattice_embed.migration.migration_journal import TRUNCATED, MigrationJournal, RowState
 from lattice_embed.migration.routing import Side
 from lattice_embed.migration.source_texts import check_texts
 from lattice_embed.migration.states import MigrationState
@@ -43,10 +43,10 @@ class BackfillWorker:
     """
 
     def __init__(
-        self, journal: Journal, participants: Participants, claimant: Claimant, clock: Callable[[], float]
+        self, journal: MigrationJournal, endpoints: Endpoints, claimant: Claimant, clock: Callable[[], float]
     ) -> None:
         self._journal = journal
-        self._participants = participants
+        self._endpoints = endpoints
         self._claimant = claimant
         self._clock = clock
 
@@ -72,20 +72,20 @@ class BackfillWorker:
 
     def _prepare(self, ids: list[str]) -> _Batch:
         """Read and embed the claimed documents. Nothing is locked meanwhile."""
-        source, target = self._participants.store(Side.SOURCE), self._participants.store(Side.TARGET)
+        source, target = self._endpoints.store(Side.SOURCE), self._endpoints.store(Side.TARGET)
         followed, gone, changed = [], [], []
         versions = zip(ids, source.versions(ids), target.versions(ids), strict=True)
         for document_id, here, there in versions:
             if here is None:
                 gone.append(document_id)
-            elif self._participants.target_follows(here, there):
+            elif self._endpoints.target_follows(here, there):
                 followed.append(document_id)
             else:
                 changed.append(document_id)
         documents = [document for document in source.get(changed) if document is not None]
         check_texts(self._journal, source, documents)
         pairs = [(document.id, document.text) for document in documents]
-        embedded = self._participants.embedder(Side.TARGET).embed(pairs) if pairs else []
+        embedded = self._endpoints.embedder(Side.TARGET).embed(pairs) if pairs else []
         return _Batch(embedded, followed, gone)
 
     def _commit(self, claim: str, batch: _Batch) -> None:
@@ -95,7 +95,7 @@ class BackfillWorker:
         too, so that its texts stand still while they are compared with those that were embedded. A kill between the
         two commits costs nothing: the target is asked before a document is embedded again.
         """
-        source, target = self._participants.store(Side.SOURCE), self._participants.store(Side.TARGET)
+        source, target = self._endpoints.store(Side.SOURCE), self._endpoints.store(Side.TARGET)
         with self._journal.transaction():
             record = self._journal.record()
             if record.state in ABANDONED_STATES:
@@ -116,7 +116,7 @@ class BackfillWorker:
                     document_id in held
                     and version is not None
                     and here is not None
-                    and self._participants.target_follows(here, version)
+                    and self._endpoints.target_follows(here, version)
                 ):
                     rows.append((document_id, "skipped" if version.reason else "done", version.reason))
             gone = [document_id for document_id in batch.gone if document_id in held and texts[document_id] is None]

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from lattice_embed.errors import InvalidInputError, InvalidTransitionError, StoreCorruptError
-from lattice_embed.migration.journal import Journal, MigrationRecord
+from lattice_embed.migration.migration_journal import MigrationJournal, MigrationRecord
 from lattice_embed.migration.plan import BackfillConfig, MigrationPlan
 from lattice_embed.migration.progress import BackfillProgress, progress_of
 from lattice_embed.migration.routing import RoutingConfig, in_rollback_window, routing_of
@@ -38,7 +38,7 @@ class MigrationController:
 
     def __init__(self, journal: str | os.PathLike[str], *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._journal = Journal(journal)
+        self._journal = MigrationJournal(journal)
 
     @property
     def plan(self) -> MigrationPlan:

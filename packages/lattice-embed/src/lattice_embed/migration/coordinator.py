@@ -17,14 +17,14 @@ from lattice_embed.migration.claims import Claimant, remove_dead_claimants
 from lattice_embed.migration.controller import MigrationController
 from lattice_embed.migration.document_writer import DocumentWriter
 from lattice_embed.migration.drift_verdict import read_verdict
-from lattice_embed.migration.journal import Journal
-from lattice_embed.migration.participants import Participants
+from lattice_embed.migration.endpoints import Endpoints
+from lattice_embed.migration.migration_journal import MigrationJournal
 from lattice_embed.migration.plan import BackfillConfig, MigrationPlan
 from lattice_embed.migration.progress import BackfillProgress
 from lattice_embed.migration.routing import RoutingConfig, Side, in_rollback_window
 from lattice_embed.migration.source_texts import check_texts
 from lattice_embed.migration.states import MigrationState
-from lattice_embed.migration.survey import check_target, survey
+from lattice_embed.migration.store_diff import check_target, mark_differences
 from lattice_embed.service import EmbeddingService
 from lattice_embed.stores.document import Match, StoredDocument, check_id
 from lattice_embed.stores.skip_reason import SkipKind, SkipReason
@@ -85,7 +85,7 @@ class BackfillCoordinator(MigrationController):
         super().__init__(journal, clock=clock)
         self._claimant: Claimant | None = None
         self._claimant_lock = threading.Lock()
-        self._participants = Participants(
+        self._endpoints = Endpoints(
             {Side.SOURCE: source, Side.TARGET: target}, {Side.SOURCE: source_service, Side.TARGET: target_service}
         )
         try:
@@ -118,8 +118,8 @@ class BackfillCoordinator(MigrationController):
             InvalidInputError: source and target are one store, or the target holds texts only.
         """
         plan = MigrationPlan.between(source, target, at=clock())
-        check_target(Participants({Side.SOURCE: source, Side.TARGET: target}, {}))
-        Journal.create(journal, plan, config or BackfillConfig()).close()
+        check_target(Endpoints({Side.SOURCE: source, Side.TARGET: target}, {}))
+        MigrationJournal.create(journal, plan, config or BackfillConfig()).close()
         return cls(
             journal,
             source=source,
@@ -212,8 +212,8 @@ class BackfillCoordinator(MigrationController):
         remove_dead_claimants(self._journal.path)
         with self._journal.transaction():
             self._journal.start_clock(self._clock())
-        if self._may_survey() and not record.surveyed:
-            survey(self._journal, self._participants)
+        if self._may_compare() and not record.surveyed:
+            mark_differences(self._journal, self._endpoints)
             with self._journal.transaction():
                 self._journal.update(surveyed=1)
         budget = _Budget(max_batches)
@@ -233,7 +233,7 @@ class BackfillCoordinator(MigrationController):
     def _work(self, batch_size: int, budget: _Budget, on_progress: Callable[[BackfillProgress], None] | None) -> None:
         claimant = Claimant(self._journal.path)
         try:
-            worker = BackfillWorker(self._journal, self._participants, claimant, self._clock)
+            worker = BackfillWorker(self._journal, self._endpoints, claimant, self._clock)
             while budget.take():
                 if worker.work(batch_size):
                     if on_progress is not None:
@@ -255,7 +255,7 @@ class BackfillCoordinator(MigrationController):
             self._journal.check_pending()
             time.sleep(WAIT_SECONDS)  # somebody is at them, or was killed and will be found out
             return False
-        if self._may_survey() and survey(self._journal, self._participants):
+        if self._may_compare() and mark_differences(self._journal, self._endpoints):
             return False
         with self._journal.transaction():
             record = self._journal.record()
@@ -266,7 +266,7 @@ class BackfillCoordinator(MigrationController):
             self._move("complete", completed_at=self._clock(), queries_target=0)
             return True
 
-    def _may_survey(self) -> bool:
+    def _may_compare(self) -> bool:
         """Return whether the source is what the target is to become.
 
         After the rollback window it no longer is.
@@ -284,8 +284,8 @@ class BackfillCoordinator(MigrationController):
             SpaceMismatchError: the service does not embed into the store's space.
         """
         side = self.routing_config().query
-        store = self._participants.store(side)
-        vector = self._participants.embedder(side).embed_query(text)
+        store = self._endpoints.store(side)
+        vector = self._endpoints.embedder(side).embed_query(text)
         matches = store.query(vector, k, fingerprint=store.space.fingerprint)
         return QueryAnswer(matches, side, store.space.model, store.space.fingerprint)
 
@@ -317,7 +317,7 @@ class BackfillCoordinator(MigrationController):
             InvalidTransitionError: the migration is completed or over.
             StoreCorruptError: the source's text of one is not what was stored.
         """
-        source, target = self._participants.store(Side.SOURCE), self._participants.store(Side.TARGET)
+        source, target = self._endpoints.store(Side.SOURCE), self._endpoints.store(Side.TARGET)
         reason = str(SkipReason(kind, detail))
         with self._journal.transaction():
             record = self._journal.record()
@@ -345,7 +345,7 @@ class BackfillCoordinator(MigrationController):
         with self._claimant_lock:
             if self._claimant is None or not self._claimant.is_open:
                 self._claimant = Claimant(self._journal.path)
-            return DocumentWriter(self._journal, self._participants, self._claimant, self._clock)
+            return DocumentWriter(self._journal, self._endpoints, self._claimant, self._clock)
 
 
 class _Budget:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.migration.backfill_worker import ABANDONED_STATES, row_of
 from lattice_embed.migration.claims import Claimant
-from lattice_embed.migration.journal import Journal, RowState
-from lattice_embed.migration.participants import Participants
+from lattice_embed.migration.endpoints import Endpoints
+from lattice_embed.migration.migration_journal import MigrationJournal, RowState
 from lattice_embed.migration.routing import RoutingConfig, Side, routing_of
 from lattice_embed.migration.states import MigrationState
 from lattice_embed.stores.document import DocumentState, StoredDocument
@@ -31,10 +31,10 @@ class DocumentWriter:
     """
 
     def __init__(
-        self, journal: Journal, participants: Participants, claimant: Claimant, clock: Callable[[], float]
+        self, journal: MigrationJournal, endpoints: Endpoints, claimant: Claimant, clock: Callable[[], float]
     ) -> None:
         self._journal = journal
-        self._participants = participants
+        self._endpoints = endpoints
         self._claimant = claimant
         self._clock = clock
 
@@ -67,7 +67,7 @@ class DocumentWriter:
             with self._intent(ids, routing) as claim:
                 if claim is None:
                     continue
-                counts = {side: self._participants.store(side).delete(ids) for side in routing.writes}
+                counts = {side: self._endpoints.store(side).delete(ids) for side in routing.writes}
                 rows: list[tuple[str, RowState, str]] | None = None
                 if Side.TARGET in routing.writes:
                     rows = [(document_id, "skipped", SkipKind.CONTENT_DELETED.value) for document_id in ids]
@@ -84,11 +84,11 @@ class DocumentWriter:
 
         ``None`` if the new model fails and is not needed yet.
         """
-        store = self._participants.store(side)
+        store = self._endpoints.store(side)
         if not store.space.holds_vectors:
             return [StoredDocument.pending(document_id, text) for document_id, text in documents]
         try:
-            embedded = self._participants.embedder(side).embed(documents)
+            embedded = self._endpoints.embedder(side).embed(documents)
         except Exception as error:
             if side is routing.query:
                 raise
@@ -115,7 +115,7 @@ class DocumentWriter:
         if documents is None:
             return None
         try:
-            self._participants.store(side).put(documents)
+            self._endpoints.store(side).put(documents)
         except (LatticeError, OSError) as error:
             if side is Side.SOURCE or side is routing.query:
                 raise

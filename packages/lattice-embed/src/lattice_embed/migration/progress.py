@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lattice_embed.migration.journal import Counts, MigrationRecord
+from lattice_embed.migration.migration_journal import Counts, MigrationRecord
 from lattice_embed.migration.routing import MigrationPhase, Side, in_rollback_window, routing_of
 from lattice_embed.migration.states import MigrationState
 

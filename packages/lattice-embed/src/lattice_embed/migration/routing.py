@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from lattice_embed.migration.journal import MigrationRecord
+from lattice_embed.migration.migration_journal import MigrationRecord
 from lattice_embed.migration.states import MigrationState
 
 __all__ = ["MigrationPhase", "Route", "RoutingConfig", "Side", "in_rollback_window", "routing_of"]

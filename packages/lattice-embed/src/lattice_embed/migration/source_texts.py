@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lattice_embed.errors import StoreCorruptError
-from lattice_embed.migration.journal import Journal
+from lattice_embed.migration.migration_journal import MigrationJournal
 from lattice_embed.stores.document import StoredDocument
 from lattice_embed.stores.vector_store import VectorStore
 
 __all__ = ["check_texts"]
 
 
-def check_texts(journal: Journal, source: VectorStore, documents: Sequence[StoredDocument]) -> None:
+def check_texts(journal: MigrationJournal, source: VectorStore, documents: Sequence[StoredDocument]) -> None:
     """Make sure that the source's digests are those of the texts that were read from it.
 
     Raises:

@@ -30,11 +30,11 @@ from lattice_embed.provenance import VectorProvenance
 from lattice_embed.remote.address import ServerAddress
 from lattice_embed.remote.batching import TokenCounter, most_tokens, split_requests
 from lattice_embed.remote.call import Call, count_all
-from lattice_embed.remote.course import Course, Send, Step, Wait
 from lattice_embed.remote.credentials import Credentials, check_one_key
 from lattice_embed.remote.errors import RemoteResponseError, RemoteServiceError
 from lattice_embed.remote.paid_vectors import PaidVectors
 from lattice_embed.remote.protocol import EncodingFormat, HttpAnswer, Vectors, read_vectors, request_body, size_limit
+from lattice_embed.remote.request_sequence import RequestSequence, Send, Step, Wait
 from lattice_embed.remote.retrying import Deadline, RateGate, RetryPolicy, check_seconds
 from lattice_embed.remote.transport import HttpRequest, HttpTransport, http_library
 from lattice_embed.remote.usage import RemoteUsage, UsageCounter
@@ -301,13 +301,13 @@ class RemoteEmbeddingService(EmbeddingService):
             NonFiniteVectorError: the server delivered NaN or infinity.
             ServiceClosedError: the service was closed.
         """
-        call, course = self._begin(texts, model, role, normalize)
-        with self._keeping(course):
-            steps = course.steps()
+        call, sequence = self._begin(texts, model, role, normalize)
+        with self._keeping(sequence):
+            steps = sequence.steps()
             reply: HttpAnswer | RemoteServiceError | None = None
             while (step := advance(steps, reply)) is not None:
                 reply = self._take(step)
-        return call.result(course.delivered, course.tokens)
+        return call.result(sequence.delivered, sequence.tokens)
 
     async def aembed(
         self,
@@ -318,15 +318,17 @@ class RemoteEmbeddingService(EmbeddingService):
         normalize: bool = True,
     ) -> EmbeddingResult:
         """Do :meth:`embed` on the event loop. Cancelling it breaks off the request under way."""
-        call, course = self._begin(texts, model, role, normalize)
-        with self._keeping(course):
-            steps = course.steps()
+        call, sequence = self._begin(texts, model, role, normalize)
+        with self._keeping(sequence):
+            steps = sequence.steps()
             reply: HttpAnswer | RemoteServiceError | None = None
             while (step := advance(steps, reply)) is not None:
                 reply = await self._atake(step)
-        return call.result(course.delivered, course.tokens)
+        return call.result(sequence.delivered, sequence.tokens)
 
-    def _begin(self, texts: Sequence[str], model: ModelName | None, role: Role, normalize: bool) -> tuple[Call, Course]:
+    def _begin(
+        self, texts: Sequence[str], model: ModelName | None, role: Role, normalize: bool
+    ) -> tuple[Call, RequestSequence]:
         """Check a call, and work out which requests it needs."""
         checked = self._limits.texts(texts)
         role = check_role(role)
@@ -350,7 +352,7 @@ class RemoteEmbeddingService(EmbeddingService):
         )
         unique = list(dict.fromkeys(sent))
         paid = self._paid.take(unique)
-        course = Course(
+        sequence = RequestSequence(
             list(
                 split_requests(
                     [text for text in unique if text not in paid],
@@ -369,22 +371,22 @@ class RemoteEmbeddingService(EmbeddingService):
             timeout=self._timeout,
             usage=self._usage,
         )
-        course.delivered.update(paid)
-        return call, course
+        sequence.delivered.update(paid)
+        return call, sequence
 
     @contextmanager
-    def _keeping(self, course: Course) -> Iterator[None]:
+    def _keeping(self, sequence: RequestSequence) -> Iterator[None]:
         """On any early end of a call, keep the delivered answers and redact secrets in errors."""
         try:
             yield
         except BaseException as error:
-            self._paid.put(course.delivered)
+            self._paid.put(sequence.delivered)
             if isinstance(error, RemoteServiceError) and (clean := error.cleaned(self._credentials.redact)) is not None:
                 raise clean from None
             raise
 
     def _take(self, step: Step) -> HttpAnswer | RemoteServiceError | None:
-        """Do what a course wants next, and return what came of it."""
+        """Do the next step of a sequence and return its outcome."""
         if isinstance(step, Wait):
             if self._stopped.wait(step.seconds):
                 self._check_open()
@@ -496,7 +498,7 @@ class RemoteEmbeddingService(EmbeddingService):
 def advance(
     steps: Generator[Step, HttpAnswer | None, None], reply: HttpAnswer | RemoteServiceError | None
 ) -> Step | None:
-    """Give a course what came of its last step, and return the next one; ``None`` at its end."""
+    """Send a sequence its last outcome and return the next step; ``None`` at its end."""
     try:
         return steps.throw(reply) if isinstance(reply, RemoteServiceError) else steps.send(reply)
     except StopIteration:

@@ -28,9 +28,9 @@ from lattice_embed.vectors._vectors import (
     squared_euclidean_distance,
 )
 from lattice_embed.vectors.binary_matrix import BinaryMatrix, BinaryVector
-from lattice_embed.vectors.calibration import Int8Calibration
 from lattice_embed.vectors.half_matrix import BFloat16Matrix, Float16Matrix, HalfMatrix
 from lattice_embed.vectors.int4_matrix import Int4Matrix, Int4Vector
+from lattice_embed.vectors.int8_calibration import Int8Calibration
 from lattice_embed.vectors.int8_matrix import Int8Matrix, QuantizedVector
 from lattice_embed.vectors.metric import Metric
 from lattice_embed.vectors.nearest import TopK, search, top_k

@@ -18,7 +18,7 @@ from libc.stdlib cimport free, malloc
 cnp.import_array()
 
 REFUSED = InvalidInputError
-include "lattice/door.pxi"
+include "lattice/binding.pxi"
 
 cdef extern from "stored_rows.h":
     enum: LATTICE_DOT

@@ -11,7 +11,7 @@ from lattice_embed.argument_checks import check_kind
 from lattice_embed.arrays import row_index, without_mask
 from lattice_embed.errors import DimensionMismatchError, InvalidInputError
 from lattice_embed.vectors import _vectors
-from lattice_embed.vectors.calibration import Int8Calibration
+from lattice_embed.vectors.int8_calibration import Int8Calibration
 from lattice_embed.vectors.stored_matrix import (
     Float32Array,
     StoredMatrix,

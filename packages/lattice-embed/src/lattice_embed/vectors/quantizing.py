@@ -9,9 +9,9 @@ import numpy.typing as npt
 from lattice_embed.arrays import plain_array
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.vectors.binary_matrix import BinaryMatrix
-from lattice_embed.vectors.calibration import Int8Calibration
 from lattice_embed.vectors.half_matrix import BFloat16Matrix, Float16Matrix
 from lattice_embed.vectors.int4_matrix import Int4Matrix
+from lattice_embed.vectors.int8_calibration import Int8Calibration
 from lattice_embed.vectors.int8_matrix import Int8Matrix
 from lattice_embed.vectors.stored_matrix import StoredMatrix
 from lattice_embed.vectors.tier import QuantizationTier

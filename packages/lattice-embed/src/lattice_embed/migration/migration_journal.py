@@ -21,7 +21,7 @@ from lattice_embed.stores.document import check_id
 from lattice_embed.stores.sqlite_database import DatabaseFormat, SqliteDatabase
 from lattice_embed.validation import is_expressible
 
-__all__ = ["LATEST", "Counts", "Journal", "MigrationRecord", "RowState"]
+__all__ = ["LATEST", "Counts", "MigrationJournal", "MigrationRecord", "RowState"]
 
 APPLICATION_ID = 0x4C4D4731  # "LMG1"
 SCHEMA_VERSION = 1
@@ -131,7 +131,7 @@ class Counts:
         return self.pending + self.done + self.skipped
 
 
-class Journal:
+class MigrationJournal:
     """An open journal. Methods that write are to be called inside :meth:`transaction`.
 
     Raises:
@@ -144,7 +144,7 @@ class Journal:
         self.path = self._database.path
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], plan: MigrationPlan, config: BackfillConfig) -> Journal:
+    def create(cls, path: str | os.PathLike[str], plan: MigrationPlan, config: BackfillConfig) -> MigrationJournal:
         """Make the journal of a new migration; what there is at ``path`` is not replaced."""
         insert = "INSERT INTO migration (only, plan, config) VALUES (1, ?, ?)"
         fields = [json.dumps(value) for value in (plan.to_fields(), asdict(config))]

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from lattice_embed.errors import StoreError
-from lattice_embed.migration.journal import Journal, RowState
-from lattice_embed.migration.participants import Participants
+from lattice_embed.migration.endpoints import Endpoints
+from lattice_embed.migration.migration_journal import MigrationJournal, RowState
 from lattice_embed.migration.routing import Side
 from lattice_embed.stores.document import DocumentVersion
 
-__all__ = ["check_target", "settlement_of", "survey"]
+__all__ = ["check_target", "settlement_of", "mark_differences"]
 
 PAGE = 1_000
 
 
-def survey(journal: Journal, participants: Participants) -> int:
+def mark_differences(journal: MigrationJournal, endpoints: Endpoints) -> int:
     """Mark every document that differs between the stores as pending, and return the count.
 
     It compares digests of texts, page by page, each page under the journal's lock. What the target has already is
     settled without being embedded again.
     """
-    source, target = participants.store(Side.SOURCE), participants.store(Side.TARGET)
+    source, target = endpoints.store(Side.SOURCE), endpoints.store(Side.TARGET)
     found = 0
     after = ""
     while page := source.scan(after=after, limit=PAGE):
         with journal.transaction():
-            found += _survey_page(journal, participants, [version.id for version in page])
+            found += _mark_page(journal, endpoints, [version.id for version in page])
         after = page[-1].id
     after = ""
     while page := target.scan(after=after, limit=PAGE):
@@ -42,13 +42,13 @@ def survey(journal: Journal, participants: Participants) -> int:
     return found
 
 
-def check_target(participants: Participants) -> None:
+def check_target(endpoints: Endpoints) -> None:
     """Make sure that a new migration would remove nothing from the target.
 
     Raises:
         StoreError: the target has a document that the source has not.
     """
-    source, target = participants.store(Side.SOURCE), participants.store(Side.TARGET)
+    source, target = endpoints.store(Side.SOURCE), endpoints.store(Side.TARGET)
     after = ""
     while page := target.scan(after=after, limit=PAGE):
         for version, there in zip(page, source.versions([version.id for version in page]), strict=True):
@@ -65,15 +65,15 @@ def settlement_of(version: DocumentVersion) -> tuple[str, RowState, str]:
     return (version.id, "skipped" if version.reason else "done", version.reason)
 
 
-def _survey_page(journal: Journal, participants: Participants, ids: list[str]) -> int:
-    source = participants.store(Side.SOURCE).versions(ids)
-    target = participants.store(Side.TARGET).versions(ids)
+def _mark_page(journal: MigrationJournal, endpoints: Endpoints, ids: list[str]) -> int:
+    source = endpoints.store(Side.SOURCE).versions(ids)
+    target = endpoints.store(Side.TARGET).versions(ids)
     states = journal.states(ids)
     stale, settled = [], []
     for here, there in zip(source, target, strict=True):
         if here is None or states.get(here.id) == "pending":
             continue
-        if not participants.target_follows(here, there):
+        if not endpoints.target_follows(here, there):
             stale.append(here.id)
         elif there is not None and states.get(here.id) is None:
             settled.append(settlement_of(there))

@@ -12,10 +12,10 @@ from lattice_embed.stores.document import DocumentVersion
 from lattice_embed.stores.document_embedder import DocumentEmbedder
 from lattice_embed.stores.vector_store import VectorStore
 
-__all__ = ["Participants"]
+__all__ = ["Endpoints"]
 
 
-class Participants:
+class Endpoints:
     """Stores and services by side.
 
     A service's space is determined on first use.

@@ -1,6 +1,6 @@
 """The state of one call, without I/O: the next request, when to wait, when to give up.
 
-A course is a generator. It yields a :class:`Send` and is sent the answer, or yields a :class:`Wait` and is sent nothing;
+The sequence is a generator. It yields a :class:`Send` and is sent the answer, or yields a :class:`Wait` and is sent nothing;
 threads and asyncio drive the same one. What the server has delivered is in ``delivered`` at any moment, so nothing that was
 paid for is lost when a later request fails, or the call is cancelled.
 """
@@ -17,7 +17,7 @@ from lattice_embed.remote.retrying import Deadline, RateGate, RetryPolicy
 from lattice_embed.remote.usage import UsageCounter
 from lattice_embed.result import Float32Array
 
-__all__ = ["Course", "Send", "Step", "Wait"]
+__all__ = ["RequestSequence", "Send", "Step", "Wait"]
 
 TOO_LARGE = 413
 
@@ -40,8 +40,8 @@ class Wait:
 Step = Send | Wait
 
 
-class Course:
-    """One call's way to its vectors.
+class RequestSequence:
+    """The requests of one call, as a generator of steps.
 
     Args:
         batches: the texts, cut into requests. No text twice.
