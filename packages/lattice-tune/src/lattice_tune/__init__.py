@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lattice_tune.datasets.rows import SkippedRows
     from lattice_tune.datasets.split import SplitRule
     from lattice_tune.datasets.stats import DatasetStats
-    from lattice_tune.distillation.calibration import fit_temperature
     from lattice_tune.distillation.config import DistillationConfig
     from lattice_tune.distillation.evaluation import (
         Deferral,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from lattice_tune.distillation.student import EncoderRecord, Predictions, StudentModel, load_student
     from lattice_tune.distillation.student_trainer import StudentTrainer, TrainedNetwork
     from lattice_tune.distillation.teacher import RecordedTeacher, Teacher
+    from lattice_tune.distillation.temperature_scaling import fit_temperature
     from lattice_tune.errors import (
         AdapterNotApprovedError,
         CheckpointError,
@@ -253,7 +253,7 @@ _MODULES = {
     "datasets.rows": ("SkippedRows",),
     "datasets.split": ("SplitRule",),
     "datasets.stats": ("DatasetStats",),
-    "distillation.calibration": ("fit_temperature",),
+    "distillation.temperature_scaling": ("fit_temperature",),
     "distillation.config": ("DistillationConfig",),
     "distillation.evaluation": (
         "Deferral",

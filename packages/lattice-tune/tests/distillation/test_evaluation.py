@@ -7,7 +7,7 @@ import pytest
 
 from lattice_fann import Activation, NetworkBuilder
 from lattice_tune import InvalidInputError, LabelSet, deferral_table, evaluate, fit_temperature
-from lattice_tune.distillation.calibration import calibrated_network
+from lattice_tune.distillation.temperature_scaling import calibrated_network
 
 NAMES = LabelSet(["a", "b", "c", "d"])
 

@@ -19,7 +19,6 @@ from lattice_tune._version import __version__
 from lattice_tune.arguments import callable_of, instance, path_of, text_of
 from lattice_tune.datasets.dataset import Dataset
 from lattice_tune.datasets.labels import LabelSet
-from lattice_tune.distillation.calibration import calibrated_network, fit_temperature
 from lattice_tune.distillation.config import DistillationConfig
 from lattice_tune.distillation.evaluation import Evaluation, deferral_table, evaluate
 from lattice_tune.distillation.report import DistillationReport, PassBack
@@ -27,6 +26,7 @@ from lattice_tune.distillation.stages import StageFolder, StageRecord, digest_of
 from lattice_tune.distillation.student import EncoderRecord, StudentModel, VectorEncoder, load_student
 from lattice_tune.distillation.student_trainer import StudentTrainer, TrainedNetwork, held_out
 from lattice_tune.distillation.teacher import Teacher, ask_teacher
+from lattice_tune.distillation.temperature_scaling import calibrated_network, fit_temperature
 from lattice_tune.errors import InvalidInputError, StudentFileError, TrainingError, shown
 from lattice_tune.training.callback import TrainingCallback
 from lattice_tune.training.metrics import EpochMetrics, TrainingMetrics

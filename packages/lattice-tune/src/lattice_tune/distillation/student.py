@@ -21,7 +21,7 @@ from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.errors import WriteError
 from lattice_tune.arguments import instance, listed, number_rows, path_of, real, text_of
 from lattice_tune.datasets.labels import LabelSet
-from lattice_tune.distillation.calibration import calibrated_network
+from lattice_tune.distillation.temperature_scaling import calibrated_network
 from lattice_tune.errors import EncoderMismatchError, InvalidInputError, StudentFileError, TuneError, shown
 from lattice_tune.training.json_object import json_object, to_json
 
