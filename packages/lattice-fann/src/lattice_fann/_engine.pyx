@@ -14,7 +14,7 @@ from lattice_fann.errors import InvalidInputError, NumericInstability, SizeMisma
 cnp.import_array()
 
 REFUSED = InvalidInputError
-include "lattice/door.pxi"
+include "lattice/binding.pxi"
 
 cdef extern from "network.h" nogil:
     int FANN_PANEL

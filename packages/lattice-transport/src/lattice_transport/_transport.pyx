@@ -13,7 +13,7 @@ cnp.import_array()
 
 
 REFUSED = InvalidInputError
-include "lattice/door.pxi"
+include "lattice/binding.pxi"
 
 cdef extern from "run_sinkhorn.h" nogil:
     int LATTICE_COLUMN_STEP

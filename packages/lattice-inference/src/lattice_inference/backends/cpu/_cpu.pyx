@@ -16,7 +16,7 @@ cnp.import_array()
 
 
 REFUSED = InvalidInputError
-include "lattice/door.pxi"
+include "lattice/binding.pxi"
 
 cdef extern from "run_step.h" nogil:
     void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *step,
