@@ -21,7 +21,7 @@ nox.options.reuse_venv = "yes"  # the second run of a check installs only what c
 nox.options.error_on_missing_interpreters = True
 # Most of what the checks install is never imported by them: what is gets compiled then, not all of torch beforehand.
 os.environ.setdefault("PIP_COMPILE", "0")
-os.environ.setdefault("VIRTUALENV_NO_PERIODIC_UPDATE", "1")  # it would ask an index for a newer pip each time
+os.environ.setdefault("VIRTUALENV_NO_PERIODIC_UPDATE", "1")  # else it asks an index for a newer pip
 
 ROOT = Path(__file__).parent
 PACKAGES = ["lattice-inference", "lattice-embed", "lattice-fann", "lattice-transport", "lattice-tune"]

@@ -33,7 +33,6 @@ from lattice_inference.argument_checks import check_count
 from lattice_inference.errors import VectorCacheError
 from lattice_inference.vector_cache._journal import MappedJournal, record_bytes
 from lattice_inference.vector_cache.call_checks import check_space, checked_entries, checked_folder, checked_keys
-from lattice_inference.vector_cache.checkpoints import Checkpoints
 from lattice_inference.vector_cache.connecting import (
     CANNOT_OPEN,
     CORRUPT,
@@ -53,6 +52,7 @@ from lattice_inference.vector_cache.forks import close_at_forks
 from lattice_inference.vector_cache.journal import Journal, OtherJournals, Record, WrittenRecords, discard, unmoved
 from lattice_inference.vector_cache.schema import bytes_in_use, folder_lock, make_room, transaction
 from lattice_inference.vector_cache.stats import Mode, VectorCacheStats, VectorCacheWarning
+from lattice_inference.vector_cache.wal_checkpoints import WalCheckpoints
 
 __all__ = [
     "DEFAULT_MAX_BYTES",
@@ -113,7 +113,7 @@ class VectorCache:
         self._journal: Journal | None = None
         self.mapped: MappedJournal | None = None
         self._database_keys: DatabaseKeys | None = None
-        self._checkpoints = Checkpoints(self.path)
+        self._checkpoints = WalCheckpoints(self.path)
         self._others = OtherJournals(self.folder)
         self._kept: dict[bytes, bytes] = {}  # of this process's journal, when its memory has been told to forget
         self._file: tuple[int, int] | None = None

@@ -7,12 +7,12 @@ import sqlite3
 import threading
 from pathlib import Path
 
-__all__ = ["Checkpoints"]
+__all__ = ["WalCheckpoints"]
 
 _WRITTEN_BYTES = 2**23  # of vectors, from one checkpoint to the next: the log is about twice as long
 
 
-class Checkpoints:
+class WalCheckpoints:
     """The checkpoints of one process, in a thread that lives as long as each takes.
 
     Where none can be made, the log grows until SQLite makes one itself.
