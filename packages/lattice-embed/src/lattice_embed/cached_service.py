@@ -89,6 +89,12 @@ class CachedEmbeddingService(EmbeddingService):
 
     Raises:
         InvalidInputError: ``inner`` is no service, or the limits make no sense.
+
+    >>> from lattice_embed import NativeEmbeddingService
+    >>> service = CachedEmbeddingService(NativeEmbeddingService("all-minilm-l6-v2"), capacity=100)
+    >>> first, again = service.embed_one("A cat sleeps."), service.embed_one("A cat sleeps.")
+    >>> service.stats().hits, service.stats().misses, bool((first == again).all())
+    (1, 1, True)
     """
 
     _gives_arrays_away = True

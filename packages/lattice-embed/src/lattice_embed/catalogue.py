@@ -175,7 +175,14 @@ def _qwen3(slug: str, model_id: str, dimensions: int) -> ModelDescription:
 
 
 class EmbeddingModel(Enum):
-    """The models known by name. A member's value is its slug."""
+    """The models known by name. A member's value is its slug.
+
+    >>> model = EmbeddingModel("all-minilm-l6-v2")
+    >>> model.model_id, model.native_dimensions, model.pooling
+    ('sentence-transformers/all-MiniLM-L6-v2', 384, 'mean')
+    >>> EmbeddingModel.MULTILINGUAL_E5_SMALL.query_prompt
+    'query: '
+    """
 
     BGE_SMALL_EN_V1_5 = "bge-small-en-v1.5"
     BGE_BASE_EN_V1_5 = "bge-base-en-v1.5"

@@ -55,6 +55,11 @@ class EmbeddingKey:
 
     Raises:
         InvalidInputError: a field has another type, or ``dims`` is outside 1 to 2**32 - 1.
+
+    >>> from lattice_embed import EmbeddingModel, ModelConfig
+    >>> key = ModelConfig(EmbeddingModel.ALL_MINILM_L6_V2).to_embedding_key()
+    >>> key.model, key.dims, key.metric.name
+    ('all-minilm-l6-v2', 384, 'COSINE')
     """
 
     model: str

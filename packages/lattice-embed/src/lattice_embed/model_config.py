@@ -29,6 +29,12 @@ class ModelConfig:
     Raises:
         InvalidModelConfigError: the model was not trained for shorter vectors, or ``output_dim`` is outside
             ``[MIN_MRL_OUTPUT_DIM, native dimensions]``.
+
+    >>> from lattice_embed import EmbeddingModel
+    >>> ModelConfig(EmbeddingModel.QWEN3_EMBEDDING_0_6B, output_dim=256).dimensions
+    256
+    >>> ModelConfig(EmbeddingModel.QWEN3_EMBEDDING_0_6B).dimensions
+    1024
     """
 
     model: EmbeddingModel | ModelDescription

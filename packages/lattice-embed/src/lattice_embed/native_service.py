@@ -160,6 +160,14 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         UnsupportedModelError: a remote model.
         ModelConfigError: ``output_dim`` is not possible for the model.
         InvalidInputError: another argument is wrong.
+
+    >>> from lattice_embed import NativeEmbeddingService
+    >>> with NativeEmbeddingService("all-minilm-l6-v2") as service:
+    ...     result = service.embed(["A cat sleeps.", "A kitten naps."])
+    >>> result.vectors.shape, result.token_counts.tolist()
+    ((2, 384), [6, 7])
+    >>> f"{result[0] @ result[1]:.2f}"
+    '0.71'
     """
 
     _renewal = "make a new service"

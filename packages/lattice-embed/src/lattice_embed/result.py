@@ -39,6 +39,10 @@ class EmbeddingResult:
 
     Raises:
         InvalidInputError: the arrays do not belong together.
+
+    >>> result = EmbeddingResult([[3.0, 4.0], [0.0, 1.0]], model="example")
+    >>> len(result), result[0].tolist(), result.truncated.tolist()
+    (2, [3.0, 4.0], [False, False])
     """
 
     __slots__ = ("_fingerprint", "_provenance", "model", "prompt", "role", "token_counts", "truncated", "vectors")

@@ -35,6 +35,11 @@ class Activation:
     Attributes:
         tag: the number that stands for it in files.
         alpha: the slope of the leaky ReLU below zero, 0 for the others. Kept as float32 keeps it.
+
+    >>> Activation.from_name("relu") == Activation.RELU
+    True
+    >>> Activation.leaky_relu(0.2).alpha
+    0.20000000298023224
     """
 
     tag: int

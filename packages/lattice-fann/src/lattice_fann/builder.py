@@ -21,6 +21,7 @@ def _width(size: int) -> int:
 class NetworkBuilder:
     """Collects widths and activations, then makes a network with random weights and zero biases.
 
+    >>> from lattice_fann import Activation, NetworkBuilder
     >>> network = NetworkBuilder().input(4).hidden(8, Activation.RELU).output(3, Activation.SOFTMAX).build(seed=0)
     >>> network.architecture()
     '4 -> ReLU(8) -> Softmax(3)'

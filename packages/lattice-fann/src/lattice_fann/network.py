@@ -43,6 +43,13 @@ class Network(Engine):
 
     Raises:
         InvalidNetworkError: no layers, widths that do not fit, a softmax that is not last.
+
+    >>> from lattice_fann import Activation, Layer, Network
+    >>> network = Network([Layer([[1.0, 2.0]], [0.5], Activation.RELU)])
+    >>> network.forward([3.0, 4.0]).tolist()
+    [11.5]
+    >>> Network.from_bytes(network.to_bytes()).architecture()
+    '2 -> ReLU(1)'
     """
 
     def __init__(

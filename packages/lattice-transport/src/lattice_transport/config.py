@@ -93,6 +93,10 @@ class SinkhornConfig:
             in [1, 2) is kept.
         epsilon_schedule: "auto" passes through larger epsilons first when epsilon is below a hundredth of the range of
             the costs, but not through more than 2^24 times epsilon; None never does.
+
+    >>> config = SinkhornConfig(epsilon=0.1, max_iterations=1000)
+    >>> config.epsilon, config.convergence_threshold
+    (0.1, 1e-05)
     """
 
     epsilon: float | None = None

@@ -82,6 +82,12 @@ class PointClouds:
 
     Raises:
         EmptyProblemError, NonFinitePointError, DimensionMismatchError, InvalidInputError: as the points deserve.
+
+    >>> from lattice_transport import solve
+    >>> clouds = PointClouds([[0.0], [1.0]], [[0.0], [3.0]])
+    >>> result = solve([0.5, 0.5], [0.5, 0.5], clouds, epsilon=0.01)
+    >>> f"{result.transport_cost:.2f}"
+    '2.00'
     """
 
     x: npt.ArrayLike

@@ -57,6 +57,13 @@ class SinkhornResult:
         row_costs: sum over j of P[i, j] C[i, j]: what each source point contributes to the transport cost.
         stages: the epsilons passed through on the way.
         precision: "float32" or "float64": what it was computed in.
+
+    >>> from lattice_transport import solve
+    >>> result = solve([0.5, 0.5], [0.25, 0.75], [[0.0, 1.0], [1.0, 0.0]], epsilon=0.02)
+    >>> result.converged, f"{result.transport_cost:.3f}"
+    (True, '0.250')
+    >>> result.plan().round(3).tolist()
+    [[0.25, 0.25], [0.0, 0.5]]
     """
 
     epsilon: float

@@ -71,6 +71,13 @@ class NumpyVectorStore:
     Raises:
         StoreError: there is no such store, or it cannot be read.
         StoreCorruptError: a file is damaged.
+
+    >>> import tempfile
+    >>> from lattice_embed.stores import StoredDocument
+    >>> with tempfile.TemporaryDirectory() as folder, NumpyVectorStore.create(f"{folder}/store") as store:
+    ...     store.put([StoredDocument.pending("1", "A cat sleeps."), StoredDocument.pending("2", "Stocks fell.")])
+    ...     len(store), [document.text for document in store.get(["2"])]
+    (2, ['Stocks fell.'])
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

@@ -43,6 +43,13 @@ class Int8Matrix(StoredMatrix):
 
     Raises:
         InvalidInputError: a wrong shape or dtype, or values out of range.
+
+    >>> from lattice_embed.vectors import quantize, top_k
+    >>> matrix = quantize([[3.0, -4.0], [0.5, 1.0]], "int8")
+    >>> matrix.data.tolist()
+    [[95, -127], [64, 127]]
+    >>> top_k([0.0, 1.0], matrix, 1).indices.tolist()
+    [1]
     """
 
     tier: ClassVar[QuantizationTier] = QuantizationTier.INT8

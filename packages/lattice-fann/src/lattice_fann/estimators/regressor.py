@@ -24,6 +24,12 @@ class MLPRegressor(BaseMLP):
     Attributes after ``fit``:
         network_: the :class:`Network`.
         loss_curve_, n_iter_, loss_, history_: how training went.
+
+    >>> from lattice_fann import MLPRegressor
+    >>> x, y = [[0.0], [0.25], [0.5], [0.75], [1.0]], [0.0, 0.5, 1.0, 1.5, 2.0]
+    >>> model = MLPRegressor(8, random_state=0, max_iter=500, learning_rate_init=0.05).fit(x, y)
+    >>> f"{model.predict([[0.6]])[0]:.1f}"
+    '1.2'
     """
 
     _estimator_type = "regressor"

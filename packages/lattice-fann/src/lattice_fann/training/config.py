@@ -72,6 +72,11 @@ class TrainingConfig:
         input_dropout: part of the (scaled) inputs set to zero in a training step, drawn by the seed for each sample and
             update; the others are scaled up. Measuring and running the network leave all inputs in.
         decay_biases: apply ``weight_decay`` to biases too.
+
+    >>> from lattice_fann import Optimizer
+    >>> config = TrainingConfig(learning_rate=0.01, optimizer=Optimizer.ADAM, seed=1)
+    >>> config.learning_rate, config.optimizer.name
+    (0.01, 'ADAM')
     """
 
     learning_rate: float = 0.01

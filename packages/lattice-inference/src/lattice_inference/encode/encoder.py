@@ -98,6 +98,14 @@ class Encoder(TextModel):
         precision: what the weights are kept in.
         calibration: what it was loaded with, or None.
         special_tokens_in_text: whether special tokens that a text spells out become those tokens.
+
+    >>> from lattice_inference import load_encoder
+    >>> with load_encoder("all-minilm-l6-v2") as encoder:
+    ...     encoded = encoder.encode(["A cat sleeps.", "A kitten naps.", "Stocks fell."])
+    >>> encoded.vectors.shape
+    (3, 384)
+    >>> [f"{similarity:.2f}" for similarity in encoded.vectors @ encoded.vectors[0]]
+    ['1.00', '0.71', '0.01']
     """
 
     def __init__(

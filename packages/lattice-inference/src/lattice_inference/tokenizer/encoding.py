@@ -30,6 +30,13 @@ class Encoding:
     ``ids`` are (n,) int32. ``offsets`` are (n, 2) int32: the characters ``text[start:end]`` of each token in its
     text, (0, 0) for a special token of the template. ``type_ids`` are (n,) int32: which text of a pair a token
     belongs to. ``truncated`` tells whether tokens were dropped to keep a limit.
+
+    >>> from lattice_inference import find_model, load_tokenizer
+    >>> encoding = load_tokenizer(find_model("all-minilm-l6-v2").directory).encode("Hello world!")
+    >>> encoding.tokens
+    ['[CLS]', 'hello', 'world', '!', '[SEP]']
+    >>> encoding.offsets.tolist()
+    [[0, 0], [0, 5], [6, 11], [11, 12], [0, 0]]
     """
 
     __slots__ = ("_padding", "_vocabulary", "ids", "offsets", "truncated", "type_ids")

@@ -48,6 +48,14 @@ class Tokenizer:
 
     Special tokens in a text, such as ``"[SEP]"`` typed by a user, become the special token, as in Hugging Face's
     library; with ``special_tokens_in_text=False`` they are text like any other.
+
+    >>> from lattice_inference import find_model, load_tokenizer
+    >>> tokenizer = load_tokenizer(find_model("all-minilm-l6-v2").directory)
+    >>> encoding = tokenizer.encode("Hello world!")
+    >>> encoding.ids.tolist()
+    [101, 7592, 2088, 999, 102]
+    >>> tokenizer.decode(encoding.ids)
+    'hello world!'
     """
 
     def __init__(self, definition: TokenizerDefinition, *, apply_file_limits: bool = False) -> None:

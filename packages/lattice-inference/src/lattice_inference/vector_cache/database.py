@@ -99,6 +99,14 @@ class VectorCache:
 
     Raises:
         InvalidInputError: ``max_bytes`` is no int from 262,144 to 2^63 - 1, or ``folder`` is no path.
+
+    >>> import tempfile
+    >>> from lattice_inference import load_encoder
+    >>> with tempfile.TemporaryDirectory() as folder, VectorCache(folder) as cache:
+    ...     with load_encoder("all-minilm-l6-v2", cache=cache) as encoder:
+    ...         _ = encoder.encode(["A cat sleeps.", "A kitten naps."])
+    ...     cache.stats().entries
+    2
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:

@@ -100,6 +100,14 @@ class OnlineDriftDetector:
 
     Raises:
         InvalidInputError: and its kinds, for settings or a reference that cannot be.
+
+    >>> import numpy as np
+    >>> random = np.random.default_rng(0)
+    >>> detector = OnlineDriftDetector(32, check_interval=16)
+    >>> def alarms(vectors):
+    ...     return sum(detector.observe(vector).status == "drift" for vector in vectors)
+    >>> alarms(random.normal(size=(128, 4))), alarms(random.normal(loc=2.0, size=(64, 4))) > 0
+    (0, True)
     """
 
     def __init__(

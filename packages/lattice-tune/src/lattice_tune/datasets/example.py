@@ -33,6 +33,10 @@ class TrainingExample:
 
     Raises:
         InvalidInputError: neither text nor vector, or a value that breaks these rules.
+
+    >>> example = TrainingExample(text="What is it?", label="question", weight=2.0)
+    >>> example.text, example.label, example.weight
+    ('What is it?', 'question', 2.0)
     """
 
     text: str | None = None

@@ -34,6 +34,11 @@ class SplitRule:
         seed: another seed gives another split.
         group: the metadata field whose values are kept together; None keeps equal texts together.
         bounds: for a stratified rule, where each part ends on the line, by label.
+
+    >>> from lattice_tune import TrainingExample
+    >>> rule = SplitRule({"train": 0.8, "test": 0.2}, seed=1)
+    >>> [rule.part_of(TrainingExample(text=text)) for text in ("one", "two", "three", "four", "five")]
+    ['test', 'train', 'train', 'train', 'train']
     """
 
     parts: dict[str, float]

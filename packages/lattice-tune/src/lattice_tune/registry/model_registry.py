@@ -47,6 +47,12 @@ class ModelRegistry(RegistryReader):
         InvalidInputError: an argument is out of range.
         StorageError: the folder cannot be made or opened.
         RegistryCorruptError: the database is damaged, another program's, or of another version.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, ModelRegistry(f"{folder}/registry") as registry:
+    ...     registered = registry.register("intent", "1.0.0", b"weights")
+    ...     registered.status.value, registry.get("intent", "1.0.0").files[0].size
+    ('pending', 7)
     """
 
     def register(
