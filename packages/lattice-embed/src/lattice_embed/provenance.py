@@ -48,7 +48,7 @@ class VectorProvenance:
     Attributes:
         model: what the model is called: slug, hub id or path. A label where ``weights`` is known.
         weights: digest of weights and tokenizer together with how they are read (``Encoder.fingerprint``); empty if
-        unknown, as for a provider's model.
+            unknown, as for a provider's model.
         pooling: how token vectors become one vector; empty if unknown.
         prompt: what was put before the text.
         dimensions: length of the vector.

@@ -373,9 +373,8 @@ def network_simplex(cost, supply, demand, int64_t most_pivots):
     """Solve a transportation problem with integer masses exactly.
 
     Returns (rows, columns, masses, u, v, pivots, status, exact, shortfall). ``status`` is 0 for an optimal plan, 1 if
-    the pivots ran out. ``exact`` says that potentials are exact but for their last bit. ``shortfall`` is an upper
-    bound of the cost above the optimum, for masses as they are. ``cost`` is float64 (n, m); ``supply`` and ``demand``
-    are
+    the pivots ran out. ``exact`` says that potentials are exact but for their last bit. ``shortfall`` is an upper bound
+    of the cost above the optimum, for masses as they are. ``cost`` is float64 (n, m); ``supply`` and ``demand`` are
     int64 with equal sums.
     """
     cdef int64_t n = cost.shape[0], m = cost.shape[1]

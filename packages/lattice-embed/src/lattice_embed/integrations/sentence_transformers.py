@@ -66,9 +66,8 @@ class SentenceEncoder:
 
     Prompts, and whether vectors have length 1 without being asked to, are those of the model's files, as there; the
     catalogue's prompts are not used. What differs: results are NumPy arrays unless tensors are requested or given, no
-    texts
-    give (0, dim), and a text's vector is the same bits in any batch. Options and methods that cannot be had here are refused
-    by their names; the manual lists them.
+    texts give (0, dim), and a text's vector is the same bits in any batch. Options and methods that cannot be had here
+    are refused by their names; the manual lists them.
 
     Args:
         model: a name, hub id or directory for :class:`~lattice_embed.NativeEmbeddingService`, or such a service.

@@ -90,10 +90,9 @@ def spans_of_chunks(service: EmbeddingService, text: str, chunking: Chunking) ->
     """Return the characters ``text[start:end]`` of each chunk of a document, in order.
 
     A document that fits is one chunk. Every token lies in a chunk, and each chunk by itself has at most
-    ``chunking.tokens`` tokens. A word cut in two may have more tokens than the whole word. So chunks are counted
-    again, and cut shorter if they have too many. Only a single token, which cannot be cut, may by itself have more
-    than a limit
-    of one or two.
+    ``chunking.tokens`` tokens. A word cut in two may have more tokens than the whole word. So chunks are counted again,
+    and cut shorter if they have too many. Only a single token, which cannot be cut, may by itself have more than a
+    limit of one or two.
 
     Raises:
         InvalidTextError: the text holds a lone surrogate.

@@ -72,14 +72,13 @@ _alone = one_thread("this detector")
 class OnlineDriftDetector:
     """Watches a stream of vectors for drift away from a reference.
 
-    The first ``window_size`` vectors are the reference, the next as many calibrate. Random halvings of the two
-    together give the divergence's distribution without drift. The threshold is the quantile of it that leaves the
-    upper four ``false_alarm_rate`` above. From then on every
-    ``check_interval``-th vector has the last ``window_size`` vectors compared with the reference. A divergence above
-    the threshold is a
-    suspicion, which a permutation test of reference and window confirms or not: an alarm needs both. Under no drift the
-    two are exchangeable, so the test, hence the alarm, keeps the stated rate whatever the distribution. The rate is one
-    of each check; checks closer than a window share vectors, so their alarms come together.
+    The first ``window_size`` vectors are the reference, the next as many calibrate. Random halvings of the two together
+    give the divergence's distribution without drift. The threshold is the quantile of it that leaves the upper four
+    ``false_alarm_rate`` above. From then on every ``check_interval``-th vector has the last ``window_size`` vectors
+    compared with the reference. A divergence above the threshold is a suspicion, which a permutation test of reference
+    and window confirms or not: an alarm needs both. Under no drift the two are exchangeable, so the test, hence the
+    alarm, keeps the stated rate whatever the distribution. The rate is one of each check; checks closer than a window
+    share vectors, so their alarms come together.
 
     A vector that is refused (wrong length, not finite, another model's) leaves the detector as it was. A call from a
     second thread beside another one raises :class:`BusyError`.
