@@ -1,4 +1,4 @@
-"""Transformer inference as a light library: checkpoints, tokenizers, model programs and CPU kernels of our own.
+"""Light transformer inference: checkpoints, tokenizers, model programs and CPU kernels.
 
 >>> import lattice_inference
 >>> with lattice_inference.load_encoder("sentence-transformers/all-MiniLM-L6-v2") as encoder:

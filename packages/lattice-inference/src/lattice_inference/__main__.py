@@ -1,4 +1,4 @@
-"""The process of ``lattice`` and ``python -m lattice_inference``, from its first import to its end.
+"""The process of ``lattice`` and ``python -m lattice_inference``, from import to exit.
 
 This module imports nothing ahead: an interrupt is one line and status 130 also while the packages are being imported.
 """

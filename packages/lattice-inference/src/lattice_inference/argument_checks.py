@@ -1,4 +1,7 @@
-"""Checks of one argument of a call; each error names the argument, the value and what is expected."""
+"""Checks of single arguments.
+
+Each error names the argument, the value and what is expected.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,10 @@ def check_number(name: str, value: object, least: float, most: float) -> None:
 
 
 def as_number(value: Any) -> float | None:
-    """Return a number of Python or NumPy as a float, ``None`` for what is no number or beyond all floats."""
+    """Return a number of Python or NumPy as a float.
+
+    ``None`` for anything that is no number, or is beyond all floats.
+    """
     if isinstance(value, (bool, np.bool_, np.ndarray, np.complexfloating, str)) or not hasattr(value, "__float__"):
         return None
     try:
@@ -96,7 +102,10 @@ def checked_flag(name: str, value: object) -> bool:
 
 
 def checked_mapping(name: str, value: object, *, of_texts: bool = False) -> dict[str, Any]:
-    """Return a mapping as a dict, an empty one for ``None``; with ``of_texts`` its values are strings too."""
+    """Return a mapping as a dict, an empty one for ``None``.
+
+    With ``of_texts`` its values must be strings too.
+    """
     if value is None:
         return {}
     if not isinstance(value, Mapping):

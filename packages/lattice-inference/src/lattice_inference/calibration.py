@@ -1,4 +1,4 @@
-"""The ranges that the inputs of a model's linears have on real texts, by which their elements become integers."""
+"""Input ranges of a model's linears on real texts, for rounding them to integers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _LEAST_EXTENT = np.float32(2.0**-100)
 
 @dataclass(frozen=True)
 class InputRange:
-    """What a linear's input is rounded within: x ~ scale * (q - zero_point) with q from 0 to 255; beyond it q is an end.
+    """The rounding range of a linear's input: x ~ scale * (q - zero_point).
+
+    q lies in 0 to 255; values beyond the range take an end.
 
     Attributes:
         low: at most 0, as float32.
@@ -66,7 +68,7 @@ class InputRange:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Fixed ranges for the inputs of a model's linears; made by :class:`lattice_inference.quantize.Calibrator`.
+    """Fixed ranges for the inputs of linears; see :class:`lattice_inference.quantize.Calibrator`.
 
     Attributes:
         method: how they were found, in words.
@@ -111,7 +113,10 @@ class Calibration:
 
 
 def check_calibration(calibration: Calibration | None, precision: str, activations: str = "int8") -> None:
-    """Raise UnsupportedError if nothing would use ``calibration``, InvalidInputError if it is none."""
+    """Refuse a ``calibration`` without effect.
+
+    Raises UnsupportedError if nothing would use it, InvalidInputError if it is none.
+    """
     if calibration is not None and not isinstance(calibration, Calibration):
         raise InvalidInputError(f"calibration is a {type(calibration).__name__}; pass a Calibration, or None")
     if calibration is not None and (precision != "int8" or activations != "int8"):

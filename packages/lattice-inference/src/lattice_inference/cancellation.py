@@ -1,4 +1,4 @@
-"""How a task of asyncio that is cancelled ends the work that a thread does for it: at its next step.
+"""Ends a thread's work at its next step when its asyncio task is cancelled.
 
 What the work asks is found by the thread's context, so that nothing between the task and the step need hand it on. Work
 whose result others wait for, too, goes on until none of them wants it any more: :func:`shared`.
@@ -24,7 +24,10 @@ _asked: ContextVar[Asked | None] = ContextVar("lattice_cancellation", default=No
 
 
 class StepsCancelled(BaseException):
-    """No caller waits for the result any more. No handler of errors should take it for a failure of the work."""
+    """No caller waits for the result any more.
+
+    Error handlers should not take it for a failure of the work.
+    """
 
 
 def cancellation() -> Asked | None:
@@ -45,7 +48,10 @@ def check_cancelled() -> None:
 
 @contextlib.contextmanager
 def shared(is_wanted: Callable[[], bool]) -> Iterator[None]:
-    """Do work here that goes on while others want its result, though the task that began it is cancelled."""
+    """Mark work here that must go on when the task that began it is cancelled.
+
+    Other callers want its result.
+    """
     asked = _asked.get()
     if asked is None:
         yield

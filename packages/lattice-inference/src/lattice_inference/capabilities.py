@@ -1,4 +1,7 @@
-"""What this version can run, asked of the code that would run it: nothing here keeps a list of its own."""
+"""Reports what this version can run.
+
+It calls the code that would run it, and keeps no separate list.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,16 @@ __all__ = ["runs_model_type", "runs_tokenizer_model"]
 
 
 def runs_model_type(model_type: str) -> bool:
-    """Whether models with this ``model_type`` in their ``config.json`` can be loaded as encoders."""
+    """Whether models of this ``model_type`` (in ``config.json``) can be loaded as encoders."""
     return runs_as_encoder(model_type)
 
 
 @cache
 def runs_tokenizer_model(kind: str) -> bool:
-    """Whether a tokenizer.json whose model is of type ``kind`` (``"WordPiece"``, ``"Unigram"``, ``"BPE"``) can be loaded."""
+    """Whether a tokenizer.json with a model of type ``kind`` can be loaded.
+
+    Kinds are ``"WordPiece"``, ``"Unigram"`` and ``"BPE"``.
+    """
     from lattice_inference.tokenizer.models import parse_model
 
     try:

@@ -44,7 +44,10 @@ class InvalidInputError(LatticeError, ValueError):
 
 
 class BusyError(LatticeError, RuntimeError):
-    """A session, conversation, stream or calibrator is at work for another call; the error says what to do instead."""
+    """A session, conversation, stream or calibrator is busy with another call.
+
+    The error says what to do instead.
+    """
 
 
 class TextTooLongError(InvalidInputError):
@@ -80,7 +83,10 @@ class UnsupportedError(LatticeError, ValueError):
 
 
 class CacheFullError(LatticeError, MemoryError):
-    """A cache of keys and values has no room for what a call would add, or for itself; nothing was added."""
+    """A cache of keys and values has no room for a call's tokens, or for itself.
+
+    Nothing was added.
+    """
 
 
 class VectorCacheError(LatticeError, ValueError):
@@ -92,7 +98,7 @@ class WriteError(LatticeError, OSError):
 
     @classmethod
     def of(cls, path: object, cause: Exception) -> WriteError:
-        """Return the error of writing ``path``, with the number and the words of what the system said."""
+        """Return the error of writing ``path``, with the system's error number and message."""
         error = cls(f"{path}: cannot be written: {getattr(cause, 'strerror', None) or cause}")
         error.errno = getattr(cause, "errno", None)
         return error

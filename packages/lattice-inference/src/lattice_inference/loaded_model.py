@@ -1,4 +1,4 @@
-"""What every loaded model shares: where it came from, closing, giving memory back, and pickling."""
+"""Base of loaded models: their source, closing, trimming memory, and pickling."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ Owned = TypeVar("Owned", bound=_OwnedProgram)
 
 
 class LoadedModel(Generic[Owned]):
-    """A loaded model that owns its program. A context manager; pickling stores how to load it, not its weights.
+    """A loaded model that owns its program.
+
+    A context manager; pickling stores how to load it, not its weights.
 
     Attributes:
         source: where the files were found; see :func:`lattice_inference.files.hub.find_model`.
@@ -59,9 +61,10 @@ class LoadedModel(Generic[Owned]):
         self._program.close()
 
     def trim(self) -> None:
-        """Give the working memory of earlier calls back to the operating system; weights stay, and so does every result.
+        """Return earlier calls' working memory to the operating system.
 
-        Worth a call after a burst of long texts in a process that lives on; the next call asks for memory again.
+        Weights stay, and so does every result. Worth a call after a burst of long texts in a process that lives on;
+        the next call asks for memory again.
         """
         self._program.trim()
 

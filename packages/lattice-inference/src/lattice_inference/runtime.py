@@ -22,7 +22,9 @@ class CpuInfo(TypedDict):
 
 
 def cpu_info() -> CpuInfo:
-    """Return the instruction set in use, those this CPU and build can run, its extensions, and the pool's threads.
+    """Return the instruction sets in use and available, the CPU's extensions and the threads.
+
+    Available are those that this CPU and build can run.
 
     Raises:
         ValueError: ``LATTICE_ISA`` names a level that does not exist or cannot run here.
@@ -36,7 +38,10 @@ def cpu_info() -> CpuInfo:
 
 
 def get_num_threads() -> int:
-    """Return how many threads a computation may use: one pool serves all Lattice packages of the process."""
+    """Return how many threads a computation may use.
+
+    One pool serves all Lattice packages of the process.
+    """
     return _cpu.get_num_threads()
 
 

@@ -1,4 +1,7 @@
-"""Checks on an argument that holds several texts: lists, arrays and columns, but no single text and no table."""
+"""Checks arguments that hold several texts: lists, arrays and columns.
+
+A single text or a table is refused.
+"""
 
 from __future__ import annotations
 

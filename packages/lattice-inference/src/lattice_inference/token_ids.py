@@ -1,4 +1,7 @@
-"""What a caller may give as token ids: integers in an order, and nothing that merely can be read as such."""
+"""Checks token ids given by a caller: ordered integers.
+
+Values that could merely be converted are refused.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ _NOT_IDS = (str, bytes, bytearray, memoryview)
 
 
 def as_token_id(value: Any) -> int | None:
-    """Return an integer of Python or NumPy as an ``int``, and ``None`` for anything else; a bool is no id."""
+    """Return an integer of Python or NumPy as an ``int``, and ``None`` for anything else.
+
+    A bool is no id.
+    """
     if type(value) is int:
         return value
     if isinstance(value, (bool, np.bool_)):

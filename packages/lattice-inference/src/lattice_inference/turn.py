@@ -1,4 +1,4 @@
-"""One call of an object at a time: one beside it is refused, because it would change what the first one works on."""
+"""Lets one call at a time work on an object that changes; a second call is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ __all__ = ["Turn"]
 
 
 class Turn:
-    """A context manager that one call of an object holds while it runs; it does not wait for another one.
+    """A context manager that one call of an object holds while it runs.
+
+    It does not wait for another one.
 
     Args:
         what: the object, as an error calls it.

@@ -8,7 +8,10 @@ MOST_CHARACTERS = 80
 
 
 def value_text(value: object) -> str:
-    """Return ``repr(value)`` on one line, cut where it is long; the name of its type where Python cannot write it out."""
+    """Return ``repr(value)`` on one line, truncated if it is long.
+
+    The type's name if Python cannot write the value.
+    """
     try:
         text = repr(value)
     except Exception:  # an integer of more digits than Python writes out, or a class of the caller's
