@@ -68,7 +68,7 @@ class InputRange:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Fixed ranges for the inputs of linears; see :class:`lattice_inference.quantize.Calibrator`.
+    """Fixed input ranges of linears; see :class:`lattice_inference.quantize.Calibrator`.
 
     Attributes:
         method: how they were found, in words.
