@@ -2,13 +2,12 @@
 
 A known text is timed through the service, from text to vector. A cache's overhead on a miss is the difference between
 a service with it and one without, over the same model in memory. All embed the same new texts in turn; the order
-rotates. So a cache pays for finding its code and its tables again after the model has gone through the processor's
-caches, which is most of what it costs. The figure is the median over the pairs; that over all calls together, beside
-it, has in it the moves from the journal to the database, which come once in some hundred texts, and whatever else the
-machine did.
+rotates. So a cache also pays for fetching its code and tables again, which the model evicted from the processor's
+caches. This is most of its cost. The figure is the median over the pairs. The figure over all calls together, beside
+it, includes the moves from the journal to the database, once in some hundred texts, and other load of the machine.
 
-Threads look up known texts in one service, which is work under Python's lock: eight of them cannot do more than one,
-and must not do much less. The ratio is looked-up texts a second with eight threads / with one.
+Threads look up known texts in one service, under Python's global lock. Eight of them cannot do more than one, and
+must not do much less. The ratio is looked-up texts a second with eight threads / with one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Distils TREC's questions and the subjectivity sentences, and times the students.
 
-Accuracy on TREC's 500 test questions of students of a teacher that is right four times in five and of one that is always
-right, three seeds each; the same for 2,000 held-out subjectivity sentences. Processor time of a student's training beside
-lattice_fann alone on the same arrays, taking turns; time of a prediction without the encoder's call. The vectors are those
-of all-MiniLM-L6-v2. The data sets are read from ``--data``, where they lie; what is not there is left out and named.
+It measures accuracy on TREC's 500 test questions, and on 2,000 held-out subjectivity sentences. One teacher is right
+four times in five, another always; there are three seeds each. Processor time of a student's training beside
+lattice_fann alone on the same arrays, taking turns; time of a prediction without the encoder's call. The vectors are
+those of all-MiniLM-L6-v2. The data sets are read from ``--data``, where they lie; what is not there is left out and
+named.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Times lattice-fann, NumPy, ONNX Runtime, PyTorch, scikit-learn and the C library FANN.
 
 A forward of the network 784-128-64-10 for one sample and for 64, and an epoch of Adam over 10,000 x 784 random numbers
-(batch 64) and over scikit-learn's digits (batch 32). All engines have the same weights and the same number of threads, and
-take turns; each turn begins with a quarter of a second of untimed calls, so that idle threads of the engine before have
-stopped spinning. Figures are medians. What is not installed is left out and named.
+(batch 64) and over scikit-learn's digits (batch 32). All engines have the same weights and the same number of
+threads, and take turns. Each turn begins with a quarter of a second of untimed calls, until idle threads of the
+engine before have stopped spinning. Figures are medians. What is not installed is left out and named.
 """
 
 from __future__ import annotations

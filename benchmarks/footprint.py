@@ -1,9 +1,8 @@
 """Measures the cost before any computation: import time, wheels, size, dependencies.
 
 Import time is over NumPy's: a fresh process imports NumPy, then ours, and only the second is timed. Wheels are built
-from the working tree, or taken from --wheels. A fresh virtual environment then gets lattice-embed with all that it
-needs at run time (from the package index, or from --find-links), and everything in its site-packages is counted, pip
-left out.
+from the working tree, or taken from --wheels. A fresh virtual environment then gets lattice-embed and its run-time
+dependencies, from the package index or from --find-links. Everything in its site-packages but pip is counted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Counts instructions of the main paths under callgrind; compares with committed counts.
 
 A count, unlike a time, is the same on a busy machine, so CI can hold a change to it. It is taken for one thread and AVX2,
-which is what valgrind runs. Compilers differ in what they emit, so a count says something only beside one made with the same
-compiler, NumPy and Python: with others the script prints its counts and compares nothing.
+which is what valgrind runs. Compilers emit different code, so only counts of the same compiler, NumPy and Python are
+compared. With others the script prints its counts and compares nothing.
 
 Needs valgrind with its headers (Debian: valgrind) and a C compiler.
 """

@@ -2,9 +2,10 @@
 
 Products: three loops in C (benchmarks/native/naive.c), our blocked kernel on one thread and on all, and the int8 kernel,
 which quantizes its rows too. Other kernels: the scalar baseline against each instruction set of this CPU on one thread, and
-the best of them on all threads. Softmax is part of attention, as everywhere in the library. A kernel is timed through a
-program of the library that applies it many times, minus the same program with one application, so that what Python costs a
-call drops out. Everything takes turns; a figure is the median over the rounds, a ratio the median of the rounds' ratios.
+the best of them on all threads. Softmax is part of attention, as everywhere in the library. A kernel is timed through
+a program of the library that applies it many times, minus the same program with one application. So Python's cost of
+a call drops out. Everything takes turns; a figure is the median over the rounds, a ratio the median of the rounds'
+ratios.
 """
 
 from __future__ import annotations

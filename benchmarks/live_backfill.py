@@ -2,9 +2,9 @@
 
 It prints the evidence. The corpus is embedded with paraphrase-MiniLM-L3-v2 into an SQLite store and migrated to
 all-MiniLM-L6-v2 in a folder of NumPy files. Meanwhile one thread asks for documents, and one adds, changes and
-deletes them. Of each answer it is checked that every score is the cosine of the query and the stored vector, both by
-the model that the answer names, so that no answer mixes two models. At the end every document of both stores is
-compared with what was written, and a sample of the new vectors with what the new model gives. Fails by an assertion.
+deletes them. Each answer is checked: every score must be the cosine of the query and the stored vector, both by the
+model that the answer names. So no answer mixes two models. At the end every document of both stores is compared with
+what was written, and a sample of the new vectors with what the new model gives. Fails by an assertion.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """Measures the CPU's peak, and the share of it that our float32 linear kernel reaches.
 
-Both are measured in the same run. The peak is a C program (benchmarks/native/peak.c), compiled here with the system's
-compiler for the instruction set in use: fused multiply-adds a second that stay in registers, and bytes a second read
-from memory. The kernel is timed through a program of the library: a list of linears minus the same program without
-them, so that what Python costs a call drops out. Peak and kernel take turns; a share is the median over the rounds of
-kernel / peak of the same round.
+Both are measured in the same run. A C program (benchmarks/native/peak.c) measures the peak, compiled here for the
+instruction set in use. It counts fused multiply-adds a second in registers, and bytes a second read from memory. The
+kernel is timed through a program of the library: a list of linears minus the same program without them, so that what
+Python costs a call drops out. Peak and kernel take turns; a share is the median over the rounds of kernel / peak of
+the same round.
 
-"warm" multiplies by one weight again and again, as a batch does that keeps it in cache; "streamed" by a different one
-each time, together larger than any cache, as one short text does. For streamed weights the share of the read bandwidth
-counts. A warm weight that L2 does not hold is read from the next cache, once a product: with few rows that takes longer
-than the arithmetic. The bound is the longer of the two, the reading measured over as many bytes beside it.
+"warm" multiplies by one weight again and again, as a batch does that keeps it in cache. "streamed" takes a different
+one each time, together larger than any cache, as one short text does. For streamed weights the share of the read
+bandwidth counts. A warm weight that L2 does not hold is read from the next cache, once a product: with few rows that
+takes longer than the arithmetic. The bound is the longer of the two, the reading measured over as many bytes beside
+it.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ class LinearTimer:
     """Times (rows, k) times (k, n) on the CPU backend.
 
     Two programs are timed in turns. The first looks up its input rows, multiplies them ``repeats + 1`` times and adds
-    up the first rows of the products; the second multiplies once and adds up that first row as often. They differ by
+    up the first rows of the products. The second multiplies once and adds up that first row as often. They differ by
     ``repeats`` linears and nothing else.
 
     Args:

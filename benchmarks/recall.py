@@ -1,8 +1,8 @@
 """Measures Recall@10 of each precision of stored vectors against exact neighbours.
 
-Takes vectors from a .npy file, or embeds sentences of text files with all-MiniLM-L6-v2: sentences of .csv files' first two
-columns and of all other files, each once, clauses after them, until there are enough. A query is one of the vectors,
-and no neighbour of itself.
+Takes vectors from a .npy file, or embeds sentences of text files with all-MiniLM-L6-v2. It takes each sentence once,
+of .csv files from the first two columns. If there are too few, clauses follow. A query is one of the vectors, and no
+neighbour of itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Measures the bound of block-quantized products by AMX tiles, beside those of bfloat16.
 
-Weights in blocks of 32 have a scale for each block, so every 32 deep the integer sums of a tile leave it, become floats,
-and are added to the chains of floats that the results are. A C program (benchmarks/native/tiles.c), compiled here, times
-each part of that by itself, and a loop of nothing but all of it, from L1: the distance from there to a linear is what is
-left to win. Kinds take turns; figures are medians over the rounds. One thread.
+Weights in blocks of 32 have a scale for each block. So every 32 deep the integer sums leave their tile, become
+floats, and are added to the float sums of the results. A C program (benchmarks/native/tiles.c), compiled here, times
+each part by itself, and a loop of all parts, from L1. A linear can gain at most its distance from that loop. Kinds
+take turns; figures are medians over the rounds. One thread.
 """
 
 from __future__ import annotations

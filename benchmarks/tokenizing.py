@@ -2,8 +2,8 @@
 
 A case is one sentence, 1,000 short texts, a million characters as one text, and the same as lines. Each number of
 threads has a separate process, where every library has so many; one text is one thread's work in all of them. In a
-case the contenders take turns, and the order of a turn moves on with each; a ratio is the median of a peer's fastest
-call over that of ours. Ids that differ from Hugging Face's are a miss.
+case the contenders take turns, and the order rotates. A ratio is the median of a peer's fastest call over ours. Ids
+that differ from Hugging Face's are a miss.
 
 With one thread, loading the file is timed, too, and what doubling a text of one character costs. tiktoken takes part where
 the file is a byte-level BPE tokenizer that splits by one regex. Peers that are not installed are left out.

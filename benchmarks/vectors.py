@@ -1,8 +1,8 @@
 """Times vector operations of Lattice, NumPy, NumKong, SimSIMD, faiss and usearch.
 
 Pairs, nearest rows, and all against all. Everything runs in one process for each number of threads, engines in turns.
-Where memory bounds, the share of the bandwidth is given that a plain read of the same rows, where they lie, reached
-in the same turn; where the FMA units do, the share of their peak. Peers that are not installed are named. The last
+A memory-bound operation is given as a share of the bandwidth that a plain read of the same rows reached in the same
+turn. One bound by the FMA units is given as a share of their peak. Peers that are not installed are named. The last
 table sets our scalar baseline against the CPU's instruction sets.
 """
 

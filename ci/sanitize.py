@@ -3,9 +3,9 @@
 The thread pool's C test also runs under ThreadSanitizer. Needs gcc with its sanitizer libraries; builds in
 build/sanitize.
 
-Every code point of Unicode is left to the plain run, and so are forks while other threads ask for memory: the child of such
-a fork may wait for ever for AddressSanitizer's own allocator (ThreadSanitizer's stands it). ThreadSanitizer runs a C program
-and not Python, whose own locks and reference counts it cannot follow.
+Two kinds of tests are left to the plain run. One goes over every code point of Unicode. The other forks while other
+threads allocate: the child may wait for ever for AddressSanitizer's allocator (ThreadSanitizer's allows it).
+ThreadSanitizer runs a C program and not Python, whose own locks and reference counts it cannot follow.
 """
 
 from __future__ import annotations

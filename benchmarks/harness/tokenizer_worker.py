@@ -1,7 +1,7 @@
 """Times tokenizers in a process: ``python -m harness.tokenizer_worker '{options}'``.
 
-Prints one JSON object: samples in microseconds a call of each contender in each case, whether the ids agree, the time to
-load the file, and what doubling a text of one character costs.
+Prints one JSON object: each contender's samples in microseconds a call, by case, and whether the ids agree. It also
+has the time to load the file, and the cost of doubling a text of one character.
 """
 
 from __future__ import annotations

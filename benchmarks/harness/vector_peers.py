@@ -1,8 +1,8 @@
 """The calls that vectors.py times: our vector operations and the peers'.
 
-Each is a call without arguments. A peer that is not installed is left out and named. All get the same unit vectors;
-what each call returns is not the same (faiss and we give the ten nearest, SimSIMD and NumKong all scores), which
-makes the comparison easier for those that give less.
+Each is a call without arguments. A peer that is not installed is left out and named. All get the same unit vectors.
+Results differ: faiss and we give the ten nearest, SimSIMD and NumKong all scores. This makes the comparison easier
+for those that give less.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The child process of ``run.py``: reads damaged inputs of one target within its limits.
 
-It tells its parent by two files: the number of the input at hand in ``progress``, so that a crash leaves it there, and a
-line of JSON for each failure in ``failures``, with a last line that counts.
+It reports to its parent in two files. ``progress`` holds the number of the current input, so that a crash leaves it
+there. ``failures`` has a line of JSON for each failure, and a last line with counts.
 """
 
 from __future__ import annotations

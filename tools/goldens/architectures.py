@@ -1,9 +1,10 @@
 """Makes sentence-transformers' results for every supported architecture, drawn weights.
 
-Each case has the exact architecture of a model of the catalogue (class, layers, activation, positions, pooling) in a small
-width, or of a cross-encoder, or modules on top of the pooling. The weights are drawn, not stored; see
-packages/lattice-inference/tests/models/drawn_checkpoints.py. Writes tests/data/architectures; ``--check`` makes it again and
-compares it with the committed files, and our vectors with both. Needs torch, transformers and sentence-transformers.
+Each case has the exact architecture of a catalogue model in a small width: class, layers, activation, positions,
+pooling. Others are cross-encoders, or have modules on top of the pooling. The weights are drawn, not stored; see
+packages/lattice-inference/tests/models/drawn_checkpoints.py. Writes tests/data/architectures; ``--check`` makes it
+again and compares it with the committed files, and our vectors with both. Needs torch, transformers and
+sentence-transformers.
 """
 
 from __future__ import annotations

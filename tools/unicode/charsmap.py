@@ -1,8 +1,8 @@
 """Compiles replacement rules into SentencePiece's precompiled form, for probes and tests.
 
-The form is a little-endian count of bytes, that many bytes of a double-array trie over UTF-8 (32-bit units as darts-clone
-lays them out), and the replacements, each ended by a NUL. SentencePiece packs the trie; this one gives each node a
-separate block, which is simpler and good for a few hundred rules.
+The form is a little-endian count of bytes, that many bytes of a double-array trie over UTF-8, and the replacements,
+each ended by a NUL. The trie has 32-bit units in darts-clone's layout. SentencePiece packs the trie; this one gives
+each node a separate block, which is simpler and good for a few hundred rules.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Asks Hugging Face ``tokenizers`` how it puts characters together to grapheme clusters.
 
-Only its Precompiled normalizer looks at clusters, and only at those of fewer than six bytes: if a rule matches the
-beginning of such a cluster, the whole cluster becomes the rule's replacement. So a rule for one character P shows
-whether P stands alone. "P, mark" becomes the replacement if the mark belongs to P's cluster and that is short enough.
-It keeps the mark if something before P made the cluster longer.
+Only its Precompiled normalizer uses clusters, and only those of fewer than six bytes. If a rule matches the beginning
+of such a cluster, the whole cluster becomes the rule's replacement. So a rule for one character P shows whether P
+stands alone. "P, mark" becomes the replacement if the mark belongs to P's cluster and that is short enough. It keeps
+the mark if something before P made the cluster longer.
 
 What no rule can show does not matter: regional indicators (four bytes each) are never in a short cluster with another
 character that a rule could match.

@@ -39,8 +39,8 @@ _KEY_DOMAIN = b"lattice-embed text cache 1"  # no other digest of Lattice begins
 class _Space:
     """What the texts of a call are embedded as: all of a key but the text.
 
-    Two calls have equal keys for a text only if every field agrees that its vector depends on: the model, its weights'
-    revision, pooling, dimension, precision, numerics version, role, prompt, and whether it is normalised.
+    Two calls have equal keys for a text only if all fields agree that its vector depends on. These are the model, its
+    weights' revision, pooling, dimension, precision, numerics version, role, prompt, and normalisation.
     """
 
     __slots__ = ("keys", "last_origin", "normalize", "provenance", "role")
@@ -75,11 +75,11 @@ class _Space:
 class CachedEmbeddingService(EmbeddingService):
     """Keeps the vectors of another service in memory and hands out copies of them.
 
-    A text that stands twice in a call is embedded once, and so is one that several threads or tasks ask for at the same
-    time; where the call that works on it fails, the others try for themselves. A changed model, weights, dimension, role,
-    precision or normalisation has other keys, so that no stale vector is returned. Texts that the inner service cut at its
-    token limit are kept for this service only. Any number of threads may use one; pickling keeps the inner service and
-    the limits, not the vectors.
+    A text that stands twice in a call is embedded once. So is a text that several threads or tasks need at the same
+    time; if the call that works on it fails, the others try again. A changed model, weights, dimension, role,
+    precision or normalisation has other keys, so that no stale vector is returned. Texts that the inner service cut
+    at its token limit are kept for this service only. Any number of threads may use one; pickling keeps the inner
+    service and the limits, not the vectors.
 
     Args:
         inner: the service that embeds what is not known.
@@ -229,9 +229,8 @@ class CachedEmbeddingService(EmbeddingService):
     ) -> EmbeddingResult | None:
         """Embed a call's only text, or return None if it needs the general path.
 
-        That path handles wrong texts and texts that other calls work on. A model goes through the processor's caches,
-        and then each line of code comes from memory: this is the short way, with what is nearly always so looked at
-        first, and in place.
+        That path handles wrong texts and texts that other calls work on. A model evicts the processor's caches, and
+        then each line of code comes from memory. So this path is short, inline, and checks the usual case first.
         """
         inner = self._inner
         if type(text) is not str or not len(text) <= inner.max_text_chars or not is_expressible(text):

@@ -1,9 +1,9 @@
 """The models that lattice_embed knows by name, and what is known about each.
 
-The facts (dimensions, prompts, pooling, token limits, licences) are those that the models' authors publish. Where a
-model's own files say something else at load time, the files win: the catalogue serves what must be known before a
-file is read, and models whose cached copy holds weights only. Where the files are, and their digests, is the knowledge
-of lattice_inference (its ``hub`` and ``known_models``).
+The facts (dimensions, prompts, pooling, token limits, licences) are those that the models' authors publish. A model's
+files take precedence at load time. The catalogue serves what must be known before a file is read, and models whose
+cached copy holds weights only. Where the files are, and their digests, is the knowledge of lattice_inference (its
+``hub`` and ``known_models``).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Role(Enum):
 class ModelDescription:
     """Facts about one model.
 
-    Catalogue members carry one (``EmbeddingModel.X.description``); a model in a directory of your own gets one when it
-    is loaded; a service that you write for a model of your own makes one.
+    Catalogue members carry one (``EmbeddingModel.X.description``). A model in your directory gets one when it is
+    loaded. A service that you write for your model makes one.
 
     Attributes:
         slug: short name, used by the command line and in results.

@@ -55,8 +55,8 @@ class RankedDocument:
 class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
     """Scores pairs of texts with one model in this process: the exact second step of a search.
 
-    An embedding compares texts that were read apart; a cross-encoder reads query and document together, which ranks
-    better and costs a pass of the model for each pair. Use it on the first hundred results of an embedding search.
+    An embedding model reads texts separately. A cross-encoder reads query and document together: it ranks better, and
+    needs a pass of the model for each pair. Use it on the first hundred results of an embedding search.
 
     The model is loaded by the first call that needs it, once; a load that fails may be tried again by the next call. All
     methods may be called from several threads at once. Pickling keeps the model's name and the options.

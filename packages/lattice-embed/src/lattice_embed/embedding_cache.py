@@ -1,7 +1,8 @@
 """Vectors in memory in shards; the least recently used one is removed first.
 
-Look-ups in small tables are faster. Unstable: the number of shards, the key's length and what an entry costs may
-change in any release.
+Look-ups in small tables are faster.
+
+Unstable: the number of shards, the key's length and what an entry costs may change in any release.
 """
 
 from __future__ import annotations

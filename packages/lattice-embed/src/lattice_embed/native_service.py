@@ -131,9 +131,9 @@ class _LoadedModel:
 class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
     """Embeds texts with one model, in this process.
 
-    The model is loaded by the first call that needs it, once, whichever thread makes it; a load that fails may be
-    tried again by the next call. All methods may be called from several threads at once. Pickling keeps the model's
-    name and the options, not the weights: the copy loads for itself.
+    The model is loaded once, on first use, from any thread. After a failed load the next call tries again. All
+    methods may be called from several threads at once. Pickling keeps the model's name and the options, not the
+    weights: the copy loads for itself.
 
     Args:
         model: a catalogue member, slug, alias, hub id, directory or GGUF file. ``None`` takes ``LATTICE_EMBED_MODEL``, else

@@ -222,9 +222,9 @@ class EmbeddingService(ABC):
             filled += len(result)
         return self._no_vectors(model) if vectors is None else vectors[:filled]
 
-    # The same for asyncio: the work is done in a worker thread, the event loop stays free. Cancelling the waiter ends the
-    # work at the model's next step, where it has steps, unless others wait for the same; a model that is being loaded is
-    # loaded all the same. A service that waits instead of working overrides aembed alone.
+    # The same for asyncio: the work is done in a worker thread, the event loop stays free. Cancelling the waiter ends
+    # the work at the model's next step, unless others wait for the same. A model that is being loaded is loaded all
+    # the same. A service that waits instead of working overrides aembed alone.
 
     async def aembed(
         self,

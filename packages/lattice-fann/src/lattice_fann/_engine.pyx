@@ -461,9 +461,9 @@ cdef class StepEngine:
     ):
         """Compute loss and gradient of the rows ``order`` of a data set.
 
-        A share ``drop`` in [0, 1) of the inputs is set to zero. Returns (status, loss, squared gradient norm, fault):
-        status 1 when all is finite, 0 when a forward value is not (fault is (layer or None, row of the batch,
-        index)), 2 when a gradient is not.
+        A share ``drop`` in [0, 1) of the inputs is set to zero. Returns (status, loss, squared gradient norm, fault).
+        Status is 1 when all is finite, 2 when a gradient is not. It is 0 when a forward value is not; fault is then
+        (layer or None, row of the batch, index).
         """
         cdef int status, threads
         cdef double loss = 0.0, squares = 0.0

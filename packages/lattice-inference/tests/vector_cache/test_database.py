@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from lattice_inference import InvalidInputError, VectorCache, VectorCacheError
-from lattice_inference.vector_cache import VectorCacheWarning, checkpoints, default_cache_folder
+from lattice_inference.vector_cache import VectorCacheWarning, default_cache_folder, wal_checkpoints
 from lattice_inference.vector_cache.database import _LOOK_MILLISECONDS, FILE_NAME, LEAST_MAX_BYTES
 
 
@@ -418,7 +418,7 @@ def test_a_full_disk_is_a_warning_and_no_error(tmp_path: Path) -> None:
 def test_the_log_is_copied_into_the_database_while_vectors_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "_WRITTEN_BYTES", 100_000)
+    monkeypatch.setattr(wal_checkpoints, "_WRITTEN_BYTES", 100_000)
     with VectorCache(tmp_path) as cache:
         for start in range(0, 12_000, 600):
             put(cache, *range(start, start + 600))
@@ -434,7 +434,7 @@ def test_without_threads_the_log_is_left_to_sqlite(tmp_path: Path, monkeypatch: 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(checkpoints, "_WRITTEN_BYTES", 1)
+    monkeypatch.setattr(wal_checkpoints, "_WRITTEN_BYTES", 1)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with VectorCache(tmp_path) as cache:
         put(cache, *range(2_000))

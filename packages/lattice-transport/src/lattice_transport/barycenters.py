@@ -277,9 +277,8 @@ def free_support_barycenter(
 
     The weights are given. Plans and means alternate.
 
-    Each update solves the transport from the points to every measure and moves each point to the mean of where the
-    plans
-    send it: a descent step for the squared Euclidean cost, the only one that this works for. It ends in a local
+    Each update solves the transport from the points to every measure, and moves each point to the mean of its
+    targets. This is a descent step for the squared Euclidean cost only. It ends in a local
         optimum.
 
     Args:

@@ -80,11 +80,10 @@ class SinkhornConfig:
         epsilon: strength of the entropic term, in units of the cost. None takes 0.05 of the median cost; the result
             tells the value.
         max_iterations: the most iterations at ``epsilon`` itself (stages of a schedule count apart).
-        convergence_threshold: balanced: the largest L1 distance of a marginal of the plan to what it should be, for
-            each of the two; unbalanced: the duality gap as a fraction of the objective and the mass.
+        convergence_threshold: balanced: the largest L1 distance of the plan's marginals to the weights; unbalanced: the
+            duality gap as a fraction of the objective and the mass.
         check_convergence_every: iterations between two calls of the observer. Residuals are known after every
-            iteration,
-            and the solver stops at the first that is small enough.
+            iteration, and the solver stops at the first that is small enough.
         min_marginal: mass, per point, by which the marginals of a balanced problem may differ.
         error_on_non_convergence: raise NotConvergedError instead of returning an unconverged result.
         precision: "auto" computes float32 inputs in float32 where epsilon is at least a fiftieth of the range of the

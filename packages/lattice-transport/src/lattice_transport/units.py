@@ -36,8 +36,8 @@ def _rounded(weights: _Float64, total: int) -> _Int64:
 def common_units(a: _Float64, b: _Float64, *, single: bool) -> Units | None:
     """Return weights as exact multiples of one unit, or None if there is no such unit.
 
-    Weights like 3/7 are rounded in floating point. The sums of some sources and of some targets, which should be equal,
-    then differ by a last bit, and a bit of mass has to go where no mass should.
+    Weights like 3/7 are rounded in floating point. Sums of some sources and targets that should be equal then differ
+    by a last bit. So a bit of mass has to go where no mass should.
 
     Args:
         a, b: positive weights of equal mass.

@@ -29,16 +29,16 @@ class DriftReport:
     """The outcome of a comparison.
 
     Attributes:
-        status: ``"ok"``; ``"drift"``, a vector is over a tolerance; ``"mismatch"``, the vectors were not to be compared at
-            all, because they come from other weights, another prompt, or are of another length.
+        status: ``"ok"``; ``"drift"``: a vector is over a tolerance; ``"mismatch"``: the vectors cannot be compared.
+            They come from other weights or another prompt, or have another length.
         reason: the same in words, with the numbers.
         texts: how many texts were compared.
         max_abs_difference: largest difference of a component; ``None`` where vectors have another length.
         max_cosine_distance: largest 1 - cosine of a text's two vectors; ``None`` as above.
         worst_index: the text that it belongs to; ``None`` as above.
         same_bits: whether all vectors are the same bits.
-        same_fingerprint: whether the fingerprints are equal. One that differs is a mismatch, unless the release says that
-            its numerics changed (``NUMERICS_VERSION``).
+        same_fingerprint: whether the fingerprints are equal. One that differs is a mismatch, unless the release says
+            that its numerics changed (``NUMERICS_VERSION``).
     """
 
     status: DriftStatus

@@ -39,8 +39,8 @@ SERVICE_OPTIONS: dict[str, Any] = {
 class LatticeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Transforms a column of texts into vectors, in a ``Pipeline`` or ``ColumnTransformer``.
 
-    Nothing is learned: :meth:`fit` makes the service and checks that there are texts. A copy by ``clone``, and one that
-    was pickled, loads the model again when it is used; one service as ``model`` is not shared among clones.
+    Nothing is learned: :meth:`fit` makes the service and checks that there are texts. A clone or a pickled copy loads
+    the model again when it is used. A service given as ``model`` is not shared among clones.
 
     Args:
         model: a name, hub id, directory, or any :class:`~lattice_embed.EmbeddingService`; ``None`` takes the default model.

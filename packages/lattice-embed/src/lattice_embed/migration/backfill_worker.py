@@ -91,9 +91,9 @@ class BackfillWorker:
     def _commit(self, claim: str, batch: _Batch) -> None:
         """Put the batch into the target and settle it in the journal.
 
-        Documents that were written meanwhile are left out. Writes to the source are made under the journal's lock
-        too, so that its texts stand still while they are compared with those that were embedded. A kill between the
-        two commits costs nothing: the target is asked before a document is embedded again.
+        Documents that were written meanwhile are left out. Writes to the source hold the journal's lock too. So its
+        texts do not change while they are compared with the embedded ones. A kill between the two commits costs
+        nothing: the target is asked before a document is embedded again.
         """
         source, target = self._endpoints.store(Side.SOURCE), self._endpoints.store(Side.TARGET)
         with self._journal.transaction():

@@ -24,8 +24,8 @@ SKIPS_READ = 1_000
 class MigrationController:
     """Sees and changes the state of a migration; it needs neither the stores nor the models.
 
-    Every call reads and writes the journal, so that what one process does the others see at once: a pause stops a
-    backfill in another process after the batch that it is at. A context manager.
+    Every call reads and writes the journal, so other processes see a change at once. A pause stops a backfill in
+    another process after its current batch. A context manager.
 
     Args:
         journal: the file that :meth:`BackfillCoordinator.create` made.

@@ -1,8 +1,8 @@
 """The state of one call, without I/O: the next request, when to wait, when to give up.
 
 The sequence is a generator. It yields a :class:`Send` and is sent the answer, or yields a :class:`Wait` and is sent nothing;
-threads and asyncio drive the same one. What the server has delivered is in ``delivered`` at any moment, so nothing that was
-paid for is lost when a later request fails, or the call is cancelled.
+threads and asyncio drive the same one. ``delivered`` always holds what the server has delivered. So nothing that was
+paid for is lost when a later request fails or the call is cancelled.
 """
 
 from __future__ import annotations

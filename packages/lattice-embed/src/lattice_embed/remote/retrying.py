@@ -35,9 +35,9 @@ def check_seconds(name: str, value: object) -> float:
 class RetryPolicy:
     """How often, and after which delays, a request is made again.
 
-    Retried are lost connections, timeouts, 408, 425, 429 and every status from 500; nothing else is. The n-th delay is
-    ``initial_delay * 2**n`` seconds, at most ``max_delay``, of which a random part of up to a half is left out so that
-    many clients do not come back together. A ``Retry-After`` of the server is waited for in full.
+    Retried are lost connections, timeouts, 408, 425, 429 and every status from 500; nothing else is. The n-th delay
+    is ``initial_delay * 2**n`` seconds, at most ``max_delay``. It is shortened by a random part of up to a half, so
+    that many clients do not retry together. A ``Retry-After`` of the server is waited for in full.
 
     Args:
         max_retries: requests after the first; 0 for none.

@@ -2,8 +2,8 @@
 
 The folder holds segments (:mod:`lattice_embed.stores.segment`) and ``store.json``, the manifest: the space, and the
 segments from the oldest to the newest; of a document in several, the newest holds. A write adds a segment and then
-replaces the manifest, which is the moment it happens. When eight segments of about one size have come together they are
-merged, so that there are few of them and each document is written again about log8(n) times.
+replaces the manifest, which is the moment it happens. Eight segments of about one size are merged. So there are few
+segments, and each document is written about log8(n) times.
 
 Before a merge, a segment is read whole and compared with the digests in the manifest. The manifest has a digest of
 all that it says. So damage is found, and never written again with a digest that fits it.

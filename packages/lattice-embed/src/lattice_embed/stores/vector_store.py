@@ -24,8 +24,8 @@ class VectorStore(Protocol):
     A migration needs no more than this, so that an index of your own becomes a source or a target by implementing it.
     What an implementation promises:
 
-    * :meth:`put` and :meth:`delete` are atomic and durable: after they return, and after a kill at any moment, all of a
-      call's documents are there as given, or none of them has changed.
+    * :meth:`put` and :meth:`delete` are atomic and durable. After a kill at any moment, all of a call's documents are
+    stored as given, or none has changed; after the return, all are stored.
     * Every method may be called from several threads and processes at once; a reader sees whole calls only.
     * :meth:`scan` goes in the order of the ids' code points.
     """

@@ -1,8 +1,8 @@
 """Vector operations: similarities, distances, normalizing, nearest rows.
 
-In float32 and at lower precisions. Vectors are 1-D, matrices hold one vector a row. Arrays that are float32 and
-C-contiguous are read in place; lists and other real dtypes are converted; masked values, sparse matrices, complex
-numbers and numbers beyond float32 are refused. Scores are float32 values.
+In float32 and at lower precisions. Vectors are 1-D, matrices hold one vector a row. C-contiguous float32 arrays are
+read in place. Lists and other real dtypes are converted. Masked values, sparse matrices, complex numbers and numbers
+beyond float32 are refused. Scores are float32 values.
 
 Results for pairs and for one vector against many are bit-identical on every CPU with fused multiply-add (AVX2,
 AVX-512, NEON). ``one_vs_many(q, M)[i]`` is bit-identical to the pair operation on ``q`` and ``M[i]``.

@@ -51,8 +51,8 @@ class Int8Calibration:
 
         Args:
             vectors: the sample; some thousands of vectors are enough.
-            quantile: the share of each dimension's values that must lie inside its range, in (0, 1]; below 1 outliers are
-                clipped and the rest gets finer steps.
+            quantile: the share of each dimension's values inside its range, in (0, 1]. Below 1, outliers are clipped
+                and the rest gets finer steps.
 
         Raises:
             InvalidInputError: no vectors, NaN or infinity among them, or a quantile out of range.

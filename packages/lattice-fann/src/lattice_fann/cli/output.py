@@ -62,8 +62,8 @@ def check_format(network: Network, path: Path, weights: WeightType) -> None:
 def save_or_rescue(network: Network, path: Path, weights: WeightType) -> str | None:
     """Write a trained network; return None, or what went wrong and where the network is instead.
 
-    What training computed is not lost when the disk is full or a weight does not fit the format: the network is then
-    written with float32 weights under another name, beside ``path`` or in the folder for temporary files.
+    A trained network is not lost when the disk is full or a weight does not fit the format. It is then written with
+    float32 weights under another name, beside ``path`` or in the temporary folder.
     """
     try:
         save(network, path, weights=weights)

@@ -11,9 +11,9 @@ Little-endian, no padding, exact length:
 
 The header is ``{"weights": "float32" | "float16" | "int8", "layers": [{"inputs", "outputs", "activation", "alpha"?},
 ...], "input_scaling": bool, "metadata": {text: text}}``. The payload holds, if there is a scaling, means and scales
-(float32 each), then for each layer its weights by output and its biases (float32). Weights of type int8 are preceded by
-one float32 scale for each output: w = q * scale with q from -127 to 127, so the error is at most half a scale,
-max |w| / 254 of that output.
+(float32 each), then for each layer its weights by output and its biases (float32). Weights of type int8 are preceded
+by one float32 scale for each output: w = q * scale with q from -127 to 127. So the error is at most half a scale, max
+|w| / 254 of that output.
 """
 
 from __future__ import annotations

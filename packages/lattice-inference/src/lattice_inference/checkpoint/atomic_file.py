@@ -1,7 +1,7 @@
 """Atomic files and folders: complete or absent, even if the process or machine dies.
 
-What is being written lies beside its place under another name, locked as long as its writer lives: the system itself takes
-a killed process's locks back. So the next writer into a folder can tell what dead writers have left there, and removes it.
+An unfinished file lies beside its place under another name, locked by its writer. The system releases a killed
+process's locks. So the next writer into a folder can tell what dead writers have left there, and removes it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """ggml's block formats: their bytes as NumPy structured types, and what they mean.
 
 A row of a matrix is cut into blocks of 32 or 256 consecutive elements, and an element is ``scale * q + offset`` with a
-small integer q. In a block of 32 all elements have one scale; a block of 256 (the K types) has a scale for each group of
-16 or 32, itself stored as a small integer beside one float16 for the block. So every format unpacks to the same three
-arrays (:class:`UnpackedBlocks`), and kernels need not know more of a format than that.
+small integer q. In a block of 32 all elements have one scale. A block of 256 (the K types) has a scale for each group
+of 16 or 32. Such a scale is a small integer times one float16 for the block. So every format unpacks to the same
+three arrays (:class:`UnpackedBlocks`), and kernels need not know more of a format than that.
 
 How bits are packed, in ggml's order (``ggml-common.h``, ``ggml-quants.c`` of https://github.com/ggml-org/ggml): a run of
 bytes holds the elements of several equally long runs, one in each bit field, the lowest bits first. In a block of Q4_0

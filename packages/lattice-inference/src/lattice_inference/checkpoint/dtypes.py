@@ -18,9 +18,9 @@ class Dtype:
     Attributes:
         name: the name in a safetensors header, such as ``"BF16"``.
         bits: bits an element; less than eight where elements are packed.
-        storage: the NumPy type that an array of it is handed out as. Equal to the real type where NumPy has it, else an
-            unsigned integer of the same width (BF16 is ``uint16``, the 8-bit floats are ``uint8``); None for packed
-            types, which have no array form here.
+        storage: the NumPy type that an array of it is handed out as. NumPy's type if it exists, else an unsigned
+            integer of the same width: ``uint16`` for BF16, ``uint8`` for 8-bit floats. None for packed types, which
+            have no array form here.
         widens: whether :func:`to_float32` takes it.
     """
 
@@ -100,8 +100,7 @@ def _float8_table(exponent_bits: int, *, infinities: bool) -> npt.NDArray[np.flo
     """Return the values of the 256 bit patterns.
 
     A pattern is a sign, ``exponent_bits`` of exponent, and the mantissa. With ``infinities`` the top exponent is
-    IEEE's (infinity and NaN); without, only its all-ones mantissa is NaN and the rest are numbers, which is the "FN"
-    kind.
+    IEEE's (infinity and NaN). Without, only its all-ones mantissa is NaN and the rest are numbers: the "FN" kind.
     """
     mantissa_bits = 7 - exponent_bits
     bias = 2 ** (exponent_bits - 1) - 1

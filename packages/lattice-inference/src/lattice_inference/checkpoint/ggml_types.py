@@ -1,6 +1,6 @@
 """The element types of GGUF files: numbers of ggml's enumeration ``ggml_type``, block sizes.
 
-A type that is listed but not read, or not even listed, is an error only for the tensor that has it, when it is read.
+An unsupported or unknown type is an error only when a tensor of that type is read.
 """
 
 from __future__ import annotations

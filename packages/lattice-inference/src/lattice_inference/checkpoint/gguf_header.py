@@ -160,7 +160,7 @@ class GgufArray(Sequence[object]):
             CheckpointError: they are not strings, one is not UTF-8, or the file is closed.
         """
         content, starts, ends = self._text()
-        # Decoded at one go, which is several times as fast as one by one: if no string begins in the middle of a character
+        # Decoded all at once, which is several times as fast as one by one. If no string begins within a character
         # and all of them together are UTF-8, so is each.
         is_first = (content & 0xC0) != 0x80
         try:

@@ -44,9 +44,8 @@ _FOREIGN_MAGIC = (
 def open_model_file(path: Path, *, error: type[LatticeError]) -> tuple[int, int]:
     """Open ``path`` for reading and return its descriptor and its size in bytes.
 
-    Symbolic links are followed (the Hugging Face cache is made of them). Anything that is not a regular file in the end
-    is refused, and a FIFO or device cannot make the call wait: the file is opened without blocking and then asked what
-    it is.
+    Symbolic links are followed (the Hugging Face cache is made of them). Only a regular file is accepted. A FIFO or
+    device cannot make the call wait: the file is opened without blocking, and then its type is checked.
 
     Raises:
         ModelNotFoundError: nothing is there.

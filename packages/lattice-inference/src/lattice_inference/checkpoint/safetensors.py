@@ -58,8 +58,8 @@ def open_safetensors(path: str | os.PathLike[str]) -> SafetensorsFile:
 
     Raises:
         ModelNotFoundError: the file does not exist.
-        CheckpointError: it is not a well-formed safetensors file; the message says what is wrong and, where it is one
-            of the usual mix-ups (a Git LFS pointer, a web page, a PyTorch file), what it is instead.
+        CheckpointError: it is not a well-formed safetensors file. The message says what is wrong, and names usual
+            mix-ups: a Git LFS pointer, a web page, a PyTorch file.
     """
 
     def read(path: Path, mapping: mmap.mmap, size: int) -> SafetensorsFile:
@@ -118,8 +118,8 @@ def _aliases(files: Sequence[SafetensorsFile]) -> Mapping[str, str]:
 def read_shard_index(path: Path) -> Mapping[str, str]:
     """Read ``model.safetensors.index.json`` and return which file holds which tensor.
 
-    Every file name is relative, stays inside the directory (judged by its text: shards may be symbolic links to
-    elsewhere, as they are in the Hugging Face cache) and ends in ``.safetensors``.
+    Every file name is relative, stays inside the directory and ends in ``.safetensors``. Only its text is checked:
+    shards may be symbolic links to elsewhere, as in the Hugging Face cache.
 
     Raises:
         ModelNotFoundError: there is no such index.

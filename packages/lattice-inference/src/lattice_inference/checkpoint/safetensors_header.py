@@ -154,8 +154,8 @@ def _parse_tensor(raw: object, data_start: int, path: Path) -> TensorInfo:
         raise _EntryError(f"shape {_shown(shape)} is not a list of non-negative integers")
     if len(shape) > MAX_RANK:
         raise _EntryError(f"{len(shape)} dimensions, and at most {MAX_RANK} are read")
-    # NumPy counts an array's bytes as if a length of zero were one, and the format forbids the product to overflow even
-    # before a zero, so zeros are left out of the size that is checked.
+    # NumPy counts an array's bytes as if a length of zero were one, and the format forbids an overflow even before a
+    # zero. So zeros are left out of the checked size.
     nonzero_elements = math.prod([length for length in shape if length])
     if nonzero_elements * dtype.bits >= _UINT64_END:
         raise _EntryError(f"the size of shape {_shown(shape)} in {dtype.name} overflows 64 bits")

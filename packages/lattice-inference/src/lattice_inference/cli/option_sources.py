@@ -1,8 +1,8 @@
 """Options that the command line leaves out: from the environment, else from a TOML file.
 
 Precedence: the command line, ``LATTICE_<OPTION>``, the file that ``--config`` (or ``LATTICE_CONFIG``) names, the option's
-default. In the file an option has its long name, with dashes or underscores; one in a table named as the command
-counts before one at the top, which every command that has such an option takes::
+default. In the file an option has its long name, with dashes or underscores. An option in a table named as the
+command counts first. One at the top applies to every command that has it::
 
     threads = 4
 

@@ -318,10 +318,10 @@ def load_encoder(
         precision: what weights are kept in: ``"float32"``, or ``"bfloat16"`` or ``"float16"``, which take half the memory
             and move results a little (float16 less than bfloat16), or ``"int8"``, which multiplies integers: the fastest and
             smallest (cosine to float32 about 0.998). ``"stored"`` keeps what the file has, quantized weights included.
-        pooling, normalize, max_tokens: for a directory without ``modules.json``, where pooling must be given. Where there is
-            one its files decide, and any other value is refused; but where they state no limit of tokens, or one above what
-            the model has positions for, ``max_tokens`` may be lower. It is at most what the model has positions for.
-            A GGUF file takes ``pooling`` if it names none, and the others always; ``normalize`` is true by default.
+        pooling, normalize, max_tokens: for a directory without ``modules.json``, where pooling must be given. If it
+            exists its files decide, and any other value is refused. But if they state no token limit, or one above the
+            model's positions, ``max_tokens`` may be lower. It is at most what the model has positions for. A GGUF file
+            takes ``pooling`` if it names none, and the others always; ``normalize`` is true by default.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
         threads: the most threads a call may use; by default all of the process's pool.
         cache: keep vectors on disk, and look them up before they are computed: a

@@ -25,8 +25,8 @@ _OWN_FILES = ("config.json", "modules.json", "tokenizer_config.json", *dict.from
 class ModelSnapshot:
     """Which files a model's results depend on, and which contents they had at one moment.
 
-    Take it **before** the model is loaded: then a digest that is worked out later is that of the files that were read, or
-    an error, but never that of files that have replaced them since.
+    Take it **before** the model is loaded. Then a digest that is computed later is that of the files that were read,
+    or an error. It is never that of files that have replaced them since.
 
     Attributes:
         model: its directory, or its GGUF file.

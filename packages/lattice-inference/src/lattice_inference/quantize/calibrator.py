@@ -43,8 +43,8 @@ class Calibrator:
     ...     calibrator.observe([text])
     ...     quantize_int8("model-directory", "model-int8", calibration=calibrator.calibration())
 
-    The model runs as its files have it, with float activations. What it sees of a text are windows of 256 tokens for a
-    decoder, else the text up to the longest input; a cross-encoder sees each text with the one after it.
+    The model runs as its files have it, with float activations. A decoder reads windows of 256 tokens of a text,
+    other models the text up to the longest input. A cross-encoder reads each text with the one after it.
 
     For one call at a time: one beside another raises :class:`BusyError`. A context manager; :meth:`close` gives the weights
     back.

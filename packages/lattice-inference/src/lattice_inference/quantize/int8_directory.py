@@ -1,7 +1,7 @@
 """A model's directory with int8 weights: what ``precision="int8"`` makes at load, made once.
 
-Weights are row-major int8 with a tensor of scales beside each, in no processor's order; the same code quantizes here and
-at load (:mod:`lattice_inference.checkpoint.int8_weights`), so both give the same bits. With a calibration
+Weights are row-major int8 with a tensor of scales beside each, independent of the processor. The same code quantizes
+here and at load (:mod:`lattice_inference.checkpoint.int8_weights`), so both give the same bits. With a calibration
 the range that a weight's input is rounded within, low and high, stands beside it, too.
 """
 

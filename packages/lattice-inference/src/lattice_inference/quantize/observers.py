@@ -88,9 +88,9 @@ class EmaObserver:
 class PercentileObserver:
     """The range that holds ``percentile`` percent of all inputs.
 
-    As many are cut off below as above. Inputs are counted in 2,048 bins on each side of zero, up to a power of two;
-    when a larger input comes, neighbouring bins are joined. So the result does not depend on the order of steps, and
-    each end is at most a bin too far out.
+    As many are cut off below as above. Inputs are counted in 2,048 bins on each side of zero, up to a power of two. A
+    larger input joins neighbouring bins. So the result does not depend on the order of steps, and each end is at most
+    a bin too far out.
 
     Args:
         percentile: above 50, at most 100.

@@ -1,8 +1,9 @@
 """A model's chat template: from messages to the text that the model was trained to answer.
 
-The template is a Jinja program that comes with the model, so it runs in Jinja's sandbox, sees plain JSON values only, and
-what it may do is bounded (``template_budget``). It is given what transformers gives it: the filter ``tojson`` without
-escapes for HTML, the functions ``raise_exception`` and ``strftime_now``, the loop controls, and the block ``generation``.
+The template is a Jinja program that comes with the model. So it runs in Jinja's sandbox, sees plain JSON values only,
+and its work is bounded (``template_budget``). It is given what transformers gives it: the filter ``tojson`` without
+escapes for HTML, the functions ``raise_exception`` and ``strftime_now``, the loop controls, and the block
+``generation``.
 """
 
 from __future__ import annotations

@@ -30,13 +30,12 @@ _OTHER_FORMATS = {
 def load_tokenizer(path: str | os.PathLike[str], *, apply_file_limits: bool = False) -> Tokenizer:
     """Load a tokenizer from a directory or file.
 
-    Files are a tokenizer.json, a vocab.txt, a vocab.json, a SentencePiece model or a GGUF file. A directory's
-    tokenizer.json is taken before its vocab.txt, that before a vocab.json with the merges.txt beside it, that before
-    a SentencePiece model, and that before the directory's only GGUF file. A vocab.txt is BERT's, with the settings
-    (``do_lower_case`` and so on) of the tokenizer_config.json beside it. The others are read as transformers reads
-    them for the class that the tokenizer_config.json or config.json names. Truncation and padding that a
-    tokenizer.json states are settings of its training more often than limits of the model, so they are applied only
-    with ``apply_file_limits=True``, which other files refuse: they state none.
+    Files are a tokenizer.json, a vocab.txt, a vocab.json, a SentencePiece model or a GGUF file. Of a directory the
+    first of these is taken: tokenizer.json, vocab.txt, vocab.json with merges.txt, a SentencePiece model, the only
+    GGUF file. A vocab.txt is BERT's, with the settings (``do_lower_case`` and so on) of the tokenizer_config.json
+    beside it. The others are read as transformers reads them for the class that the tokenizer_config.json or
+    config.json names. Truncation and padding in a tokenizer.json are more often settings of its training than limits
+    of the model. So they are applied only with ``apply_file_limits=True``; other files state none and refuse it.
 
     Raises :class:`ModelNotFoundError` if there is no file, :class:`TokenizerError` if it is malformed and
     :class:`UnsupportedError` if it is of another format or uses a component that is not built.

@@ -92,8 +92,7 @@ class PatternClock(threading.local):
     """Counts what the patterns of one call cost its thread beyond a share for each character.
 
     A thread has one, which all patterns of a tokenizer use: they add to ``characters`` what they are about to search.
-    Time that the share leaves over is not saved up for long, so that one hostile text among many good ones ends as soon as
-    it would alone.
+    Unused time is not saved up for long. So one hostile text among many good ones ends as soon as it would alone.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """The normalizers Replace and Prepend: what a pattern finds, as steps for the C code.
 
-A pattern is a text, or a regular expression of the kind that SentencePiece's files use: runs of one character, such as
-`` {2,}``, possibly tied to the beginning or end of the text. Other expressions are refused: an approximation would give
+A pattern is a text, or a regular expression as in SentencePiece's files. That is a run of one character, such as ``
+{2,}``, possibly tied to the beginning or end of the text. Other expressions are refused: an approximation would give
 other ids for some texts only.
 """
 

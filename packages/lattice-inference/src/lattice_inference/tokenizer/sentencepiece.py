@@ -1,8 +1,8 @@
 """Tokenizers of directories with only a SentencePiece model.
 
 Its file is ``tokenizer.model``, ``sentencepiece.bpe.model`` and so on. The ids and steps are those of the conversions
-in Hugging Face's transformers (version 5): XLM-R's and T5's classes have one each, and a directory that names neither
-gets the general one, which follows the model file's own settings.
+in Hugging Face's transformers (version 5). XLM-R's and T5's classes have one each. Any other directory gets the
+general one, which follows the model file's settings.
 """
 
 from __future__ import annotations

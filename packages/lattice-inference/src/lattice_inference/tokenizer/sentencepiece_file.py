@@ -1,8 +1,8 @@
 """Reads SentencePiece model files strictly: a protobuf message.
 
 They are ``tokenizer.model``, ``sentencepiece.bpe.model`` and so on. The message is ``ModelProto`` of SentencePiece's
-``sentencepiece_model.proto``. Fields that change ids are read, fields that only record how the model was trained are
-skipped, and every length is checked against what is left of the file.
+``sentencepiece_model.proto``. Fields that change ids are read; fields that only record the training are skipped.
+Every length is checked against the rest of the file.
 """
 
 from __future__ import annotations

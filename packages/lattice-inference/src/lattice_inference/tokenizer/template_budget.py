@@ -1,7 +1,7 @@
 """Cost limits of a chat template: its size, and a rendering's steps and characters.
 
-Everything that a template does is charged here before it is done, so a template of a file that cannot be trusted ends in an
-error while it is still small. The budget grows with what is rendered: a long conversation may cost more.
+Everything that a template does is charged here before it is done. So an untrusted template ends in an error while its
+cost is still small. The budget grows with what is rendered: a long conversation may cost more.
 """
 
 from __future__ import annotations

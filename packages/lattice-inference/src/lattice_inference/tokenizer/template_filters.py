@@ -1,7 +1,7 @@
 """Jinja's filters and tests, each charged with what it makes before it makes it.
 
-Every filter of Jinja is named in one of the tables here; one that is in none does not exist for a chat template, so a later
-Jinja brings nothing that is not bounded.
+Every allowed filter of Jinja is in one of the tables here. Others do not exist for a chat template, so a later Jinja
+adds nothing unbounded.
 """
 
 from __future__ import annotations

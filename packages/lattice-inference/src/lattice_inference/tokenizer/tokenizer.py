@@ -42,9 +42,9 @@ class Tokenizer:
     Both read the same file. Made by :func:`load_tokenizer`. Immutable: any number of threads may use one, and the
     work on texts runs without the GIL. Picklable.
 
-    Texts are ``str``. Every text has a defined result: control characters, NUL and unassigned code points are what the
-    file's normalizer makes of them (BERT's drops them), and an empty text has only the template's special tokens. A
-    lone surrogate, which no Unicode text contains, and a text that is not a ``str`` raise :class:`InvalidInputError`.
+    Texts are ``str``. Every text has a defined result. The file's normalizer handles control characters, NUL and
+    unassigned code points (BERT's drops them). An empty text has only the template's special tokens. A lone
+    surrogate, which no Unicode text contains, and a text that is not a ``str`` raise :class:`InvalidInputError`.
 
     Special tokens in a text, such as ``"[SEP]"`` typed by a user, become the special token, as in Hugging Face's
     library; with ``special_tokens_in_text=False`` they are text like any other.

@@ -1,9 +1,9 @@
 """Text that knows which characters came from users, and which from the template.
 
 A chat template is rendered with contents of this kind where control tokens must not come out of them. Joined, cut and
-repeated, the marks move along. What else a template does to text is done twice, the second time with a sign in the place of
-each of the users' characters: where the signs come out, the text is theirs. Where the two results do not lie side by side,
-all of the result is taken for theirs, so a mistake can make a control token plain, and never makes one.
+repeated, the marks move along. Any other change of text by a template is done twice. The second time a sign replaces
+each of the users' characters: where signs come out, the text is theirs. If the two results do not lie side by side,
+all of the result counts as theirs. So a mistake can turn a control token into plain text, but never creates one.
 """
 
 from __future__ import annotations

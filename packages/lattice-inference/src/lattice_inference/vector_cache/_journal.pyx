@@ -113,8 +113,7 @@ cdef class MappedJournal:
     rest is for one thread at a time.
 
     It answers for a key from its own records, those of others that it was given, and a filter of what the database holds.
-    It gives no answer where the board says that another process has changed something, or when it is time to look whether
-    the files are still where they were.
+    It gives no answer if the board shows another process's change, or when the files' places must be checked again.
 
     Attributes:
         changes: the board's counter as of the last :meth:`see`.

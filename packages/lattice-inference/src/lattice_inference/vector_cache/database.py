@@ -2,13 +2,13 @@
 
 What it promises:
 
-* A vector that :meth:`VectorCache.put_many` has taken is on record when the call returns: a process that is killed at any
-  moment loses no such vector, and leaves no half of one. Nearly all go to a journal first (``journal.py``), and from there
+* When :meth:`VectorCache.put_many` returns, its vectors are recorded. A process that is killed at any moment loses no
+such vector, and leaves no partial one. Nearly all go to a journal first (``journal.py``), and from there
   into the database, many in one transaction.
-* Nothing that goes wrong with the database goes wrong with the caller: a full disk, a folder that cannot be written or a
-  damaged file cost a warning and look like an empty cache.
-* The least recently used vectors go first. The number of a row is the time of its last use: a vector that is used again
-  moves to the end of the table, once it is no longer in the newest quarter. Old rows lie together, so that dropping them
+* A fault of the database does not fail the caller. A full disk, a read-only folder or a damaged file causes a warning
+and looks like an empty cache.
+* The least recently used vectors go first. The number of a row orders the rows by last use. A vector that is used
+again moves to the end of the table, unless it is in the newest quarter. Old rows lie together, so that dropping them
   frees whole pages.
 * A key that is nowhere costs no system call to look up: a filter knows which the database may hold. It is made when look-ups
   in vain have cost as much as making it.

@@ -3,8 +3,8 @@
 A store is a copy into mapped memory, as durable as a file's content when the call returns. A process that is killed
 at any moment loses nothing. After a power failure the last records may be missing, and a damaged one is detected by
 its checksum. Its owner answers from it at once, others from their next look-up on. Now and then a journal's records
-are moved into the database, all in one transaction; a kill before the journal says so has them moved once more, which
-changes nothing. The journal of a process that is gone is moved by the next that opens the folder.
+are moved into the database in one transaction. After a kill before the journal is marked, they are moved once more,
+which changes nothing. The journal of a process that is gone is moved by the next that opens the folder.
 
 The folder's lock is held to move records, and to make, restart or remove a journal. The owner of a journal holds the
 lock on its file.

@@ -19,8 +19,8 @@ _DOMAIN = b"lattice-inference token cache 1"  # no other digest of Lattice begin
 class TokenKeys:
     """Makes the keys of one model's texts.
 
-    Texts that become the same tokens have the same key, whatever they were: that is why this layer's keys are made after
-    tokenization, and why a cache of texts, which has no tokenizer, makes its own.
+    Texts with the same tokens have the same key: this layer's keys are made after tokenization. A cache of texts has
+    no tokenizer and makes other keys.
 
     Args:
         fingerprint: the weights' and the tokenizer's revision, and how they are read: ``Encoder.fingerprint``.

@@ -43,8 +43,8 @@ class Dataset:
     Reading a file streams it: a row at a time is in memory.
 
     Args:
-        examples: TrainingExample objects, mappings of their fields, or pairs (text, label); or a function that returns a new
-            iterator over such at each call, which is streamed. Anything else that can be iterated is read at once.
+        examples: TrainingExample objects, mappings of their fields, or pairs (text, label). A function that returns a
+            new iterator over such at each call is streamed. Anything else that can be iterated is read at once.
         config: how it is gone through.
 
     Attributes:

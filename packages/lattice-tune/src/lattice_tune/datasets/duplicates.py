@@ -1,8 +1,8 @@
 """Exact and near duplicates of texts, in one dataset and between two.
 
-Near duplicates: the Jaccard similarity of two texts is the part of their character 5-grams that they share, after NFKC, case
-folding and with runs of spaces as one. Candidates come from MinHash signatures in bands [Broder 1997; Leskovec et al. 2014,
-chapter 3] and are then compared exactly.
+Near duplicates: the Jaccard similarity of two texts is the share of common character 5-grams. Texts are compared
+after NFKC and case folding, with runs of spaces as one. Candidates come from MinHash signatures in bands [Broder
+1997; Leskovec et al. 2014, chapter 3] and are then compared exactly.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ Answer = Mapping[str, float] | Sequence[float] | str | None
 class Teacher(Protocol):
     """Anything that labels texts: a function will do.
 
-    One with an attribute ``fingerprint``, a text that changes when its answers would, is not asked again for texts that it
-    has labelled; one without is asked at each run.
+    An attribute ``fingerprint`` is a text that changes when the answers would. A teacher with it is not called again
+    for texts that it has labelled; one without is called at each run.
     """
 
     def __call__(self, texts: Sequence[str], /) -> Iterable[Answer]:

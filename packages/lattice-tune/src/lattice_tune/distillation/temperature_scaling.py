@@ -21,8 +21,8 @@ _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 def fit_temperature(probabilities: npt.ArrayLike, expected: npt.ArrayLike) -> float:
     """Return the temperature in [0.05, 20] with the lowest log loss.
 
-    A part 1 / (examples + 1) of each expected row is spread over all labels, as in Platt's scaling: else a few examples that
-    are all right would make every prediction certain.
+    A part 1 / (examples + 1) of each expected row is spread over all labels, as in Platt's scaling. Otherwise a few
+    examples, all right, would make every prediction certain.
 
     Args:
         probabilities: (examples, labels) of a softmax.

@@ -1,7 +1,8 @@
 """Manifests of adapters: approved files, with their SHA-256 and the revisions that they fit.
 
-A manifest is a JSON object ``{"version": 1, "adapters": [...]}``; each adapter has an id, a name, an owner, the path of its
-file relative to the manifest, the file's SHA-256, two revisions, rank, alpha, target modules, dtype and status.
+A manifest is a JSON object ``{"version": 1, "adapters": [...]}``. Each adapter has an id, a name, an owner, and the
+path of its file relative to the manifest. It also has the file's SHA-256, two revisions, rank, alpha, target modules,
+dtype and status.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ _VERSION = re.compile(
 class SemanticVersion:
     """A version by SemVer 2.0.0.
 
-    Versions are ordered by precedence. The specification gives versions that differ in build metadata the same precedence;
-    here the metadata decides between those, so that two versions are equal only if their texts are.
+    Versions are ordered by precedence. By the specification, versions that differ in build metadata have the same
+    precedence. Here the metadata decides between those, so two versions are equal only if their texts are.
 
     Attributes:
         major: first number.

@@ -24,9 +24,9 @@ DATABASE_NAME = "registry.db"
 class RegistryStore:
     """What :class:`ModelRegistry` and its helpers share.
 
-    A writer claims the contents that it will name before it looks whether they are there, in a transaction; ``gc`` reads the
-    claims and removes files in one, too. So a content that a writer has found is not removed before the writer names it.
-    A claim counts as long as its writer's file in ``writers/`` is locked, which ends with the process.
+    A writer claims contents in a transaction before it checks whether they are there. ``gc`` reads the claims and
+    removes files in one, too. So a content that a writer has found is not removed before the writer names it. A claim
+    counts as long as its writer's file in ``writers/`` is locked, which ends with the process.
 
     Args:
         folder: of the registry.

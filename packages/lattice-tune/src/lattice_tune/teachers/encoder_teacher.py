@@ -30,11 +30,11 @@ DEFAULT_HYPOTHESIS = "This text is about {label}."
 class EncoderTeacher:
     """Labels by an encoder's prototypes, or by a cross-encoder's scores.
 
-    Nothing leaves the machine.
-    With an :class:`~lattice_inference.Encoder`, a label's prototype is the mean of the unit vectors of its examples, scaled
-    to length 1; a label without examples has its description as the example, or else its name. A text's score for a label
-    is the cosine with the prototype. With a :class:`~lattice_inference.CrossEncoder`, the score is the model's logit for
-    the text and ``hypothesis``. Probabilities are the softmax of the scores divided by ``temperature``.
+    Nothing leaves the machine. With an :class:`~lattice_inference.Encoder`, a label's prototype is the mean of the unit
+    vectors of its examples, scaled to length 1. A label without examples takes its description, or else its name. A
+    text's score for a label is the cosine with the prototype. With a :class:`~lattice_inference.CrossEncoder`, the
+    score is the model's logit for the text and ``hypothesis``. Probabilities are the softmax of the scores divided by
+    ``temperature``.
 
     Args:
         model: a loaded encoder or cross-encoder.

@@ -29,8 +29,8 @@ class RequestLimits:
         concurrency: requests under way at once, 1 to 100.
         requests_per_minute: requests sent within any 60 s; ``None`` for any number.
         tokens_per_minute: tokens read and written within any 60 s. A request under way counts as the most that it can be.
-        max_cost: what all requests may cost, in the currency of the prices. A request is sent only if it cannot lead over
-            this even with the longest answer; one whose bill is not known counts as that much.
+        max_cost: what all requests may cost, in the currency of the prices. A request is sent only if even the longest
+            answer stays within this. One with an unknown bill counts as that much.
         max_tokens_total: tokens read and written by all requests, counted in the same way.
         deadline: seconds until no more is asked; a request under way is broken off then.
         max_failures: texts that fail one after another, after all retries, before the labelling gives up.

@@ -33,8 +33,8 @@ SMALLEST_TEXT = 32
 class LocalTeacher:
     """Labels by a language model in this process; see :func:`lattice_inference.load_model`.
 
-    A label's score is the sum of the log-probabilities of its tokens right after the prompt, less the same after an empty
-    text; the scores of all labels are scaled to probabilities. So an answer is always a label, and the same one each time.
+    A label's score is the sum of its tokens' log-probabilities after the prompt, less the same after an empty text.
+    The scores of all labels are scaled to probabilities. So an answer is always a label, and the same one each time.
     Where one label's tokens begin another's, each label is followed by the token that ends an answer.
 
     A model with a chat template is asked by it. The instructions are run once for all texts. For one labelling at a time:

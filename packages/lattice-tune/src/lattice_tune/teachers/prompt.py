@@ -1,7 +1,7 @@
 """What a teacher reads: instructions, the labels, and the text as data between two fences.
 
-Texts are other people's words. Control characters go, a long text is cut at a character and the teacher is told, and the
-fences hold a number that does not occur in the text, so that no text can end its fence.
+Texts are other people's words. Control characters are removed. A long text is cut at a character, and the prompt says
+so. The fences hold a number that does not occur in the text, so no text can end its fence.
 """
 
 from __future__ import annotations
