@@ -97,7 +97,7 @@ def test_list_of_files_holds_exactly_those_that_are_not_clean(tmp_path, monkeypa
     monkeypatch.setattr(words, "NOT_CLEAN", tmp_path / "list.txt")
     (tmp_path / "README.md").write_text("Three good words.\n")
     assert words.main([]) == 0
-    assert "3 words in 1 pages" in capsys.readouterr().out
+    assert "3 words in all pages" in capsys.readouterr().out
     (tmp_path / "README.md").write_text("Nobody.\n")
     assert words.main([]) == 1
     assert "README.md:1: nobody" in capsys.readouterr().out

@@ -19,7 +19,7 @@ MOST_SENTENCE_WORDS = 40
 MOST_FIRST_LINE = 90
 MOST_PAGE_WORDS = 32_000
 COUNT = "(words of all pages)"  # stands in the list as long as the pages have more than MOST_PAGE_WORDS
-PAGES = ("*.md", "docs/**/*.md", "packages/*/*.md", "benchmarks/*.md", "examples/**/*.md")
+PAGES = ("*.md", "docs/**/*.md", "packages/*/*.md", "packages/*/src/**/*.md", "benchmarks/*.md", "examples/**/*.md")
 CODE = ("packages/*/src/", "benchmarks/", "tools/", "ci/", "examples/", "noxfile.py", "conftest.py")
 NOT_CHECKED = re.compile(r"/tests?/|tools/checks/(test_)?words\.py$|benchmarks/(data|results)/")
 
@@ -49,7 +49,7 @@ _ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|vs|cf|etc|resp|approx|Fig|eq|al|N
 
 @dataclass(frozen=True)
 class Text:
-    """A piece of prose: ``kind`` is page, table, docstring, comment or message; ``line`` counts from 1."""
+    """A paragraph of a page, table, first line, docstring, comment or message; ``line`` counts from 1."""
 
     kind: str
     line: int
@@ -118,47 +118,55 @@ _PROGRAM = re.compile(r"^\s*(?:import|from|CREATE|SELECT|INSERT|UPDATE|def) ", r
 _PIECE = re.compile(rf"#(?P<comment>[^\n]*)|{_STRING}", re.DOTALL)
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """A comment or string of a Python file: ``text`` without its marks, at ``start`` to ``end`` of the source."""
+
+    kind: str
+    line: int
+    start: int
+    end: int
+    text: str
+
+
 def python_texts(source: str) -> Iterator[Text]:
     """Yield docstrings, comments and strings of more than two words of a Python or Cython file."""
-    comment: list[str] = []
-    message: list[str] = []
-    comment_place = message_place = (0, 0)  # line of the first piece, end of the last one
-    line, counted, previous_own_line = 1, 0, True
+    group: list[_Piece] = []
+    for piece in [*_pieces(source), None]:
+        if group and not (piece and _continues(source, group[-1], piece)):
+            first = group[0]
+            text = ("\n" if first.kind == "comment" else "").join(each.text for each in group)
+            if first.kind != "message" or (len(text.split()) > 2 and not _PROGRAM.search(text)):
+                column = first.start - source.rfind("\n", 0, first.start) - 1
+                yield from _paragraphs(first.kind, first.line, text, column if first.kind == "docstring" else 0)
+            group = []
+        if piece:
+            group.append(piece)
+
+
+def _pieces(source: str) -> Iterator[_Piece]:
+    line, counted = 1, 0
     for match in _PIECE.finditer(source):
-        start = match.start()
+        start, end = match.span()
         line, counted = line + source.count("\n", counted, start), start
-        between = source[comment_place[1] : start]
-        if comment and (match["comment"] is None or between.strip() or between.count("\n") != 1):
-            yield from _paragraphs("comment", comment_place[0], "\n".join(comment))
-            comment = []
+        before = _code_before(source, start)
         if match["comment"] is not None:
             if not re.match(r"\s*(?:noqa|type:|fmt:|pragma|cython:|distutils:|!)", match["comment"]):
-                own_line = not source[source.rfind("\n", 0, start) + 1 : start].strip()
-                if comment and not (own_line and previous_own_line):
-                    yield from _paragraphs("comment", comment_place[0], "\n".join(comment))
-                    comment = []
-                previous_own_line = own_line
-                comment_place = (comment_place[0] if comment else line, match.end())
-                comment.append(match["comment"].removeprefix(" "))
-            continue
-        if "b" in match["prefix"].lower():
-            continue
-        if message and source[message_place[1] : start].strip(" \n\\"):
-            yield from _message(message_place[0], "".join(message))
-            message = []
-        before = _code_before(source, start)
-        if len(match["quote"]) == 3 and before is not None and (not before or before.endswith(":")):
-            yield from _paragraphs("docstring", line, match["body"], start - source.rfind("\n", 0, start) - 1)
-            continue
-        body = match["body"]
-        if "f" in match["prefix"].lower():
-            body = re.sub(r"\{(?:[^{}]|\{[^{}]*\})*\}", "x", body)
-        message_place = (message_place[0] if message else line, match.end())
-        message.append(body.replace("\\n", "\n"))
-    if comment:
-        yield from _paragraphs("comment", comment_place[0], "\n".join(comment))
-    if message:
-        yield from _message(message_place[0], "".join(message))
+                kind = "trailing comment" if before is None else "comment"
+                yield _Piece(kind, line, start, end, match["comment"].removeprefix(" "))
+        elif len(match["quote"]) == 3 and before is not None and (not before or before.endswith(":")):
+            yield _Piece("docstring", line, start, end, match["body"])
+        elif "b" not in match["prefix"].lower():
+            replaced = r"\{(?:[^{}]|\{[^{}]*\})*\}" if "f" in match["prefix"].lower() else "(?!)"
+            yield _Piece("message", line, start, end, re.sub(replaced, "x", match["body"]).replace("\\n", "\n"))
+
+
+def _continues(source: str, former: _Piece, piece: _Piece) -> bool:
+    """Return whether ``piece`` is the next line of a comment, or the next part of a string."""
+    between = source[former.end : piece.start]
+    if piece.kind != former.kind or between.strip(" \n\\"):
+        return False
+    return piece.kind == "message" or (piece.kind == "comment" and between.count("\n") == 1)
 
 
 def _code_before(source: str, start: int) -> str | None:
@@ -174,13 +182,8 @@ def _code_before(source: str, start: int) -> str | None:
     return ""
 
 
-def _message(line: int, text: str) -> Iterator[Text]:
-    if len(text.split()) > 2 and not _PROGRAM.search(text):
-        yield from _paragraphs("message", line, text)
-
-
 def _paragraphs(kind: str, line: int, text: str, margin: int = 0) -> Iterator[Text]:
-    """Yield the paragraphs and list items of a text; examples, columns and indented blocks are left out."""
+    """Yield the paragraphs and list items of a text, without examples, columns and indented blocks."""
     if kind == "docstring":
         yield Text("first line", line, text.strip("\\\n").split("\n", 1)[0].strip())
     rows = text.split("\n")
@@ -257,12 +260,12 @@ def main(arguments: list[str]) -> int:
         texts = list(markdown_texts(source) if name.endswith(".md") else python_texts(source))
         if Path(name).name.startswith("test_"):  # a test's strings are its data
             texts = [text for text in texts if text.kind != "message"]
-        if name.endswith(".md"):
+        if name.endswith(".md") and "/src/" not in name:
             count += sum(words(text.prose) for text in texts if text.kind == "page")
         found = [f"{name}:{line}: {message}" for line, message in problems(iter(texts), exists)]
         if found:
             dirty[name] = found
-    print(f"{count} words in {len(pages)} pages (at most {MOST_PAGE_WORDS})")
+    print(f"{count} words in all pages (at most {MOST_PAGE_WORDS})")
     if count > MOST_PAGE_WORDS:
         dirty[COUNT] = [f"{count} words in all pages: at most {MOST_PAGE_WORDS}"]
     if "--shrink" in arguments:
