@@ -2,16 +2,14 @@
 
 What it promises:
 
-* When :meth:`VectorCache.put_many` returns, its vectors are recorded. A process that is killed at any moment loses no
-such vector, and leaves no partial one. Nearly all go to a journal first (``journal.py``), and from there
-  into the database, many in one transaction.
-* A fault of the database does not fail the caller. A full disk, a read-only folder or a damaged file causes a warning
-and looks like an empty cache.
-* The least recently used vectors go first. The number of a row orders the rows by last use. A vector that is used
-again moves to the end of the table, unless it is in the newest quarter. Old rows lie together, so that dropping them
-  frees whole pages.
-* A key that is nowhere costs no system call to look up: a filter knows which the database may hold. It is made when look-ups
-  in vain have cost as much as making it.
+* When :meth:`VectorCache.put_many` returns, its vectors are recorded. A process that is killed at any moment loses none and
+  leaves no partial one. Nearly all go to a journal first (``journal.py``), then into the database, many in one transaction.
+* A fault of the database does not fail the caller. A full disk, a read-only folder or a damaged file causes a warning and
+  looks like an empty cache.
+* The least recently used vectors go first. The number of a row orders the rows by last use. A used vector moves to the end
+  of the table, unless it is in the newest quarter. Old rows lie together, so that dropping them frees whole pages.
+* Looking up an unknown key costs no system call: a filter knows which keys the database may hold. It is made when vain
+  look-ups have cost as much as making it.
 """
 
 from __future__ import annotations
@@ -136,10 +134,7 @@ class VectorCache:
     # Use
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return each key's vector as bytes, or None.
-
-        A vector that does not match its checksum counts as missing.
-        """
+        """Return each key's vector as bytes, or None if it is missing or fails its checksum."""
         keys = checked_keys(keys)
         mapped = self.mapped
         vectors = None if mapped is None else mapped.find(keys)
@@ -193,9 +188,7 @@ class VectorCache:
                 self._guarded(self._store, entries, space)
 
     def clear(self, space: str | None = None) -> int:
-        """Drop all vectors, or those of one space, and return their number.
-
-        The disk space is given back.
+        """Drop all vectors, or one space's, give back the disk space, and return their number.
 
         Raises:
             VectorCacheError: the database cannot be written.
@@ -220,10 +213,7 @@ class VectorCache:
         )
 
     def close(self) -> None:
-        """Move the journal into the database, save which vectors were used, and close.
-
-        A later use opens it again.
-        """
+        """Save the journal and the vectors' last use, and close; a later use opens it again."""
         with self._lock:
             connection = self._connection
             if connection is not None and self._mode == "read-write":
@@ -353,10 +343,7 @@ class VectorCache:
             self.mapped.tell(taken_away)
 
     def _move_journals(self, connection: sqlite3.Connection, *, everybodys: bool = False) -> None:
-        """Move this process's journal, or all of them, into the database.
-
-        Then begin a new one.
-        """
+        """Move this process's journal, or all, into the database, and begin a new one."""
         journal = self._journal
         if journal is None:
             return
@@ -447,10 +434,7 @@ class VectorCache:
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Returned | None:
-        """Return the result of ``work`` with the open database.
-
-        None if the database cannot be used.
-        """
+        """Return the result of ``work`` with the open database, or None if it is unusable."""
         with self._lock:
             for attempt in (1, 2):
                 try:
@@ -580,10 +564,7 @@ class VectorCache:
             warnings.warn(message, VectorCacheWarning, stacklevel=2)
 
     def _close_quietly(self) -> None:
-        """Close everything as it is.
-
-        The next process to open the folder moves what the journal still holds.
-        """
+        """Close all as it is; the next process to open the folder moves the journal's records."""
         self._checkpoints.wait()
         if self._journal is not None:
             self._journal.close(remove=False)
