@@ -24,7 +24,7 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def provenance(record: Mapping[str, Any]) -> str:
-    """Return the lines beside every figure: machine, versions, commit, date and command."""
+    """Return a table of a record's machine, versions, commit and date, and its command."""
     machine = record["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     return (
