@@ -1,9 +1,9 @@
-"""Search lines of a file in two stages: vectors find candidates, a cross-encoder puts them in order.
+"""Search lines of a file in two stages: vectors find candidates, a cross-encoder orders them.
 
     python examples/rerank.py faq.txt "how do I reset my password?" --reranker cross-encoder/ms-marco-MiniLM-L6-v2
 
-Comparing vectors is cheap, but sees query and text apart. A cross-encoder reads both together, which is better and
-costs a pass of the model for each candidate.
+Comparing vectors is cheap, but query and text are read separately. A cross-encoder reads both together, which is
+better and costs one model pass for each candidate.
 """
 
 from __future__ import annotations
