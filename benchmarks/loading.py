@@ -218,12 +218,12 @@ def render(record: Mapping[str, Any]) -> str:
     layers = [_layer_row(model, samples[0]) for model, samples in _groups(record).items()]
     layer_titles = [
         "weights, MB",
-        "outside of layers",
-        "a layer",
+        "outside layers",
+        "one layer",
         "layers",
         "together",
         "keys, values",
-        "of context",
+        "for a context of",
         "peak",
     ]
     tables = [markdown_table(titles, rows), markdown_table(layer_titles, layers)]

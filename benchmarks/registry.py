@@ -151,7 +151,7 @@ def render(record: Mapping[str, Any]) -> str:
     """Return the tables of a record."""
     names = {"get_latest": "`get_latest`", "register": "`register` of 1 MB"}
     rows = [[names[call], *(f"{figure:.2f}" for figure in figures)] for call, figures in _figures(record).items()]
-    header = [f"of {record['count']:,} versions, ms", "call", "in fsync and COMMIT", "beside them", "processor"]
+    header = [f"of {record['count']:,} versions, ms", "call", "in fsync and COMMIT", "without them", "processor"]
     return f"{markdown_table(header, rows)}\n\n{provenance(record)}"
 
 

@@ -153,7 +153,8 @@ def render(record: Mapping[str, Any]) -> str:
     """Return the record's tables."""
     parts = []
     for run in record["runs"]:
-        title = f"{run['tokenizer']} ({run['kind']}), {run['threads']} threads"
+        threads = f"{run['threads']} thread{'' if run['threads'] == 1 else 's'}"
+        title = f"{run['tokenizer']} ({run['kind']}), {threads}"
         header = [
             title,
             *(f"Lattice, {unit}" for unit in ("us", "MB/s")),
@@ -173,7 +174,7 @@ def render(record: Mapping[str, Any]) -> str:
             times = ", ".join(f"{name} {median(values) / 1e3:.3g} ms" for name, values in run["loading"].items())
             parts.append(f"Loading {run['pieces']:,} pieces: {times}.")
             doubled = ", ".join(f"{name} {ratio:.2f}" for name, ratio in _doubling(run))
-            parts.append(f"Time of twice the text / the text: {doubled}.")
+            parts.append(f"Time for twice the text / for the text: {doubled}.")
     parts.append(f"Texts: {record['text']}.")
     return "\n\n".join([*parts, provenance(record)])
 

@@ -2,8 +2,8 @@
 
     python examples/answer_from_documents.py notes "when are refunds paid?" --generator SmolLM2-135M-Instruct.Q4_1.gguf
 
-The passages nearest to the question are found by ``search_folder.py`` and put before the question. The model reads
-nothing else. A model of 135 million parameters copies sentences at best: use a larger one for real answers.
+``search_folder.py`` finds the passages nearest to the question, and the model reads only these. A model of 135 million
+parameters copies sentences at best: use a larger one for real answers.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
     python examples/classify_texts.py labelled.tsv "the parcel never came" "how do I pay?"
 
-Each line of the file is a label, a tab and a text. Some twenty texts a label are enough to begin with: the
-embedding model knows the language already, and the network learns only where the labels lie. ``lattice-tune``
-makes the same into a model with versions.
+Each line of the file is a label, a tab and a text. About twenty texts for each label are enough to start, because the
+embedding model already knows the language. ``lattice-tune`` makes a model with versions from the same data.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python examples/search_folder.py notes "how do I get my money back?"
 
-The vectors are kept beside the folder, in ``notes.db``. A later call embeds only the files that are new or
-changed, and forgets those that are gone.
+The vectors are kept beside the folder, in ``notes.db``. A later call embeds only new and changed files, and removes
+deleted ones.
 """
 
 from __future__ import annotations

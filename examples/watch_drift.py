@@ -1,9 +1,9 @@
-"""Tell whether today's texts still are like those that a system was made for.
+"""Test whether today's texts are still like those that a system was built for.
 
     python examples/watch_drift.py texts-of-last-year.txt texts-of-today.txt
 
-Both files have a text a line. Exit status: 0 stable, 1 watch or reindex. The test is calibrated: of two files that
-are drawn alike, one in twenty is called drifted (``--false-alarm-rate``).
+Both files have one text on each line. Exit status: 0 stable, 1 watch or reindex. The test is calibrated: for texts of
+the same distribution, one test in twenty reports drift (``--false-alarm-rate``).
 """
 
 from __future__ import annotations

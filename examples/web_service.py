@@ -4,7 +4,7 @@
     curl -s localhost:8000/embeddings -H 'content-type: application/json' -d '{"texts": ["a cat"], "role": "query"}'
 
 One service serves all requests: the model is loaded once, before the first request, and the computation runs in a
-worker thread, so the event loop stays free. What the caller did wrong is status 422, with the words of the error.
+worker thread, so the event loop stays free. An invalid request is status 422 with the error message.
 """
 
 from __future__ import annotations

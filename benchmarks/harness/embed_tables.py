@@ -123,7 +123,7 @@ def render(record: Mapping[str, Any]) -> str:
             parts.append(_e5_table(f"{title}, {E5} in four bits", members, cells))
     cosines = [f"{_name(name)} {cosine:.5f}" for name, cosine in record.get("cosine", {}).items()]
     if len(cosines) > 1:
-        parts.append(f"Least cosine to Lattice in float32: {', '.join(cosines[1:])}.")
+        parts.append(f"Smallest cosine to Lattice in float32: {', '.join(cosines[1:])}.")
     if record["starts"]:
         parts.append(_starts_table(record["starts"]))
     if record.get("streams"):

@@ -26,11 +26,16 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def provenance(record: Mapping[str, Any]) -> str:
     """Return a table of a record's machine, versions, commit and date, and its command."""
     machine = record["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    return (
-        f"{machine['cpu']}, {machine['usable_cpus']} CPUs, {machine['system']}; load {machine['load_average'][0]} at "
-        f"the start. {versions}. Commit {record['commit'] or 'unknown'}, {record['date']}.\n\n    {record['command']}"
-    )
+    header = ["machine", "load at the start", "versions", "commit", "date"]
+    row = [
+        f"{machine['cpu']}, {machine['usable_cpus']} CPUs, {machine['system']}",
+        f"{machine['load_average'][0]}",
+        ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
+        record["commit"] or "unknown",
+        record["date"],
+    ]
+    command = "\n".join(line.strip() for line in record["command"].splitlines())
+    return f"{markdown_table(header, [row])}\n\n```\n{command}\n```"
 
 
 def replace_section(document: Path, name: str, text: str) -> None:

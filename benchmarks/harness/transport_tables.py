@@ -72,7 +72,7 @@ def render(record: Mapping[str, Any]) -> str:
     parts = [
         provenance(record),
         *([record["note"]] if "note" in record else []),
-        f"{record['threads']} threads; medians of processor time, because the wall clock also measures the neighbours. The "
+        f"{record['threads']} threads; medians of processor time, because other work changes wall-clock time. The "
         "error is the L1 marginal error of the plan, computed in float64.",
     ]
     if "sinkhorn" in record:

@@ -474,7 +474,7 @@ def test_loading_measures_a_small_model(tmp_path: Path, capsys: pytest.CaptureFi
     assert loading.main([*arguments, "--folder", str(tmp_path), "--json", str(tmp_path / "record.json")]) == 0
     printed = capsys.readouterr().out
     assert "| tiny-q8_0.gguf |" in printed
-    assert "outside of layers" in printed
+    assert "outside layers" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["record.json"], "the model is deleted"
 
 
