@@ -1,0 +1,65 @@
+"""A grammar at work in one generation: masks with the tokens that end a text, and tokens that need no logits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from lattice_inference.errors import GrammarError
+from lattice_inference.grammar.matcher import Bits, Matcher, mask_words
+
+__all__ = ["Constraint"]
+
+
+class Constraint:
+    """Follows one text under a grammar. For one thread at a time.
+
+    Args:
+        matcher: at the text's beginning.
+        stop_token_ids: the tokens that end a text; where it may end, they are all allowed, elsewhere none.
+        vocab_size: how many tokens there are.
+
+    Raises:
+        GrammarError: there is no token to end a text with.
+    """
+
+    def __init__(self, matcher: Matcher, stop_token_ids: Collection[int], vocab_size: int) -> None:
+        self._matcher = matcher
+        stops = [token_id for token_id in stop_token_ids if token_id < vocab_size]
+        if not stops:
+            raise GrammarError("a grammar's text ends by a stop token, and the model names none: set stop_token_ids")
+        self._stops: Bits = np.zeros(mask_words(vocab_size), np.uint32)
+        for token_id in stops:
+            self._stops[token_id // 32] |= np.uint32(1 << token_id % 32)
+        self._bits: Bits = np.zeros_like(self._stops)
+        self._is_filled = False
+
+    def allowed(self) -> Bits:
+        """Return the tokens that may come next, one bit each; the array is used again.
+
+        Raises:
+            GrammarError: none may.
+        """
+        if not self._is_filled:
+            self._matcher.fill(self._bits)
+            self._bits &= ~self._stops
+            if self._matcher.can_end:
+                self._bits |= self._stops
+            if not self._bits.any():
+                raise GrammarError("the grammar allows no token here: the vocabulary cannot spell what it needs")
+            self._is_filled = True
+        return self._bits
+
+    def forced(self) -> int | None:
+        """Return the one token that may come next, ``None`` where there are several."""
+        words = np.flatnonzero(self.allowed())
+        if words.size != 1:
+            return None
+        word = int(self._bits[words[0]])
+        return None if word & (word - 1) else int(words[0]) * 32 + word.bit_length() - 1
+
+    def accept(self, token_id: int) -> None:
+        """Take the next token of the text."""
+        self._matcher.accept(token_id)
+        self._is_filled = False
