@@ -22,7 +22,11 @@ CASES = [
         ["xyé", "xyé\n", "é"],
     ),
     ('root ::= ("a" |\n  "b")\n  | "c"', ["a", "b", "c"], ["ab", ""]),
-    ('root ::= "\\x41\\u00e9\\U0001F600\\"\\\\\\n" [\\]\\[^-]', ['Aé😀"\\\n]', 'Aé😀"\\\n^', 'Aé😀"\\\n-'], ['Aé😀"\\\nx']),
+    (
+        'root ::= "\\x41\\u00e9\\U0001F600\\"\\\\\\n" [\\]\\[^-]',
+        ['Aé😀"\\\n]', 'Aé😀"\\\n^', 'Aé😀"\\\n-'],
+        ['Aé😀"\\\nx'],
+    ),
     ('root ::= "ab"{2,3} "c"{0} "d"{1,}', ["ababd", "abababdd"], ["abd", "ababababd", "ababcd"]),
     ('root ::= ""', [""], ["a"]),
     ('root ::= a-b_1\na-b_1 ::= "x"', ["x"], ["y"]),
@@ -79,7 +83,10 @@ ws ::= | " " | "\n" [ \t]{0,20}
         ("root ::= " + "(" * 200 + '"a"' + ")" * 200, "nested deeper than 100"),
         ('root ::= "a" ) "b"', "unexpected ')'"),
         ("root ::= " + "x" * 300_000, "at most 200,000"),
-        ("root ::= r0\n" + "\n".join(f"r{i} ::= r{i + 1} r{i + 1}" for i in range(60)) + '\nr60 ::= "a"', "written out"),
+        (
+            "root ::= r0\n" + "\n".join(f"r{i} ::= r{i + 1} r{i + 1}" for i in range(60)) + '\nr60 ::= "a"',
+            "written out",
+        ),
     ],
 )
 def test_what_is_no_grammar_is_refused(text, message):
@@ -92,7 +99,9 @@ def test_what_is_no_grammar_is_refused(text, message):
 characters = st.sampled_from(['"a"', '"b"', '"ab"', "[ab]", "[^a]", '""', "."])
 names = st.sampled_from(["root", "x", "y"])
 parts = st.builds(
-    lambda item, repeat: item + repeat, st.one_of(characters, characters, names), st.sampled_from(["", "", "", "*", "?", "{1,2}"])
+    lambda item, repeat: item + repeat,
+    st.one_of(characters, characters, names),
+    st.sampled_from(["", "", "", "*", "?", "{1,2}"]),
 )
 branches = st.lists(parts, min_size=1, max_size=3).map(" ".join)
 bodies = st.lists(branches, min_size=1, max_size=3).map(" | ".join)
@@ -134,17 +143,18 @@ def recognizes(rules: dict[str, object], text: str) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(root=bodies, x=bodies, y=bodies)
 def test_random_grammars_mean_what_every_way_of_reading_says(root, x, y, obeys):
     text = f"root ::= {root}\nx ::= {x}\ny ::= {y}\n"
+    rules = gbnf._Parser(text).rules()
     try:
         gbnf_to_lark(text)
-    except GrammarError as error:
-        assert "begins with itself" in str(error)
+    except GrammarError:  # llama.cpp refuses it, too
+        with pytest.raises(GrammarError, match="begins with itself"):
+            gbnf_to_lark(text)
         return
     grammar = Gbnf(text)
-    rules = gbnf._Parser(text).rules()
     for length in range(5):
         for letters in itertools.product("abc", repeat=length):
             word = "".join(letters)

