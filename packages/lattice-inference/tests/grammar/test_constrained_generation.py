@@ -74,6 +74,7 @@ def test_a_drawn_model_at_temperature_2_obeys(grammar, check, drawn_model, obeys
     assert ended >= 3
 
 
+@pytest.mark.slow
 def test_alone_equals_in_company_half_of_it_constrained(drawn_model):
     grammars = [JsonSchema(FORM), None, Regex("[a-f]{3}x"), None, Choice(["yes", "no"]), None] * 2
     configs = [drawn(seed, grammar=grammar) for seed, grammar in enumerate(grammars)]

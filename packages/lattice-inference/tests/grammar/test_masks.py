@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from lattice_inference import Choice, Gbnf, GrammarError, JsonSchema, Lark, Regex, load_model
+from lattice_inference import Choice, Gbnf, GrammarError, JsonSchema, Lark, Regex, load_model, load_tokenizer
 from lattice_inference.grammar.compiler import GrammarCompiler
 from lattice_inference.grammar.matcher import mask_words
 from lattice_inference.grammar.vocabulary import token_bytes
@@ -81,6 +81,7 @@ def test_masks_are_what_trying_each_token_alone_gives(grammar, compiler):
             matcher.accept(int(rng.choice(ids)))
 
 
+@pytest.mark.slow
 def test_special_tokens_and_what_lies_beyond_the_vocabulary_are_never_allowed(smollm2_tokenizer):
     size = smollm2_tokenizer.vocab_size + 77  # a model with rows to spare
     matcher = GrammarCompiler(smollm2_tokenizer, size).matcher(Regex("(?s:.)*"))
@@ -96,6 +97,74 @@ def test_bytes_of_tokens_are_their_part_of_the_text(smollm2_tokenizer):
     for text in ('Straße 😀\n\t{"a": [1]}', "日本語 и e\u0301"):
         ids = smollm2_tokenizer.encode(text, add_special_tokens=False).ids.tolist()
         assert b"".join(texts[token_id] for token_id in ids) == text.encode()
+
+
+def write_sentencepiece(directory, decoder):
+    """Write a tokenizer in the manner of Llama 2: blanks as U+2581, bytes as tokens."""
+    vocabulary = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        "\u2581",
+        "\u2581{",
+        "é",
+        "a\u2581b",
+    ]
+    content = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": index, "content": name, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
+             "normalized": False}
+            for index, name in enumerate(vocabulary[:3])
+        ],
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": decoder,
+        "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True, "merges": [],
+                  "vocab": {token: index for index, token in enumerate(vocabulary)}},
+    }  # fmt: skip
+    directory.mkdir()
+    (directory / "tokenizer.json").write_text(json.dumps(content))
+    return load_tokenizer(directory)
+
+
+REPLACE = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        {"type": "Sequence", "decoders": [REPLACE, {"type": "ByteFallback"}, {"type": "Fuse"}, STRIP]},
+        {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Metaspace", "replacement": "\u2581"}]},
+    ],
+    ids=["replace", "metaspace"],
+)
+def test_sentencepiece_tokens_write_blanks_and_bytes(decoder, tmp_path):
+    tokenizer = write_sentencepiece(tmp_path / "sentencepiece", decoder)
+    texts, special = token_bytes(tokenizer, 265)
+    assert special == [0, 1, 2]
+    assert texts[:3] == [b""] * 3
+    assert texts[3:259] == [bytes([byte]) for byte in range(256)]
+    assert texts[259:] == [b" ", b" {", "é".encode(), b"a b", b"", b""]
+    matcher = GrammarCompiler(tokenizer, 265).matcher(Regex(" ?[{é]|a b"))
+    for token_id in (259, 3 + ord("{")):
+        matcher.accept(token_id)
+    assert matcher.can_end
+    assert allowed_ids(GrammarCompiler(tokenizer, 265).matcher(Choice(["é"])), 265).tolist() == [3 + 0xC3, 261]
+
+
+def test_tokenizers_of_other_kinds_are_refused(tmp_path):
+    tokenizer = write_sentencepiece(tmp_path / "wordpiece", {"type": "WordPiece", "prefix": "##", "cleanup": True})
+    with pytest.raises(GrammarError, match="byte-level or SentencePiece"):
+        GrammarCompiler(tokenizer, 263)
+
+
+def test_a_vocabulary_without_a_needed_byte_is_refused(smollm2_tokenizer):
+    with pytest.raises(GrammarError, match="has no token for the character"):
+        GrammarCompiler(smollm2_tokenizer, 60)
 
 
 def test_accept_rollback_and_fork_agree(byte_compiler):
