@@ -29,10 +29,8 @@ class Constraint:
         stops = [token_id for token_id in stop_token_ids if token_id < vocab_size]
         if not stops:
             raise GrammarError("a grammar's text ends by a stop token, and the model names none: set stop_token_ids")
-        self._stops: Bits = np.zeros(mask_words(vocab_size), np.uint32)
-        for token_id in stops:
-            self._stops[token_id // 32] |= np.uint32(1 << token_id % 32)
-        self._bits: Bits = np.zeros_like(self._stops)
+        self._stops = [(token_id // 32, np.uint32(1 << token_id % 32)) for token_id in stops]
+        self._bits: Bits = np.zeros(mask_words(vocab_size), np.uint32)
         self._is_filled = False
 
     def allowed(self) -> Bits:
@@ -43,10 +41,11 @@ class Constraint:
         """
         if not self._is_filled:
             self._matcher.fill(self._bits)
-            self._bits &= ~self._stops
-            if self._matcher.can_end:
-                self._bits |= self._stops
-            if not self._bits.any():
+            can_end = self._matcher.can_end
+            for word, bit in self._stops:
+                here = self._bits[word]
+                self._bits[word] = here | bit if can_end else here & ~bit
+            if not can_end and not self._bits.any():
                 raise GrammarError("the grammar allows no token here: the vocabulary cannot spell what it needs")
             self._is_filled = True
         return self._bits

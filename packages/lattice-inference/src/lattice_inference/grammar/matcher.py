@@ -71,16 +71,20 @@ class EngineMatcher:
         self._engine = engine
         self._vocab_size = vocab_size
         self._words = mask_words(vocab_size)
+        self._last_word = np.uint32((1 << vocab_size % 32) - 1)
+        self._filled: Bits | None = None
+        self._address = self._bytes = 0
 
     def fill(self, bits: Bits) -> None:
         """Set the bits of the tokens that may come next; see :meth:`Matcher.fill`."""
-        assert bits.dtype == np.uint32
-        assert bits.shape == (self._words,)
-        assert bits.flags.c_contiguous
-        self._engine.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
+        if bits is not self._filled:  # looked at once: a text fills the same array again and again
+            assert bits.dtype == np.uint32
+            assert bits.shape == (self._words,)
+            assert bits.flags.c_contiguous
+            self._filled, self._address, self._bytes = bits, bits.ctypes.data, bits.nbytes
+        self._engine.unsafe_compute_mask_ptr(self._address, self._bytes)
         self._check()
-        end = self._vocab_size
-        bits[-1] &= np.uint32((1 << end % 32) - 1)  # the engine's own end token, and what lies behind it
+        bits[-1] &= self._last_word  # the engine's own end token, and what lies behind it
 
     @property
     def can_end(self) -> bool:
