@@ -31,7 +31,9 @@ from harness import progress
 from harness.options import finish, partial_path, save_so_far
 from harness.record import describe_run
 
-SCRIPTS = {name: importlib.import_module(name) for name in ("distillation", "registry", "teacher_accuracy")} | {
+SCRIPTS = {
+    name: importlib.import_module(name) for name in ("distillation", "grammar", "registry", "teacher_accuracy")
+} | {
     "caches": caches,
     "compare": compare,
     "decode": decode,

@@ -19,7 +19,7 @@ Bits = npt.NDArray[np.uint32]
 
 
 def mask_words(vocab_size: int) -> int:
-    """Return how many words of 32 bits a mask has; the bit after the last token says whether the text may end."""
+    """Return how many words of 32 bits a mask has: at least one bit is left after the last token's."""
     return vocab_size // 32 + 1
 
 
@@ -31,8 +31,8 @@ def error_text(engine: LLMatcher) -> str:
 class Matcher(Protocol):
     """Follows one text. What a mask allows depends on the accepted tokens alone."""
 
-    def fill(self, bits: Bits) -> None:
-        """Set the bits of the tokens that may come next and clear all others.
+    def fill(self, bits: Bits) -> bool:
+        """Set the bits of the tokens that may come next, clear all others, and return :attr:`can_end`.
 
         Args:
             bits: (:func:`mask_words`,) uint32.
@@ -71,20 +71,24 @@ class EngineMatcher:
         self._engine = engine
         self._vocab_size = vocab_size
         self._words = mask_words(vocab_size)
-        self._last_word = np.uint32((1 << vocab_size % 32) - 1)
+        self._end_bit = 1 << vocab_size % 32  # of the engine's own end token, in the last word
         self._filled: Bits | None = None
         self._address = self._bytes = 0
 
-    def fill(self, bits: Bits) -> None:
-        """Set the bits of the tokens that may come next; see :meth:`Matcher.fill`."""
+    def fill(self, bits: Bits) -> bool:
+        """Set the bits of the tokens that may come next and say whether none need come; see :meth:`Matcher.fill`."""
         if bits is not self._filled:  # looked at once: a text fills the same array again and again
             assert bits.dtype == np.uint32
             assert bits.shape == (self._words,)
             assert bits.flags.c_contiguous
             self._filled, self._address, self._bytes = bits, bits.ctypes.data, bits.nbytes
         self._engine.unsafe_compute_mask_ptr(self._address, self._bytes)
-        self._check()
-        bits[-1] &= self._last_word  # the engine's own end token, and what lies behind it
+        last = int(bits[-1])
+        can_end = bool(last & self._end_bit)
+        if can_end:  # where it fails, the engine allows its end token alone
+            self._check()
+        bits[-1] = last & (self._end_bit - 1)
+        return can_end
 
     @property
     def can_end(self) -> bool:
