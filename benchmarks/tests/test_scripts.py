@@ -12,45 +12,23 @@ import pytest
 import caches
 import compare
 import decode
-import design_baselines
 import embed
-import fann
 import footprint
-import forward
 import instructions
-import kernels
 import loading
-import peak
 import precision_quality
 import quality
 import recall
-import tiles
 import tokenizing
-import vectors
 from harness import progress
 from harness.options import finish, partial_path, save_so_far
 from harness.record import describe_run
 
-SCRIPTS = {name: importlib.import_module(name) for name in ("distillation", "registry", "teacher_accuracy")} | {
-    "caches": caches,
-    "compare": compare,
-    "decode": decode,
-    "design_baselines": design_baselines,
-    "embed": embed,
-    "fann": fann,
-    "footprint": footprint,
-    "instructions": instructions,
-    "kernels": kernels,
-    "loading": loading,
-    "forward": forward,
-    "peak": peak,
-    "precision_quality": precision_quality,
-    "quality": quality,
-    "recall": recall,
-    "tiles": tiles,
-    "tokenizing": tokenizing,
-    "vectors": vectors,
-}
+NAMES = (
+    "caches compare decode design_baselines distillation embed fann footprint forward grammar instructions kernels "
+    "loading peak precision_quality quality recall registry teacher_accuracy tiles tokenizing vectors"
+)
+SCRIPTS = {name: importlib.import_module(name) for name in NAMES.split()}
 
 
 def embed_record(**milliseconds: float) -> dict[str, Any]:

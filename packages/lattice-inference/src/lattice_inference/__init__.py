@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         CheckpointError,
         ChecksumError,
         DownloadError,
+        GrammarError,
         InvalidInputError,
         LatticeError,
         ModelConfigError,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from lattice_inference.generate.sampler import TokenLogprobs
     from lattice_inference.generate.session import Session, SessionConfig
     from lattice_inference.generate.stream import GenerationStream
+    from lattice_inference.grammar.specification import Choice, Gbnf, JsonSchema, Lark, Regex
     from lattice_inference.lora.adapter import LoraAdapter
     from lattice_inference.lora.loading import load_adapter_file
     from lattice_inference.lora.merging import MergeReport, merge_adapter
@@ -73,6 +75,11 @@ __all__ = [
     "StreamPiece",
     "GenerationStream",
     "TokenLogprobs",
+    "JsonSchema",
+    "Regex",
+    "Gbnf",
+    "Lark",
+    "Choice",
     "Chat",
     "ChatTemplate",
     "load_chat_template",
@@ -102,6 +109,7 @@ __all__ = [
     "CheckpointError",
     "ChecksumError",
     "DownloadError",
+    "GrammarError",
     "InvalidInputError",
     "ModelConfigError",
     "ModelNotFoundError",
@@ -133,6 +141,11 @@ _HOMES = {
     "StreamPiece": "generate.result",
     "GenerationStream": "generate.stream",
     "TokenLogprobs": "generate.sampler",
+    "JsonSchema": "grammar.specification",
+    "Regex": "grammar.specification",
+    "Gbnf": "grammar.specification",
+    "Lark": "grammar.specification",
+    "Choice": "grammar.specification",
     "Chat": "generate.chat",
     "ChatTemplate": "tokenizer.chat_template",
     "load_chat_template": "tokenizer.chat_template_file",
@@ -161,6 +174,7 @@ _HOMES = {
     "CheckpointError": "errors",
     "ChecksumError": "errors",
     "DownloadError": "errors",
+    "GrammarError": "errors",
     "InvalidInputError": "errors",
     "LatticeError": "errors",
     "ModelConfigError": "errors",

@@ -12,6 +12,7 @@ __all__ = [
     "CheckpointError",
     "ChecksumError",
     "DownloadError",
+    "GrammarError",
     "InvalidInputError",
     "ModelConfigError",
     "ModelNotFoundError",
@@ -52,6 +53,18 @@ class BusyError(LatticeError, RuntimeError):
 
 class TextTooLongError(InvalidInputError):
     """A text exceeds a limit and the caller asked for an error instead of truncation."""
+
+
+class GrammarError(InvalidInputError):
+    """A schema, regular expression or grammar cannot be read, or cannot be enforced.
+
+    Attributes:
+        pointer: the JSON pointer of the place in a schema, ``None`` where there is none.
+    """
+
+    def __init__(self, message: str, pointer: str | None = None) -> None:
+        super().__init__(message)
+        self.pointer = pointer
 
 
 class ModelNotFoundError(LatticeError, FileNotFoundError):

@@ -75,6 +75,43 @@ class TestGenerate:
     def test_it_prints_the_text(self, lattice, chatting):
         assert lattice("generate", "--model", chatting, "--temperature", "0", "Y") == (0, "es, 😀.\n", "")
 
+    def test_the_text_obeys_a_schema_a_regex_or_a_grammar(self, lattice, drawn, tmp_path):
+        pytest.importorskip("llguidance")
+        schema, grammar, lark = tmp_path / "schema.json", tmp_path / "form.gbnf", tmp_path / "form.lark"
+        schema.write_text('{"type": "array", "items": {"enum": [1, 2]}, "maxItems": 2}')
+        grammar.write_text('root ::= "é" | "ü"\n')
+        lark.write_text('start: "x"\n')
+        call = ["generate", "--model", drawn, "--temperature", "2", "--top-k", "0", "--top-p", "1", "--seed", "3", "Y"]
+        status, out, err = lattice(*call, "--json-schema", str(schema))
+        assert (status, err) == (0, "")
+        assert set(json.loads(out)) <= {1, 2}
+        assert lattice(*call, "--regex", "[0-9]{3}")[1].strip().isdigit()
+        assert lattice(*call, "--grammar", str(grammar))[1] in {"é\n", "ü\n"}
+        assert lattice(*call, "--grammar", str(lark))[1] == "x\n"
+
+    @pytest.mark.parametrize(
+        ("option", "content", "message"),
+        [
+            ("--json-schema", '{"type": "strin"}', "the schema at /type names 'strin'"),
+            ("--json-schema", '{"not": {}}', "not cannot be enforced; state what is allowed"),
+            ("--json-schema", "{", "the schema is no JSON"),
+            ("--grammar", 'root ::= "a', "line 1, column 12 of the grammar"),
+        ],
+    )
+    def test_what_cannot_be_enforced_is_refused_before_a_model_is_loaded(
+        self, lattice, tmp_path, option, content, message
+    ):
+        file = tmp_path / "given"
+        file.write_text(content)
+        status, out, err = lattice("generate", "--model", "/nowhere", option, str(file), "Y")
+        assert (status, out) == (2, "")
+        assert message in err
+
+    def test_two_grammars_exclude_each_other(self, lattice, tmp_path):
+        status, _, err = lattice("generate", "--model", "/nowhere", "--regex", "a", "--grammar", "x", "Y")
+        assert status == 2
+        assert "not allowed with" in err
+
     def test_no_new_tokens_is_an_empty_line(self, lattice, chatting):  # I7
         for command in ("generate", "chat"):
             assert lattice(command, "--model", chatting, "--max-tokens", "0", "Y") == (0, "\n", "")

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, get_args
 
 from lattice_inference.cli.options import add_json, add_model, add_threads
+from lattice_inference.cli.text_input import read_whole_text
 from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from lattice_inference.generate.config import GenerateConfig
     from lattice_inference.generate.result import GenerateResult
     from lattice_inference.generate.session import SessionConfig
+    from lattice_inference.grammar.specification import Grammar
 
 __all__ = [
     "add_context",
@@ -82,6 +84,14 @@ def add_generation(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--frequency-penalty", type=float, metavar="F", help="each time a token was generated (0)")
     group.add_argument("--seed", type=int, metavar="N", help="of the draws (default: another one each time)")
     group.add_argument("--stop", action="append", metavar="TEXT", help="end before this text; may be repeated")
+    obeyed = group.add_mutually_exclusive_group()
+    obeyed.add_argument("--json-schema", metavar="FILE", help="the answer is a JSON value that this schema describes")
+    obeyed.add_argument("--regex", metavar="REGEX", help="the answer is a text that this regular expression matches")
+    obeyed.add_argument(
+        "--grammar",
+        metavar="FILE",
+        help="the answer obeys this grammar, in GBNF, or in Lark's form if its name ends so",
+    )
 
 
 def generate_config(options: argparse.Namespace, *, logprobs: int | None = None) -> GenerateConfig:
@@ -105,7 +115,26 @@ def generate_config(options: argparse.Namespace, *, logprobs: int | None = None)
         seed=options.seed,
         stop=options.stop,
         logprobs=logprobs,
+        grammar=_grammar(options),
     )
+
+
+def _grammar(options: argparse.Namespace) -> Grammar | None:
+    """Return what the answer has to obey.
+
+    Raises:
+        GrammarError: a schema, expression or grammar cannot be read or enforced.
+    """
+    from lattice_inference.grammar.specification import Gbnf, JsonSchema, Lark, Regex
+
+    if options.json_schema is not None:
+        return JsonSchema(read_whole_text(None, options.json_schema, "a schema"))
+    if options.regex is not None:
+        return Regex(options.regex)
+    if options.grammar is None:
+        return None
+    text = read_whole_text(None, options.grammar, "a grammar")
+    return Lark(text) if options.grammar.endswith(".lark") else Gbnf(text)
 
 
 def session_config(options: argparse.Namespace) -> SessionConfig:

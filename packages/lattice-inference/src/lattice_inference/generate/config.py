@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING
 
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.generate.config_checks import (
@@ -17,6 +18,9 @@ from lattice_inference.generate.config_checks import (
 )
 from lattice_inference.generate.sampler import LEAST_TEMPERATURE, SamplingConfig
 from lattice_inference.value_text import value_text
+
+if TYPE_CHECKING:
+    from lattice_inference.grammar.specification import Grammar
 
 __all__ = ["DEFAULTS", "MOST_LOGPROBS", "GenerateConfig", "ResolvedConfig"]
 
@@ -34,7 +38,7 @@ class GenerateConfig:
     lowest id) in place of a draw; what is left out beside it then changes no logits: ``temperature=0`` alone is greedy
     decoding, unless the model's own file states a repetition penalty. :meth:`greedy` leaves nothing to the model's file.
 
-    A step's logits go through, in this order: ``logit_bias``; the repetition, presence and frequency penalties;
+    A step's logits go through, in this order: ``grammar``; ``logit_bias``; the repetition, presence and frequency penalties;
     ``temperature``; ``top_k``; ``typical_p``; ``top_p``; ``min_p``. Each works on what the one before has left.
 
     Attributes:
@@ -58,6 +62,9 @@ class GenerateConfig:
         ignore_stop_tokens: go on past all of them; for measuring.
         logprobs: tell each token's log-probability and those of so many alternatives (0 to 20), from the logits as the
             model gives them. ``None`` tells none.
+        grammar: what the text has to obey: a :class:`JsonSchema`, :class:`Regex`, :class:`Gbnf`, :class:`Lark` or
+            :class:`Choice`. It comes before all that changes logits. A text that ends by a stop token obeys it; one that
+            ends by its length, a stop text or a cancellation is the beginning of one that does.
 
     Raises:
         InvalidInputError: a value out of its range or of the wrong type.
@@ -78,6 +85,7 @@ class GenerateConfig:
     stop_token_ids: Collection[int] | None = None
     ignore_stop_tokens: bool = False
     logprobs: int | None = None
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         check_integer("max_new_tokens", self.max_new_tokens, 0, MOST_TOKENS)
@@ -100,6 +108,12 @@ class GenerateConfig:
             raise InvalidInputError(
                 f"ignore_stop_tokens is {value_text(self.ignore_stop_tokens)}; expected True or False"
             )
+        if self.grammar is not None and not callable(getattr(self.grammar, "engine_grammar", None)):
+            raise InvalidInputError(
+                f"grammar is {value_text(self.grammar)}; expected a JsonSchema, Regex, Gbnf, Lark or Choice"
+            )
+        if self.grammar is not None and self.ignore_stop_tokens:
+            raise InvalidInputError("ignore_stop_tokens and grammar exclude each other: a grammar's text ends by one")
         if self.logit_bias is not None:
             object.__setattr__(self, "logit_bias", checked_bias(self.logit_bias))
         if self.stop is not None:
@@ -159,6 +173,7 @@ class GenerateConfig:
             stop=checked_texts(config.stop or ()),
             stop_token_ids=frozenset() if config.ignore_stop_tokens else stops,
             logprobs=config.logprobs,
+            grammar=config.grammar,
         )
 
 
@@ -189,6 +204,7 @@ class ResolvedConfig:
         stop: texts that end the generation.
         stop_token_ids: tokens that end it.
         logprobs: how many alternatives to tell for each token, ``None`` for no log-probabilities at all.
+        grammar: what the text has to obey, ``None`` for nothing.
     """
 
     max_new_tokens: int
@@ -197,6 +213,7 @@ class ResolvedConfig:
     stop: tuple[str, ...] = ()
     stop_token_ids: frozenset[int] = field(default_factory=frozenset)
     logprobs: int | None = None
+    grammar: Grammar | None = None
 
 
 def _is_greedy(temperature: float | None) -> bool:

@@ -16,6 +16,7 @@ from lattice_inference.generate.stopping import StopTexts
 
 if TYPE_CHECKING:
     from lattice_inference.generate.causal_language_model import CausalLanguageModel
+    from lattice_inference.grammar.constraint import Constraint
     from lattice_inference.state import CachedSequence
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.streaming import TokenStream
@@ -38,6 +39,7 @@ class Generation:
         most_tokens: how long the context may become.
         continues: whether the text goes on from a text, so that a leading blank of its first token is kept.
         cancelled: asked before every step.
+        constraint: what the text has to obey, at its beginning.
     """
 
     def __init__(
@@ -51,12 +53,14 @@ class Generation:
         most_tokens: int,
         continues: bool,
         cancelled: Callable[[], bool],
+        constraint: Constraint | None = None,
     ) -> None:
         self.sequence = sequence
         self.pending = list(pending)
         self.finish_reason: FinishReason | None = None
         self._config = config
         self._cancelled = cancelled
+        self._constraint = constraint
         self._most_tokens = most_tokens
         self._vocab_size = vocab_size
         self._reused = sequence.length
@@ -101,17 +105,32 @@ class Generation:
         if self._prompt_ended is None:
             self._prompt_ended = time.perf_counter()
         logits = logits[: self._vocab_size]
-        token_id = self._sampler.sample(logits, self._position)
-        self.pending = [token_id]
+        allowed = None if self._constraint is None else self._constraint.allowed()
+        token_id = self._sampler.sample(logits, self._position, allowed)
+        logprobs = None
+        if self._config.logprobs is not None and token_id not in self._config.stop_token_ids:
+            logprobs = token_logprobs(logits, token_id, self._config.logprobs)
+        self.pending = []
+        pieces = self._accept(token_id, logprobs)
+        while self.finish_reason is None and self._constraint is not None and logprobs is None:
+            forced = self._constraint.forced()  # the only token allowed needs no logits
+            if forced is None:
+                break
+            pieces += self._accept(forced, None)
+        return pieces
+
+    def _accept(self, token_id: int, logprobs: TokenLogprobs | None) -> list[StreamPiece]:
+        """Take the next token and return what it brought."""
+        self.pending.append(token_id)
         self._position += 1
         if token_id in self._config.stop_token_ids:
             self._stop_token_id = token_id
             return _given(self._finish(FinishReason.STOP_TOKEN))
         self._sampler.accept(token_id)
+        if self._constraint is not None:
+            self._constraint.accept(token_id)
         self._token_ids.append(token_id)
-        logprobs = None
-        if self._config.logprobs is not None:
-            logprobs = token_logprobs(logits, token_id, self._config.logprobs)
+        if logprobs is not None:
             self._logprobs.append(logprobs)
         text = self._stop_texts.push(self._text_of(token_id))
         self._texts.append(text)

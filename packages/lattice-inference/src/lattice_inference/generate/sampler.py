@@ -19,6 +19,7 @@ from lattice_inference.generate.truncation import keep_min_p, keep_top_k, keep_t
 __all__ = ["LEAST_TEMPERATURE", "Sampler", "SamplingConfig", "TokenLogprobs", "argmax", "token_logprobs", "uniform"]
 
 Floats = npt.NDArray[np.float32]
+Bits = npt.NDArray[np.uint32]
 Adjusted = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 LEAST_TEMPERATURE = 2.0**-126
@@ -82,14 +83,20 @@ class Sampler:
             self._seen[prompt] = True
             self._generated = np.zeros(vocab_size, np.int32)
 
-    def sample(self, logits: Floats, position: int) -> int:
+    def sample(self, logits: Floats, position: int, allowed: Bits | None = None) -> int:
         """Return the token for ``logits`` ((vocabulary,) float32, left as they are).
 
-        ``position`` is the index that the token will have in its sequence, the prompt's tokens counted.
+        Args:
+            logits: as the model gives them.
+            position: the index that the token will have in its sequence, the prompt's tokens counted.
+            allowed: one bit a token, of token i bit i % 32 of word i // 32: no other token is chosen. It comes before all
+                else that changes logits.
 
         Raises:
             NonFiniteError: a logit is NaN or +inf, or no token is left.
         """
+        if allowed is not None:
+            logits = _masked(logits, allowed)
         if self._config.temperature < LEAST_TEMPERATURE:
             return argmax(self._adjust(logits))
         ids, weights = self._weights(logits)
@@ -151,6 +158,13 @@ class Sampler:
             counts = self._generated[generated].astype(number)
             adjusted[generated] -= number(config.presence_penalty) + number(config.frequency_penalty) * counts
         return adjusted
+
+
+def _masked(logits: Floats, allowed: Bits) -> Floats:
+    """Return the logits with -inf for each token whose bit is not set."""
+    argmax(logits)  # a NaN that the mask would hide is one all the same
+    bits = np.unpackbits(allowed.view(np.uint8), count=logits.size, bitorder="little")
+    return np.where(bits.view(np.bool_), logits, np.float32(-np.inf))
 
 
 def argmax(logits: Adjusted) -> int:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from lattice_inference.generate.causal_language_model import CacheType, CausalLanguageModel
+    from lattice_inference.grammar.constraint import Constraint
     from lattice_inference.state import CachedSequence, KvCache
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate
@@ -259,8 +260,9 @@ class Session:
                 self.tokenizer,
                 vocab_size=self._vocab_size,
                 most_tokens=self.max_tokens,
-                continues=self._ends_in_text(context) if continues is None else continues,
+                continues=self._continues(context, resolved) if continues is None else continues,
                 cancelled=_as_function(cancelled),
+                constraint=self._constraint(resolved),
             )
             self._running = Steps(self.model, generation, self.config.chunk_tokens)
             return GenerationStream(self._running)
@@ -317,8 +319,9 @@ class Session:
                 self.tokenizer,
                 vocab_size=self._vocab_size,
                 most_tokens=self.max_tokens,
-                continues=self._ends_in_text(ids),
+                continues=self._continues(ids, resolved),
                 cancelled=lambda: self._is_closed or cancelled(),
+                constraint=self._constraint(resolved),
             )
 
         results = generate_batch(
@@ -446,6 +449,18 @@ class Session:
             )
         return resolved
 
+    def _constraint(self, config: ResolvedConfig) -> Constraint | None:
+        """Return what keeps a text to the configuration's grammar."""
+        if config.grammar is None:
+            return None
+        if self.tokenizer is None:
+            raise InvalidInputError("the model has no tokenizer, so no grammar can be followed: pass a tokenizer")
+        from lattice_inference.grammar.compiler import compiler_of
+        from lattice_inference.grammar.constraint import Constraint
+
+        matcher = compiler_of(self.tokenizer, self._vocab_size).matcher(config.grammar)
+        return Constraint(matcher, config.stop_token_ids, self._vocab_size)
+
     def _check_context(self, context: list[int], config: ResolvedConfig) -> None:
         if not context and config.max_new_tokens:
             raise InvalidInputError("there is nothing to generate from: the prompt has no tokens; give it a text")
@@ -473,8 +488,9 @@ class Session:
         self._sequence.rewind(common)
         self._pending = context[common:]
 
-    def _ends_in_text(self, context: list[int]) -> bool:
-        return (
+    def _continues(self, context: list[int], config: ResolvedConfig) -> bool:
+        """Whether a leading blank of the first token counts: after a text, and for a grammar, which counts every one."""
+        return config.grammar is not None or (
             self.tokenizer is not None
             and bool(context)
             and self.tokenizer.id_to_token(context[-1]) is not None

@@ -28,6 +28,7 @@ __all__ = [
     "SpaceDecoder",
     "StripDecoder",
     "WordPieceDecoder",
+    "fallback_byte",
     "parse_decoder",
 ]
 
@@ -140,7 +141,7 @@ class ByteLevelDecoder:
         return streaming.ByteStage(self.token_bytes)
 
 
-def _fallback_byte(token: str) -> int | None:
+def fallback_byte(token: str) -> int | None:
     """Return the byte of a token like ``<0x0A>``, as leniently as Hugging Face's library."""
     if len(token) != 6 or not token.startswith("<0x") or token[5] != ">" or not token.isascii():
         return None
@@ -173,7 +174,7 @@ class ByteFallbackDecoder:
         texts: list[str] = []
         run = bytearray()
         for token in [*tokens, None]:
-            byte = None if token is None else _fallback_byte(token)
+            byte = None if token is None else fallback_byte(token)
             if byte is not None:
                 run.append(byte)
                 continue
@@ -186,7 +187,7 @@ class ByteFallbackDecoder:
 
     def stream(self) -> streaming.Stage:
         """Return what does the same piece by piece."""
-        return streaming.ByteRunStage(_fallback_byte, codecs.getincrementaldecoder("utf-8")(_EACH_BYTE))
+        return streaming.ByteRunStage(fallback_byte, codecs.getincrementaldecoder("utf-8")(_EACH_BYTE))
 
 
 @dataclass(frozen=True)

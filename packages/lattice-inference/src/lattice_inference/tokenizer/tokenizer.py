@@ -91,6 +91,11 @@ class Tokenizer:
         repeated = 0 if isinstance(self._vocabulary, native.PieceTable) else len(self._definition.repeated_tokens)
         return len(self._vocabulary) + repeated + sum(token not in self._vocabulary for token in self._added)
 
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of special tokens, which decoding leaves out by default."""
+        return self._special_ids
+
     def token_to_id(self, token: str) -> int | None:
         """Return the id of ``token``, or ``None`` if there is no such token."""
         if not isinstance(token, str):

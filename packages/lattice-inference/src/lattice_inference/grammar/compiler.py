@@ -1,0 +1,149 @@
+"""Compiles grammars into matchers over a tokenizer's tokens, and keeps what it compiled."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from lattice_inference.errors import GrammarError, UnsupportedError
+from lattice_inference.grammar.matcher import EngineMatcher, error_text
+from lattice_inference.grammar.vocabulary import token_bytes
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+    from lattice_inference.grammar.specification import Grammar
+    from lattice_inference.tokenizer import Tokenizer
+
+__all__ = ["GrammarCompiler", "compiler_of"]
+
+MOST_KEPT_CHARACTERS = 4_000_000
+"""How many characters the kept grammars may have together."""
+
+# Limits of the engine: states of its lexer and size of a grammar bound the memory, fuel bounds the time.
+LIMITS = {
+    "max_items_in_row": 2_000,
+    "initial_lexer_fuel": 10_000_000,
+    "step_lexer_fuel": 1_000_000,
+    "step_max_items": 100_000,
+    "max_lexer_states": 50_000,
+    "max_grammar_size": 2_000_000,
+}
+
+
+class GrammarCompiler:
+    """Compiles grammars over the tokens of one tokenizer. For several threads at once.
+
+    Args:
+        tokenizer: a byte-level or SentencePiece one.
+        vocab_size: how many of the model's logits belong to tokens.
+
+    Raises:
+        UnsupportedError: the extra ``[grammar]`` is not installed.
+        GrammarError: the tokenizer writes texts in another way.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        self._engine = _engine()
+        self._vocab_size = vocab_size
+        self._tokenizer = _engine_tokenizer(self._engine, tokenizer, vocab_size)
+        self._kept: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._characters = 0
+        self._lock = threading.Lock()
+        self._compiling: dict[str, threading.Lock] = {}
+
+    def matcher(self, grammar: Grammar) -> EngineMatcher:
+        """Return a matcher at the beginning of a text.
+
+        Raises:
+            GrammarError: the engine cannot read or enforce the grammar, or not within its limits.
+        """
+        text = grammar.engine_grammar()
+        with self._lock:
+            kept = self._kept.get(text)
+            if kept is not None:
+                self._kept.move_to_end(text)
+                return EngineMatcher(kept.deep_copy(), self._vocab_size)
+            turn = self._compiling.setdefault(text, threading.Lock())
+        with turn:  # who asks for the same grammar meanwhile waits for it
+            with self._lock:
+                kept = self._kept.get(text)
+            if kept is None:
+                kept = self._compile(text)
+                self._keep(text, kept)
+        return EngineMatcher(kept.deep_copy(), self._vocab_size)
+
+    def _compile(self, text: str) -> LLMatcher:
+        limits = self._engine.LLParserLimits(**LIMITS)
+        matcher: LLMatcher = self._engine.LLMatcher(self._tokenizer, text, log_level=0, limits=limits)
+        first = matcher.deep_copy()
+        if not first.is_error():
+            first.compute_bitmask()  # may pass a limit, which is told before a text begins
+        if first.is_error():
+            with self._lock:
+                self._compiling.pop(text, None)
+            raise GrammarError(f"the grammar cannot be enforced: {error_text(first)}")
+        return matcher
+
+    def _keep(self, text: str, matcher: LLMatcher) -> None:
+        with self._lock:
+            self._kept[text] = matcher
+            self._characters += len(text)
+            self._compiling.pop(text, None)
+            while self._characters > MOST_KEPT_CHARACTERS and len(self._kept) > 1:
+                oldest, _ = self._kept.popitem(last=False)
+                self._characters -= len(oldest)
+
+
+_COMPILERS: weakref.WeakKeyDictionary[Tokenizer, dict[int, GrammarCompiler]] = weakref.WeakKeyDictionary()
+_COMPILERS_LOCK = threading.Lock()
+
+
+def compiler_of(tokenizer: Tokenizer, vocab_size: int) -> GrammarCompiler:
+    """Return the compiler of a tokenizer.
+
+    It is made on first use: a table of 150,000 tokens takes half a second.
+    """
+    with _COMPILERS_LOCK:
+        compilers = _COMPILERS.setdefault(tokenizer, {})
+        if vocab_size not in compilers:
+            compilers[vocab_size] = GrammarCompiler(tokenizer, vocab_size)
+        return compilers[vocab_size]
+
+
+def _engine() -> Any:
+    try:
+        import llguidance
+    except ImportError as error:
+        raise UnsupportedError(
+            "grammars need the package llguidance: pip install 'lattice-inference[grammar]'"
+        ) from error
+    return llguidance
+
+
+class _Tokens:
+    """A vocabulary in the form in which the engine asks for one."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        texts, special = token_bytes(tokenizer, vocab_size)
+        # One more token ends a text in the engine's eyes: the model's own, of which there may be several, are added later.
+        # The engine takes a token that begins with 0xFF for a special one; UTF-8 has no such byte, so no text needs it.
+        self.tokens = [b"" if text[:1] == b"\xff" else text for text in texts] + [b""]
+        self.special_token_ids = [*special, vocab_size]
+        self.eos_token_id = vocab_size
+        self.bos_token_id = None
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """Return no tokens: the engine asks only to probe, because nothing is forced."""
+        return []
+
+
+def _engine_tokenizer(engine: Any, tokenizer: Tokenizer, vocab_size: int) -> LLTokenizer:
+    tokens = _Tokens(tokenizer, vocab_size)
+    missing = sorted(set(range(0x20, 0x7F)) - {text[0] for text in tokens.tokens if len(text) == 1})
+    if missing:
+        raise GrammarError(f"the tokenizer has no token for the character {chr(missing[0])!r}, which grammars need")
+    made: LLTokenizer = engine.LLTokenizer(engine.TokenizerWrapper(tokens), slices=None)
+    return made

@@ -1,0 +1,116 @@
+"""One text under a grammar: which tokens may come next, and what has come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.errors import GrammarError
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+__all__ = ["Bits", "EngineMatcher", "Matcher", "error_text", "mask_words"]
+
+Bits = npt.NDArray[np.uint32]
+"""One bit a token: of token i it is bit i % 32 of word i // 32."""
+
+
+def mask_words(vocab_size: int) -> int:
+    """Return how many 32-bit words a mask has: one bit a token, and at least one more."""
+    return vocab_size // 32 + 1
+
+
+def error_text(engine: LLMatcher) -> str:
+    """Return what an engine's matcher says went wrong, without the listing of its state."""
+    return str(engine.get_error()).split("\n<state>")[0].strip()[:500]
+
+
+class Matcher(Protocol):
+    """Follows one text. What a mask allows depends on the accepted tokens alone."""
+
+    def fill(self, bits: Bits) -> bool:
+        """Set the bits of the tokens that may come next, and return :attr:`can_end`.
+
+        All other bits are cleared.
+
+        Args:
+            bits: (:func:`mask_words`,) uint32.
+
+        Raises:
+            GrammarError: the grammar passes a limit of the engine.
+        """
+
+    @property
+    def can_end(self) -> bool:
+        """Whether the text obeys the grammar as it is."""
+
+    def accept(self, token_id: int) -> None:
+        """Take the next token.
+
+        Raises:
+            GrammarError: the grammar does not allow it.
+        """
+
+    def rollback(self, count: int) -> None:
+        """Forget the last ``count`` accepted tokens."""
+
+    def fork(self) -> Matcher:
+        """Return another matcher of the same text, which goes its own way."""
+
+
+class EngineMatcher:
+    """A :class:`Matcher` over llguidance's.
+
+    Args:
+        engine: at its beginning, or wherever the text is.
+        vocab_size: how many tokens there are.
+    """
+
+    def __init__(self, engine: LLMatcher, vocab_size: int) -> None:
+        self._engine = engine
+        self._vocab_size = vocab_size
+        self._words = mask_words(vocab_size)
+        self._end_bit = 1 << vocab_size % 32  # of the engine's own end token, in the last word
+        self._filled: Bits | None = None
+        self._address = self._bytes = 0
+
+    def fill(self, bits: Bits) -> bool:
+        """Set the bits of the tokens that may come next; see :meth:`Matcher.fill`."""
+        if bits is not self._filled:  # looked at once: a text fills the same array again and again
+            assert bits.dtype == np.uint32
+            assert bits.shape == (self._words,)
+            assert bits.flags.c_contiguous
+            self._filled, self._address, self._bytes = bits, bits.ctypes.data, bits.nbytes
+        self._engine.unsafe_compute_mask_ptr(self._address, self._bytes)
+        last = int(bits[-1])
+        can_end = bool(last & self._end_bit)
+        if can_end:  # where it fails, the engine allows its end token alone
+            self._check()
+        bits[-1] = last & (self._end_bit - 1)
+        return can_end
+
+    @property
+    def can_end(self) -> bool:
+        """Whether the text obeys the grammar as it is."""
+        return bool(self._engine.is_accepting())
+
+    def accept(self, token_id: int) -> None:
+        """Take the next token; see :meth:`Matcher.accept`."""
+        if not self._engine.consume_token(token_id):
+            raise GrammarError(f"the grammar does not allow the token {token_id}: {error_text(self._engine)}")
+
+    def rollback(self, count: int) -> None:
+        """Forget the last ``count`` accepted tokens."""
+        if count and not self._engine.rollback(count):
+            self._check()
+
+    def fork(self) -> EngineMatcher:
+        """Return another matcher of the same text."""
+        return EngineMatcher(self._engine.deep_copy(), self._vocab_size)
+
+    def _check(self) -> None:
+        if self._engine.is_error():
+            raise GrammarError(f"the grammar cannot be followed: {error_text(self._engine)}")
