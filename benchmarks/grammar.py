@@ -1,4 +1,6 @@
-"""Times generation under a grammar: a mask beside llguidance's own, a schema's way to its first mask, and tokens a second.
+"""Times generation under a grammar: masks, schemas, tokens a second.
+
+A mask is compared with llguidance's own.
 
 Masks are those of a JSON text that is taken token by token, ours and the bare engine's in turn. Each schema that
 is compiled is a new one, so that nothing is kept; xgrammar compiles it too where it is installed. Tokens a second are of a

@@ -59,7 +59,7 @@ class GrammarError(InvalidInputError):
     """A schema, regular expression or grammar cannot be read, or cannot be enforced.
 
     Attributes:
-        pointer: the JSON pointer of the place in a schema, ``None`` where there is none.
+        pointer: the JSON pointer of the place in a schema, or ``None``.
     """
 
     def __init__(self, message: str, pointer: str | None = None) -> None:

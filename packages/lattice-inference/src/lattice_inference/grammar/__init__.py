@@ -1,1 +1,1 @@
-"""Constrained generation: an answer that obeys a JSON Schema, a regular expression or a grammar, token by token."""
+"""Constrained generation: answers that obey a JSON Schema, a regex or a grammar."""
