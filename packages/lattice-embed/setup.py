@@ -45,8 +45,6 @@ vectors.include_dirs.append(numpy.get_include())
 
 PACKAGE = "src/lattice_embed"
 
-text_cache = NativeExtension(
-    "lattice_embed._text_cache", [f"{PACKAGE}/_text_cache.pyx"], header_folders=[f"{PACKAGE}/native"]
-)
+text_cache = NativeExtension("lattice_embed._text_cache", [f"{PACKAGE}/_text_cache.pyx"])
 
 setup(**setup_arguments([vectors, text_cache]))

@@ -19,7 +19,10 @@ from lattice_transport import (
     SinkhornWorkspace,
     TransportError,
     VectorSet,
+    free_support_barycenter,
+    sinkhorn_divergence,
     solve,
+    solve_unbalanced,
 )
 from lattice_transport.arrays import large_matrix
 
@@ -257,3 +260,24 @@ def test_a_matrix_without_memory_is_a_typed_error():
     with pytest.raises(MemoryError, match=r"1,099,511,627,776 x 1,099,511,627,776.*fewer vectors") as raised:
         large_matrix("a cost matrix", 2**40, 2**40)
     assert isinstance(raised.value, TransportError)
+
+
+@pytest.mark.parametrize(
+    ("call", "given"),
+    [
+        (lambda **options: solve(None, None, np.eye(3), **options), {"epsilon": 0.1}),
+        (lambda **options: solve(None, None, np.eye(3), **options), {"epsilon_schedule": None, "max_iterations": 500}),
+        (lambda **options: solve_unbalanced(None, None, np.eye(3), **options), {"precision": "auto"}),
+        (
+            lambda **options: sinkhorn_divergence(None, None, PointClouds(np.eye(3), np.eye(3)), **options),
+            {"epsilon": 1},
+        ),
+        (lambda **options: free_support_barycenter([np.eye(3)], np.eye(3), **options), {"epsilon": 1}),
+    ],
+)
+def test_a_config_beside_its_settings_is_refused(call, given):
+    config = SinkhornConfig(epsilon=0.5)
+    with pytest.raises(InvalidInputError, match=rf"got config and .*{next(iter(given))}.*or give no config"):
+        call(config=config, **given)
+    call(config=config, **({"epsilon": None} if "epsilon" in given else {}))
+    call(**given)

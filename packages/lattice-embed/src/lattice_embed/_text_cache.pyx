@@ -14,6 +14,7 @@ from cpython.dict cimport PyDict_Contains, PyDict_DelItem, PyDict_GetItem
 from cpython.object cimport PyObject
 from libc.math cimport isfinite
 from libc.stdint cimport int32_t, uint8_t, uint64_t
+from libc.string cimport memcpy
 
 cimport numpy as cnp
 
@@ -29,17 +30,7 @@ cdef extern from "Python.h":
     void* PyUnicode_DATA(object text)
 
 
-cdef extern from "blake3_chunk.h" nogil:
-    int LK_DIGEST_BYTES
-    ctypedef struct lk_hash:
-        pass
-    void lk_begin(lk_hash* hash)
-    bint lk_has_room(const lk_hash* hash, size_t size)
-    void lk_update(lk_hash* hash, const void* data, size_t size)
-    void lk_finish(lk_hash* hash, uint8_t* digest)
-
-
-KEY_BYTES = LK_DIGEST_BYTES
+KEY_BYTES = 32
 ENTRY_OVERHEAD_BYTES = 320
 
 cdef Py_ssize_t OVERHEAD = ENTRY_OVERHEAD_BYTES
@@ -51,23 +42,16 @@ cdef class TextKeys:
     Each key hashes the shared prefix, then the text's length and the text.
     """
 
-    cdef lk_hash _prefix
-    cdef bint _short
-    cdef object _hasher
+    cdef object _copy
 
     def __cinit__(self, bytes prefix not None):
-        lk_begin(&self._prefix)
-        self._hasher = blake3.blake3(prefix)
-        self._short = lk_has_room(&self._prefix, PyBytes_GET_SIZE(prefix))
-        if self._short:
-            lk_update(&self._prefix, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
+        self._copy = blake3.blake3(prefix).copy
 
     cpdef bytes key(self, str text):
         """Return the key of a text."""
         cdef const char* data
         cdef uint64_t size
         cdef bytes encoded
-        cdef lk_hash hash
         if text is None:
             raise TypeError("a text is a str, not None")
         if PyUnicode_IS_ASCII(text):
@@ -75,16 +59,12 @@ cdef class TextKeys:
         else:
             encoded = text.encode()
             data, size = PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded)
-        if not self._short or not lk_has_room(&self._prefix, 8 + size):
-            hasher = self._hasher.copy()
-            hasher.update(size.to_bytes(8, "little") + data[:size])
-            return hasher.digest()
-        hash = self._prefix
-        lk_update(&hash, &size, 8)
-        lk_update(&hash, data, size)
-        digest = PyBytes_FromStringAndSize(NULL, LK_DIGEST_BYTES)
-        lk_finish(&hash, <uint8_t*>PyBytes_AS_STRING(digest))
-        return digest
+        counted = PyBytes_FromStringAndSize(NULL, 8 + size)
+        memcpy(PyBytes_AS_STRING(counted), &size, 8)
+        memcpy(PyBytes_AS_STRING(counted) + 8, data, size)
+        hasher = self._copy()
+        hasher.update(counted)
+        return hasher.digest()
 
     def keys(self, texts):
         """Return the keys of some texts."""

@@ -467,3 +467,29 @@ def test_head_that_is_none_is_told_in_few_words(server: Any, connect: Any, embed
     with pytest.raises(RemoteServiceError) as caught:
         embed(connect(), TEXTS)
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("form", ["length", "chunks"])
+@pytest.mark.parametrize("way", ["threads", "asyncio"])
+def test_answer_that_comes_twice_is_not_taken_for_the_next(
+    server: Any, connect: Any, library: str, way: str, form: str
+) -> None:
+    def twice(handler: Any, asked: Any) -> None:
+        body = json.dumps(server.document(asked)).encode()
+        head = b"Content-Length: %d\r\n\r\n" % len(body)
+        if form == "chunks":
+            head, body = b"Transfer-Encoding: chunked\r\n\r\n", b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+        handler.wfile.write((b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n" + head + body) * 2)
+
+    server.script = [server.usual, twice]
+    service: RemoteEmbeddingService = connect()
+    texts = ["one", "another", "a third", "the last"]
+
+    async def together() -> list[Any]:
+        return [await service.aembed([text]) for text in texts]
+
+    results = [service.embed([text]) for text in texts] if way == "threads" else asyncio.run(together())
+    for text, result in zip(texts, results, strict=True):
+        np.testing.assert_allclose(result.vectors, [server.unit(text)], atol=1e-6)
+    first, second, third, fourth = (asked.client for asked in server.asked)
+    assert first == second != third == fourth  # connections are kept, but for that one

@@ -28,7 +28,7 @@ from lattice_transport.checks import (
     check_list,
     check_positive,
 )
-from lattice_transport.config import SinkhornConfig
+from lattice_transport.config import SinkhornConfig, config_or_settings
 from lattice_transport.costs import METRICS, Cost, Metric, PointClouds, as_cost, as_points, points_that_fit
 from lattice_transport.epsilon import default_epsilon
 from lattice_transport.errors import (
@@ -260,6 +260,7 @@ def _support_solver(cost: npt.ArrayLike | PointClouds | None, size: int, epsilon
     return solver
 
 
+@config_or_settings
 def free_support_barycenter(
     measures: Sequence[npt.ArrayLike],
     initial: npt.ArrayLike,

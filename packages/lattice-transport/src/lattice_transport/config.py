@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from lattice_transport.checks import check_choice, check_count, check_flag, check_number, check_positive
 from lattice_transport.errors import InvalidInputError, InvalidScheduleError, shown
 
-__all__ = ["EpsilonSchedule", "Observer", "Precision", "SinkhornConfig", "SinkhornProgress"]
+__all__ = ["EpsilonSchedule", "Observer", "Precision", "SinkhornConfig", "SinkhornProgress", "config_or_settings"]
 
 Precision = Literal["auto", "float32", "float64"]
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 _MOST_STAGES = 10_000
 
@@ -148,3 +152,24 @@ class SinkhornProgress:
 
 Observer = Callable[[SinkhornProgress], "bool | None"]
 """Called every ``check_convergence_every`` iterations; returning False cancels the solve."""
+
+
+def config_or_settings(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Refuse a call of ``function`` that gives ``config`` and one of its settings: it is not said which one counts.
+
+    Raises:
+        InvalidInputError: at the call; the message names the settings.
+    """
+    settings = [field.name for field in fields(SinkhornConfig)]
+
+    @wraps(function)
+    def checked(*args: _Arguments.args, **options: _Arguments.kwargs) -> _Result:
+        if options.get("config") is not None:
+            given = [name for name in settings if name in options and (name != "epsilon" or options[name] is not None)]
+            if given:
+                raise InvalidInputError(
+                    f"{function.__name__} got config and {', '.join(given)}: set {given[0]} in the config, or give no config"
+                )
+        return function(*args, **options)
+
+    return checked

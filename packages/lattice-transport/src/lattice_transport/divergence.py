@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_transport.checks import check_kind
-from lattice_transport.config import Observer, SinkhornConfig
+from lattice_transport.config import Observer, SinkhornConfig, config_or_settings
 from lattice_transport.costs import Cost, Metric, PointClouds, as_cost
 from lattice_transport.errors import DimensionMismatchError, InvalidInputError, MarginalMassMismatchError, shown
 from lattice_transport.measures import Marginals, balanced_marginals, free_marginals
@@ -121,6 +121,7 @@ def _self_term(
     return SelfTerm(result, points, kept, metric, (tau, tau))
 
 
+@config_or_settings
 def sinkhorn_divergence(
     a: npt.ArrayLike | None,
     b: npt.ArrayLike | None,
@@ -138,7 +139,7 @@ def sinkhorn_divergence(
     Args:
         a, b: weights; None for uniform.
         cost: point clouds, or the three matrices (between the sets, within the first, within the second).
-        epsilon: strength of the entropic term; ``config``, if given, replaces it. None takes that of a given self
+        epsilon: strength of the entropic term; not beside ``config``. None takes that of a given self
             term, else 0.05 of the median cost between the sets, for all three problems.
         tau: penalty of the marginals for an unbalanced divergence (Sejourne et al. 2019); infinity: balanced.
         source_term, target_term: self terms computed before by :func:`self_term` with the same settings.

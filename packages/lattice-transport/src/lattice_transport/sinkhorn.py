@@ -18,7 +18,14 @@ import numpy.typing as npt
 from lattice_transport import _transport
 from lattice_transport.arrays import as_numbers
 from lattice_transport.checks import check_callable, check_choice, check_count, check_flag, check_kind, check_list
-from lattice_transport.config import EpsilonSchedule, Observer, Precision, SinkhornConfig, SinkhornProgress
+from lattice_transport.config import (
+    EpsilonSchedule,
+    Observer,
+    Precision,
+    SinkhornConfig,
+    SinkhornProgress,
+    config_or_settings,
+)
 from lattice_transport.costs import Cost, PointClouds, as_cost
 from lattice_transport.epsilon import default_epsilon
 from lattice_transport.errors import (
@@ -94,6 +101,7 @@ class SinkhornWorkspace:
         return self._solver
 
 
+@config_or_settings
 def solve(
     a: npt.ArrayLike | None,
     b: npt.ArrayLike | None,
@@ -121,7 +129,7 @@ def solve(
         cost: (n, m) matrix, or :class:`PointClouds`.
         epsilon: strength of the entropic term, in units of the cost; None takes 0.05 of the median cost (of a fixed
             sample above a million costs), and ``result.epsilon`` tells it.
-        config: all of the named settings at once; they are then ignored.
+        config: all of the named settings at once; giving one beside it is an error.
         warm_start: where to start from: a result of a like problem (its potentials are rescaled to this epsilon).
         workspace: memory to work in.
         observer: called with a :class:`SinkhornProgress` every ``check_convergence_every`` iterations; returning False

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy.typing as npt
 
 from lattice_transport.checks import check_kind, check_positive
-from lattice_transport.config import EpsilonSchedule, Observer, Precision, SinkhornConfig
+from lattice_transport.config import EpsilonSchedule, Observer, Precision, SinkhornConfig, config_or_settings
 from lattice_transport.costs import Cost, PointClouds, as_cost
 from lattice_transport.measures import balanced_marginals, free_marginals
 from lattice_transport.result import SinkhornResult
@@ -31,6 +31,7 @@ def check_tau(name: str, value: float) -> float:
     return check_positive(name, value)
 
 
+@config_or_settings
 def solve_unbalanced(
     a: npt.ArrayLike | None,
     b: npt.ArrayLike | None,

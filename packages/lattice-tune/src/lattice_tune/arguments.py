@@ -20,6 +20,7 @@ __all__ = [
     "flag",
     "instance",
     "listed",
+    "number",
     "number_rows",
     "path_of",
     "plain_numbers",
@@ -53,6 +54,19 @@ def real(
     return _checked(
         lambda: arguments.real(value, name, wanted, least=least, above=above, below=below, most=most), refusal
     )
+
+
+def number(
+    value: Any,
+    name: str,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    refusal: type[TuneError] = InvalidInputError,
+) -> float:
+    """Return ``value`` as a finite float from ``least`` to ``most``."""
+    wanted = [f"from {least:g}"] * (least > -math.inf) + [f"to {most:g}"] * (most < math.inf)
+    return real(value, name, " ".join(wanted), least=least, most=most, refusal=refusal)
 
 
 def flag(value: Any, name: str, *, refusal: type[TuneError] = InvalidInputError) -> bool:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lattice_embed.errors import LatticeEmbedError, ServiceClosedError
 from lattice_embed.remote.errors import RemoteConnectionError, RemoteResponseError, RemoteTimeoutError
 from lattice_embed.remote.protocol import SHOWN_CHARACTERS, HttpAnswer
+from lattice_embed.remote.unasked_bytes import AnswerWatch
 
 if TYPE_CHECKING:
     import ssl
@@ -128,10 +129,12 @@ class HttpTransport:
             RemoteResponseError: a success with a body over the limit, or one that cannot be decoded.
             ServiceClosedError: the transport was closed.
         """
+        watch = AnswerWatch()
         try:
             with self._sync_client(request.direct) as client:
                 end = time.monotonic() + request.seconds
-                with self._stream(client, request) as response:
+                with self._stream(client, request, watch.trace) as response:
+                    watch.response = response
                     collected = _Body(response, request, self._server)
                     for chunk in response.iter_bytes():
                         self._check_open()
@@ -144,9 +147,9 @@ class HttpTransport:
             failure = self._translated(error, request)
         raise failure  # here, where the library's error is no longer its context: that holds the request, and so the key
 
-    def _stream(self, client: Any, request: HttpRequest) -> Any:
-        timeout = http_library().Timeout(request.seconds)
-        return client.stream("POST", self._url, content=request.body, headers=dict(request.headers), timeout=timeout)
+    def _stream(self, client: Any, request: HttpRequest, trace: object) -> Any:
+        options = {"timeout": http_library().Timeout(request.seconds), "extensions": {"trace": trace}}
+        return client.stream("POST", self._url, content=request.body, headers=dict(request.headers), **options)
 
     @contextmanager
     def _sync_client(self, direct: bool) -> Iterator[httpx2.Client]:
@@ -183,8 +186,10 @@ class HttpTransport:
     async def apost(self, request: HttpRequest) -> HttpAnswer:
         """Do :meth:`post` on the running loop; cancelling it closes the connection."""
         client = await self._async_client(request.direct)
+        watch = AnswerWatch()
         try:
-            async with asyncio.timeout(request.seconds), self._stream(client, request) as response:
+            async with asyncio.timeout(request.seconds), self._stream(client, request, watch.atrace) as response:
+                watch.response = response
                 collected = _Body(response, request, self._server)
                 async for chunk in response.aiter_bytes():
                     if collected.add(chunk):

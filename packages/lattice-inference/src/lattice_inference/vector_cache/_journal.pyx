@@ -12,18 +12,11 @@ from libc.string cimport memcmp, memcpy
 
 cimport numpy as cnp
 
+from hashlib import blake2b
+
 import numpy as np
 
 cnp.import_array()
-
-
-cdef extern from "blake2b.h" nogil:
-    int LB_DIGEST_BYTES
-    ctypedef struct lb_hash:
-        pass
-    void lb_begin(lb_hash* hash)
-    void lb_update(lb_hash* hash, const void* data, size_t size)
-    void lb_finish(lb_hash* hash, uint8_t* digest)
 
 
 cdef extern from "journal.h" nogil:
@@ -323,14 +316,21 @@ cdef cnp.ndarray _plain(cnp.ndarray array):
     return np.ascontiguousarray(array, np.int32)
 
 
+cdef bint any_set(const int32_t* values, Py_ssize_t count) noexcept:
+    cdef Py_ssize_t place
+    for place in range(count):
+        if values[place]:
+            return True
+    return False
+
+
 cdef class TextDigests:
     """Digests (BLAKE2b, 32 bytes) of texts as tokens, after a shared prefix."""
 
-    cdef lb_hash _prefix
+    cdef object _copy
 
     def __cinit__(self, bytes prefix not None):
-        lb_begin(&self._prefix)
-        lb_update(&self._prefix, PyBytes_AS_STRING(prefix), PyBytes_GET_SIZE(prefix))
+        self._copy = blake2b(prefix, digest_size=LJ_KEY_BYTES).copy
 
     def of(self, cnp.ndarray ids, cnp.ndarray type_ids, cnp.ndarray bounds):
         """Return the digest of each text's ids, preceded by their length in bytes.
@@ -348,24 +348,26 @@ cdef class TextDigests:
         cdef const int32_t* type_data = <const int32_t*>cnp.PyArray_DATA(type_ids)
         cdef const int32_t* ends = <const int32_t*>cnp.PyArray_DATA(bounds)
         cdef Py_ssize_t tokens = cnp.PyArray_SIZE(ids)
-        cdef Py_ssize_t text, start, count, place
+        cdef Py_ssize_t text, start, count
         cdef uint64_t size
-        cdef lb_hash hash
+        cdef bytes hashed
+        cdef char* memory
+        cdef bint typed
         digests = []
         for text in range(cnp.PyArray_SIZE(bounds) - 1):
             start = ends[text]
             count = ends[text + 1] - start
             if start < 0 or count < 0 or start + count > tokens:
                 raise ValueError(f"text {text} lies outside of the {tokens} tokens")
-            hash = self._prefix
             size = 4 * count
-            lb_update(&hash, &size, 8)
-            lb_update(&hash, id_data + start, size)
-            for place in range(start, start + count):
-                if type_data[place]:
-                    lb_update(&hash, type_data + start, size)
-                    break
-            digest = PyBytes_FromStringAndSize(NULL, LB_DIGEST_BYTES)
-            lb_finish(&hash, <uint8_t*>PyBytes_AS_STRING(digest))
-            digests.append(digest)
+            typed = any_set(type_data + start, count)
+            hashed = PyBytes_FromStringAndSize(NULL, 8 + size + (size if typed else 0))
+            memory = PyBytes_AS_STRING(hashed)
+            memcpy(memory, &size, 8)
+            memcpy(memory + 8, id_data + start, size)
+            if typed:
+                memcpy(memory + 8 + size, type_data + start, size)
+            digest = self._copy()
+            digest.update(hashed)
+            digests.append(digest.digest())
         return digests

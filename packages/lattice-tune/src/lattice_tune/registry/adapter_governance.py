@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+from lattice_tune.arguments import instance, number, whole
 from lattice_tune.errors import AdapterNotApprovedError, InvalidInputError, shown
-from lattice_tune.registry.arguments import check_count, check_kind, check_number, check_text, check_texts
+from lattice_tune.registry.stored_values import check_text, check_texts
 
 __all__ = ["AdapterGovernance", "AdapterStatus"]
 
@@ -66,8 +67,8 @@ class AdapterGovernance:
     def __post_init__(self) -> None:
         for name in ("owner", "base_model_rev", "tokenizer_rev", "dtype"):
             check_text(name, getattr(self, name))
-        object.__setattr__(self, "rank", check_count("rank", self.rank, least=1, most=MOST_RANK))
-        object.__setattr__(self, "alpha", check_number("alpha", self.alpha))
+        object.__setattr__(self, "rank", whole(self.rank, "rank", least=1, most=MOST_RANK))
+        object.__setattr__(self, "alpha", number(self.alpha, "alpha"))
         object.__setattr__(self, "target_modules", check_texts("target_modules", self.target_modules))
         object.__setattr__(self, "status", AdapterStatus.of(self.status))
 
@@ -91,7 +92,7 @@ class AdapterGovernance:
         Raises:
             InvalidInputError: it gave something else.
         """
-        mapping = dict(check_kind("governance", fields, Mapping))  # type: ignore[type-abstract]
+        mapping = dict(instance(fields, "governance", Mapping))  # type: ignore[type-abstract]
         if set(mapping) != set(cls.__dataclass_fields__):
             raise InvalidInputError(
                 f"governance has the fields {shown(sorted(map(str, mapping)))}, not those of an adapter"

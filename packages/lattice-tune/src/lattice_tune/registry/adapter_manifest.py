@@ -20,6 +20,7 @@ from lattice_inference.checkpoint.json_file import parse_json
 from lattice_inference.checkpoint.model_file import open_model_file, read_model_file
 from lattice_inference.checkpoint.safetensors_header import Header, header_length, parse_header
 from lattice_inference.errors import CheckpointError, LatticeError
+from lattice_tune.arguments import flag, instance, listed, path_of
 from lattice_tune.errors import (
     InvalidInputError,
     ModelNotFoundError,
@@ -29,17 +30,9 @@ from lattice_tune.errors import (
     shown,
 )
 from lattice_tune.registry.adapter_governance import AdapterGovernance
-from lattice_tune.registry.arguments import (
-    check_digest,
-    check_flag,
-    check_kind,
-    check_list,
-    check_path,
-    check_relative_path,
-    check_text,
-)
 from lattice_tune.registry.blobs import storing
 from lattice_tune.registry.records import RegisteredModel
+from lattice_tune.registry.stored_values import check_digest, check_relative_path, check_text
 
 __all__ = ["AdapterManifest", "ManifestEntry", "VerifiedAdapter"]
 
@@ -79,7 +72,7 @@ class ManifestEntry:
         check_text("name", self.name)
         check_relative_path("uri", self.uri)
         check_digest("integrity_sha256", self.integrity_sha256)
-        check_kind("governance", self.governance, AdapterGovernance)
+        instance(self.governance, "governance", AdapterGovernance)
 
     def to_fields(self) -> dict[str, Any]:
         """Return the adapter's object of the manifest."""
@@ -98,7 +91,7 @@ class ManifestEntry:
         Raises:
             InvalidInputError: the version has no governance, or several files.
         """
-        check_kind("model", model, RegisteredModel)
+        instance(model, "model", RegisteredModel)
         if model.governance is None or model.is_folder:
             raise InvalidInputError(f"{model.reference} is no adapter of one file that was registered with governance")
         name = model.reference if adapter_id is None else adapter_id
@@ -111,7 +104,7 @@ class ManifestEntry:
         Raises:
             InvalidInputError: a field is missing, unknown, or not what it must be.
         """
-        mapping = check_kind("an adapter", fields, dict)
+        mapping = instance(fields, "an adapter", dict)
         if set(mapping) != _FIELDS:
             wrong = sorted(map(str, set(mapping) ^ _FIELDS))
             raise InvalidInputError(f"an adapter's fields are not those of a manifest: {shown(wrong)}")
@@ -152,14 +145,14 @@ class AdapterManifest:
     folder: Path = Path()
 
     def __post_init__(self) -> None:
-        adapters = check_list("adapters", self.adapters, "ManifestEntry")
-        entries = tuple(check_kind("an adapter", entry, ManifestEntry) for entry in adapters)
+        adapters = listed(self.adapters, "adapters", "ManifestEntry")
+        entries = tuple(instance(entry, "an adapter", ManifestEntry) for entry in adapters)
         ids = [entry.id for entry in entries]
         if len(set(ids)) != len(ids):
             twice = next(each for each in ids if ids.count(each) > 1)
             raise InvalidInputError(f"two adapters have the id {shown(twice)}: which one counts would be chance")
         object.__setattr__(self, "adapters", entries)
-        object.__setattr__(self, "folder", check_path("folder", self.folder))
+        object.__setattr__(self, "folder", path_of(self.folder, "folder"))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> AdapterManifest:
@@ -169,17 +162,17 @@ class AdapterManifest:
             StorageError: the file cannot be read.
             RegistryCorruptError: it is no manifest, or of another version.
         """
-        place = check_path("path", path)
+        place = path_of(path, "path")
         try:
             content = read_model_file(place, max_bytes=MOST_MANIFEST_BYTES, error=CheckpointError)
         except LatticeError as error:
             raise StorageError(str(error)) from error
         try:
-            fields = check_kind("the manifest", parse_json(content, source=str(place), error=CheckpointError), dict)
+            fields = instance(parse_json(content, source=str(place), error=CheckpointError), "the manifest", dict)
             version = fields.get("version")
             if type(version) is not int or version != MANIFEST_VERSION:
                 raise InvalidInputError(f"version is {shown(version)}; this release reads version {MANIFEST_VERSION}")
-            entries = check_kind("adapters", fields.get("adapters"), list)
+            entries = instance(fields.get("adapters"), "adapters", list)
             return cls(tuple(map(ManifestEntry.from_fields, entries)), place.parent)
         except (LatticeError, InvalidInputError) as error:
             raise RegistryCorruptError(f"{place} is no manifest of adapters: {error}") from error
@@ -190,7 +183,7 @@ class AdapterManifest:
         Raises:
             StorageError: it cannot be written.
         """
-        place = check_path("path", path)
+        place = path_of(path, "path")
         fields = {"version": MANIFEST_VERSION, "adapters": [entry.to_fields() for entry in self.adapters]}
         with storing(place), atomic_file(place) as file:
             file.write(json.dumps(fields, indent=2).encode() + b"\n")
@@ -234,7 +227,7 @@ class AdapterManifest:
         """
         entry = self.entry(adapter_id)
         entry.governance.check_approved(entry.id)
-        permissive = check_flag("permissive", permissive)
+        permissive = flag(permissive, "permissive")
         matches = all(
             wanted is None or check_text(name, wanted) == getattr(entry.governance, name)
             for name, wanted in (("base_model_rev", base_model_rev), ("tokenizer_rev", tokenizer_rev))

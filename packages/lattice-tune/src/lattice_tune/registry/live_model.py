@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
+from lattice_tune.arguments import instance, number
 from lattice_tune.errors import InvalidInputError, ModelNotFoundError, shown
-from lattice_tune.registry.arguments import check_kind, check_name, check_number
 from lattice_tune.registry.model_registry import ModelRegistry
 from lattice_tune.registry.records import RegisteredModel
+from lattice_tune.registry.stored_values import check_name
 
 __all__ = ["LiveModel", "LoadedModel"]
 
@@ -64,12 +65,12 @@ class LiveModel(Generic[Value]):
         *,
         poll_seconds: float | None = POLL_SECONDS,
     ) -> None:
-        check_kind("registry", registry, ModelRegistry)
+        instance(registry, "registry", ModelRegistry)
         self._name = check_name(name)
         if not callable(load):
             raise InvalidInputError(f"load is {shown(load)}; it must be a function of a registry and a version")
         if poll_seconds is not None:
-            poll_seconds = check_number("poll_seconds", poll_seconds, least=0.001, most=86_400.0)
+            poll_seconds = number(poll_seconds, "poll_seconds", least=0.001, most=86_400.0)
         self._load = load
         self._refreshing = threading.Lock()
         self._stopped = threading.Event()

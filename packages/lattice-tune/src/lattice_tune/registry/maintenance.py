@@ -11,7 +11,6 @@ from typing import Any
 
 from lattice_inference.checkpoint.atomic_file import remove_leftovers
 from lattice_tune.errors import RegistryCorruptError
-from lattice_tune.registry.arguments import CHAMPION
 from lattice_tune.registry.blobs import storing
 from lattice_tune.registry.lineage_graph import cyclic
 from lattice_tune.registry.schema import (
@@ -24,6 +23,7 @@ from lattice_tune.registry.schema import (
     record_digest,
 )
 from lattice_tune.registry.store import RegistryStore
+from lattice_tune.registry.stored_values import CHAMPION
 
 __all__ = ["GcReport", "VerifyReport", "collect", "verify_store"]
 

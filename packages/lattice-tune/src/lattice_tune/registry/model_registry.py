@@ -7,16 +7,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from lattice_tune.arguments import flag, number, path_of
 from lattice_tune.errors import DuplicateModelError, InvalidInputError, InvalidTransitionError, RegistryError
 from lattice_tune.registry import lineage_graph, maintenance, promotion, version_bundle
 from lattice_tune.registry.adapter_governance import AdapterGovernance, AdapterStatus
-from lattice_tune.registry.arguments import (
-    check_alias,
-    check_flag,
-    check_number,
-    check_path,
-    check_text,
-)
 from lattice_tune.registry.maintenance import GcReport
 from lattice_tune.registry.new_version import NewVersion
 from lattice_tune.registry.promotion_gates import PromotionGate
@@ -26,6 +20,7 @@ from lattice_tune.registry.schema import RECORD_COLUMNS, add_event, now_microsec
 from lattice_tune.registry.semantic_version import SemanticVersion
 from lattice_tune.registry.sources import Source, read_source
 from lattice_tune.registry.statuses import ModelStatus, check_transition
+from lattice_tune.registry.stored_values import check_alias, check_text
 
 __all__ = ["ModelRegistry"]
 
@@ -112,9 +107,9 @@ class ModelRegistry(RegistryReader):
             LineageError: a parent is not here, or is another version of the same name.
             StorageError: the file cannot be read, or the registry not written.
         """
-        detach = check_flag("detach", detach)
+        detach = flag(detach, "detach")
         actor = check_text("registered_by", registered_by)
-        with version_bundle.open_bundle(check_path("path", path)) as bundle:
+        with version_bundle.open_bundle(path_of(path, "path")) as bundle:
             model = bundle.model
             self._check_free(model.name, model.version)
             with self._database.snapshot():
@@ -341,7 +336,7 @@ class ModelRegistry(RegistryReader):
         """
         return maintenance.collect(
             self.store,
-            grace_seconds=check_number("grace_seconds", grace_seconds, least=0.0),
-            dry_run=check_flag("dry_run", dry_run),
+            grace_seconds=number(grace_seconds, "grace_seconds", least=0.0),
+            dry_run=flag(dry_run, "dry_run"),
             actor=check_text("actor", actor),
         )

@@ -5,14 +5,15 @@ from __future__ import annotations
 import uuid
 from dataclasses import asdict
 
+from lattice_tune.arguments import instance
 from lattice_tune.errors import InvalidInputError, shown
 from lattice_tune.registry.adapter_governance import AdapterGovernance
-from lattice_tune.registry.arguments import check_kind, check_name, check_text
 from lattice_tune.registry.records import Lineage, ModelKind, ModelMetadata, RegisteredModel
 from lattice_tune.registry.schema import now_microseconds, to_json
 from lattice_tune.registry.semantic_version import SemanticVersion
 from lattice_tune.registry.sources import Source
 from lattice_tune.registry.statuses import ModelStatus
+from lattice_tune.registry.stored_values import check_name, check_text
 
 __all__ = ["NewVersion"]
 
@@ -37,8 +38,8 @@ class NewVersion:
         self.name = check_name(name)
         self.version = version if isinstance(version, SemanticVersion) else SemanticVersion.parse(version)
         self.kind = ModelKind.of(kind)
-        self.metadata = ModelMetadata() if metadata is None else check_kind("metadata", metadata, ModelMetadata)
-        self.lineage = Lineage() if lineage is None else check_kind("lineage", lineage, Lineage)
+        self.metadata = ModelMetadata() if metadata is None else instance(metadata, "metadata", ModelMetadata)
+        self.lineage = Lineage() if lineage is None else instance(lineage, "lineage", Lineage)
         if not isinstance(parents, (list, tuple)) or len(parents) > MOST_PARENTS:
             raise InvalidInputError(
                 f"parents is {shown(parents)}; it must be a list of at most {MOST_PARENTS:,} versions, as name@version"
@@ -46,7 +47,7 @@ class NewVersion:
         self.parents: tuple[str | RegisteredModel, ...] = tuple(parents)
         self.description = check_text("description", description)
         self.registered_by = check_text("registered_by", registered_by)
-        self.governance = None if governance is None else check_kind("governance", governance, AdapterGovernance)
+        self.governance = None if governance is None else instance(governance, "governance", AdapterGovernance)
 
     def row(self, source: Source) -> tuple[object, ...]:
         """Return the values of the columns of ``models`` after the first."""

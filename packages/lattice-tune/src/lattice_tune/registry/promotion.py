@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lattice_tune.arguments import listed
 from lattice_tune.errors import InvalidInputError, ModelNotFoundError, PromotionRefusedError, RegistryBusyError, shown
-from lattice_tune.registry.arguments import CHAMPION, check_list
 from lattice_tune.registry.promotion_gates import HashVerified, PromotionGate
 from lattice_tune.registry.records import RegisteredModel
 from lattice_tune.registry.schema import add_event, now_microseconds
 from lattice_tune.registry.statuses import ModelStatus, check_transition
 from lattice_tune.registry.store import RegistryStore
+from lattice_tune.registry.stored_values import CHAMPION
 
 if TYPE_CHECKING:
     from lattice_tune.registry.model_registry import ModelRegistry
@@ -40,7 +41,7 @@ def checked_gates(gates: object) -> tuple[PromotionGate, ...]:
     Raises:
         InvalidInputError: one is no gate.
     """
-    checked = tuple(check_list("gates", gates, "gates, such as MetricThreshold"))
+    checked = tuple(listed(gates, "gates", "gates, such as MetricThreshold"))
     for gate in checked:
         if isinstance(gate, type) or not isinstance(gate, PromotionGate):
             raise InvalidInputError(

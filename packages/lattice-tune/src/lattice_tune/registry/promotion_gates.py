@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from lattice_tune.arguments import flag, number
 from lattice_tune.errors import InvalidInputError, WeightIntegrityError
-from lattice_tune.registry.arguments import check_flag, check_number, check_text
 from lattice_tune.registry.records import RegisteredModel
+from lattice_tune.registry.stored_values import check_text
 
 if TYPE_CHECKING:
     from lattice_tune.registry.model_registry import ModelRegistry
@@ -68,7 +69,7 @@ class MetricThreshold:
             raise InvalidInputError("a metric threshold needs at_least or at_most")
         for name in ("at_least", "at_most"):
             if getattr(self, name) is not None:
-                check_number(name, getattr(self, name))
+                number(getattr(self, name), name)
 
     @property
     def gate_name(self) -> str:
@@ -106,8 +107,8 @@ class NotWorseThanLive:
 
     def __post_init__(self) -> None:
         check_text("metric", self.metric, empty=False)
-        check_number("tolerance", self.tolerance, least=0.0)
-        check_flag("higher_is_better", self.higher_is_better)
+        number(self.tolerance, "tolerance", least=0.0)
+        flag(self.higher_is_better, "higher_is_better")
 
     @property
     def gate_name(self) -> str:

@@ -8,19 +8,12 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from lattice_tune.arguments import instance, number, whole
 from lattice_tune.errors import InvalidInputError, shown
 from lattice_tune.registry.adapter_governance import AdapterGovernance
-from lattice_tune.registry.arguments import (
-    check_count,
-    check_kind,
-    check_name,
-    check_number,
-    check_text,
-    check_texts,
-    checked_json,
-)
 from lattice_tune.registry.semantic_version import SemanticVersion
 from lattice_tune.registry.statuses import ModelStatus
+from lattice_tune.registry.stored_values import MOST_COUNT, check_name, check_text, check_texts, checked_json
 
 __all__ = ["Lineage", "ModelKind", "ModelMetadata", "ModelQuery", "RegisteredModel", "RegistryEvent", "StoredFile"]
 
@@ -86,16 +79,16 @@ class ModelMetadata:
         check_text("architecture", self.architecture)
         for name in ("input_dim", "output_dim", "num_parameters", "num_training_examples"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, check_count(name, getattr(self, name)))
+                object.__setattr__(self, name, whole(getattr(self, name), name, most=MOST_COUNT))
         for name in ("config_hash", "dataset_id"):
             if getattr(self, name) is not None:
                 check_text(name, getattr(self, name))
         for name in ("validation_accuracy", "test_accuracy"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, check_number(name, getattr(self, name), least=0.0, most=1.0))
-        metrics = check_kind("metrics", self.metrics, Mapping)  # type: ignore[type-abstract]
+                object.__setattr__(self, name, number(getattr(self, name), name, least=0.0, most=1.0))
+        metrics = instance(self.metrics, "metrics", Mapping)  # type: ignore[type-abstract]
         checked = {
-            check_text("a name of metrics", name, empty=False): check_number(f"metrics[{shown(name)}]", value)
+            check_text("a name of metrics", name, empty=False): number(value, f"metrics[{shown(name)}]")
             for name, value in metrics.items()
         }
         object.__setattr__(self, "metrics", checked)
@@ -205,7 +198,7 @@ class RegisteredModel:
 
     def is_newer_than(self, other: RegisteredModel) -> bool:
         """Whether its version has higher precedence; build metadata does not count."""
-        return self.version.precedence > check_kind("other", other, RegisteredModel).version.precedence
+        return self.version.precedence > instance(other, "other", RegisteredModel).version.precedence
 
     def to_fields(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
@@ -289,10 +282,10 @@ class ModelQuery:
         if self.kind is not None:
             object.__setattr__(self, "kind", ModelKind.of(self.kind))
         if self.min_accuracy is not None:
-            check_number("min_accuracy", self.min_accuracy, least=0.0, most=1.0)
+            number(self.min_accuracy, "min_accuracy", least=0.0, most=1.0)
         object.__setattr__(self, "tags", check_texts("tags", self.tags))
         if self.limit is not None:
-            object.__setattr__(self, "limit", check_count("limit", self.limit, least=1))
+            object.__setattr__(self, "limit", whole(self.limit, "limit", least=1, most=MOST_COUNT))
 
     def matches(self, model: RegisteredModel) -> bool:
         """Whether a version meets all conditions; ``limit`` does not count."""

@@ -8,17 +8,9 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from lattice_inference.checkpoint.atomic_file import atomic_directory, atomic_file
+from lattice_tune.arguments import flag, instance, number, path_of, whole
 from lattice_tune.errors import InvalidInputError, ModelNotFoundError, WeightIntegrityError, shown
 from lattice_tune.registry import maintenance, version_bundle
-from lattice_tune.registry.arguments import (
-    check_count,
-    check_flag,
-    check_kind,
-    check_name,
-    check_number,
-    check_path,
-    check_text,
-)
 from lattice_tune.registry.blobs import copy_verified, storing
 from lattice_tune.registry.lineage_graph import dot_text, reachable
 from lattice_tune.registry.maintenance import VerifyReport
@@ -27,6 +19,7 @@ from lattice_tune.registry.schema import EVENT_COLUMNS, MODEL_COLUMNS, event_of,
 from lattice_tune.registry.semantic_version import SemanticVersion
 from lattice_tune.registry.statuses import ModelStatus
 from lattice_tune.registry.store import RegistryStore
+from lattice_tune.registry.stored_values import MOST_COUNT, check_name, check_text
 
 __all__ = ["RegistryReader"]
 
@@ -44,11 +37,11 @@ class RegistryReader:
     def __init__(
         self, path: str | os.PathLike[str], *, create: bool = True, busy_seconds: float = BUSY_SECONDS
     ) -> None:
-        self.path = check_path("path", path)
+        self.path = path_of(path, "path")
         self.store = RegistryStore(
             self.path,
-            create=check_flag("create", create),
-            busy_seconds=check_number("busy_seconds", busy_seconds, least=0.0, most=86_400.0),
+            create=flag(create, "create"),
+            busy_seconds=number(busy_seconds, "busy_seconds", least=0.0, most=86_400.0),
         )
         self._database = self.store.database
 
@@ -99,10 +92,10 @@ class RegistryReader:
         """
         check_name(name)
         where = "WHERE name = ?"
-        where += " AND status NOT IN ('archived', 'deprecated')" if check_flag("active", active) else ""
+        where += " AND status NOT IN ('archived', 'deprecated')" if flag(active, "active") else ""
         candidates = [
             *self._highest(f"{where} AND is_prerelease = 0", name),
-            *(self._highest(f"{where} AND is_prerelease = 1", name) if check_flag("prereleases", prereleases) else ()),
+            *(self._highest(f"{where} AND is_prerelease = 1", name) if flag(prereleases, "prereleases") else ()),
         ]
         if not candidates:
             raise ModelNotFoundError(name, detail="" if prereleases else ", pre-releases left out")
@@ -129,7 +122,7 @@ class RegistryReader:
 
     def query(self, query: ModelQuery) -> _Models:
         """Return the versions that match, by name and precedence."""
-        check_kind("query", query, ModelQuery)
+        instance(query, "query", ModelQuery)
         asked = {"name": query.name, "status": query.status, "kind": query.kind}
         given = {
             column: value.value if isinstance(value, (ModelStatus, ModelKind)) else value
@@ -151,8 +144,8 @@ class RegistryReader:
             after: only those with a higher number.
             limit: at most so many.
         """
-        after = check_count("after", after, most=2**62)
-        limit = -1 if limit is None else check_count("limit", limit)
+        after = whole(after, "after", most=2**62)
+        limit = -1 if limit is None else whole(limit, "limit", most=MOST_COUNT)
         given = {
             "name": None if name is None else check_name(name),
             "kind": None if kind is None else check_text("kind", kind),
@@ -206,7 +199,7 @@ class RegistryReader:
             StorageError: ``target`` cannot be written.
         """
         current = self._usable(model)
-        path = check_path("target", target)
+        path = path_of(target, "target")
         with storing(path):
             if path.exists() and (not path.is_dir() if current.is_folder else path.is_dir()):
                 raise InvalidInputError(
@@ -284,7 +277,7 @@ class RegistryReader:
         Args:
             contents: read the files; without it only their sizes are looked at.
         """
-        return maintenance.verify_store(self.store, contents=check_flag("contents", contents))
+        return maintenance.verify_store(self.store, contents=flag(contents, "contents"))
 
     def export(self, model: RegisteredModel, path: str | os.PathLike[str]) -> Path:
         """Write a version with its files into one file, which :meth:`ModelRegistry.import_` reads.
@@ -297,7 +290,7 @@ class RegistryReader:
             WeightIntegrityError: a file is missing, or is not what was registered.
             StorageError: ``path`` cannot be written.
         """
-        current, target = self._current(model), check_path("path", path)
+        current, target = self._current(model), path_of(path, "path")
         with self._database.snapshot():
             parents = [self.get(*parent.split("@")) for parent in current.parents]
         self._of_existing(current, lambda: version_bundle.write_bundle(self.store.blobs, current, parents, target))
@@ -306,7 +299,7 @@ class RegistryReader:
     # Versions as they are now
 
     def _number(self, model: RegisteredModel) -> int:
-        check_kind("model", model, RegisteredModel)
+        instance(model, "model", RegisteredModel)
         rows = self._database.rows("SELECT id FROM models WHERE uuid = ?", (check_text("id", model.id),), of=(int,))
         if not rows:
             raise ModelNotFoundError(check_name(model.name), str(model.version), " any more")

@@ -6,14 +6,15 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from lattice_tune.arguments import instance
 from lattice_tune.errors import ModelNotFoundError, RegistryBusyError, WeightIntegrityError
 from lattice_tune.registry.adapter_governance import AdapterStatus
-from lattice_tune.registry.arguments import check_kind, check_name, check_text
 from lattice_tune.registry.model_registry import ModelRegistry
 from lattice_tune.registry.promotion import ATTEMPTS, put_into_production
 from lattice_tune.registry.records import RegisteredModel, RegistryEvent
 from lattice_tune.registry.semantic_version import SemanticVersion
 from lattice_tune.registry.statuses import ModelStatus, check_transition
+from lattice_tune.registry.stored_values import check_name, check_text
 
 __all__ = ["RollbackController", "RollbackRecord"]
 
@@ -56,7 +57,7 @@ class RollbackController:
     """
 
     def __init__(self, registry: ModelRegistry) -> None:
-        self._registry = check_kind("registry", registry, ModelRegistry)
+        self._registry = instance(registry, "registry", ModelRegistry)
 
     def rollback(
         self, name: str, to: str | SemanticVersion | None = None, *, reason: str, actor: str = ""
@@ -105,7 +106,7 @@ class RollbackController:
 
     def involving(self, model: RegisteredModel) -> list[RollbackRecord]:
         """Return the rollbacks to or from a version."""
-        version = str(check_kind("model", model, RegisteredModel).version)
+        version = str(instance(model, "model", RegisteredModel).version)
         return [record for record in self.history(model.name) if version in (record.from_version, record.to_version)]
 
     def _previous(self, live: RegisteredModel) -> RegisteredModel:

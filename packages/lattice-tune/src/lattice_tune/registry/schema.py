@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lattice_tune.arguments import whole
 from lattice_tune.errors import InvalidInputError, RegistryCorruptError
 from lattice_tune.registry.adapter_governance import AdapterGovernance
-from lattice_tune.registry.arguments import check_count, check_digest, check_name, check_relative_path, check_text
 from lattice_tune.registry.database import Database, DatabaseFormat, Row
 from lattice_tune.registry.records import (
     Lineage,
@@ -25,6 +25,7 @@ from lattice_tune.registry.records import (
 from lattice_tune.registry.semantic_version import SemanticVersion
 from lattice_tune.registry.sources import digest_of
 from lattice_tune.registry.statuses import ModelStatus
+from lattice_tune.registry.stored_values import MOST_COUNT, check_digest, check_name, check_relative_path, check_text
 
 __all__ = [
     "EVENT_COLUMNS",
@@ -170,7 +171,7 @@ def event_of(row: Row, path: Path) -> RegistryEvent:
         for text in (kind, name, version, actor):
             check_text("a text", text)
         return RegistryEvent(
-            check_count("id", number), moment(at), kind, name, version, actor, dict(json.loads(detail))
+            whole(number, "id", most=MOST_COUNT), moment(at), kind, name, version, actor, dict(json.loads(detail))
         )
     except (ValueError, TypeError, OverflowError, OSError, RecursionError) as error:
         raise RegistryCorruptError(f"{path} is damaged: event {row[0]!r:.80}: {error}") from error
@@ -193,7 +194,9 @@ def model_of(database: Database, row: Row) -> RegisteredModel:
     aliases = database.rows("SELECT alias FROM aliases WHERE model = ? ORDER BY alias", (number,), of=(str,))
     try:
         stored = tuple(
-            StoredFile(check_relative_path("path", path), check_digest("sha256", sha256), check_count("size", size))
+            StoredFile(
+                check_relative_path("path", path), check_digest("sha256", sha256), whole(size, "size", most=MOST_COUNT)
+            )
             for path, sha256, size in files
         )
         listed = [(file.path, file.sha256, file.size) for file in stored]

@@ -13,12 +13,13 @@ from statistics import NormalDist
 
 import numpy as np
 
+from lattice_tune.arguments import flag, instance, listed, number, whole
 from lattice_tune.errors import InvalidInputError, ModelNotFoundError, RegistryCorruptError, RegistryError, shown
-from lattice_tune.registry.arguments import check_count, check_flag, check_kind, check_list, check_number, check_text
 from lattice_tune.registry.model_registry import ModelRegistry
 from lattice_tune.registry.records import RegisteredModel
 from lattice_tune.registry.schema import add_event, to_json
 from lattice_tune.registry.statuses import ModelStatus
+from lattice_tune.registry.stored_values import MOST_COUNT, check_text
 
 __all__ = ["ShadowConfig", "ShadowProgress", "ShadowSession", "ShadowState", "wilson_interval"]
 
@@ -61,15 +62,15 @@ class ShadowConfig:
     max_samples: int | None = None
 
     def __post_init__(self) -> None:
-        check_number("sample_rate", self.sample_rate, least=0.0, most=1.0)
+        number(self.sample_rate, "sample_rate", least=0.0, most=1.0)
         if not self.sample_rate > 0:
             raise InvalidInputError("sample_rate is 0: no request would ever be sampled")
-        check_count("min_samples", self.min_samples, least=1)
-        check_number("min_agreement", self.min_agreement, least=0.0, most=1.0)
-        check_number("max_latency_increase_ms", self.max_latency_increase_ms, least=0.0)
-        check_number("confidence", self.confidence, least=0.5, most=0.999_999)
+        whole(self.min_samples, "min_samples", least=1, most=MOST_COUNT)
+        number(self.min_agreement, "min_agreement", least=0.0, most=1.0)
+        number(self.max_latency_increase_ms, "max_latency_increase_ms", least=0.0)
+        number(self.confidence, "confidence", least=0.5, most=0.999_999)
         most = 10 * self.min_samples if self.max_samples is None else self.max_samples
-        object.__setattr__(self, "max_samples", check_count("max_samples", most, least=self.min_samples))
+        object.__setattr__(self, "max_samples", whole(most, "max_samples", least=self.min_samples, most=MOST_COUNT))
 
     @classmethod
     def quick(cls) -> ShadowConfig:
@@ -123,9 +124,9 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
     Raises:
         InvalidInputError: an argument is out of range.
     """
-    trials = check_count("trials", trials)
-    successes = check_count("successes", successes, most=trials)
-    confidence = check_number("confidence", confidence, least=0.5, most=0.999_999)
+    trials = whole(trials, "trials", most=MOST_COUNT)
+    successes = whole(successes, "successes", most=trials)
+    confidence = number(confidence, "confidence", least=0.5, most=0.999_999)
     if trials == 0:
         return 0.0, 1.0
     z = NormalDist().inv_cdf((1 + confidence) / 2)
@@ -151,9 +152,9 @@ class ShadowSession:
     """
 
     def __init__(self, registry: ModelRegistry, session: int) -> None:
-        self._registry = check_kind("registry", registry, ModelRegistry)
+        self._registry = instance(registry, "registry", ModelRegistry)
         self._database = registry.store.database
-        self.session = check_count("session", session, most=2**62)
+        self.session = whole(session, "session", most=2**62)
         """The session's number, to open it again with."""
         rows = self._database.rows(
             "SELECT m.uuid, s.salt, s.config FROM shadow_sessions s JOIN models m ON m.id = s.candidate WHERE s.id = ?",
@@ -183,10 +184,10 @@ class ShadowSession:
             ModelNotFoundError: nothing is in production, or the candidate was deleted.
             RegistryError: the candidate has a session that is running.
         """
-        check_kind("registry", registry, ModelRegistry)
-        config = ShadowConfig() if config is None else check_kind("config", config, ShadowConfig)
+        instance(registry, "registry", ModelRegistry)
+        config = ShadowConfig() if config is None else instance(config, "config", ShadowConfig)
         actor = check_text("actor", actor)
-        check_kind("candidate", candidate, RegisteredModel)
+        instance(candidate, "candidate", RegisteredModel)
         database = registry.store.database
         with database.transaction():
             current = registry.get_by_id(candidate.id)
@@ -216,8 +217,8 @@ class ShadowSession:
         Raises:
             ModelNotFoundError: it has none.
         """
-        check_kind("registry", registry, ModelRegistry)
-        check_kind("candidate", candidate, RegisteredModel)
+        instance(registry, "registry", ModelRegistry)
+        instance(candidate, "candidate", RegisteredModel)
         last = cls._last(registry, candidate)
         if last is None:
             raise ModelNotFoundError(candidate.name, str(candidate.version), " with a shadow session")
@@ -259,15 +260,15 @@ class ShadowSession:
     def record_many(self, samples: Iterable[tuple[str | bytes, bool, float, float]]) -> int:
         """Note several requests at once, as :meth:`record` does one, and return how many count."""
         rows = []
-        for entry in check_list("samples", samples, "(sample, agreed, live_ms, candidate_ms)"):
+        for entry in listed(samples, "samples", "(sample, agreed, live_ms, candidate_ms)"):
             if not isinstance(entry, (tuple, list)) or len(entry) != 4:
                 raise InvalidInputError(f"{shown(entry)} is not a sample, whether it agreed, and two times")
             sample, agreed, live_ms, candidate_ms = entry
             times = [
-                check_number(name, value, least=0.0, most=MOST_MS)
+                number(value, name, least=0.0, most=MOST_MS)
                 for name, value in (("live_ms", live_ms), ("candidate_ms", candidate_ms))
             ]
-            agreed = check_flag("agreed", agreed)
+            agreed = flag(agreed, "agreed")
             if self.wants(sample):
                 rows.append((self.session, self._hash(sample)[:SAMPLE_BYTES], int(agreed), *times))
         if not rows:

@@ -13,8 +13,9 @@ from typing import BinaryIO
 
 from lattice_inference.checkpoint.model_file import open_model_file
 from lattice_inference.errors import LatticeError, WriteError
+from lattice_tune.arguments import path_of
 from lattice_tune.errors import InvalidInputError, StorageError, shown
-from lattice_tune.registry.arguments import check_path, check_relative_path
+from lattice_tune.registry.stored_values import check_relative_path
 
 __all__ = ["Source", "SourceFile", "digest_of", "read_source"]
 
@@ -71,7 +72,7 @@ def read_source(source: object) -> Source:
         content = bytes(source)
         sha256 = hashlib.sha256(content).hexdigest()
         return Source((SourceFile(BYTES_NAME, sha256, len(content), lambda: io.BytesIO(content)),), is_folder=False)
-    path = check_path("source", source)
+    path = path_of(source, "source")
     if not os.path.lexists(path):
         raise StorageError(f"{path}: no such file or folder")
     if os.path.isdir(path):  # and False where that cannot be seen: then opening it says why

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from lattice_inference.checkpoint.atomic_file import remove_leftovers, sync_folder, temporary_beside
 from lattice_tune.errors import InvalidInputError, ModelNotFoundError, RegistryCorruptError, RegistryError, StorageError
-from lattice_tune.registry.arguments import check_name, is_alias
 from lattice_tune.registry.blobs import BlobStore, storing
 from lattice_tune.registry.database import Database, Row
 from lattice_tune.registry.records import RegisteredModel
 from lattice_tune.registry.schema import FORMAT, MODEL_COLUMNS, model_of
 from lattice_tune.registry.semantic_version import SemanticVersion
+from lattice_tune.registry.stored_values import check_name, is_alias
 
 __all__ = ["RegistryStore"]
 

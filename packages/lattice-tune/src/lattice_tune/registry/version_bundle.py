@@ -21,6 +21,7 @@ from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.checkpoint.json_file import parse_json
 from lattice_inference.checkpoint.model_file import open_model_file
 from lattice_inference.errors import CheckpointError, LatticeError, WriteError
+from lattice_tune.arguments import instance, whole
 from lattice_tune.errors import (
     InvalidInputError,
     LineageError,
@@ -30,7 +31,6 @@ from lattice_tune.errors import (
     WeightIntegrityError,
 )
 from lattice_tune.registry.adapter_governance import AdapterGovernance
-from lattice_tune.registry.arguments import check_count, check_digest, check_kind, check_name, check_relative_path
 from lattice_tune.registry.blobs import BlobStore, copy_verified, storing
 from lattice_tune.registry.new_version import NewVersion
 from lattice_tune.registry.records import Lineage, RegisteredModel
@@ -38,6 +38,7 @@ from lattice_tune.registry.schema import metadata_of
 from lattice_tune.registry.semantic_version import SemanticVersion
 from lattice_tune.registry.sources import MOST_FILES, Source, SourceFile
 from lattice_tune.registry.store import RegistryStore
+from lattice_tune.registry.stored_values import MOST_COUNT, check_digest, check_name, check_relative_path
 
 __all__ = ["Bundle", "open_bundle", "write_bundle"]
 
@@ -171,7 +172,7 @@ def _checked(
         None if governance is None else AdapterGovernance.from_fields(governance),
     )
     files = tuple(
-        _source_file(_mapping(file), entries, archive, path) for file in check_kind("files", fields["files"], list)
+        _source_file(_mapping(file), entries, archive, path) for file in instance(fields["files"], "files", list)
     )
     source = Source(files, is_folder=fields["is_folder"] is True)
     if not files or (len(files) > 1 and not source.is_folder) or len({file.path for file in files}) != len(files):
@@ -184,7 +185,7 @@ def _checked(
             str(SemanticVersion.parse(parent["version"])),
             check_digest("digest", parent["digest"]),
         )
-        for parent in check_kind("parents", description["parents"], list)
+        for parent in instance(description["parents"], "parents", list)
     )
     return Bundle(model, source, parents)
 
@@ -193,7 +194,7 @@ def _source_file(
     fields: dict[str, Any], entries: dict[str, zipfile.ZipInfo], archive: zipfile.ZipFile, path: Path
 ) -> SourceFile:
     name = check_relative_path("path", fields["path"])
-    sha256, size = check_digest("sha256", fields["sha256"]), check_count("size", fields["size"])
+    sha256, size = check_digest("sha256", fields["sha256"]), whole(fields["size"], "size", most=MOST_COUNT)
     entry = entries[f"files/{name}"]
     if entry.file_size != size:
         raise InvalidInputError(f"{name} has {entry.file_size:,} bytes, and {size:,} are on record")
@@ -223,4 +224,4 @@ class _Checked:
 
 
 def _mapping(value: object) -> dict[str, Any]:
-    return check_kind("a part of its description", value, dict)
+    return instance(value, "a part of its description", dict)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from lattice_tune.arguments import instance
 from lattice_tune.errors import InvalidInputError, shown
 from lattice_tune.teachers.answer import Outcome, TeacherAnswer, to_task
-from lattice_tune.teachers.field_checks import check_kind, check_texts
 from lattice_tune.teachers.provider import TeacherProvider
 from lattice_tune.teachers.task import LabelingTask
+from lattice_tune.teachers.texts import check_texts
 
 __all__ = ["CallableTeacher"]
 
@@ -58,7 +59,7 @@ class CallableTeacher:
     def answers(self, texts: Sequence[str], task: LabelingTask) -> Iterator[TeacherAnswer]:
         """Yield what the function makes of each text."""
         texts = check_texts(texts)
-        check_kind("task", task, LabelingTask)
+        instance(task, "task", LabelingTask)
         for text in texts:
             try:
                 given = self._function(text)

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from lattice_tune.arguments import number, whole
 from lattice_tune.errors import ConfigError, shown
 from lattice_tune.teachers.endpoint import Endpoint, EndpointSecurity
-from lattice_tune.teachers.field_checks import check_integer, check_number
 from lattice_tune.teachers.provider import TeacherProvider
 
 __all__ = ["TeacherConfig", "TeacherPrices"]
@@ -47,8 +47,8 @@ class TeacherPrices:
     output: float
 
     def __post_init__(self) -> None:
-        check_number("input", self.input, least=0.0, most=1e9)
-        check_number("output", self.output, least=0.0, most=1e9)
+        number(self.input, "input", least=0.0, most=1e9, refusal=ConfigError)
+        number(self.output, "output", least=0.0, most=1e9, refusal=ConfigError)
 
     def cost(self, input_tokens: int, output_tokens: int) -> Fraction:
         """Return the exact price of a request.
@@ -56,8 +56,8 @@ class TeacherPrices:
         Raises:
             ConfigError: a number of tokens is negative or no integer.
         """
-        check_integer("input_tokens", input_tokens, least=0, most=MOST_TOKENS)
-        check_integer("output_tokens", output_tokens, least=0, most=MOST_TOKENS)
+        whole(input_tokens, "input_tokens", least=0, most=MOST_TOKENS, refusal=ConfigError)
+        whole(output_tokens, "output_tokens", least=0, most=MOST_TOKENS, refusal=ConfigError)
         million = 1_000_000
         return (input_tokens * Fraction(str(self.input)) + output_tokens * Fraction(str(self.output))) / million
 
@@ -124,11 +124,12 @@ class TeacherConfig:
         variable = self.api_key_env
         if variable is not None and not (isinstance(variable, str) and _VARIABLE.fullmatch(variable)):
             raise ConfigError("api_key_env is no name of an environment variable; pass the name, never the key itself")
-        check_number("temperature", self.temperature, least=0.0, most=2.0, optional=True)
-        check_integer("max_tokens", self.max_tokens, least=1, most=1_000_000)
-        check_number("timeout", self.timeout, least=0.001, most=MOST_SECONDS)
-        check_integer("max_retries", self.max_retries, least=0, most=100)
-        check_number("retry_delay", self.retry_delay, least=0.001, most=MOST_SECONDS)
+        if self.temperature is not None:
+            number(self.temperature, "temperature", least=0.0, most=2.0, refusal=ConfigError)
+        whole(self.max_tokens, "max_tokens", least=1, most=1_000_000, refusal=ConfigError)
+        number(self.timeout, "timeout", least=0.001, most=MOST_SECONDS, refusal=ConfigError)
+        whole(self.max_retries, "max_retries", least=0, most=100, refusal=ConfigError)
+        number(self.retry_delay, "retry_delay", least=0.001, most=MOST_SECONDS, refusal=ConfigError)
         words = self.system_prompt
         if words is not None and not (isinstance(words, str) and len(words) <= MOST_PROMPT_CHARACTERS):
             raise ConfigError(

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.errors import LatticeError
+from lattice_tune.arguments import instance, number, whole
 from lattice_tune.errors import ConfigError, InvalidInputError, shown
 from lattice_tune.teachers.answer import Outcome, TeacherAnswer, of_kind, softmax
-from lattice_tune.teachers.field_checks import check_integer, check_kind, check_number, check_texts
 from lattice_tune.teachers.prompt import clean_text, cut_text
 from lattice_tune.teachers.provider import TeacherProvider
 from lattice_tune.teachers.task import LabelingTask
+from lattice_tune.teachers.texts import check_texts
 
 if TYPE_CHECKING:
     from lattice_inference import CrossEncoder, Encoder
@@ -67,7 +68,8 @@ class EncoderTeacher:
             raise InvalidInputError(f"model is {shown(model)}; pass an Encoder or a CrossEncoder")
         self._model = model
         self._is_cross = isinstance(model, CrossEncoder)
-        check_number("temperature", temperature, least=1e-6, most=1e6, optional=True)
+        if temperature is not None:
+            number(temperature, "temperature", least=1e-6, most=1e6, refusal=ConfigError)
         self._temperature = float(temperature) if temperature is not None else 1.0 if self._is_cross else 0.05
         self._examples = _checked_examples(examples)
         if self._is_cross and self._examples:
@@ -76,7 +78,8 @@ class EncoderTeacher:
             raise ConfigError(f"hypothesis is {shown(hypothesis)}; it must be a text with {{label}} in it")
         self._hypothesis = hypothesis
         columns = model.label_count if isinstance(model, CrossEncoder) else 1
-        check_integer("label_column", label_column, least=0, most=columns - 1, optional=True)
+        if label_column is not None:
+            whole(label_column, "label_column", least=0, most=columns - 1, refusal=ConfigError)
         if columns > 1 and label_column is None:
             raise ConfigError(f"the cross-encoder has {columns} outputs: name the one that says yes with label_column")
         self._column = label_column
@@ -105,7 +108,7 @@ class EncoderTeacher:
             ConfigError: there are examples of a label that the task does not have.
         """
         texts = check_texts(texts)
-        check_kind("task", task, LabelingTask)
+        instance(task, "task", LabelingTask)
         unknown = [label for label in self._examples if label not in task.labels]
         if unknown:
             raise ConfigError(f"there are examples of {shown(unknown[0])}, which is none of the labels")

@@ -15,11 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from lattice_tune.errors import InvalidInputError, LabelStoreError, shown
+from lattice_tune.arguments import instance, number
+from lattice_tune.errors import ConfigError, InvalidInputError, LabelStoreError, shown
 from lattice_tune.teachers.claims import Claims
-from lattice_tune.teachers.field_checks import check_file_path, check_kind, check_number, check_texts, list_of
 from lattice_tune.teachers.label_context import LabelContext, text_bytes
 from lattice_tune.teachers.rows import LabeledText
+from lattice_tune.teachers.texts import check_file_path, check_texts, list_of
 
 __all__ = ["LabelStore", "StoredAnswer", "StoredContext"]
 
@@ -101,7 +102,7 @@ class LabelStore:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = 30.0) -> None:
-        check_number("timeout", timeout, least=0.0, most=3600.0)
+        number(timeout, "timeout", least=0.0, most=3600.0, refusal=ConfigError)
         self.path = Path(os.path.realpath(check_file_path("path", path)))
         self._lock = threading.RLock()
         self._process = os.getpid()
@@ -150,7 +151,7 @@ class LabelStore:
         Raises:
             LabelStoreError: the file is damaged, or another process holds it for too long.
         """
-        check_kind("context", context, LabelContext)
+        instance(context, "context", LabelContext)
         wanted = list_of("keys", keys, bytes)
         found: dict[bytes, StoredAnswer] = {}
         with self._lock, self._reporting():
@@ -176,7 +177,7 @@ class LabelStore:
             LabelStoreError: the disk is full, the file cannot be written, or another process holds it for too long. None
                 of ``answers`` is kept then.
         """
-        check_kind("context", context, LabelContext)
+        instance(context, "context", LabelContext)
         answers = list_of("answers", answers, StoredAnswer)
         now = datetime.datetime.now(datetime.UTC).timestamp()
         with self._lock, self._reporting(), self._transaction():
@@ -222,7 +223,7 @@ class LabelStore:
 
         The keys are those of :meth:`LabelContext.differences`, joined by ``" and "``.
         """
-        check_kind("context", context, LabelContext)
+        instance(context, "context", LabelContext)
         texts = check_texts(texts)
         others = {each.number: each.context.differences(context) for each in self.contexts()}
         counts: dict[str, int] = {}
@@ -243,14 +244,14 @@ class LabelStore:
 
         A claim ends with :meth:`release`, with :meth:`close`, and with the process, however that ends.
         """
-        check_kind("key", key, bytes)
+        instance(key, "key", bytes)
         with self._reporting():
             self._check_open()
             return self._claims.take(key)
 
     def release(self, key: bytes) -> None:
         """Give a claim up."""
-        check_kind("key", key, bytes)
+        instance(key, "key", bytes)
         with self._reporting():
             self._claims.release(key)
 

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from lattice_tune.arguments import instance, whole
 from lattice_tune.errors import ConfigError, InvalidInputError
 from lattice_tune.teachers.answer import Outcome, TeacherAnswer
-from lattice_tune.teachers.field_checks import check_integer, check_kind, check_texts
 from lattice_tune.teachers.label_context import LabelContext, context_of
 from lattice_tune.teachers.label_store import LabelStore, StoredAnswer
 from lattice_tune.teachers.labeling_run import Job, LabelingRun
@@ -20,6 +20,7 @@ from lattice_tune.teachers.provider import InProcessTeacher, TeacherProvider
 from lattice_tune.teachers.report import DryRun, LabelingProgress, LabelingReport, average_votes
 from lattice_tune.teachers.served_teacher import ServedTeacher
 from lattice_tune.teachers.task import LabelingTask
+from lattice_tune.teachers.texts import check_texts
 
 __all__ = ["alabel_texts", "dry_run", "label_texts"]
 
@@ -84,7 +85,7 @@ async def alabel_texts(
     """
     request = _Request(texts, teacher, task, store, votes)
     limits = RequestLimits() if limits is None else limits
-    check_kind("limits", limits, RequestLimits)
+    instance(limits, "limits", RequestLimits)
     if progress is not None and not callable(progress):
         raise InvalidInputError("progress is no function: pass a function of a LabelingProgress")
     run = LabelingRun(
@@ -125,7 +126,7 @@ def dry_run(
     Raises:
         InvalidInputError, ConfigError, LabelStoreError: as :func:`label_texts`.
     """
-    check_integer("first", first, least=0, most=1000)
+    whole(first, "first", least=0, most=1000, refusal=ConfigError)
     request = _Request(texts, teacher, task, store, votes)
     likely = most_input = most_output = cut = 0
     prompts: list[str] = []
@@ -168,14 +169,14 @@ class _Request:
         store: LabelStore | None,
         votes: int,
     ) -> None:
-        check_kind("task", task, LabelingTask)
+        instance(task, "task", LabelingTask)
         if isinstance(teacher, type) or not isinstance(teacher, (ServedTeacher, InProcessTeacher)):
             raise InvalidInputError(
                 f"teacher is a {type(teacher).__name__}; pass a ServedTeacher or an InProcessTeacher"
             )
         if store is not None:
-            check_kind("store", store, LabelStore)
-        check_integer("votes", votes, least=1, most=MOST_VOTES)
+            instance(store, "store", LabelStore)
+        whole(votes, "votes", least=1, most=MOST_VOTES, refusal=ConfigError)
         if votes > 1 and teacher.provider in (TeacherProvider.LOCAL, TeacherProvider.ENCODER):
             raise ConfigError(f"votes is {votes}, and this teacher gives one answer to a text: leave it out")
         self.texts = check_texts(texts)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from lattice_tune.arguments import number, whole
 from lattice_tune.errors import ConfigError, LabelStoreError, TeacherApiError
 from lattice_tune.teachers.config import TeacherPrices
-from lattice_tune.teachers.field_checks import check_integer, check_number
 
 __all__ = ["Budget", "MinuteWindow", "RequestLimits", "Reservation", "Stop", "StoppedError"]
 
@@ -48,13 +48,17 @@ class RequestLimits:
     max_failures: int = 10
 
     def __post_init__(self) -> None:
-        check_integer("concurrency", self.concurrency, least=1, most=MOST_CONCURRENCY)
+        whole(self.concurrency, "concurrency", least=1, most=MOST_CONCURRENCY, refusal=ConfigError)
         for name in ("requests_per_minute", "tokens_per_minute"):
-            check_integer(name, getattr(self, name), least=1, most=10**12, optional=True)
-        check_number("max_cost", self.max_cost, least=0.0, most=1e12, optional=True)
-        check_integer("max_tokens_total", self.max_tokens_total, least=0, most=10**15, optional=True)
-        check_number("deadline", self.deadline, least=0.001, most=1e9, optional=True)
-        check_integer("max_failures", self.max_failures, least=1, most=10**9)
+            if getattr(self, name) is not None:
+                whole(getattr(self, name), name, least=1, most=10**12, refusal=ConfigError)
+        if self.max_cost is not None:
+            number(self.max_cost, "max_cost", least=0.0, most=1e12, refusal=ConfigError)
+        if self.max_tokens_total is not None:
+            whole(self.max_tokens_total, "max_tokens_total", least=0, most=10**15, refusal=ConfigError)
+        if self.deadline is not None:
+            number(self.deadline, "deadline", least=0.001, most=1e9, refusal=ConfigError)
+        whole(self.max_failures, "max_failures", least=1, most=10**9, refusal=ConfigError)
 
 
 class StoppedError(Exception):

@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from lattice_inference.errors import InvalidInputError as InferenceInputError
 from lattice_inference.errors import LatticeError
+from lattice_tune.arguments import instance
 from lattice_tune.errors import ConfigError, InvalidInputError, shown
 from lattice_tune.teachers.answer import Outcome, TeacherAnswer, of_kind, softmax
-from lattice_tune.teachers.field_checks import check_kind, check_texts
 from lattice_tune.teachers.prompt import render_prompt
 from lattice_tune.teachers.provider import TeacherProvider
 from lattice_tune.teachers.task import LabelingTask
+from lattice_tune.teachers.texts import check_texts
 
 if TYPE_CHECKING:
     from lattice_inference import CachedSequence, CausalLanguageModel
@@ -87,7 +88,7 @@ class LocalTeacher:
             ConfigError: two labels have the same tokens, or the instructions leave no room for a text.
         """
         texts = check_texts(texts)
-        check_kind("task", task, LabelingTask)
+        instance(task, "task", LabelingTask)
         labels = self._label_ids(task)
         longest = max(map(len, labels))
         room = self._model.context_length - longest

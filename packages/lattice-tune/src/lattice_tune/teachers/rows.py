@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lattice_inference.checkpoint.atomic_file import atomic_file
-from lattice_tune.errors import InvalidInputError, shown
-from lattice_tune.teachers.field_checks import check_file_path, check_kind, check_number, check_texts
+from lattice_tune.arguments import instance, number
+from lattice_tune.errors import ConfigError, InvalidInputError, shown
+from lattice_tune.teachers.texts import check_file_path, check_texts
 
 __all__ = ["LabeledText", "write_jsonl"]
 
@@ -30,13 +31,13 @@ class LabeledText:
 
     def __post_init__(self) -> None:
         check_texts([self.text])
-        check_kind("labels", self.labels, Mapping)
-        check_kind("metadata", self.metadata, Mapping)
+        instance(self.labels, "labels", Mapping)  # type: ignore[type-abstract]
+        instance(self.metadata, "metadata", Mapping)  # type: ignore[type-abstract]
         if not self.labels:
             raise InvalidInputError("labels is empty: a row has a probability of at least one label")
         for name, value in self.labels.items():
-            check_kind("a label", name, str)
-            check_number(f"the probability of {shown(name)}", value, least=0.0, most=1.0)
+            instance(name, "a label", str)
+            number(value, f"the probability of {shown(name)}", least=0.0, most=1.0, refusal=ConfigError)
 
     @property
     def label(self) -> str:
@@ -74,7 +75,7 @@ def write_jsonl(path: Path, rows: Iterable[LabeledText]) -> int:
     count = 0
     with atomic_file(check_file_path("path", path)) as file:
         for row in checked:
-            check_kind("a row", row, LabeledText)
+            instance(row, "a row", LabeledText)
             file.write(row.to_json().encode() + b"\n")
             count += 1
     return count

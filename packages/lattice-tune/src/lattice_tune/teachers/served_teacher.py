@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lattice_tune._version import __version__
+from lattice_tune.arguments import instance
 from lattice_tune.errors import MissingDependencyError, TeacherApiError, TeacherTimeoutError
 from lattice_tune.teachers.answer import Outcome, TeacherAnswer
 from lattice_tune.teachers.config import TeacherConfig
-from lattice_tune.teachers.field_checks import check_kind, check_texts
 from lattice_tune.teachers.found_json import parse_json
 from lattice_tune.teachers.limits import Budget, Reservation, Stop
 from lattice_tune.teachers.prompt import Prompt, render_prompt
 from lattice_tune.teachers.protocols import PROTOCOLS, method_url
 from lattice_tune.teachers.provider import TeacherProvider
 from lattice_tune.teachers.task import LabelingTask
+from lattice_tune.teachers.texts import check_texts
 
 if TYPE_CHECKING:
     from lattice_embed.remote import HttpAnswer, HttpRequest, RemoteServiceError
@@ -71,7 +72,7 @@ class ServedTeacher:
     """
 
     def __init__(self, config: TeacherConfig) -> None:
-        check_kind("config", config, TeacherConfig)
+        instance(config, "config", TeacherConfig)
         self.config = config
 
     @property
@@ -96,7 +97,7 @@ class ServedTeacher:
     def prepare(self, text: str, task: LabelingTask) -> PreparedRequest:
         """Return what would be sent for a text. Opens no connection and needs no key."""
         (text,) = check_texts([text])
-        check_kind("task", task, LabelingTask)
+        instance(task, "task", LabelingTask)
         protocol = PROTOCOLS[self.config.provider]
         prompt = render_prompt(text, task, "json", system=self.config.system_prompt)
         body = json.dumps(protocol.body(self.config, task, prompt), ensure_ascii=False, separators=(",", ":")).encode()

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, get_args
 
+from lattice_tune.arguments import instance, whole
 from lattice_tune.errors import ConfigError, shown
-from lattice_tune.teachers.field_checks import check_integer, check_kind
 
 __all__ = ["LabelKind", "LabelingTask"]
 
@@ -74,7 +74,7 @@ class LabelingTask:
                 raise ConfigError(f"descriptions has {shown(name)}, which is none of the labels")
             _check_text(f"the description of {name}", description)
         object.__setattr__(self, "descriptions", dict(self.descriptions))
-        check_integer("max_text_characters", self.max_text_characters, least=1, most=MOST_CHARACTERS)
+        whole(self.max_text_characters, "max_text_characters", least=1, most=MOST_CHARACTERS, refusal=ConfigError)
 
     def index_of(self, name: str) -> int | None:
         """Return the place of a label, whatever its case and blanks; ``None`` for no label.
@@ -82,7 +82,7 @@ class LabelingTask:
         Raises:
             InvalidInputError: ``name`` is no str.
         """
-        check_kind("name", name, str)
+        instance(name, "name", str)
         return self._places.get(_folded(name))
 
     @cached_property

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+from lattice_tune.arguments import instance
 from lattice_tune.errors import LabelStoreError, TeacherApiError
-from lattice_tune.teachers.field_checks import check_kind
 from lattice_tune.teachers.label_context import context_of
 from lattice_tune.teachers.label_store import LabelStore
 from lattice_tune.teachers.labeling import label_texts
@@ -53,7 +53,7 @@ class TeacherFunction:
         progress: Callable[[LabelingProgress], object] | None = None,
     ) -> None:
         limits = RequestLimits() if limits is None else limits
-        check_kind("limits", limits, RequestLimits)
+        instance(limits, "limits", RequestLimits)
         label_texts([], teacher, task, store=store, limits=limits, votes=votes, progress=progress)  # checks them all
         self._teacher = teacher
         self._task = task

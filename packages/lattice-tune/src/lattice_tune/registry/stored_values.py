@@ -1,32 +1,20 @@
-"""Checks of what callers give the registry: names, aliases, texts, numbers, paths."""
+"""Checks of what the registry stores: names, aliases, texts, digests, paths inside a version, JSON."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
-import operator
-import os
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any, TypeVar
-
-import numpy as np
+from collections.abc import Mapping
+from typing import Any
 
 from lattice_tune.errors import InvalidInputError, shown
 
 __all__ = [
     "CHAMPION",
+    "MOST_COUNT",
     "check_alias",
-    "check_count",
     "check_digest",
-    "check_flag",
-    "check_kind",
-    "check_list",
     "check_name",
-    "check_number",
-    "check_path",
     "check_relative_path",
     "check_text",
     "check_texts",
@@ -37,6 +25,9 @@ __all__ = [
 CHAMPION = "champion"
 """The alias that names the version in production. Only promotions and rollbacks move it."""
 
+MOST_COUNT = 2**53
+"""The largest number that JSON and SQLite give back as it was."""
+
 MOST_NAME_CHARACTERS = 128
 MOST_ALIAS_CHARACTERS = 64
 MOST_TEXT_CHARACTERS = 16_384
@@ -46,7 +37,6 @@ MOST_PATH_BYTES = 1_024
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _ALIAS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_Kind = TypeVar("_Kind")
 
 
 def check_name(value: object) -> str:
@@ -108,67 +98,11 @@ def check_texts(name: str, value: object) -> tuple[str, ...]:
     raise InvalidInputError(f"{name} is {shown(value)}; it must be a list of at most {MOST_NAME_CHARACTERS} texts")
 
 
-def check_list(name: str, value: object, of: str) -> list[Any]:
-    """Return the parts of a list, a tuple or another iterable that is no text."""
-    if isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray, Mapping)):
-        with contextlib.suppress(TypeError):  # of an array without dimensions
-            return list(value)
-    raise InvalidInputError(f"{name} is {shown(value)}; it must be a list of {of}")
-
-
 def check_digest(name: str, value: object) -> str:
     """Return a SHA-256 in lower-case hex."""
     if not isinstance(value, str) or not _DIGEST.fullmatch(value):
         raise InvalidInputError(f"{name} is {shown(value)}; it must be a SHA-256: 64 digits of lower-case hex")
     return value
-
-
-def check_count(name: str, value: object, *, least: int = 0, most: int = 2**53) -> int:
-    """Return an integer from ``least`` to ``most``; NumPy's are taken, bools are not."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is not None and least <= number <= most:
-        return number
-    raise InvalidInputError(f"{name} is {shown(value)}; it must be an integer from {least:,} to {most:,}")
-
-
-def check_number(name: str, value: object, *, least: float = -math.inf, most: float = math.inf) -> float:
-    """Return a finite number from ``least`` to ``most``."""
-    number = math.nan
-    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
-        with contextlib.suppress(OverflowError):
-            number = float(value)
-    if not (math.isfinite(number) and least <= number <= most):
-        limits = f" from {least:g} to {most:g}" if least > -math.inf or most < math.inf else ""
-        raise InvalidInputError(f"{name} is {shown(value)}; it must be a finite number{limits}")
-    return number
-
-
-def check_flag(name: str, value: object) -> bool:
-    """Return True or False."""
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    raise InvalidInputError(f"{name} is {shown(value)}; it must be True or False")
-
-
-def check_kind(name: str, value: Any, kind: type[_Kind]) -> _Kind:
-    """Return ``value``, or refuse what is no ``kind``."""
-    if not isinstance(value, kind):
-        raise InvalidInputError(f"{name} is {shown(value)}; it must be of the class {kind.__name__}")
-    return value
-
-
-def check_path(name: str, value: object) -> Path:
-    """Return a path of the file system."""
-    try:
-        path = Path(value) if isinstance(value, (str, os.PathLike)) else None
-        if path is None or value == "" or b"\0" in os.fsencode(path):
-            raise TypeError
-    except (TypeError, ValueError):
-        raise InvalidInputError(f"{name} is {shown(value)}; it must be a path, not empty and without NUL") from None
-    return path
 
 
 def check_relative_path(name: str, value: object) -> str:

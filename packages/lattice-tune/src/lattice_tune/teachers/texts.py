@@ -1,4 +1,4 @@
-"""Checks of single fields: those of lattice_inference, with errors of this package."""
+"""Checks of texts, lists and files of teachers: those of lattice_inference, with errors of this package."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from lattice_inference import argument_checks
 from lattice_inference.errors import InvalidInputError as InferenceInputError
 from lattice_inference.text_lists import check_text_list
-from lattice_tune.errors import ConfigError, InvalidInputError, shown
+from lattice_tune.arguments import instance
+from lattice_tune.errors import InvalidInputError, shown
 
-__all__ = ["check_file_path", "check_integer", "check_kind", "check_number", "check_texts", "list_of"]
+__all__ = ["check_file_path", "check_texts", "list_of"]
 
 Kind = TypeVar("Kind")
 
@@ -28,34 +29,12 @@ def _as(error: type[InvalidInputError]) -> Iterator[None]:
         raise error(str(found)) from None
 
 
-def check_integer(name: str, value: object, *, least: int, most: int, optional: bool = False) -> None:
-    """Refuse what is no integer in [least, most]; ``None`` is taken where the field is optional."""
-    if value is None and optional:
-        return
-    with _as(ConfigError):
-        argument_checks.check_count(name, value, least=least, most=most)
-
-
-def check_number(name: str, value: object, *, least: float, most: float, optional: bool = False) -> None:
-    """Refuse what is no number in [least, most], such as NaN; ``None`` only if ``optional``."""
-    if value is None and not optional:
-        raise ConfigError(f"{name} is None; expected a number from {least:g} to {most:g}")
-    with _as(ConfigError):
-        argument_checks.check_number(name, value, least, most)
-
-
-def check_kind(name: str, value: object, kind: type[Any]) -> None:
-    """Refuse what is not of ``kind``."""
-    if not isinstance(value, kind):
-        raise InvalidInputError(f"{name} is {shown(value)}; it must be a {kind.__name__}")
-
-
 def list_of(name: str, values: object, kind: type[Kind]) -> list[Kind]:
     """Return values as a list; something else than a ``kind`` in it is refused."""
     with _as(InvalidInputError):
         found = list(check_text_list(values, name, "values"))
     for index, value in enumerate(found):
-        check_kind(f"{name}[{index}]", value, kind)
+        instance(value, f"{name}[{index}]", kind)
     return found
 
 
