@@ -255,6 +255,11 @@ def text_with(old: str, new: str) -> bytes:
         (text_with("(0, 0, 0.0", "(1, 0, 0.0"), FormatError, "connections"),
         (text_with("(4, 5, 5.0", "(4, 3, 5.0"), UnsupportedError, "mixes"),
         (text_with("connected_to_neuron, weight)=(0,", "connected_to_neuron, weight)=(99,"), FormatError, "99"),
+        (
+            text_with("weight)=(0, -9", "weight)=(4, -9"),
+            FormatError,
+            "neuron 0 of layer 1 .* to 4, not in the layer before",
+        ),
         (text_with("connected_to_neuron, weight)=(0, ", "connected_to_neuron, weight)=(0, nan"), FormatError, "number"),
         ((FANN / "tanh_sigmoid.net").read_bytes()[:-40], FormatError, "cut off|connections"),
         ((FANN / "tanh_sigmoid.net").read_bytes()[:500], FormatError, "ends early|name=value"),

@@ -63,6 +63,15 @@ def test_two_by_two_problem_has_the_known_plan(epsilon, plan, cost, tolerance):
     assert result.transport_cost == pytest.approx(cost, abs=tolerance)
 
 
+def test_uniform_weights_take_the_mass_that_the_problem_has():
+    """A mass of 1 + 5e-5 counts as 1; left as it is, no plan has both marginals to 1e-10."""
+    cost = problem(3, 4)[2]
+    result = solve(None, np.full(4, 0.25 * (1 + 5e-5)), cost, epsilon=1.0, convergence_threshold=1e-10)
+    assert result.converged
+    np.testing.assert_allclose(result.column_sums, 0.25, rtol=1e-9)
+    np.testing.assert_allclose(result.row_sums, 1 / 3, rtol=1e-9)
+
+
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
