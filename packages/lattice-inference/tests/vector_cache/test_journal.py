@@ -21,7 +21,7 @@ import pytest
 from lattice_inference import VectorCache
 from lattice_inference.tokenizer import PackedEncoding
 from lattice_inference.vector_cache import VectorCacheWarning, database_keys, journal
-from lattice_inference.vector_cache._journal import TextDigests, checksum
+from lattice_inference.vector_cache._journal import MappedJournal, TextDigests, checksum
 from lattice_inference.vector_cache.database import FILE_NAME
 from lattice_inference.vector_cache.journal import JOURNAL_PREFIX, WrittenRecords
 from lattice_inference.vector_cache.keys import TokenKeys
@@ -274,6 +274,37 @@ def test_a_large_call_of_another_process_is_seen_though_it_went_past_the_journal
         assert first.mapped.filter_room > 0
         put(second, *range(100, 300))
         assert get(first, *range(100, 300)) == vectors(*range(100, 300))
+
+
+def test_rows_of_another_process_before_our_own_are_found_though_a_filter_was_made(
+    tmp_path: Path, small_journals: None
+) -> None:
+    """Our own rows are taken into the filter at once; those before them that others stored must not be passed over."""
+    with VectorCache(tmp_path) as first, VectorCache(tmp_path) as second:
+        put(first, 1)
+        assert get(first, *range(100, 300)) == [None] * 200
+        assert first.mapped is not None
+        assert first.mapped.filter_room > 0
+        put(first, *range(1000, 1200))  # past the journal, as the two below
+        put(second, *range(100, 300))
+        put(first, *range(2000, 2200))
+        assert get(first, *range(100, 300)) == vectors(*range(100, 300))
+
+
+def test_a_journal_that_tells_does_not_pass_over_what_others_have_told() -> None:
+    board = bytearray(4096)
+    first, second = (MappedJournal(board, bytearray(4096)) for _ in range(2))
+    first.see()
+    first.tell()
+    assert first.is_current()  # its own change is none to look for
+    second.see()
+    second.tell()
+    first.tell()
+    assert not first.is_current()
+    first.see()
+    assert first.is_current()
+    first.tell(True)
+    assert not first.is_current()  # what was taken away may lie in its own memory
 
 
 # What it costs
