@@ -11,6 +11,7 @@ from lattice_fann import (
     Loss,
     Network,
     NetworkBuilder,
+    available_isas,
     check_gradients,
     gradients,
     mixed_targets,
@@ -65,8 +66,10 @@ def problem(loss: Loss, output: Activation, hidden: Activation, isa: str | None 
 def test_gradients_are_those_of_the_loss(loss: Loss, output: Activation, hidden: Activation, isa: str) -> None:
     network, x, t = problem(loss, output, hidden, isa)
     weights = np.random.RandomState(1).uniform(0.1, 2, 33)
+    # the differences are those of the float64 reference, the same whatever computes the gradients: measured once
+    samples = 60 if isa == available_isas()[-1] else 1
     check = check_gradients(
-        network, x, t, loss=loss, sample_weight=weights, huber_delta=0.7, temperature=2.5, samples=60
+        network, x, t, loss=loss, sample_weight=weights, huber_delta=0.7, temperature=2.5, samples=samples
     )
     assert check.finite_difference_error <= 1e-6
     assert check.float32_error <= 1e-6
