@@ -272,6 +272,14 @@ def test_other_text_files_are_refused(content: bytes, kind: type[Exception], mes
         Network.load(tmp_path / "x.net")
 
 
+def test_connections_of_a_bias_neuron_are_refused(tmp_path: Path) -> None:
+    """They are as many as the neurons ask for: one neuron has one less. A bias with connections has no meaning."""
+    content = text_with("(4, 5, ", "(3, 5, ").replace(b"(0, 5, ", b"(1, 5, ", 1)
+    (tmp_path / "x.net").write_bytes(content)
+    with pytest.raises(FormatError, match="bias neuron of layer 1 has connections"):
+        Network.load(tmp_path / "x.net")
+
+
 def test_weights_that_are_not_numbers_are_refused() -> None:
     from lattice_fann.formats.fann_text import from_fann_text
 
