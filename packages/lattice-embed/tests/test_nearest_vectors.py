@@ -134,6 +134,19 @@ def test_equal_scores_go_by_the_lower_row_after_rescoring_too() -> None:
     assert found.scores.tolist() == [0.5, 0.5]
 
 
+@pytest.mark.parametrize("metric", ["dot", "cosine", "euclidean"])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_scores_that_are_nan_rank_last(metric: Any, sign: float, on_each_isa: Levels) -> None:
+    rows = draw(12, 8)
+    rows[[0, 5, 11]] = np.copysign(np.float32(np.nan), np.float32(sign))
+    for _ in on_each_isa():
+        best = ops.top_k(rows[3], rows, 12, metric=metric)
+        assert best.indices[-3:].tolist() == [0, 5, 11]
+        assert np.isnan(best.scores[-3:]).all()
+        assert not np.isnan(ops.top_k(rows[3], rows, 9, metric=metric).scores).any()
+        assert ops.search(rows[3:4], rows, 12, metric=metric).indices[0].tolist() == best.indices.tolist()
+
+
 def test_rescoring_reads_only_candidates_of_a_file(tmp_path: Path) -> None:
     rows = draw(300, 16)
     np.save(tmp_path / "rows.npy", rows)
