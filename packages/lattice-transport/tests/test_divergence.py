@@ -117,6 +117,33 @@ def test_unbalanced_divergence_is_symmetric_zero_on_itself_and_not_negative(seed
     assert abs(itself.raw_value) <= 1e-8
 
 
+@pytest.mark.parametrize(("source", "target"), [(2.0, 1.0), (0.5, 3.0), (1.0, 1.0)])
+def test_unbalanced_divergence_of_two_masses_at_one_point_has_its_closed_form(source, target):
+    """Each term is a minimum over one mass p; the product measure of the entropic term has mass a b.
+
+    The minimum of epsilon KL(p | a b) + tau KL(p | a) + tau KL(p | b) lies at ln p = ln(a b) (epsilon + tau) / (epsilon
+    + 2 tau).
+    """
+    tau, epsilon = 1.0, 1.0
+
+    def term(a, b):
+        p = (a * b) ** ((epsilon + tau) / (epsilon + 2 * tau))
+
+        def kl(reference):
+            return p * math.log(p / reference) - p + reference
+
+        return epsilon * kl(a * b) + tau * kl(a) + tau * kl(b)
+
+    expected = term(source, target) - 0.5 * (term(source, source) + term(target, target))
+    expected += 0.5 * epsilon * (source - target) ** 2
+    config = SinkhornConfig(epsilon=epsilon, convergence_threshold=1e-14, max_iterations=20_000)
+    point = PointClouds([[0.0]], [[0.0]])
+    divergence = sinkhorn_divergence([source], [target], point, config=config, tau=tau)
+    assert divergence.raw_value == pytest.approx(expected, abs=1e-10)
+    if source == 2.0:
+        assert expected == pytest.approx(0.5175600, abs=1e-7)
+
+
 def test_bad_tau_is_refused():
     x, y = clouds(0)
     with pytest.raises(InvalidEpsilonError, match="tau"):

@@ -16,6 +16,7 @@ from lattice_transport import (
     detect_drift,
 )
 from lattice_transport.drift.baselines import classifier_test, mmd_test
+from lattice_transport.drift.report import judge
 from lattice_transport.drift.statistic import permutation_p_value, quantile_threshold
 
 
@@ -51,6 +52,25 @@ def test_embedding_shift_of_a_fifth_of_sigma_is_found_in_384_dimensions():
     report = detect_drift(sample(1, 64, 384), sample(2, 64, 384, 0.2), permutations=99)
     assert report.p_value == 0.01
     assert report.effect_size == pytest.approx(0.2, rel=0.15)
+
+
+def test_effect_size_is_the_excess_over_the_spread():
+    """The spread is half the mean squared distance over pairs of two different reference vectors."""
+    x, y = sample(1, 8, 3), sample(2, 8, 3, 0.7)
+    report = detect_drift(x, y, permutations=19)
+    spread = ((x[:, None] - x[None]) ** 2).sum() / 2 / (8 * 7)
+    assert report.effect_size == pytest.approx(math.sqrt((report.divergence - report.null.mean()) / spread), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("drifted", "effect", "decision"),
+    [(True, 0.5, Verdict.REINDEX), (True, 0.49, Verdict.WATCH), (False, 9.0, Verdict.STABLE)],
+)
+def test_a_shift_of_exactly_the_limit_calls_for_a_new_index(drifted, effect, decision):
+    verdict = judge(
+        drifted=drifted, evidence="p", effect_size=effect, reindex_effect=0.5, models=(None, None), converged=True
+    )
+    assert verdict.decision is decision
 
 
 @pytest.mark.slow

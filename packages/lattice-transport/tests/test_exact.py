@@ -88,6 +88,16 @@ def test_uniform_problem_is_an_assignment(n):
     np.testing.assert_array_equal(result.targets, columns)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_weights_and_costs_do_not_cycle(seed):
+    """Every basis of an assignment is degenerate: most pivots move no mass, and a wrong choice among ties can cycle."""
+    cost = np.random.default_rng(seed).integers(0, 2, (60, 60)).astype(float)
+    result = emd(None, None, cost, max_pivots=1000)
+    rows, columns = linear_sum_assignment(cost)
+    assert result.converged
+    assert result.cost == pytest.approx(cost[rows, columns].mean(), abs=1e-15)
+
+
 def test_large_problem_is_optimal_by_its_own_certificate():
     rng = np.random.default_rng(0)
     a, b = rng.random(700), rng.random(900)

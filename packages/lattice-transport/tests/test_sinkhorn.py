@@ -63,21 +63,29 @@ def test_two_by_two_problem_has_the_known_plan(epsilon, plan, cost, tolerance):
     assert result.transport_cost == pytest.approx(cost, abs=tolerance)
 
 
+def test_uniform_weights_take_the_mass_that_the_problem_has():
+    """A mass of 1 + 5e-5 counts as 1; left as it is, no plan has both marginals to 1e-10."""
+    cost = problem(3, 4)[2]
+    result = solve(None, np.full(4, 0.25 * (1 + 5e-5)), cost, epsilon=1.0, convergence_threshold=1e-10)
+    assert result.converged
+    np.testing.assert_allclose(result.column_sums, 0.25, rtol=1e-9)
+    np.testing.assert_allclose(result.row_sums, 1 / 3, rtol=1e-9)
+
+
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     n=st.integers(1, 40),
     m=st.integers(1, 40),
     seed=st.integers(0, 10_000),
-    epsilon=st.sampled_from([1.0, 0.3, 0.1, 0.03, 0.01, 1e-3]),
+    epsilon=st.sampled_from([1.0, 0.3, 0.1]),
     zeros=st.booleans(),
 )
-@example(n=28, m=20, seed=825, epsilon=1e-3, zeros=False)  # 66,558 iterations
+@example(n=28, m=20, seed=825, epsilon=0.01, zeros=False)
 def test_plan_is_that_of_pot(n, m, seed, epsilon, zeros):
     ot = pot()
     a, b, cost = problem(n, m, seed, zeros=zeros and n > 1 and m > 1)
-    # Of 12,000 drawn with 1e-3 one in 200 takes more than 60,000 iterations, the slowest 3,000,000.
-    ours = solve(a, b, cost, epsilon=epsilon, convergence_threshold=1e-9, max_iterations=20_000_000)
+    ours = solve(a, b, cost, epsilon=epsilon, convergence_threshold=1e-9, max_iterations=100_000)
     assert ours.converged
     rows, columns = a > 0, b > 0
     theirs = np.zeros_like(cost)
@@ -88,13 +96,31 @@ def test_plan_is_that_of_pot(n, m, seed, epsilon, zeros):
         cost[np.ix_(rows, columns)],
         epsilon,
         method="sinkhorn_log",
-        numItermax=20_000,
+        numItermax=5000,
         stopThr=1e-10,
     )
     theirs_residual = np.abs(theirs.sum(0) - b).sum() + np.abs(theirs.sum(1) - a).sum()
     allowed = 1e-6 + theirs_residual  # POT may run out of iterations: its plan is then that far off
     assert np.abs(ours.plan() - theirs).max() <= allowed
     assert abs(ours.transport_cost - (theirs * cost).sum()) <= allowed
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None)
+@given(n=st.integers(1, 40), m=st.integers(1, 40), seed=st.integers(0, 10_000), epsilon=st.sampled_from([0.01, 1e-3]))
+@example(n=28, m=20, seed=825, epsilon=1e-3)  # 66,558 iterations
+def test_plan_of_a_small_epsilon_is_the_optimum(n, m, seed, epsilon):
+    """The optimum is the one plan with both marginals whose log plus cost / epsilon is a row's term plus a column's."""
+    a, b, cost = problem(n, m, seed)
+    # Of 12,000 drawn with 1e-3 one in 200 takes more than 60,000 iterations, the slowest 3,000,000.
+    result = solve(a, b, cost, epsilon=epsilon, convergence_threshold=1e-9, max_iterations=20_000_000)
+    assert result.converged
+    plan = result.plan()
+    assert np.abs(plan.sum(1) - a).sum() <= 1e-8
+    assert np.abs(plan.sum(0) - b).sum() <= 1e-8
+    terms = result.log_u[:, None] + result.log_v - cost / epsilon
+    held = plan > 1e-200
+    assert np.abs(terms[held] - np.log(plan[held])).max() <= 1e-9
 
 
 @settings(max_examples=25, deadline=None)

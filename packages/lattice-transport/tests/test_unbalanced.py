@@ -80,6 +80,21 @@ def test_values_are_those_of_the_plan_and_the_gap_closes(seed, epsilon, taus):
             np.testing.assert_allclose(sums, weights, atol=1e-4)
 
 
+def test_one_point_has_the_closed_form():
+    """The one mass p minimises p + p (ln p - 1) + 2 (p ln p - p + 1), so 1 + 3 ln p = 0."""
+    result = solve_unbalanced(
+        [1.0], [1.0], [[1.0]], epsilon=1.0, tau_source=1.0, tau_target=1.0, convergence_threshold=1e-14,
+        max_iterations=1000,
+    )  # fmt: skip
+    p = math.exp(-1 / 3)
+    kl = p * math.log(p) - p + 1
+    assert result.plan()[0, 0] == pytest.approx(p, abs=1e-8)
+    assert result.row_kl == pytest.approx(kl, abs=1e-8)
+    assert result.column_kl == pytest.approx(kl, abs=1e-8)
+    assert result.entropy == pytest.approx(p * (1 - math.log(p)), abs=1e-8)
+    assert result.regularized_cost == pytest.approx(p + p * (math.log(p) - 1) + 2 * kl, abs=1e-8)
+
+
 def test_gap_bounds_the_distance_to_the_optimum():
     a, b, cost = problem(20, 20)
     best = solve_unbalanced(a, b, cost, convergence_threshold=1e-14, max_iterations=20_000).regularized_cost

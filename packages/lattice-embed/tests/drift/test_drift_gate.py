@@ -116,8 +116,9 @@ def test_vector_without_a_direction_does_not_pass(loader: Any, baseline: DriftBa
     def spoil(vectors: Any) -> None:
         vectors[2] = poison
 
-    with np.errstate(invalid="ignore"):
-        assert check_drift(shifted(spoil), baseline).status == "drift"
+    report = check_drift(shifted(spoil), baseline)
+    assert report.status == "drift"
+    assert (report.max_cosine_distance, report.worst_index) == (np.inf, 2)
 
 
 def with_fingerprint(loader: Any, fingerprint: str) -> NativeEmbeddingService:

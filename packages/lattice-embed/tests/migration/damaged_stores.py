@@ -121,13 +121,17 @@ def answers_of(store: Any) -> dict[str, Any]:
 
 
 def flipped_copies(path: Path, work: Path, count: int, seed: int) -> Iterator[tuple[str, Path]]:
-    """Yield copies of a store, each with one bit flipped at a random place of all its files, and where that is."""
+    """Yield copies of a store, each with one bit flipped at a random place of all its files, and where that is.
+
+    Places in long runs of zeros, which hold nothing, are left out.
+    """
     draw = random.Random(seed)
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    sizes = [file.stat().st_size for file in files]
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    files = [file for file in files if file.stat().st_size]
+    places = [np.flatnonzero(np.convolve(np.fromfile(file, np.uint8) != 0, np.ones(9), "same")) for file in files]
     for number in range(count):
-        (index,) = draw.choices(range(len(files)), sizes)
-        place, bit = draw.randrange(sizes[index]), draw.randrange(8)
+        (index,) = draw.choices(range(len(files)), [len(held) for held in places])
+        place, bit = int(draw.choice(places[index])), draw.randrange(8)
         copy = work / f"copy-{number}{path.suffix}"
         if path.is_dir():
             shutil.copytree(path, copy)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from lattice_embed.migration import (
     Route,
     Side,
 )
+from lattice_embed.migration.claims import Claimant
+from lattice_embed.migration.journal import Journal
 from lattice_embed.stores import (
     DocumentEmbedder,
     DocumentState,
@@ -244,6 +248,15 @@ def test_target_may_answer_before_it_has_everything(make: Callable[..., Bench]) 
     assert bench.coordinator.query("text 7", 1).side is Side.SOURCE
 
 
+def test_target_answers_once_it_has_exactly_the_share_asked_for(make: Callable[..., Bench]) -> None:
+    bench = make(target_query_threshold=0.8)  # of 25: 20, two batches
+    bench.coordinator.run(max_batches=1)
+    assert bench.coordinator.progress().queries is Side.SOURCE
+    bench.coordinator.run(max_batches=1)
+    assert bench.coordinator.progress().processed == 20
+    assert bench.coordinator.progress().queries is Side.TARGET
+
+
 @pytest.mark.parametrize(
     "config",
     [
@@ -340,6 +353,64 @@ def test_write_overtakes_a_batch_that_is_being_embedded(bench: Bench) -> None:
     )  # what was overtaken from outside waits for its turn again
     bench.coordinator.run()
     assert (bench.target_text("d00"), bench.target_text("d01")) == ("newer", "from outside")
+
+
+def test_a_document_that_another_writer_has_claimed_meanwhile_stays_that_ones(bench: Bench) -> None:
+    """It has noted its intent and not written yet, so the texts still agree: only the claim tells."""
+    journal, writer = Journal(bench.folder / "journal"), Claimant(bench.folder / "journal")
+    claim = writer.new_claim()
+
+    def claim_one() -> None:
+        bench.new._before = None
+        with journal.transaction():
+            journal.mark_pending(["d00"], claim)
+
+    bench.coordinator.run(max_batches=0)
+    bench.coordinator.write([("d24", "asks both services for their space")])
+    bench.new._before = claim_one
+    bench.coordinator.run(max_batches=1)
+    assert journal.still_claimed(claim, ["d00", "d01"]) == {"d00"}
+    assert (bench.target_text("d00"), bench.target_text("d01")) == (None, "text 1")
+    writer.close()
+    journal.close()
+    assert bench.coordinator.run().pending == 0
+    assert bench.target_text("d00") == "text 0"
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_write_during_which_the_routes_change_is_done_anew(make: Callable[..., Bench], deletes: bool) -> None:
+    """The migration is completed after the write has noted its intent and before it holds the journal's lock again."""
+    bench = make(dual_write=False)
+    bench.coordinator.run(max_batches=3)
+    other, journal = Journal(bench.folder / "journal"), bench.coordinator._journal
+    asked, transaction = itertools.count(), journal.transaction
+
+    def complete_before_the_second() -> AbstractContextManager[None]:
+        if next(asked) == 1:
+            with other.transaction():
+                other.update(state=MigrationState.COMPLETED.value, completed_at=bench.now)
+        return transaction()
+
+    assert bench.coordinator.routing_config().writes == (Side.SOURCE,)
+    journal.transaction = complete_before_the_second  # type: ignore[method-assign]
+    if deletes:
+        assert bench.coordinator.delete(["d00"]) == 1
+    else:
+        assert bench.coordinator.write([("d00", "new text")]).writes == (Side.SOURCE, Side.TARGET)
+    assert bench.target_text("d00") == (None if deletes else "new text")
+    assert bench.source.get(["d00"])[0] is None or not deletes
+    other.close()
+
+
+def test_progress_counts_batches_of_a_window_only(bench: Bench) -> None:
+    """Ten documents a second, before and after the window of 64 batches is full."""
+    with closing(Journal(bench.folder / "journal")) as journal:
+        journal.start_clock(bench.now)
+        for second in range(1, 101):
+            bench.now += 1
+            journal.log_batch(bench.now, 10)
+            if second in (1, 4, 63, 64, 65, 100):
+                assert journal.throughput(bench.now) == 10.0
 
 
 def test_cancelled_batch_is_thrown_away(bench: Bench) -> None:

@@ -7,6 +7,7 @@ import gzip
 import json
 import pickle
 import random
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -28,6 +29,7 @@ from lattice_embed import (
     RemoteTimeoutError,
     RetryPolicy,
 )
+from lattice_embed.remote.protocol import read_vectors
 from lattice_embed.remote.retrying import retry_after
 
 TEXTS = [f"text {number}" for number in range(6)]
@@ -51,14 +53,23 @@ PASSING: dict[str, Callable[[Any], Any]] = {
     "529": lambda server: server.status(529, {"error": {"message": "overloaded"}}),
     "reset before the answer": lambda server: server.reset(0),
     "reset in the middle": lambda server: server.reset(0.5),
-    "slow": lambda server: server.slow(2),
+    "slow": lambda server: server.slow(1),
 }
 
 
 @pytest.mark.parametrize("kind", PASSING)
-def test_what_passes_is_waited_out(server: Any, connect: Any, embed: Any, kind: str) -> None:
+def test_what_passes_is_waited_out(server: Any, connect: Any, kind: str) -> None:
+    waited_out(server, connect, kind, lambda service, texts: service.embed(texts))
+
+
+@pytest.mark.parametrize("kind", ["429 with seconds", "reset before the answer", "reset in the middle", "slow"])
+def test_what_a_library_tells_in_its_own_way_is_waited_out(server: Any, connect: Any, embed: Any, kind: str) -> None:
+    waited_out(server, connect, kind, embed)
+
+
+def waited_out(server: Any, connect: Any, kind: str, embed: Any) -> None:
     server.script = [PASSING[kind](server)] * 2
-    service = connect(timeout=1 if kind == "slow" else 30)
+    service = connect(timeout=0.5 if kind == "slow" else 30)
     check(server, embed(service, TEXTS))
     assert [asked.texts for asked in server.asked] == [TEXTS] * 3
     assert (service.usage.requests, service.usage.retries, service.usage.texts) == (3, 2, 6)
@@ -92,18 +103,27 @@ def test_nobody_there(server: Any, connect: Any, embed: Any) -> None:
 
 
 def test_retry_after_is_waited_for_by_every_call_of_the_service(server: Any, connect: Any, library: str) -> None:
-    server.script = [server.status(429, Retry_After="0.4")]
+    """The second call begins while the first one waits, and its only request comes when that may go on."""
+    refuse, answered = server.status(429, Retry_After="0.6"), threading.Event()
+
+    def refuse_one(handler: Any, asked: Any) -> None:
+        refuse(handler, asked)
+        answered.set()
+
+    server.script = [refuse_one]
     service = connect()
 
     async def two() -> None:
         first = asyncio.create_task(service.aembed(["first"]))
-        while service._gate.remaining() <= 0 and not first.done():
-            await asyncio.sleep(0.01)
+        while not answered.is_set():
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.1)  # for the answer to arrive
+        assert not first.done()
         await asyncio.gather(first, service.aembed(["second"]))
 
     asyncio.run(two())
-    assert len(server.asked) == 3
-    assert all(asked.time - server.asked[0].time >= 0.39 for asked in server.asked[1:])
+    assert sorted(asked.texts for asked in server.asked) == [["first"], ["first"], ["second"]]
+    assert all(asked.time - server.asked[0].time >= 0.59 for asked in server.asked[1:])
 
 
 def test_retry_after_longer_than_allowed_ends_the_call(server: Any, connect: Any, embed: Any) -> None:
@@ -261,19 +281,26 @@ def test_body_that_is_too_large_is_cut_in_two(server: Any, connect: Any, embed: 
         (422, {"detail": [{"loc": ["input"]}]}, RemoteRequestError, "422: .*input"),
         (418, b"\xff\xfe\x00 teapot", RemoteRequestError, "418: .*teapot"),
         (404, b"x" * 1_000_000, RemoteRequestError, "404: x+\\.\\.\\."),
-        (204, b"", RemoteResponseError, "no whole JSON"),
     ],
 )
 def test_refusal_is_told_in_the_servers_words_and_not_repeated(
-    server: Any, connect: Any, embed: Any, status: int, body: object, error: type[Exception], message: str
+    server: Any, connect: Any, status: int, body: object, error: type[Exception], message: str
 ) -> None:
-    headers = {} if status != 204 else {"Content_Length": "0"}
-    server.usual = server.status(status, body, **headers)
+    server.usual = server.status(status, body)
     with pytest.raises(error, match=message) as caught:
-        embed(connect(), TEXTS)
+        connect().embed(TEXTS)
     assert len(server.asked) == 1
     assert len(str(caught.value)) < 600
     assert "\n" not in str(caught.value)
+
+
+def test_refusals_look_alike_in_every_library(server: Any, connect: Any, embed: Any) -> None:
+    server.script = [server.status(204, b"", Content_Length="0"), server.status(404, b"x" * 1_000_000)]
+    with pytest.raises(RemoteResponseError, match="no whole JSON"):
+        embed(connect(), TEXTS)
+    with pytest.raises(RemoteRequestError, match=r"404: x+\.\.\."):
+        embed(connect(), TEXTS)
+    assert len(server.asked) == 2
 
 
 def test_redirect_is_not_followed(server: Any, connect: Any, embed: Any) -> None:
@@ -318,8 +345,23 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 }
 
 
+def read(document: object) -> Any:
+    body = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return read_vectors(body, range(len(TEXTS)), None, "the server")
+
+
 @pytest.mark.parametrize("kind", WRONG)
-def test_answer_that_cannot_be_right_is_refused(server: Any, connect: Any, embed: Any, kind: str) -> None:
+def test_answer_that_cannot_be_right_is_refused(kind: str) -> None:
+    change, message = WRONG[kind]
+    document = {"data": [{"index": index, "embedding": [0.5] * 8} for index in range(len(TEXTS))]}
+    assert read(document).vectors.shape == (6, 8)
+    replaced = change(document)
+    with pytest.raises(RemoteResponseError, match=message):
+        read(document if replaced is None else replaced)
+
+
+@pytest.mark.parametrize("kind", ["one too few", "bad base64", "error with status 200"])
+def test_answer_that_was_refused_is_not_asked_for_again(server: Any, connect: Any, embed: Any, kind: str) -> None:
     change, message = WRONG[kind]
     server.usual = server.changed(change)
     with pytest.raises(RemoteResponseError, match=message):
@@ -327,21 +369,29 @@ def test_answer_that_cannot_be_right_is_refused(server: Any, connect: Any, embed
     assert len(server.asked) == 1
 
 
-@pytest.mark.parametrize("kind", ["truncated", "empty", "nested", "html", "not utf-8", "long number"])
-def test_answer_that_is_no_json_is_refused(server: Any, connect: Any, embed: Any, kind: str) -> None:
-    edits: dict[str, Callable[[bytes], bytes]] = {
-        "truncated": lambda body: body[: len(body) // 2],
-        "empty": lambda body: b"",
-        "nested": lambda body: b"[" * 100_000,
-        "html": lambda body: b"<html><body>It works!</body></html>",
-        "not utf-8": lambda body: b"\xff" + body,
-        "long number": lambda body: b'{"data": ' + b"9" * 10_000 + b"}",
-    }
-    server.usual = server.raw(lambda body: edits[kind](body))
-    server.usual = _with_length(server, edits[kind])
+def test_vectors_of_no_bytes_are_none(server: Any, connect: Any) -> None:
+    """Of a model whose length is not known, and which is not to be scaled: else another check would find them."""
+    server.usual = server.changed(lambda document: [item.update(embedding="") for item in document["data"]] and None)
+    with pytest.raises(RemoteResponseError, match="has 0 bytes"):
+        connect().embed(TEXTS, normalize=False)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda body: body[: len(body) // 2],
+        lambda body: b"",
+        lambda body: b"[" * 100_000,
+        lambda body: b"<html><body>It works!</body></html>",
+        lambda body: b"\xff" + body,
+        lambda body: b'{"data": ' + b"9" * 10_000 + b"}",
+    ],
+    ids=["truncated", "empty", "nested", "html", "not utf-8", "long number"],
+)
+def test_answer_that_is_no_json_is_refused(edit: Callable[[bytes], bytes]) -> None:
+    document = {"data": [{"index": index, "embedding": [0.5] * 8} for index in range(len(TEXTS))]}
     with pytest.raises(RemoteResponseError, match="no whole JSON"):
-        embed(connect(), TEXTS)
-    assert len(server.asked) == 1
+        read(edit(json.dumps(document).encode()))
 
 
 def _with_length(server: Any, edit: Callable[[bytes], bytes]) -> Callable[[Any, Any], None]:
@@ -369,6 +419,10 @@ def test_nan_is_never_a_vector(server: Any, connect: Any, embed: Any, number: st
     with pytest.raises(NonFiniteVectorError) as caught:
         embed(connect(), ["another", *TEXTS[:2], "another", *TEXTS[2:]])
     assert caught.value.index == 4  # the caller's count, in which a text stands twice
+    server.usual = server.changed(lambda document: document["data"][0].update(embedding=[1e39] * 8))
+    with pytest.raises(NonFiniteVectorError) as caught:
+        embed(connect(), ["a", "b", "a"])
+    assert caught.value.index == 0  # the first of the two
     server.usual = server.changed(lambda document: _item(document, embedding=[1e39] * 8))
     with pytest.raises(NonFiniteVectorError):
         embed(connect(), TEXTS)

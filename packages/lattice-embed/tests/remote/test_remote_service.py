@@ -92,6 +92,8 @@ def test_requests_are_cut_by_count_and_by_tokens(server: Any, connect: Any, embe
 def test_text_over_the_budget_goes_alone() -> None:
     runs = list(split_requests(["a", "bbbbbb", "c", "d"], max_texts=9, max_tokens=3, count=len))
     assert runs == [["a"], ["bbbbbb"], ["c", "d"]]
+    exact = list(split_requests(["aaa", "bbb", "c"], max_texts=9, max_tokens=6, count=len))
+    assert exact == [["aaa", "bbb"], ["c"]]
     assert list(split_requests([], max_texts=9, max_tokens=3, count=len)) == []
 
 

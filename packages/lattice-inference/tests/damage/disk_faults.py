@@ -82,27 +82,27 @@ def fail_at_each_step(writer: Writer, folder: Path) -> int:
     """Fail a writer at each of its steps, and return how many there are."""
     (folder / "new").mkdir()
     writer.prepare(folder / "new")
+    shutil.copytree(folder / "new", folder / "old", symlinks=True)
     old = writer.read(folder / "new")
     writer.write(folder / "new")
     new = writer.read(folder / "new")
     assert old != new
     steps = 0
-    while _fail_at(steps + 1, False, writer, folder / "one", old, new):
+    while _fail_at(steps + 1, False, writer, folder / "old", folder / "one", old, new):
         steps += 1
         assert steps < MOST_STEPS
     for step in range(1, steps + 1):
-        _fail_at(step, True, writer, folder / "all", old, new)
+        _fail_at(step, True, writer, folder / "old", folder / "all", old, new)
     return steps
 
 
-def _fail_at(step: int, lasting: bool, writer: Writer, work: Path, old: Any, new: Any) -> bool:
-    """Fail one step, or it and all after it, and look at what is there; return whether there was such a step."""
+def _fail_at(step: int, lasting: bool, writer: Writer, before: Path, work: Path, old: Any, new: Any) -> bool:
+    """Fail one step, or it and all after it, on a copy of a folder; return whether there was such a step."""
     from lattice_inference import LatticeError
     from lattice_inference.checkpoint.atomic_file import SUFFIX, remove_leftovers
 
     disk = ctypes.CDLL(os.environ[LIBRARY])
-    work.mkdir()
-    writer.prepare(work)
+    shutil.copytree(before, work, symlinks=True)
     failure: Exception | None = None
     number = errno.ENOSPC if lasting or step % 2 else errno.EIO
     with warnings.catch_warnings():

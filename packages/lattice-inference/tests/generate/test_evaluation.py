@@ -146,6 +146,13 @@ class TestComparison:
         assert (result.agrees[:31] == expected).all()
         assert not result.agrees.all()
 
+    def test_windows_fit_into_the_shorter_context_of_the_two(self, drawn_model, tmp_path):
+        with load_model(write_drawn_model(tmp_path, context=48)) as shorter:
+            for models in ((drawn_model, shorter), (shorter, drawn_model)):
+                with pytest.raises(InvalidInputError, match="window is 64; expected 2 to 48"):
+                    compare_logits(*models, TEXT, window=64, stride=32)
+                assert compare_logits(*models, TEXT, window=48, stride=32).tokens > 0
+
     def test_models_of_different_vocabularies_do_not_compare(self, drawn_model, tmp_path):
         import json
 

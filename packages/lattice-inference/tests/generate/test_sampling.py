@@ -135,6 +135,12 @@ class TestPenalties:
             counted.accept(token)
         np.testing.assert_array_equal(counted._adjust(floats(1, 1, 1, 1)), floats(1, 0, 0.25, 1))
 
+    def test_the_frequency_penalty_grows_with_each_time(self):
+        counted = sampler(2, temperature=0.0, frequency_penalty=0.25)
+        for count in range(1, 5):
+            counted.accept(0)
+            assert counted._adjust(floats(1, 1))[0] == 1 - 0.25 * count
+
     def test_the_logits_of_the_caller_stay(self):
         logits = floats(1, 2, 3, 4)
         sampler(4, [3], temperature=1.0, repetition_penalty=2.0, logit_bias={0: 5.0}).sample(logits, 0)
@@ -164,9 +170,18 @@ class TestGuards:
         with pytest.raises(NonFiniteError, match="no token can be chosen"):
             sampler(3, temperature=temperature).sample(floats(*values), 0)
 
-    def test_the_highest_draw_never_takes_a_token_without_probability(self, monkeypatch):  # I4
-        monkeypatch.setattr("lattice_inference.generate.sampler.uniform", lambda seed, position: 1 - 2**-53)
-        assert sampler(4, temperature=1.0).sample(floats(0, 5, 0, -1e6), 0) == 2
+    @pytest.mark.parametrize(("draw", "first", "last"), [(0.0, -1e6, 0), (1 - 2**-53, 0, -1e6)])
+    def test_neither_the_lowest_nor_the_highest_draw_takes_a_token_without_probability(
+        self, monkeypatch, draw, first, last
+    ):  # I4
+        monkeypatch.setattr("lattice_inference.generate.sampler.uniform", lambda seed, position: draw)
+        generator = np.random.default_rng(0)
+        for size in range(1, 200):
+            logits = floats(first, *generator.normal(size=size), last)
+            chosen = sampler(size + 2, temperature=1.0).sample(logits, 0)
+            assert chosen == (1 if draw == 0 else size)
+
+    def test_draws_are_from_0_up_to_1(self):
         assert all(0 <= uniform(seed, 0) < 1 for seed in range(1000))
 
 

@@ -119,6 +119,19 @@ def test_linears_of_different_inputs_stay_apart():
     assert fuse(program, [Concat("attention")]).ops == program.ops
 
 
+@pytest.mark.parametrize("with_bias", ["q", "k", "v", "qk"])
+def test_linears_of_which_some_have_a_bias_stay_apart(with_bias):
+    g = GraphBuilder()
+    x = words(g)
+    q, k, v = (
+        g.linear(x, g.weight(name, (8, 8)), g.weight(f"{name}.bias", (8,), use="vector") if name in with_bias else None)
+        for name in "qkv"
+    )
+    program = g.build({"y": g.attention(q, k, v, heads=2, kv_heads=2, head_dim=4, scale=1.0)})
+    for consumer in ("attention", None):
+        assert fuse(program, [Concat(consumer)]).ops == program.ops
+
+
 @st.composite
 def chains(draw):
     """Programs of elementwise ops whose operands are drawn from all earlier results."""

@@ -15,7 +15,7 @@ import pytest
 
 import lattice_inference
 from drawn_checkpoints import write_directory
-from lattice_inference.errors import ChecksumError, InvalidInputError, ModelNotFoundError
+from lattice_inference.errors import InvalidInputError, ModelNotFoundError
 from lattice_inference.files import known_models
 from lattice_inference.files.environment import hugging_face_cache_root, is_offline, model_cache_root
 from lattice_inference.files.hub import describe_sources, find_model
@@ -356,84 +356,6 @@ def test_a_directory_has_no_revision(write_model, tmp_path):
 def test_file_names_that_leave_the_directory_are_refused(files):
     with pytest.raises(InvalidInputError):
         find_model("org/name", files=files, offline=True)
-
-
-class TestDigests:
-    """The files of known models are what they are known to be."""
-
-    @pytest.fixture
-    def cached(self, small_known_model, empty_machine):
-        return shutil.copytree(small_known_model, empty_machine / ".lattice/models/all-minilm-l6-v2")
-
-    @pytest.mark.parametrize("name", ["model.safetensors", "vocab.txt"])
-    @pytest.mark.parametrize("verified_before", [False, True])
-    def test_a_flipped_byte_is_found_and_the_file_kept(self, cached, name, verified_before):
-        if verified_before:
-            find_model("minilm", offline=True)
-        path = cached / name
-        content = bytearray(path.read_bytes())
-        status = path.stat()
-        content[-1] ^= 1
-        path.write_bytes(content)
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # as a bad disk or copy would leave it
-        with pytest.raises(ChecksumError, match=f"{name}: SHA-256 is [0-9a-f]{{64}}, but [0-9a-f]{{64}} is on record"):
-            find_model("minilm", offline=True)
-        assert path.read_bytes() == content
-        assert find_model("minilm", offline=True, verify=False).directory == cached
-
-    @pytest.mark.parametrize("content", [b"1234", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"])
-    def test_a_stub_in_place_of_the_weights_is_found(self, cached, content):
-        (cached / "model.safetensors").write_bytes(content)
-        with pytest.raises(ChecksumError, match=r"left as it is\. Remove it"):
-            find_model("minilm", offline=True)
-
-    def test_a_verified_file_is_not_hashed_again(self, cached, monkeypatch):
-        find_model("minilm", offline=True)
-        monkeypatch.setattr(
-            "lattice_inference.files.checksums.sha256_of_file", lambda path: pytest.fail(f"hashed {path}")
-        )
-        assert find_model("minilm", offline=True).directory == cached
-
-    @pytest.mark.parametrize("damage", ["{", "[]", '{"sha256": "0"}', "[" * 5000, ""])
-    def test_a_stamp_that_is_not_exactly_right_is_not_believed(self, cached, damage):
-        find_model("minilm", offline=True)
-        for stamp in (model_cache_root() / ".verified").iterdir():
-            stamp.write_text(damage)
-        (cached / "vocab.txt").write_text("changed")
-        with pytest.raises(ChecksumError):
-            find_model("minilm", offline=True)
-
-    def test_a_replaced_file_of_the_same_size_and_time_is_hashed_again(self, cached):
-        find_model("minilm", offline=True)
-        path = cached / "vocab.txt"
-        status = path.stat()
-        other = cached / "other"
-        other.write_bytes(bytes(status.st_size))
-        os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
-        os.replace(other, path)
-        with pytest.raises(ChecksumError):
-            find_model("minilm", offline=True)
-
-    def test_an_unwritable_cache_only_costs_the_stamp(self, small_known_model, empty_machine, monkeypatch):
-        root = empty_machine / "file-in-the-way"
-        root.write_text("")
-        monkeypatch.setenv("LATTICE_MODEL_CACHE", str(root))
-        monkeypatch.setenv("HF_HUB_CACHE", str(empty_machine / "hub"))
-        from lattice_inference.files.checksums import check_digest
-
-        digest = dict(known_model("minilm").digests)["vocab.txt"]
-        check_digest(small_known_model / "vocab.txt", digest, cache_root=model_cache_root(), remedy="")
-        assert root.read_text() == ""
-
-    def test_no_part_of_a_stamp_is_left_behind(self, cached):
-        find_model("minilm", offline=True)
-        names = [path.name for path in (model_cache_root() / ".verified").iterdir()]
-        assert len(names) == 2
-        assert all(name.endswith(".json") for name in names)
-
-    def test_an_explicit_directory_is_the_callers_own(self, cached):
-        (cached / "vocab.txt").write_text("my own words")
-        assert find_model(cached).source == "directory"
 
 
 def test_the_table_of_known_models_is_sound():

@@ -45,6 +45,22 @@ def test_ntk_keeps_high_frequencies_and_stretches_the_lowest_by_the_factor():
     assert np.allclose(RopeScaling(10_000.0, "linear", 4.0).frequencies(128) * 4, plain, rtol=1e-6)
 
 
+def test_yarns_ramp_may_end_beyond_the_last_pair():
+    """It ends at pair 9.1, rounded up to 10, of 8 pairs (0 to 7); the last is stretched by 3 / 6 of the way."""
+    frequencies = RopeScaling(10_000.0, "yarn", 4.0, 65_536).frequencies(16)
+    plain = RopeScaling(10_000.0).frequencies(16)
+    assert frequencies[7] == pytest.approx(1.976424e-4, rel=1e-6)
+    assert frequencies[7] == pytest.approx(plain[7] * (0.5 + 0.5 / 4), rel=1e-6)
+    np.testing.assert_allclose(frequencies[:6], plain[:6], rtol=1e-6)
+
+
+def test_qwen2_has_biases_of_queries_keys_and_values_only():
+    settings = CASES["qwen2"]["files"]["config.json"]
+    for attention_bias in (True, False):
+        config = LlamaConfig.from_mapping({**settings, "attention_bias": attention_bias})
+        assert (config.query_key_value_bias, config.output_bias) == (True, False)
+
+
 NEW = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 2.0, "partial_rotary_factor": 0.5}
 
 

@@ -223,6 +223,32 @@ def test_remembered_pages_stay_within_their_budget_and_the_oldest_ends_go_first(
     assert cache.start([*texts[1], 1]).length == 8
 
 
+def test_a_budget_of_a_page_and_a_half_keeps_one_page():
+    store = TokenPages(100)
+    cache = KvCache(store, prefix_bytes=store.page_bytes * 3 // 2)
+    sequence = cache.sequence()
+    extend(sequence, range(8))
+    cache.remember(sequence)
+    assert cache.remembered_bytes == store.page_bytes
+    sequence.close()
+    with cache.start(range(9)) as again:
+        assert held(again) == [0, 1, 2, 3]
+
+
+def test_room_that_is_refused_leaves_remembered_pages_that_are_in_use():
+    """To forget them would free nothing."""
+    cache = cache_of(4, prefix_bytes=1000)
+    sequence = cache.sequence()
+    extend(sequence, range(8))
+    cache.remember(sequence)
+    before = cache.remembered_bytes
+    with pytest.raises(CacheFullError):
+        sequence.extend(list(range(100)))
+    assert cache.remembered_bytes == before == 2 * cache.storage.page_bytes
+    with cache.start(range(9)) as again:
+        assert again.length == 8
+
+
 def test_a_full_cache_forgets_what_nobody_uses_before_it_refuses():
     cache = cache_of(4, prefix_bytes=1000)
     first = cache.sequence()

@@ -54,6 +54,7 @@ def test_the_template_for_tools_is_taken_where_tools_are_given():
     both = ChatTemplate("plain", named={"tool_use": "with {{ tools | length }}"})
     assert both.render(ASKED) == "plain"
     assert both.render(ASKED, tools=[{"name": "f"}]) == "with 1"
+    assert both.render(ASKED, tools=[]) == "with 0"  # an empty list is a list, as transformers has it
 
 
 def test_what_follows_an_answer_is_known():

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from damaged_caches import (
     COUNT,
@@ -85,9 +86,11 @@ def test_much_damage_is_a_warning_and_never_a_wrong_vector(
 
 
 def flip(path: Path, draw: random.Random) -> None:
-    data = bytearray(path.read_bytes())
-    data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-    path.write_bytes(data)
+    """Flip a bit, not in a long run of zeros, which holds nothing."""
+    data = np.fromfile(path, np.uint8)
+    held = np.flatnonzero(np.convolve(data != 0, np.ones(9), "same"))
+    data[draw.choice(held)] ^= 1 << draw.randrange(8)
+    data.tofile(path)
 
 
 @pytest.mark.parametrize("name", [FILE_NAME, "vectors.journal-*", "vectors.board"])
@@ -97,8 +100,8 @@ def test_one_flipped_bit_is_never_a_wrong_vector(name: str, original: Path, tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [FILE_NAME, "vectors.journal-*"])
-def test_two_thousand_flipped_bits_are_never_a_wrong_vector(name: str, original: Path, tmp_path: Path) -> None:
-    for number in range(2_000):
+def test_hundreds_of_flipped_bits_are_never_a_wrong_vector(name: str, original: Path, tmp_path: Path) -> None:
+    for number in range(600):
         folder = damaged(original, tmp_path / str(number), name, flip, random.Random(number))
         other = is_other_version(folder)
         with warnings.catch_warnings():

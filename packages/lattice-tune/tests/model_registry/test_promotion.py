@@ -84,6 +84,7 @@ def measured(registry: ModelRegistry, version: str, **metrics: float) -> Registe
     [
         (MetricThreshold("f1", at_least=0.8), None),
         (MetricThreshold("f1", at_least=0.81), "at least 0.81"),
+        (MetricThreshold("f1", at_most=0.8), None),
         (MetricThreshold("f1", at_most=0.79), "at most 0.79"),
         (MetricThreshold("recall", at_least=0.0), "not measured"),
         (MetricThreshold("validation_accuracy", at_least=0.9), None),
@@ -91,12 +92,16 @@ def measured(registry: ModelRegistry, version: str, **metrics: float) -> Registe
         (NotWorseThanLive("f1"), "intent@1.0.0 has 0.85"),
         (NotWorseThanLive("f1", tolerance=0.06), None),
         (NotWorseThanLive("f1", higher_is_better=False), None),
+        (NotWorseThanLive("same"), None),
+        (NotWorseThanLive("same", higher_is_better=False), None),
+        (NotWorseThanLive("lower", tolerance=0.25), None),
+        (NotWorseThanLive("lower", tolerance=0.24), "intent@1.0.0 has 0.75"),
         (NotWorseThanLive("loss", higher_is_better=False), "not measured for intent@1.0.0"),
     ],
 )
 def test_gate_decides(registry: ModelRegistry, gate: MetricThreshold, reason: str | None) -> None:
-    registry.promote(measured(registry, "1.0.0", f1=0.85))
-    candidate = measured(registry, "1.1.0", f1=0.8, loss=1.0)
+    registry.promote(measured(registry, "1.0.0", f1=0.85, same=0.5, lower=0.75))
+    candidate = measured(registry, "1.1.0", f1=0.8, loss=1.0, same=0.5, lower=0.5)
     if reason is None:
         assert registry.promote(candidate, gates=[gate]).status is ModelStatus.PRODUCTION
         assert gate.gate_name in registry.events()[-1].detail["gates"]

@@ -93,14 +93,16 @@ def test_build_metadata_does_not_count_for_precedence() -> None:
 
 
 numbers = st.one_of(st.integers(0, 12), st.integers(0, 10**30))
-words = st.from_regex(r"[0-9]{0,3}[A-Za-z-][0-9A-Za-z-]{0,3}", fullmatch=True)
+CHARACTERS = "0129aAbBzZ-"  # drawn by st.text: of a pattern it takes ten times as long
+identifiers = st.text(CHARACTERS, min_size=1, max_size=5)
+words = identifiers.filter(lambda text: not text.isdigit())
 versions = st.builds(
     SemanticVersion,
     numbers,
     numbers,
     numbers,
     st.lists(st.one_of(numbers, words), max_size=3).map(tuple),
-    st.lists(st.from_regex(r"[0-9A-Za-z-]{1,3}", fullmatch=True), max_size=2).map(tuple),
+    st.lists(identifiers, max_size=2).map(tuple),
 )
 
 
@@ -124,7 +126,6 @@ def compared(left: SemanticVersion, right: SemanticVersion) -> int:
 
 @settings(max_examples=80, deadline=None)
 @given(versions, versions)
-@pytest.mark.slow
 def test_precedence_is_that_of_the_specification(left: SemanticVersion, right: SemanticVersion) -> None:
     by_bytes = (left.precedence > right.precedence) - (left.precedence < right.precedence)
     assert by_bytes == compared(left, right)

@@ -31,7 +31,7 @@ Make = Callable[..., ServedTeacher]
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nothing_is_paid_twice_and_nothing_is_lost(seed: int, server: TeacherServer, tmp_path: Path) -> None:
-    count, kills = 500, 10
+    count, kills = 300, 6
     script = Path(__file__).with_name("killed_labelling.py")
     arguments = [server.url, str(tmp_path / "labels.db"), str(count), str(kills), str(seed)]
     done = subprocess.run([sys.executable, str(script), *arguments], capture_output=True, text=True, timeout=120)

@@ -109,12 +109,11 @@ def check_drift(service: EmbeddingService, baseline: DriftBaseline) -> DriftRepo
 def _cosine_distances(a: Float32Array, b: Float32Array) -> npt.NDArray[np.float64]:
     """Return 1 - cosine of the rows, exactly 0 for equal rows.
 
-    It is computed as half the squared distance of the unit vectors. A row of zeros has no direction: its distance is
-    infinite.
+    It is computed as half the squared distance of the unit vectors. A row of zeros, of NaN or of infinity has no direction: its distance is infinite.
     """
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     lengths = np.linalg.norm(wide_a, axis=1, keepdims=True), np.linalg.norm(wide_b, axis=1, keepdims=True)
-    directed = ((lengths[0] > 0) & (lengths[1] > 0))[:, 0]
+    directed = np.logical_and(*((length > 0) & np.isfinite(length) for length in lengths))[:, 0]
     distances = np.full(len(a), np.inf)
     apart = wide_a[directed] / lengths[0][directed] - wide_b[directed] / lengths[1][directed]
     distances[directed] = 0.5 * (apart**2).sum(axis=1)

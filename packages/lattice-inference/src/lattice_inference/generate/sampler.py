@@ -203,10 +203,9 @@ def token_logprobs(logits: Floats, token_id: int, top: int) -> TokenLogprobs:
 def _draw(weights: npt.NDArray[np.float64], fraction: float) -> int:
     """Return an index by the inverse of the cumulative distribution, in the order of the tokens' ids."""
     cumulative = np.cumsum(weights)
-    total = cumulative[-1]
-    index = int(np.searchsorted(cumulative, fraction * total, side="right"))
-    # A product that rounds up to the total would point past the last token that has a probability.
-    return min(index, int(np.searchsorted(cumulative, total, side="left")))
+    # ``fraction`` is at most 1 - 2**-53, so the product is below the total, rounded or not. With side="right" the index is
+    # that of the first sum above it: a token that adds nothing to the sum before it is never taken.
+    return int(np.searchsorted(cumulative, fraction * cumulative[-1], side="right"))
 
 
 def _check_below(ids: npt.NDArray[np.intp], vocab_size: int, where: str) -> None:

@@ -49,7 +49,7 @@ class ChatTemplate:
     Args:
         source: the template's text.
         special_tokens: the variables ``bos_token``, ``eos_token`` and so on that the template may use.
-        named: further templates by name; ``tool_use`` is taken where tools are given.
+        named: further templates by name; ``tool_use`` is taken where a list of tools is given, even an empty one.
 
     Raises:
         ModelConfigError: a template is not valid Jinja or too long.
@@ -172,7 +172,8 @@ class ChatTemplate:
             release_budget(token)
 
     def _source(self, values: Mapping[str, Any]) -> str:
-        return self.named["tool_use"] if values["tools"] and "tool_use" in self.named else self.source
+        # an empty list of tools takes the template for tools, too: so does transformers
+        return self.named["tool_use"] if values["tools"] is not None and "tool_use" in self.named else self.source
 
     def answer_end(self) -> str:
         """Return the text that the template puts after an answer, ``""`` if it cannot be told."""

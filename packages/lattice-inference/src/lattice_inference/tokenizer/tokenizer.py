@@ -415,7 +415,8 @@ def _build_pipeline(definition: TokenizerDefinition) -> native.Pipeline:
     ids = definition.added_token_ids
     raw: list[tuple[str, int, int]] = []
     normalized: dict[str, tuple[str, int, int]] = {}
-    # Of two tokens that normalize to the same text, the first special one counts, else the first: Hugging Face's order.
+    # Of two tokens that normalize to the same text, the first special one counts, else the first. Hugging
+    # Face's library (0.23) takes one of them by chance.
     for token in sorted(definition.added_tokens, key=lambda token: not token.special):
         if not token.normalized:
             raw.append((token.content, ids[token.content], token.flags))
