@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import qwen3_files as dense_files
 import qwen3_moe_files as files
 from drawn_checkpoints import draw_ids
 from lattice_inference import Extension, load_encoder, load_model
@@ -19,10 +20,11 @@ from lattice_inference.graph.batch import Batch
 from lattice_inference.models.family import LOGITS, vectors
 from lattice_inference.models.opened_model import open_model
 from lattice_inference.quantize import quantize_gguf, quantize_int8
-from qwen3_files import SMALL_VOCAB
 from qwen3_gguf import write_gguf_py
 
-OUTPUTS = Path(__file__).parents[1] / "data" / "qwen3" / "outputs.npz"
+FOLDER = Path(__file__).parents[1] / "data" / "qwen3"
+OUTPUTS = FOLDER / "outputs.npz"
+LLAMA_CPP = json.loads((FOLDER / "llama_cpp.json").read_text())["cases"]
 ROWS = [*range(130), 999]
 #: Widths that hold whole blocks of every format that is tested.
 WIDE = {"hidden_size": 64, "moe_intermediate_size": 96, "intermediate_size": 96, "head_dim": 32}
@@ -130,6 +132,24 @@ def test_a_gguf_file_of_gguf_py_gives_the_bits_of_the_directory(tmp_path, joined
         assert model.config.experts == same.config.experts
         want = all_logits(same, ids, dtype="float32")
         assert all_logits(model, ids, dtype="float32").tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("name", ["dense", "experts"])
+def test_the_most_likely_tokens_are_those_of_llama_cpp(tmp_path, name):
+    case = LLAMA_CPP[name]
+    if name == "dense":
+        content = dense_files.reranker_files(dense_files.small_tokenizer(ends=False))
+        directory = dense_files.write(tmp_path / "m", content, seed=case["seed"])
+    else:
+        changes = files.CASES["moe"] | {"vocab_size": dense_files.SMALL_VOCAB}
+        directory = files.write(tmp_path / "m", changes, seed=case["seed"])
+    with load_model(write_gguf_py(tmp_path / "m.gguf", directory)) as model, model.open_cache(tokens=64) as cache:
+        sequence, tokens = cache.sequence(), list(case["prompt"])
+        added = tokens
+        for _ in case["tokens"]:
+            added = [int(model.forward([Extension(sequence, added)])[0].argmax())]
+            tokens += added
+    assert tokens[len(case["prompt"]) :] == case["tokens"]
 
 
 @pytest.mark.parametrize("quantized", ["Q8_0", "Q4_0", "Q4_1", "Q4_K"])
@@ -260,7 +280,7 @@ def test_experts_of_a_mixture_are_not_written_as_int8(tmp_path):
 
 
 def test_a_mixture_embeds(tmp_path):
-    whole = {"architectures": ["Qwen3MoeModel"], "vocab_size": SMALL_VOCAB}
+    whole = {"architectures": ["Qwen3MoeModel"], "vocab_size": dense_files.SMALL_VOCAB}
     directory = files.write(tmp_path / "m", files.CASES["moe"] | whole)
     texts = ["a", "the same text", "x" * 50]
     with load_encoder(directory, pooling="last") as encoder:
