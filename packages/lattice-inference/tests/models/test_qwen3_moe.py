@@ -12,10 +12,11 @@ from safetensors.numpy import load_file, save_file
 
 import qwen3_files as dense_files
 import qwen3_moe_files as files
+from drawn_adapters import write_adapter
 from drawn_checkpoints import draw_ids
-from lattice_inference import Extension, load_encoder, load_model
+from lattice_inference import Extension, load_adapter_file, load_encoder, load_model, merge_adapter
 from lattice_inference.backends.cpu import CpuBackend, _cpu
-from lattice_inference.errors import CheckpointError, ModelConfigError, UnsupportedError
+from lattice_inference.errors import CheckpointError, InvalidInputError, ModelConfigError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.memory.fit import estimate_memory
 from lattice_inference.models.family import LOGITS, vectors
@@ -99,7 +100,7 @@ def test_chunks_and_company_change_no_bit(tmp_path, precision):
 
 
 @pytest.mark.parametrize("head", [LOGITS, vectors("last")], ids=["generates", "embeds"])
-@pytest.mark.parametrize("form", ["float32", "bfloat16", "int8", "Q8_0", "Q4_K"])
+@pytest.mark.parametrize("form", ["float32", "bfloat16", "int8", "Q8_0", pytest.param("Q4_K", marks=pytest.mark.slow)])
 def test_fusion_and_the_level_change_no_bit(tmp_path, form, head):
     is_blocks = form.startswith("Q")
     path = files.write(tmp_path / "m", files.CASES["moe"] | (WIDER if form == "Q4_K" else WIDE))
@@ -274,6 +275,24 @@ def test_gguf_files_that_are_no_mixture_are_refused(tmp_path, keys, drop, error,
     path = write_gguf_py(tmp_path / "m.gguf", directory, with_tokenizer=False, keys=keys, drop=drop)
     with pytest.raises(error, match=problem):
         load_model(path)
+
+
+def test_adapters_change_attention_and_no_experts(tmp_path):
+    base = files.write(tmp_path / "m", files.CASES["moe"])
+
+    def adapter(module, rows, columns):
+        config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": [module.rpartition(".")[2]]}
+        at = f"base_model.model.model.layers.0.{module}.lora_"
+        tensors = {f"{at}A.weight": [2, columns], f"{at}B.weight": [rows, 2]}
+        return load_adapter_file(write_adapter(tmp_path / module, module, {"config": config, "tensors": tensors}))
+
+    merge_adapter(base, adapter("self_attn.q_proj", 80, 44), tmp_path / "merged")
+    before, after = (load_file(path / "model.safetensors") for path in (base, tmp_path / "merged"))
+    changed = [name for name in before if before[name].tobytes() != after[name].tobytes()]
+    assert changed == ["model.layers.0.self_attn.q_proj.weight"]
+    for module, rows in (("mlp.experts.3.gate_proj", 20), ("mlp.gate_proj", 20), ("mlp.gate", 8)):
+        with pytest.raises(InvalidInputError, match=module.replace(".", r"\.")):
+            merge_adapter(base, adapter(module, rows, 44), tmp_path / "refused")
 
 
 def test_experts_of_a_mixture_are_not_written_as_int8(tmp_path):
