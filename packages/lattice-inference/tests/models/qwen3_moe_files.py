@@ -68,7 +68,7 @@ def tensors_of(
 ) -> dict[str, npt.NDArray[np.float32]]:
     """Return the tensors of a model for ``config``."""
     hidden, width = config["hidden_size"], config["moe_intermediate_size"]
-    count = config.get("num_experts", config.get("num_local_experts"))
+    count: int = config["num_experts"] if "num_experts" in config else config["num_local_experts"]
     shapes = files.tensors_of(config, prefix="model.")
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = [config["vocab_size"], hidden]
