@@ -9,12 +9,14 @@ import pytest
 from lattice_inference import Extension, load_model
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "F16"])
-def test_a_drawn_model_computes(random_llama: ModuleType, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("shape", "kind"), [("tiny", "Q8_0"), ("tiny", "Q4_0"), ("tiny", "F16"), ("tiny-moe", "Q4_0"), ("tiny-moe", "F16")]
+)
+def test_a_drawn_model_computes(random_llama: ModuleType, tmp_path: Path, shape: str, kind: str) -> None:
     path = tmp_path / "tiny.gguf"
-    random_llama.write_random_llama(path, random_llama.SHAPES["tiny"], kind)
+    random_llama.write_random_llama(path, random_llama.SHAPES[shape], kind)
     again = tmp_path / "again.gguf"
-    random_llama.write_random_llama(again, random_llama.SHAPES["tiny"], kind)
+    random_llama.write_random_llama(again, random_llama.SHAPES[shape], kind)
     assert path.read_bytes() == again.read_bytes()
     with load_model(path) as model, model.open_cache() as cache:
         logits = model.forward([Extension(cache.sequence(), [1, 2, 3], "all")])

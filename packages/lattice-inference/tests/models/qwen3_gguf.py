@@ -26,10 +26,20 @@ def write_gguf_py(
     keys: dict[str, Any] | None = None,
     drop: tuple[str, ...] = (),
     with_tokenizer: bool = True,
+    joined: bool = False,
 ) -> Path:
-    """Write the model of a directory. ``quantized``: the type of matrices whose rows hold whole blocks; else all are F32."""
+    """Write the model of a directory, whose experts have a tensor for each matrix, if there are some.
+
+    ``quantized``: the type of matrices whose rows hold whole blocks; else all are F32. ``joined``: gates and ups of experts
+    lie in one tensor.
+    """
     config = json.loads((directory / "config.json").read_text())
-    writer = gguf.GGUFWriter(path, "qwen3")
+    has_experts = config["model_type"] == "qwen3_moe"
+    writer = gguf.GGUFWriter(path, "qwen3moe" if has_experts else "qwen3")
+    if has_experts:
+        writer.add_expert_count(config.get("num_experts", config.get("num_local_experts")))
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -46,19 +56,23 @@ def write_gguf_py(
         _add_tokenizer(writer, json.loads((directory / "tokenizer.json").read_text()), config["eos_token_id"], adds_eos)
     for key, value in (keys or {}).items():
         writer.add_uint32(key, value)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, config["num_hidden_layers"])
-    tensors = load_file(directory / "model.safetensors")
+    architecture = gguf.MODEL_ARCH.QWEN3MOE if has_experts else gguf.MODEL_ARCH.QWEN3
+    names = gguf.get_tensor_name_map(architecture, config["num_hidden_layers"])
+    tensors = _stacked(load_file(directory / "model.safetensors"), joined=joined)
     if classifier is not None:
         tensors["cls.output.weight"] = classifier
     kind = None if quantized is None else gguf.GGMLQuantizationType[quantized]
     for name, array in tensors.items():
         known = names.get_name(name, try_suffixes=(".weight",)) or names.get_name(f"model.{name}", (".weight",))
         target = name if name.startswith("cls.") else known
+        if name.endswith("experts.gate_up_proj.weight"):
+            target = f"blk.{name.split('.')[2]}.ffn_gate_up_exps.weight"
         assert target is not None, name
         if target in drop:
             continue
         block = 1 if kind is None else gguf.GGML_QUANT_SIZES[kind][0]
-        if kind is not None and array.ndim == 2 and array.shape[1] % block == 0:
+        is_router = target.endswith("ffn_gate_inp.weight")  # llama.cpp leaves these in F32
+        if kind is not None and array.ndim >= 2 and array.shape[-1] % block == 0 and not is_router:
             writer.add_tensor(target, _blocks(array, kind), raw_dtype=kind)
         else:
             writer.add_tensor(target, array)
@@ -69,8 +83,25 @@ def write_gguf_py(
     return path
 
 
+def _stacked(tensors: dict[str, np.ndarray], *, joined: bool) -> dict[str, np.ndarray]:
+    """Lay the matrices of experts on top of one another, as llama.cpp's converter does."""
+    found: dict[str, dict[int, np.ndarray]] = {}
+    for name in [name for name in tensors if ".mlp.experts." in name]:
+        at, _, rest = name.partition(".experts.")
+        number, _, part = rest.partition(".")
+        found.setdefault(f"{at}.experts.{part}", {})[int(number)] = tensors.pop(name)
+    stacks = {name: np.stack([matrices[n] for n in range(len(matrices))]) for name, matrices in found.items()}
+    if joined:
+        for name in [name for name in stacks if name.endswith("gate_proj.weight")]:
+            both = [stacks.pop(name), stacks.pop(name.replace("gate_proj", "up_proj"))]
+            stacks[name.replace("gate_proj", "gate_up_proj")] = np.concatenate(both, axis=1)
+    return tensors | stacks
+
+
 def _blocks(array: np.ndarray, kind: gguf.GGMLQuantizationType) -> np.ndarray:
     """Return rows of blocks: gguf-py's of the array, or drawn ones of Q4_K, which it only reads."""
+    if array.ndim == 3:
+        return np.stack([_blocks(matrix, kind) for matrix in array])
     if kind is not gguf.GGMLQuantizationType.Q4_K:
         return gguf.quants.quantize(array, kind)
     rng = np.random.default_rng(array.size)

@@ -51,7 +51,8 @@ def run(
         return np.asarray(values[view.buffer][:, view.column : view.column + view.width])
 
     def weight(ref: WeightRef) -> Array:
-        return np.concatenate([np.asarray(weights[name], dtype=dtype) for name in ref.sources])
+        joined = np.concatenate([np.asarray(weights[name], dtype=dtype) for name in ref.sources])
+        return joined.reshape(ref.shape) if ref.is_stack else joined
 
     for op in program.ops:
         if op.kind not in _KERNELS and op.kind not in ("kv_write", "paged_attention"):
@@ -228,6 +229,31 @@ def _l2_normalize(op: Op, inputs: list[Array], weights: Mapping[str, Array], bat
     return np.asarray(x / np.maximum(np.sqrt((x * x).sum(axis=1, keepdims=True)), 1e-12))
 
 
+def _moe(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
+    (x,) = inputs
+    logits = x @ weights["router"].T
+    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    # a stable sort leaves equal ones in the order of their numbers
+    chosen = np.sort(np.argsort(-probabilities, axis=1, kind="stable")[:, : int(op.attributes["chosen"])], axis=1)
+    shares = np.take_along_axis(probabilities, chosen, axis=1)
+    if op.attributes["normalized"]:
+        shares /= shares.sum(axis=1, keepdims=True)
+    y = np.zeros_like(x)
+    for row, experts in enumerate(chosen):
+        for expert, share in zip(experts, shares[row], strict=True):
+            y[row] += share * _expert(x[row], *(weights[name][expert] for name in ("gate", "up", "down")))
+    if "shared_router" in weights:
+        share = 1 / (1 + np.exp(-(x @ weights["shared_router"].T)))
+        y += share * _expert(x, *(weights[f"shared_{name}"] for name in ("gate", "up", "down")))
+    return y
+
+
+def _expert(x: Array, gate: Array, up: Array, down: Array) -> Array:
+    wide = x @ gate.T
+    return np.asarray((wide * 0.5 * (1 + np.tanh(0.5 * wide)) * (x @ up.T)) @ down.T)
+
+
 _KERNELS: Mapping[str, Callable[[Op, list[Array], Mapping[str, Array], Batch], Array]] = {
     "embed_rows": _embed_rows,
     "linear": _linear,
@@ -245,4 +271,5 @@ _KERNELS: Mapping[str, Callable[[Op, list[Array], Mapping[str, Array], Batch], A
     "gather_rows": _gather_rows,
     "pool": _pool,
     "l2_normalize": _l2_normalize,
+    "moe": _moe,
 }

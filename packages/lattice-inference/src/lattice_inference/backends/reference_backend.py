@@ -70,8 +70,8 @@ class ReferenceBackend:
         for ref in _weights(program):
             parts = [weights[name] if name in weights else self._read(source, ref, name) for name in ref.sources]
             shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
-            if shape != ref.shape:
-                raise CheckpointError(f"{', '.join(ref.sources)}: of shape {shape}, and the model needs {ref.shape}")
+            if shape != ((math.prod(ref.shape[:-1]), ref.shape[-1]) if ref.is_stack else ref.shape):
+                raise CheckpointError(f"{ref.text}: of shape {shape}, and the model needs {ref.shape}")
             weights |= zip(ref.sources, parts, strict=True)
             for name in ref.sources:
                 source.drop_pages(name)
@@ -157,5 +157,5 @@ def _weights(program: Program) -> Iterator[WeightRef]:
 
 
 def _sizes(program: Program) -> tuple[WeightSize, ...]:
-    shapes = {", ".join(ref.sources): ref.shape for ref in _weights(program)}
+    shapes = {ref.text if ref.is_stack else ", ".join(ref.sources): ref.shape for ref in _weights(program)}
     return tuple(WeightSize(name, "float32", 4 * math.prod(shape)) for name, shape in shapes.items())

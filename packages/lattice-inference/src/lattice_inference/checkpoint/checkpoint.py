@@ -133,7 +133,8 @@ class Checkpoint:
         file = self._file_of.get(stored)
         if file is None and (rows := parse_rows(name)) is not None:
             tensor = self.aliases.get(rows.tensor, rows.tensor)
-            file, stored = self._file_of.get(tensor), rows_name(tensor, rows.first, rows.end - rows.first)
+            count = rows.end - rows.first
+            file, stored = self._file_of.get(tensor), rows_name(tensor, rows.first, count, swapped=rows.swapped)
         if file is None:
             raise CheckpointError(f"{self.directory}: the checkpoint holds no tensor {name!r}")
         return file, stored

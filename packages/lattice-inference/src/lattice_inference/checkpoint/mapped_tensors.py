@@ -24,7 +24,7 @@ import numpy.typing as npt
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS, dequantize_blocks
 from lattice_inference.checkpoint.dtypes import DTYPES, to_float32
 from lattice_inference.checkpoint.model_file import SNIFF_BYTES, foreign_content, open_model_file
-from lattice_inference.checkpoint.tensor_rows import parse_rows
+from lattice_inference.checkpoint.tensor_rows import TensorRows, parse_rows
 from lattice_inference.errors import CheckpointError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -129,14 +129,30 @@ class MappedTensors:
         return info
 
     def _rows(self, name: str) -> TensorInfo | None:
-        """Return what ``name`` is if it names rows of a tensor that has them."""
+        """Return what ``name`` is if it names rows of a tensor that has them.
+
+        The place of swapped rows is that of their matrix.
+        """
         rows = parse_rows(name)
         info = None if rows is None else self._tensors.get(rows.tensor)
-        if rows is None or info is None or not info.shape or not rows.first < rows.end <= info.shape[0]:
+        if rows is None or info is None or not info.shape:
             return None
-        row_bytes, count = info.nbytes // info.shape[0], rows.end - rows.first
-        offset = info.offset + rows.first * row_bytes
-        return TensorInfo(info.dtype, (count, *info.shape[1:]), info.file, offset, count * row_bytes)
+        *stack, width = info.shape if len(info.shape) > 1 else (*info.shape, 1)
+        count = rows.end - rows.first
+        if rows.swapped:
+            if len(stack) != 2 or info.dtype in BLOCK_FORMATS or not rows.first < rows.end <= stack[0] * width:
+                return None
+            matrix = rows.first // width
+            if rows.end > (matrix + 1) * width:
+                return None
+            nbytes = info.nbytes // stack[0]
+            return TensorInfo(info.dtype, (count, stack[1]), info.file, info.offset + matrix * nbytes, nbytes)
+        total = math.prod(stack)
+        if not rows.first < rows.end <= total:
+            return None
+        row_bytes = info.nbytes // total
+        shape = (count, *info.shape[-1:]) if len(info.shape) > 1 else (count,)
+        return TensorInfo(info.dtype, shape, info.file, info.offset + rows.first * row_bytes, count * row_bytes)
 
     def array(self, name: str) -> npt.NDArray[np.generic]:
         """Return the tensor ``name`` as it is stored: a read-only view of the mapped file.
@@ -153,6 +169,8 @@ class MappedTensors:
 
     def _array(self, name: str, info: TensorInfo) -> npt.NDArray[np.generic]:
         storage, shape = self._storage(name, info)
+        if name not in self._tensors and (rows := parse_rows(name)) is not None and rows.swapped:
+            return self._swapped(rows)
         mapping = self._open_mapping()
         if info.nbytes == 0:
             empty: npt.NDArray[np.generic] = np.empty(shape, dtype=storage)
@@ -163,6 +181,12 @@ class MappedTensors:
             flat = flat.copy()
             flat.flags.writeable = False
         return flat.reshape(shape)
+
+    def _swapped(self, rows: TensorRows) -> npt.NDArray[np.generic]:
+        """Return rows of a matrix of a stack whose axes are stored swapped: a view, and one matrix is all that is read."""
+        matrices = self._array(rows.tensor, self._tensors[rows.tensor])
+        matrix, first = divmod(rows.first, matrices.shape[2])
+        return matrices[matrix, :, first : first + rows.end - rows.first].T
 
     def float32(self, name: str) -> npt.NDArray[np.float32]:
         """Return the tensor ``name`` as a new, C-contiguous float32 array of finite numbers.

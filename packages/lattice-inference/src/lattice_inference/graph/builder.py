@@ -47,6 +47,11 @@ class GraphBuilder:
         names = tuple(rows_name(name, row, 1) for row in rows)
         return WeightRef(names, (len(rows), depth), "linear", "concat" if len(rows) > 1 else "none")
 
+    @staticmethod
+    def stack(names: Sequence[str], shape: tuple[int, int, int]) -> WeightRef:
+        """Name the matrices of a stack (count, out, in), each the rows of as many tensors of ``names`` as every other."""
+        return WeightRef(tuple(names), shape, "linear", "concat" if len(names) > 1 else "none")
+
     def embed_rows(self, table: WeightRef, *, ids: Literal["token_ids", "token_type_ids", "positions"]) -> View:
         """Look up a row of ``table`` for every token."""
         return self._append("embed_rows", (), {"table": table}, {"ids": ids})
@@ -164,6 +169,31 @@ class GraphBuilder:
     def l2_normalize(self, x: View) -> View:
         """Scale every row to Euclidean length 1."""
         return self._append("l2_normalize", (x,), {}, {})
+
+    def moe(
+        self,
+        x: View,
+        *,
+        router: WeightRef,
+        gate: WeightRef,
+        up: WeightRef,
+        down: WeightRef,
+        chosen: int,
+        normalized: bool,
+        shared: Mapping[str, WeightRef] | None = None,
+    ) -> View:
+        """Send each row through ``chosen`` experts and add up what they give, by the router's probabilities.
+
+        Args:
+            x: the rows.
+            router: (experts, in).
+            gate, up, down: stacks, (experts, inner, in) and (experts, in, inner).
+            chosen: how many experts a row goes through.
+            normalized: whether the probabilities of those are divided by their sum.
+            shared: the weights :data:`~lattice_inference.graph.ops.SHARED_EXPERT` of an expert for every row.
+        """
+        weights = {"router": router, "gate": gate, "up": up, "down": down, **(shared or {})}
+        return self._append("moe", (x,), weights, {"chosen": chosen, "normalized": normalized})
 
     def build(self, outputs: Mapping[str, View], *, kv_specs: Sequence[KvSpec] = ()) -> Program:
         """Return the program that yields ``outputs`` by name and keeps the state ``kv_specs``, one entry a layer."""

@@ -14,10 +14,13 @@ from functools import cached_property
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.graph.program import AttributeValue, Op, Rows
 
-__all__ = ["KEY_SEGMENT", "OPS", "OpDefinition", "validate"]
+__all__ = ["KEY_SEGMENT", "OPS", "SHARED_EXPERT", "OpDefinition", "validate"]
 
 KEY_SEGMENT = 512
 """Attention takes keys in segments of this many, from position 0."""
+
+SHARED_EXPERT = ("shared_router", "shared_gate", "shared_up", "shared_down")
+"""The weights of the expert that every row goes through; an op has all of them or none."""
 
 Shape = tuple[Rows, int]
 
@@ -179,6 +182,27 @@ def _gelu(op: Op) -> Shape:
     return _same(op)
 
 
+def _moe(op: Op) -> Shape:
+    x, weights = op.inputs[0], op.weights
+    router, gate = weights["router"].shape, weights["gate"].shape
+    _require(len(router) == 2 and router[1] == x.width, op, f"a router {router} cannot take {x.width} columns")
+    _require(len(gate) == 3 and (gate[0], gate[2]) == router, op, f"gates {gate} are not one for each row of {router}")
+    experts, inner = gate[:2]
+    _require(weights["up"].shape == gate, op, f"gates {gate} and ups {weights['up'].shape} must be of one shape")
+    _require(
+        weights["down"].shape == (experts, x.width, inner), op, f"downs must be of shape {(experts, x.width, inner)}"
+    )
+    _require(1 <= _integer(op, "chosen") <= experts, op, f"chosen must be from 1 to the {experts} experts")
+    shared = [weights[name].shape for name in SHARED_EXPERT if name in weights]
+    if shared:
+        _require(len(shared) == len(SHARED_EXPERT), op, f"a shared expert has all of {', '.join(SHARED_EXPERT)}")
+        one, inner = (1, x.width), shared[1][0]
+        _require(
+            shared == [one, (inner, x.width), (inner, x.width), (x.width, inner)], op, "the shared expert does not fit"
+        )
+    return _same(op)
+
+
 def _integer(op: Op, name: str) -> int:
     value = op.attributes[name]
     _require(isinstance(value, int), op, f"{name} must be an integer")
@@ -296,6 +320,18 @@ OPS: Mapping[str, OpDefinition] = {
         "divided by their number.",
     ),
     "l2_normalize": OpDefinition(1, (), {}, _same, "y = x / max(sqrt(fold16(x * x, by fma)), 1e-12)."),
+    "moe": OpDefinition(
+        1,
+        ("router", "gate", "up", "down", *(f"{name}?" for name in SHARED_EXPERT)),
+        {"chosen": int, "normalized": bool},
+        _moe,
+        "A mixture of experts. r = linear(x, router), in float32 whatever the other weights are kept in; m = max(r); "
+        "e = exp(r - m); p = e / fold16(e). The experts with the largest p are chosen, of equal ones the lower number; "
+        "they are taken in ascending order of their numbers. Where normalized, p is divided by the sum of the chosen p, "
+        "added up in that order from 0. An expert gives d = linear(silu(linear(x, gate)) * linear(x, up), down); y is one "
+        "chain over the chosen experts, y = fma(p, d, y), starting at 0. With a shared expert, of output s, follows "
+        "y = fma(1 / (1 + exp(-linear(x, shared_router))), s, y), its router in float32 too.",
+    ),
 }
 
 

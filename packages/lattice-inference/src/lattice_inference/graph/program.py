@@ -5,6 +5,7 @@ Row counts are symbols that a batch gives values to, so one program serves every
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -62,8 +63,9 @@ class WeightRef:
 
     Attributes:
         sources: tensor names, or names of rows of one, ``tensor[first:end]``; several only with ``transform="concat"``.
-        shape: the shape after the transform.
-        transform: ``"none"``, or ``"concat"`` (along the first axis, in the order of ``sources``).
+        shape: the shape after the transform: of a stack of matrices (count, out, in).
+        transform: ``"none"``, or ``"concat"`` (along the first axis, in the order of ``sources``; for a stack as many of
+            them make each matrix).
         use: the form a backend keeps resident: ``"linear"`` ([out, in], multiplied), ``"rows"`` (looked up by row) or
             ``"vector"``.
     """
@@ -72,6 +74,34 @@ class WeightRef:
     shape: tuple[int, ...]
     use: Literal["linear", "rows", "vector"]
     transform: Literal["none", "concat"] = "none"
+
+    @property
+    def is_stack(self) -> bool:
+        """Whether it is several matrices, of which an op multiplies by one at a time."""
+        return self.use == "linear" and len(self.shape) == 3
+
+    @property
+    def source_shape(self) -> tuple[int, ...]:
+        """The shape that each source must have; several share the rows evenly."""
+        if len(self.sources) == 1 and not self.is_stack:
+            return self.shape
+        return math.prod(self.shape[:-1]) // len(self.sources), self.shape[-1]
+
+    @property
+    def text(self) -> str:
+        """What texts call it: the names of its sources, of many the first and the last."""
+        if not self.is_stack or len(self.sources) <= 2:
+            return "+".join(self.sources)
+        return f"{self.sources[0]}+...+{self.sources[-1]}"
+
+    def matrices(self) -> tuple[WeightRef, ...]:
+        """Return the matrices of a stack; of any other weight, the weight alone."""
+        if not self.is_stack:
+            return (self,)
+        each = len(self.sources) // self.shape[0]
+        parts = [self.sources[first : first + each] for first in range(0, len(self.sources), each)]
+        transform: Literal["none", "concat"] = "concat" if each > 1 else "none"
+        return tuple(WeightRef(part, self.shape[1:], self.use, transform) for part in parts)
 
 
 @dataclass(frozen=True)
@@ -132,7 +162,7 @@ class Program:
         lines = []
         for op in self.ops:
             operands = [_view_text(view) for view in op.inputs]
-            operands += [f"{name}={'+'.join(ref.sources)}" for name, ref in op.weights.items()]
+            operands += [f"{name}={ref.text}" for name, ref in op.weights.items()]
             operands += [f"{name}={value!r}" for name, value in op.attributes.items()]
             target = f"{', '.join(_view_text(view) for view in op.outputs)} = " if op.outputs else ""
             lines.append(f"{target}{op.kind}({', '.join(operands)})")

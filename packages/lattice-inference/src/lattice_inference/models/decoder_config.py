@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.models.config_fields import MAX_VOCAB_SIZE, ConfigFields, token_ids_of
+from lattice_inference.models.experts import Experts
 from lattice_inference.models.rope_scaling import RopeScaling, read_rope_scaling
 
 __all__ = [
@@ -53,6 +54,7 @@ class DecoderConfig:
         query_key_value_bias, output_bias, feed_forward_bias: which linear maps have biases.
         bos_token_id: the id that begins a text, if the model has one.
         eos_token_ids: ids that end one.
+        experts: the mixtures of experts, where there are some.
     """
 
     vocab_size: int
@@ -73,10 +75,23 @@ class DecoderConfig:
     feed_forward_bias: bool = False
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+    experts: Experts | None = None
 
     def with_one_layer(self) -> Self:
         """Return the same model with its first block only."""
-        return replace(self, num_hidden_layers=1, windows=self.windows[:1])
+        experts = self.experts and self.experts.of_one_layer(sparse=self.experts.layers[0])
+        return replace(self, num_hidden_layers=1, windows=self.windows[:1], experts=experts)
+
+    def kinds_of_layers(self) -> tuple[tuple[Self, tuple[int, ...]], ...]:
+        """Return for each kind of layer a model of one such layer, and the numbers of those that are like it."""
+        if self.experts is None:
+            return ((self.with_one_layer(), tuple(range(self.num_hidden_layers))),)
+        one, layers = self.with_one_layer(), self.experts.layers
+        return tuple(
+            (replace(one, experts=self.experts.of_one_layer(sparse=sparse)), numbers)
+            for sparse in (False, True)
+            if (numbers := tuple(number for number, other in enumerate(layers) if other is sparse))
+        )
 
 
 def read_decoder_sizes(

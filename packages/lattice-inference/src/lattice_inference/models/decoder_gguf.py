@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from lattice_inference.checkpoint.gguf_header import NO_TOKEN
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.models.config_fields import MAX_VOCAB_SIZE, ConfigFields
 from lattice_inference.models.decoder_config import MAX_CONTEXT, MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS, MAX_WIDTH
+from lattice_inference.models.experts import MAX_EXPERTS, Experts
 from lattice_inference.models.rope_scaling import RopeScaling
 
 __all__ = ["FACTORS", "read_decoder_metadata", "rotary_frequencies"]
@@ -23,8 +25,12 @@ _LARGEST_FACTOR = 1e6
 FACTORS = "rope_freqs.weight"
 
 
-def read_decoder_metadata(checkpoint: Checkpoint, fields: ConfigFields, architecture: str) -> dict[str, Any]:
+def read_decoder_metadata(
+    checkpoint: Checkpoint, fields: ConfigFields, architecture: str, *, experts: bool = False
+) -> dict[str, Any]:
     """Return the arguments of :class:`~lattice_inference.models.decoder_config.DecoderConfig`.
+
+    ``experts``: whether the architecture has mixtures of experts, which are then read; other files must not have them.
 
     Raises:
         UnsupportedError: the file uses what is not built.
@@ -32,8 +38,8 @@ def read_decoder_metadata(checkpoint: Checkpoint, fields: ConfigFields, architec
         CheckpointError: a tensor that the sizes follow from is missing or has another shape.
     """
     source, at = fields.source, f"{architecture}."
-    if fields.has(f"{at}expert_count") and fields.integer(f"{at}expert_count", 0, MAX_HEADS):
-        raise UnsupportedError(f"{source}: {at}expert_count is not 0; mixtures of experts are not built")
+    if not experts and fields.has(f"{at}expert_count") and fields.integer(f"{at}expert_count", 0, MAX_EXPERTS):
+        raise UnsupportedError(f"{source}: {at}expert_count is not 0; mixtures of experts are not built for it")
     layers = fields.integer(f"{at}block_count", 1, MAX_LAYERS)
     hidden = fields.integer(f"{at}embedding_length", 1, MAX_WIDTH)
     heads = fields.integer(f"{at}attention.head_count", 1, MAX_HEADS)
@@ -77,7 +83,26 @@ def read_decoder_metadata(checkpoint: Checkpoint, fields: ConfigFields, architec
                 token for name in ("eos", "eot", "eom") if (token := _token(fields, f"{name}_token_id")) is not None
             )
         ),
+        "experts": _experts(fields, at, tensors, layers) if experts else None,
     }
+
+
+def _experts(fields: ConfigFields, at: str, tensors: Collection[str], layers: int) -> Experts:
+    """Return the mixtures; a layer without router and with a feed-forward block is dense. llama.cpp always normalizes."""
+    count = fields.integer(f"{at}expert_count", 1, MAX_EXPERTS)
+    chosen = fields.integer(f"{at}expert_used_count", 1, MAX_EXPERTS)
+    if chosen > count:
+        raise fields.error(f"{at}expert_used_count", f"{chosen} is more than the {count} experts")
+    return Experts(
+        count=count,
+        chosen=chosen,
+        width=fields.integer(f"{at}expert_feed_forward_length", 1, MAX_WIDTH),
+        normalized=True,
+        layers=tuple(
+            f"blk.{layer}.ffn_gate_inp.weight" in tensors or f"blk.{layer}.ffn_gate.weight" not in tensors
+            for layer in range(layers)
+        ),
+    )
 
 
 def _vocabulary(checkpoint: Checkpoint, hidden: int) -> int:

@@ -154,6 +154,8 @@ class StoredWeights(Generic[Config]):
         computed: tensors of the program that no file holds.
         also_read: tensors that are read if they are there.
         same: a tensor, and another one that it is said to be; both may be there if they are the same bytes.
+        kinds_of_layers: where layers differ, for each kind the configuration of a model of one such layer, and the numbers
+            of the layers that are like it; else empty, and :meth:`ModelConfig.with_one_layer` stands for all.
     """
 
     build: Callable[[Config], Program]
@@ -164,6 +166,7 @@ class StoredWeights(Generic[Config]):
     computed: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
     also_read: frozenset[str] = frozenset()
     same: tuple[str, str] | None = None
+    kinds_of_layers: tuple[tuple[Config, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True)

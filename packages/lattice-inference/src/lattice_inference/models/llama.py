@@ -9,8 +9,9 @@ Touvron et al. 2023 (https://arxiv.org/abs/2302.13971), pre-norm:
         x = x + Wdown (silu(Wgate x'') * Wup x'') with x'' = RMSNorm(x)
     logits = Wout RMSNorm(x)
 
-Where the names say so, q and k go through a norm of each head before they are turned (Qwen3). Only the rows whose results
-are wanted go through what follows the last layer's attention.
+Where the names say so, q and k go through a norm of each head before they are turned (Qwen3). Where the configuration says
+so, a layer has a mixture of experts in place of the feed-forward block. Only the rows whose results are wanted go through
+what follows the last layer's attention.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from lattice_inference.errors import CheckpointError
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.program import KvSpec, Program, View, WeightRef
 from lattice_inference.models.decoder_config import DecoderConfig
+from lattice_inference.models.experts import ExpertNames, Experts
 
 __all__ = [
     "GGUF_NAMES",
@@ -44,7 +46,8 @@ class DecoderNames:
     """How a source of weights spells the tensors; those of a layer hold ``{layer}``.
 
     ``query_norm`` and ``key_norm`` are None where heads are not normed. ``pairing`` is how the rows of queries and keys are
-    paired for turning, which goes with the spelling: GGUF files of architecture ``llama`` have them interleaved.
+    paired for turning, which goes with the spelling: GGUF files of architecture ``llama`` have them interleaved. ``experts``
+    spells the layers with experts, where there are some.
     """
 
     embedding: str
@@ -62,6 +65,7 @@ class DecoderNames:
     pairing: Literal["half", "interleaved"]
     query_norm: str | None = None
     key_norm: str | None = None
+    experts: ExpertNames | None = None
 
 
 def _hugging_face(prefix: str) -> DecoderNames:
@@ -187,6 +191,8 @@ class DecoderLayers:
         output = names.attention_output.format(layer=layer)
         x = g.add(self._linear(context, output, config.hidden_size, config.output_bias), x)
         normal = self._norm(x, names.feed_forward_norm.format(layer=layer))
+        if config.experts is not None and config.experts.layers[layer]:
+            return g.add(self._mix(normal, layer, config.experts), x)
         gate, up = (
             self._linear(normal, name.format(layer=layer), config.intermediate_size, config.feed_forward_bias)
             for name in (names.gate, names.up)
@@ -194,6 +200,21 @@ class DecoderLayers:
         wide = g.mul(g.silu(gate), up)
         down = self._linear(wide, names.down.format(layer=layer), config.hidden_size, config.feed_forward_bias)
         return g.add(down, x)
+
+    def _mix(self, normal: View, layer: int, experts: Experts) -> View:
+        """Add a layer's mixture of experts."""
+        g, names = self._g, self._names.experts
+        assert names is not None  # they come with the configuration's
+        count, width, hidden = experts.count, experts.width, normal.width
+        gate, up = (
+            g.stack(matrices.sources(layer, count, width), (count, width, hidden))
+            for matrices in (names.gate, names.up)
+        )
+        down = g.stack(names.down.sources(layer, count, hidden), (count, hidden, width))
+        router = g.weight(names.router.format(layer=layer), (count, hidden))
+        return g.moe(
+            normal, router=router, gate=gate, up=up, down=down, chosen=experts.chosen, normalized=experts.normalized
+        )
 
     def _attend(self, normal: View, angles: View, layer: int) -> View:
         g, config, names = self._g, self._config, self._names

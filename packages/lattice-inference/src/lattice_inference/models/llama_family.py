@@ -100,6 +100,7 @@ def decoder_weights(
         computed={ROPE_FREQUENCIES: frequencies},
         also_read=frozenset({FACTORS}),
         same=(output, embedding) if config.tied and output != embedding else None,
+        kinds_of_layers=config.kinds_of_layers(),
     )
 
 

@@ -1,4 +1,4 @@
-"""The configuration of a dense Qwen3, read strictly from ``config.json``.
+"""The configuration of a Qwen3, dense or a mixture of experts, read strictly from ``config.json``.
 
 It is a Llama whose queries and keys are normed a head, with heads of a width that the hidden one does not give. The same
 network generates, embeds (Qwen3-Embedding) and ranks (Qwen3-Reranker), so its configuration answers for all of them.
@@ -15,10 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.errors import UnsupportedError
-from lattice_inference.models.config_fields import ConfigFields
-from lattice_inference.models.decoder_config import DecoderConfig, read_decoder_sizes, windows_of_layers
+from lattice_inference.models.config_fields import ConfigFields, shown
+from lattice_inference.models.decoder_config import MAX_CONTEXT, DecoderConfig, read_decoder_sizes, windows_of_layers
+from lattice_inference.models.experts import read_experts
 
-__all__ = ["Qwen3Class", "Qwen3Config"]
+__all__ = ["MODEL_TYPES", "Qwen3Class", "Qwen3Config"]
+
+#: The values of ``model_type``: dense models, and mixtures of experts.
+MODEL_TYPES = ("qwen3", "qwen3_moe")
 
 #: The width of a head where a file does not say it: transformers' default.
 HEAD_DIM = 128
@@ -32,6 +36,11 @@ class Qwen3Class(Enum):
     CAUSAL = "Qwen3ForCausalLM"
     MODEL = "Qwen3Model"
     CLASSIFIER = "Qwen3ForSequenceClassification"
+
+    @property
+    def of_experts(self) -> str:
+        """The name of the same class of mixtures of experts."""
+        return self.value.replace("Qwen3", "Qwen3Moe")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +73,7 @@ class Qwen3Config(DecoderConfig):
     @property
     def class_name(self) -> str:
         """The class that wrote the checkpoint, for messages."""
-        return self.written_by.value
+        return self.written_by.value if self.experts is None else self.written_by.of_experts
 
     def position_ids(self, token_ids: npt.NDArray[np.int32], cu_seqlens: npt.NDArray[np.int32]) -> None:
         """Return None: positions are 0, 1, 2, ... of each sequence."""
@@ -79,19 +88,41 @@ class Qwen3Config(DecoderConfig):
         """
         fields = ConfigFields(mapping, source)
         model_type = fields.text("model_type")
-        if model_type != "qwen3":
-            raise UnsupportedError(f"{source}: model_type is {model_type!r:.100}; built is 'qwen3'")
-        written_by = fields.choice("architectures", Qwen3Class, value=fields.only_text("architectures"))
-        sizes = read_decoder_sizes(fields, mapping, head_dim=HEAD_DIM)
+        if model_type not in MODEL_TYPES:
+            known = " and ".join(map(repr, MODEL_TYPES))
+            raise UnsupportedError(f"{source}: model_type is {model_type!r:.100}; built are {known}")
+        has_experts = model_type == "qwen3_moe"
+        written_by = _class_of(fields, has_experts)
+        sizes = read_decoder_sizes(fields, mapping, head_dim=None if has_experts else HEAD_DIM)
+        layers = sizes["num_hidden_layers"]
         bias = fields.flag("attention_bias", default=False)
         return cls(
             written_by=written_by,
             label_count=_label_count(fields, mapping) if written_by is Qwen3Class.CLASSIFIER else 1,
-            windows=windows_of_layers(fields, mapping, sizes["num_hidden_layers"]),
+            windows=_one_window(fields, mapping, layers) if has_experts else windows_of_layers(fields, mapping, layers),
+            experts=read_experts(fields, mapping, layers) if has_experts else None,
             query_key_value_bias=bias,
             output_bias=bias,
             **(sizes | {"feed_forward_bias": False}),
         )
+
+
+def _class_of(fields: ConfigFields, has_experts: bool) -> Qwen3Class:
+    name = fields.only_text("architectures")
+    if not has_experts:
+        return fields.choice("architectures", Qwen3Class, value=name)
+    for written_by in Qwen3Class:
+        if name == written_by.of_experts:
+            return written_by
+    known = ", ".join(repr(written_by.of_experts) for written_by in Qwen3Class)
+    raise UnsupportedError(f"{fields.source}: architectures is {shown(name)}; built are {known}")
+
+
+def _one_window(fields: ConfigFields, mapping: Mapping[str, object], layers: int) -> tuple[int, ...]:
+    """Return the window of each layer of a mixture: transformers gives all of them one."""
+    if not fields.flag("use_sliding_window", default=False) or mapping.get("sliding_window", 0) is None:
+        return (0,) * layers
+    return (fields.integer("sliding_window", 1, MAX_CONTEXT, default=4096),) * layers
 
 
 def _label_count(fields: ConfigFields, mapping: Mapping[str, object]) -> int:

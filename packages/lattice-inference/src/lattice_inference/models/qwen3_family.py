@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from lattice_inference.checkpoint.checkpoint import Checkpoint
@@ -11,6 +12,7 @@ from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.graph.program import Program
 from lattice_inference.models.config_fields import ConfigFields
 from lattice_inference.models.decoder_gguf import read_decoder_metadata, rotary_frequencies
+from lattice_inference.models.experts import find_expert_names, find_gguf_experts
 from lattice_inference.models.family import Family, GgufModel, Head, StoredWeights
 from lattice_inference.models.gguf_pooling import RANK, read_pooling
 from lattice_inference.models.llama import DecoderNames, find_decoder_names
@@ -24,11 +26,12 @@ from lattice_inference.models.qwen3 import (
     build_qwen3_ranker,
     qwen3_names,
 )
-from lattice_inference.models.qwen3_config import Qwen3Class, Qwen3Config
+from lattice_inference.models.qwen3_config import MODEL_TYPES, Qwen3Class, Qwen3Config
 
 __all__ = ["QWEN3"]
 
 _ARCHITECTURE = "qwen3"
+_OF_EXPERTS = "qwen3moe"
 _CLASSIFIER = "score.weight"
 _GGUF_CLASSIFIER = "cls.output.weight"
 
@@ -45,6 +48,8 @@ def _read_weights(checkpoint: Checkpoint, config: Qwen3Config, head: Head) -> St
         )
     names = qwen3_names(find_decoder_names(checkpoint, tied=config.tied))
     prefix = names.norm.removesuffix("norm")
+    if config.experts is not None:
+        names = replace(names, experts=find_expert_names(checkpoint, config.experts, config.hidden_size, prefix))
     whole = ScoreRows(_CLASSIFIER, None, config.label_count)
     scores = whole if config.classifies else _answer_rows(config, names, head)
     idle = idle_in_decoder(prefix).pattern
@@ -61,10 +66,14 @@ def _read_weights(checkpoint: Checkpoint, config: Qwen3Config, head: Head) -> St
 
 def _read_gguf(checkpoint: Checkpoint) -> GgufModel[Qwen3Config]:
     fields = ConfigFields(checkpoint.metadata, str(checkpoint.directory))
-    ranks = fields.integer(f"{_ARCHITECTURE}.pooling_type", 0, 2**31 - 1, default=0) == RANK
-    pooling = None if ranks else read_pooling(fields, _ARCHITECTURE)
-    config = Qwen3Config(**read_decoder_metadata(checkpoint, fields, _ARCHITECTURE))
+    architecture = fields.text("general.architecture")
+    ranks = fields.integer(f"{architecture}.pooling_type", 0, 2**31 - 1, default=0) == RANK
+    pooling = None if ranks else read_pooling(fields, architecture)
+    has_experts = architecture == _OF_EXPERTS
+    config = Qwen3Config(**read_decoder_metadata(checkpoint, fields, architecture, experts=has_experts))
     names = QWEN3_GGUF_NAMES
+    if config.experts is not None:
+        names = replace(names, experts=find_gguf_experts(checkpoint, config.experts, config.hidden_size))
     frequencies = rotary_frequencies(checkpoint, config.rope, config.rotary_dim)
     idle = IDLE_IN_DECODER_GGUF.pattern
 
@@ -107,14 +116,14 @@ def _builder(names: DecoderNames, head: Head, scores: ScoreRows) -> Callable[[Qw
 
 QWEN3 = Family(
     "qwen3",
-    ("qwen3",),
+    MODEL_TYPES,
     read_config=_read_config,
     read_weights=_read_weights,
     is_causal=True,
     reads_texts=True,
     ends_texts=True,
     pair_template=QWEN3_TEMPLATE,
-    gguf_architectures=(_ARCHITECTURE,),
+    gguf_architectures=(_ARCHITECTURE, _OF_EXPERTS),
     read_gguf=_read_gguf,
-    adapter_sites=decoder_sites(lambda config: _ARCHITECTURE),
+    adapter_sites=decoder_sites(lambda config: _ARCHITECTURE if config.experts is None else _OF_EXPERTS),
 )

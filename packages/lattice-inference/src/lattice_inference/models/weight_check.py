@@ -89,19 +89,24 @@ def check_weights(tensors: _Tensors, checkpoint: Checkpoint, config: ModelConfig
     Raises:
         CheckpointError: a tensor is missing, has another shape than ``config`` says, or is read by nothing.
     """
-    one: Program = weights.build(config.with_one_layer())
-    refs = [ref for op in one.ops for ref in op.weights.values() if ref.sources[0] not in weights.computed]
-    shapes = {
-        weights.renamed.get(name, name): (ref.shape[0] if len(ref.sources) == 1 else 1, *ref.shape[1:])
-        for ref in refs
-        for name in ref.sources  # several only where single rows are laid together
-    }
+    all_layers = tuple(range(config.num_hidden_layers))
+    kinds = [
+        (_shapes(weights, one), numbers)
+        for one, numbers in weights.kinds_of_layers or ((config.with_one_layer(), all_layers),)
+    ]
     read = set(weights.also_read)
     if weights.same is not None and all(name in checkpoint for name in weights.same):
         _check_same(checkpoint, *weights.same)
         read.add(checkpoint.stored_name(weights.same[0]))
     layers = _Layers(weights.first_layer, config.num_hidden_layers, weights.layers_told_by)
-    _check(tensors, shapes, layers, weights.idle, read)
+    _check(tensors, kinds, layers, weights.idle, read)
+
+
+def _shapes(weights: StoredWeights[Any], one: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Return the tensors that a model of one layer reads, with their shapes."""
+    program: Program = weights.build(one)
+    refs = [ref for op in program.ops for ref in op.weights.values() if ref.sources[0] not in weights.computed]
+    return {weights.renamed.get(name, name): ref.source_shape for ref in refs for name in ref.sources}
 
 
 def refuse_adapters(model: Path) -> None:
@@ -132,7 +137,7 @@ def refuse_adapter_file(fields: ConfigFields) -> None:
 
 def _check(
     tensors: _Tensors,
-    shapes: Mapping[str, tuple[int, ...]],
+    kinds: Sequence[tuple[Mapping[str, tuple[int, ...]], Sequence[int]]],
     layers: _Layers,
     idle: re.Pattern[str],
     read: Collection[str] = (),
@@ -141,16 +146,15 @@ def _check(
 
     Args:
         tensors: the checkpoint.
-        shapes: the tensors that a model of one layer needs.
+        kinds: for each kind of layer the tensors that a model of one such layer needs, and the layers that are like it.
         layers: how many there are in fact.
         idle: matches the names of tensors that may be there without being read.
         read: tensors that are read if they are there.
     """
     used, aliases = set(read), tensors.aliases
-    for name, shape in _needed(shapes, layers):
+    for name, shape, is_later in _needed(kinds, layers):
         if name not in tensors:
-            inside = name not in shapes
-            why = f" of the {layers.count:,} layers that {layers.told_by} promises" if inside else ""
+            why = f" of the {layers.count:,} layers that {layers.told_by} promises" if is_later else ""
             raise CheckpointError(f"{tensors.directory}: the checkpoint holds no tensor {name!r}{why}")
         info = tensors.info(name)
         if info.shape != shape:
@@ -169,12 +173,17 @@ def _check(
         raise CheckpointError(_unread_message(tensors.directory, unread, layers))
 
 
-def _needed(shapes: Mapping[str, tuple[int, ...]], layers: _Layers) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield from shapes.items()
-    in_layer = {name: shape for name, shape in shapes.items() if name.startswith(layers.first)}
-    for layer in range(1, layers.count):
-        for name, shape in in_layer.items():
-            yield layers.named(name, layer), shape
+def _needed(
+    kinds: Sequence[tuple[Mapping[str, tuple[int, ...]], Sequence[int]]], layers: _Layers
+) -> Iterator[tuple[str, tuple[int, ...], bool]]:
+    """Yield each tensor that is needed, its shape, and whether it is of another layer than the first of its kind."""
+    for shapes, numbers in kinds:
+        in_layer = {name: shape for name, shape in shapes.items() if name.startswith(layers.first)}
+        for name, shape in shapes.items():
+            yield (layers.named(name, numbers[0]) if name in in_layer else name), shape, False
+        for number in numbers[1:]:
+            for name, shape in in_layer.items():
+                yield layers.named(name, number), shape, True
 
 
 def _unread_message(directory: Path, unread: Sequence[str], layers: _Layers) -> str:

@@ -26,6 +26,9 @@ __all__ = ["kept_metadata", "quantize_gguf"]
 # Of the tensors with two dimensions, those that are small or looked up by position; ggml's readers want them as floats.
 _KEPT = ("position_embd.weight", "token_types.weight")
 
+# Of mixtures of experts: other experts would be chosen by rounded logits.
+_ROUTER = "ffn_gate_inp"
+
 # How much of a tensor that is copied is in memory at a time.
 _PIECE_BYTES = 1 << 22
 
@@ -42,9 +45,9 @@ def quantize_gguf(
     """Write the model in the GGUF file ``source`` to ``destination``, matrices in ``dtype``.
 
     Matrices are the tensors of two or more dimensions whose name ends in ``weight``, but for position and token type
-    embeddings; all others are written as they are. One whose rows are no multiple of 32 becomes F16. For the types of four
-    and five bits, the output matrix (the token embedding, where the two are one) becomes Q8_0, for it decides most about
-    quality. Parts of a split model are joined. Metadata are kept.
+    embeddings and routers of experts; all others are written as they are. One whose rows are no multiple of 32 becomes F16.
+    For the types of four and five bits, the output matrix (the token embedding, where the two are one) becomes Q8_0, for it
+    decides most about quality. Parts of a split model are joined. Metadata are kept.
 
     Args:
         source: the file, or one part of a split model; best in F32, F16 or BF16, though every type that is read will do.
@@ -99,7 +102,8 @@ def _metadata(checkpoint: Checkpoint, dtype: QuantizedType) -> dict[str, object]
 def _target(checkpoint: Checkpoint, name: str, dtype: QuantizedType, pure: bool) -> str:
     """Return the type that a tensor is written in."""
     info = checkpoint.info(name)
-    is_matrix = len(info.shape) >= 2 and name.endswith("weight") and name not in _KEPT and "_norm" not in name
+    is_kept = name in _KEPT or "_norm" in name or _ROUTER in name
+    is_matrix = len(info.shape) >= 2 and name.endswith("weight") and not is_kept
     if not is_matrix:
         if info.dtype not in DTYPES and info.dtype not in BLOCK_FORMATS:
             raise UnsupportedError(f"{info.file}: tensor {name!r} is {info.dtype}, which is not read")

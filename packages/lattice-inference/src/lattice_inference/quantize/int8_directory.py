@@ -60,7 +60,7 @@ def quantize_int8(
 
     Raises:
         InvalidInputError: ``destination`` exists, or lies in no folder; ``calibration`` is another model's.
-        UnsupportedError: ``directory`` is a GGUF file, whose int8 is Q8_0.
+        UnsupportedError: ``directory`` is a GGUF file, whose int8 is Q8_0, or a mixture of experts.
         CheckpointError, ModelConfigError, ModelNotFoundError: a file of the source is malformed or missing.
         WriteError: ``destination`` cannot be written; what was there is there still.
     """
@@ -69,6 +69,10 @@ def quantize_int8(
     _check(source, destination, overwrite)
     with ExitStack() as stack:
         model = open_model_program(source, stack)
+        if any(op.kind == "moe" for op in model.program.ops):
+            raise UnsupportedError(
+                f"{source}: int8 weights of mixtures of experts are not written to files: load with precision='int8'"
+            )
         with atomic_directory(destination) as work:
             copy_model_files(source, work)
             tensors = _write(model, calibration, work / SINGLE_FILE, on_tensor)

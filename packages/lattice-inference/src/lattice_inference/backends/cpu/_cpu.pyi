@@ -92,6 +92,8 @@ class Step:
         cu_pages: _Int32 | None = None,
     ) -> None: ...
 
+def routes_floats(experts: int, chosen: int) -> int: ...
+
 class Plan:
     isa: str
     dot: bool
@@ -116,6 +118,8 @@ class Plan:
         n: int,
         rounded: _Operand | None = None,
         pairs: bool = False,
+        each: int = 1,
+        experts: dict[str, Any] | None = None,
         **parameters: Any,
     ) -> None: ...
     def check_ids(self, which: str, table_rows: int) -> None: ...

@@ -166,6 +166,11 @@ cdef void *weight_data(object array, int weight_type, Py_ssize_t size, str name)
     return cnp.PyArray_DATA(<cnp.ndarray>array)
 
 
+def routes_floats(Py_ssize_t experts, Py_ssize_t chosen):
+    """The floats that a row of the table of routes of a mixture of experts takes in a slot."""
+    return lattice_routes_floats(experts, chosen)
+
+
 include "panels.pxi"
 
 
@@ -457,16 +462,25 @@ cdef class Plan:
 
     def append(
         self, str kernel, *, str rows, inputs, output, Py_ssize_t k, Py_ssize_t n, rounded=None, bint pairs=False,
-        **parameters,
+        int each=1, dict experts=None, **parameters,
     ):
         """Add an op of KERNELS. Operands are (slot, stride, column); ``k`` and ``n`` are the columns read and written; with
-        ``pairs`` each row is two. ``parameters`` are those of the kernel's record: see fill_record.
+        ``pairs`` each row is two; for a row of the step there are ``each``. ``parameters`` are those of the kernel's record:
+        see fill_record. An op of a mixture of experts has ``experts``: ``table``, ``count``, ``chosen``, ``normalized`` and
+        ``matrix_bytes``, of kernels/step.h.
         """
         cdef lattice_op op
         memset(&op, 0, sizeof(op))
         op.kernel, op.rows, op.pairs, op.k, op.n = KERNELS[kernel], ROW_KINDS[rows], pairs, k, n
         for i in range(3):
             op.input[i] = view_of(inputs[i] if i < len(inputs) else None)
+        op.each, op.number = each, self.count
+        op.experts.table = view_of(None if experts is None else experts["table"])
+        if experts is not None:
+            op.experts.count, op.experts.chosen = experts["count"], experts["chosen"]
+            op.experts.normalized, op.experts.matrix_bytes = experts["normalized"], experts["matrix_bytes"]
+            if not 1 <= op.experts.chosen <= op.experts.count:
+                raise ValueError(f"{op.experts.chosen} of {op.experts.count} experts cannot be chosen")
         op.output = view_of(output)
         op.rounded = view_of(rounded)
         owners = list(parameters.values())

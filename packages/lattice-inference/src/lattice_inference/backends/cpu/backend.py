@@ -20,6 +20,7 @@ from lattice_inference.backends.batch_checks import (
 )
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.arena import ArenaPool
+from lattice_inference.backends.cpu.expert_ops import expand_experts
 from lattice_inference.backends.cpu.forms.block_packing import reading_first_weights
 from lattice_inference.backends.cpu.integer_inputs import quantize_inputs
 from lattice_inference.backends.cpu.keys_for_attention import hand_over_keys
@@ -134,7 +135,7 @@ class CpuBackend:
         def narrow_inputs(fused: Program) -> Program:
             quantized = quantize_inputs(forms.choose(fused), forms.input_rows, in_norms=self.fused)
             rounded = round_inputs(quantized, forms.rounded_inputs, _cpu.bfloat16_row_floats, in_producers=self.fused)
-            return hand_over_keys(rounded) if self.fused else rounded
+            return expand_experts(hand_over_keys(rounded) if self.fused else rounded, forms)
 
         with reading_first_weights(program, source):
             compiled = compile_program(

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
+from lattice_inference.backends.cpu.expert_lowering import EXPERT_LOWERINGS
 from lattice_inference.backends.cpu.forms.input_rows import IntegerRows
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.compile import CompiledProgram
@@ -219,4 +220,5 @@ _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[str, 
     "kv_write": _kv_write,
     "paged_attention": _paged_attention,
     "pool": _pool,
+    **EXPERT_LOWERINGS,
 }

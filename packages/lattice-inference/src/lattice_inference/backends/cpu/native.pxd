@@ -89,8 +89,13 @@ cdef extern from "step.h" nogil:
         float scale
     ctypedef struct lattice_rope_record:
         int32_t heads, head_dim, width, pairing
+    ctypedef struct lattice_experts:
+        lattice_view table
+        int32_t count, chosen, normalized
+        int64_t matrix_bytes
     ctypedef struct lattice_op:
-        int32_t kernel, rows, pairs
+        int32_t kernel, rows, pairs, each, number
+        lattice_experts experts
         lattice_view input[3]
         lattice_view output
         lattice_view rounded
@@ -156,6 +161,9 @@ cdef extern from "names.h" nogil:
     const char *const *lattice_pool_names
     const char *const *lattice_function_names
     const char *const *lattice_block_format_names
+
+cdef extern from "experts/routes.h" nogil:
+    int64_t lattice_routes_floats(int64_t experts, int64_t chosen)
 
 cdef extern from "linear/int8_linear.h" nogil:
     int64_t LATTICE_INT8_DEPTH

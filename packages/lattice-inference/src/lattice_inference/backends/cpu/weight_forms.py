@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lattice_inference.backends.cpu.forms.input_rows import FloatRows, InputRows
@@ -84,9 +84,13 @@ class WeightForms:
                 readers[ref].append(op)
             for view in op.outputs:
                 self._producers[view.buffer].append(op)
+        # other experts would be chosen by rounded probabilities
+        routers = {
+            ref for op in program.ops if op.kind == "moe" for name, ref in op.weights.items() if "router" in name
+        }
         for ref, ops in readers.items():
             if ref.use != "rows":
-                self._forms[ref] = self._choose(ref, ops)
+                self._forms[ref] = FLOAT32 if ref in routers else self._choose(ref, ops)
         linears = {ref.sources: ref for ref in self._forms if ref.use == "linear"}
         for ref, ops in readers.items():
             if ref.use == "rows":
@@ -102,6 +106,18 @@ class WeightForms:
 
     def __getitem__(self, ref: WeightRef) -> WeightForm:
         return self._forms[ref]
+
+    def join(self, parts: Sequence[WeightRef], joined: WeightRef) -> bool:
+        """Give ``joined``, which is made of ``parts``, their form, and return True; False if they have several."""
+        forms = {self._forms[part] for part in parts}
+        if len(forms) == 1:
+            self._forms[joined] = forms.pop()
+            return True
+        return False
+
+    def rows_of(self, ref: WeightRef) -> InputRows:
+        """Return which rows are multiplied by a weight of a mixture of experts."""
+        return self._forms[ref].input_rows(LinearUse(self._terms))
 
     def input_rows(self, op: Op) -> InputRows:
         """Return which rows a linear takes.

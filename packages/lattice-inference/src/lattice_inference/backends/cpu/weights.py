@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.forms.float import narrow
@@ -13,7 +14,7 @@ from lattice_inference.backends.tensor_source import StoredTensorSource, TensorS
 from lattice_inference.graph.memory import ALIGNMENT
 from lattice_inference.graph.program import Program, WeightRef
 
-__all__ = ["ResidentWeights", "StoredTensorSource", "TensorSource", "WeightLayout", "narrow"]
+__all__ = ["ResidentWeights", "StoredTensorSource", "TensorSource", "WeightLayout", "matrix_bytes", "narrow"]
 
 
 class WeightLayout:
@@ -71,13 +72,14 @@ class ResidentWeights:
         self.memory = _cpu.Memory(self._layout.nbytes, huge_pages=self._layout.nbytes >= _cpu.HUGE_PAGE)
         self._arrays: dict[WeightRef, StoredArray] = {}
         together: dict[PackTogether, list[PlacedWeight]] = {}
-        for weight in self._layout.weights:
+        matrices = [matrix for weight in self._layout.weights for matrix in _matrices(weight)]
+        for weight in matrices:
             if weight.form.pack_together is not None:
                 together.setdefault(weight.form.pack_together, []).append(weight)
         for pack, weights in together.items():
             assert isinstance(source, StoredTensorSource)
             pack(weights, source, self.memory)
-        for weight in self._layout.weights:
+        for weight in matrices:
             if weight.form.pack_together is None:
                 rows = weight.form.keep(weight, source, self.memory)
                 if rows is not None:
@@ -104,10 +106,25 @@ class ResidentWeights:
         return self._layout.sizes()
 
 
-def _panel_bytes(ref: WeightRef, form: WeightForm) -> int:
-    columns, depth = ref.shape
+def matrix_bytes(ref: WeightRef, form: WeightForm) -> int:
+    """Return what a weight takes in panels, or one matrix of a stack; the next one follows it."""
+    columns, depth = ref.shape[-2:]
     nbytes = -(-columns // _cpu.PANEL) * form.panel_bytes(depth)
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _panel_bytes(ref: WeightRef, form: WeightForm) -> int:
+    return math.prod(ref.shape[:-2]) * matrix_bytes(ref, form)
+
+
+def _matrices(weight: PlacedWeight) -> Iterator[PlacedWeight]:
+    """Yield a weight, or each matrix of a stack."""
+    if not weight.ref.is_stack:
+        yield weight
+        return
+    step = matrix_bytes(weight.ref, weight.form)
+    for number, ref in enumerate(weight.ref.matrices()):
+        yield PlacedWeight(ref, weight.form, weight.panels + number * step)
 
 
 def _row_bytes(ref: WeightRef, form: WeightForm) -> int:

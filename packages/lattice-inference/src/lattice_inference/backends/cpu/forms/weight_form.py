@@ -85,9 +85,9 @@ class WeightUse:
 
     @property
     def is_over_tokens(self) -> bool:
-        """Whether all that reads it are linears over tokens."""
+        """Whether all that reads it are linears over tokens, or mixtures of experts, which are made of such."""
         return self.ref.use == "linear" and all(
-            op.kind.startswith("linear") and op.outputs[0].rows is Rows.TOKENS for op in self.readers
+            op.kind.startswith(("linear", "moe")) and op.outputs[0].rows is Rows.TOKENS for op in self.readers
         )
 
 
@@ -121,7 +121,7 @@ class PlacedWeight:
     @property
     def name(self) -> str:
         """What messages call it."""
-        return " + ".join(self.ref.sources)
+        return self.ref.text if self.ref.is_stack else " + ".join(self.ref.sources)
 
     @property
     def panels(self) -> int:

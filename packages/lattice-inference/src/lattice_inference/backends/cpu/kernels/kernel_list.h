@@ -36,7 +36,11 @@
     KERNEL(ROUND_ROWS,           "round_rows",           none,       row_tasks,             round_rows_run) \
     KERNEL(BFLOAT16_LINEAR,      "bfloat16_linear",      linear,     bfloat16_linear_tasks, bfloat16_linear_run) \
     KERNEL(AMX_ATTENTION,        "amx_attention",        attention,  amx_attention_tasks,   amx_attention_run) \
-    KERNEL(QUANTIZE_BLOCK_PAIRS, "quantize_block_pairs", none,       row_tasks,             quantize_block_pairs_run)
+    KERNEL(QUANTIZE_BLOCK_PAIRS, "quantize_block_pairs", none,       row_tasks,             quantize_block_pairs_run) \
+    KERNEL(CHOOSE_EXPERTS,       "choose_experts",       none,       row_tasks,             choose_experts_run) \
+    KERNEL(GROUP_ROWS,           "group_rows",           none,       one_task,              group_rows_run) \
+    KERNEL(SEND_ROWS,            "send_rows",            none,       row_tasks,             send_rows_run) \
+    KERNEL(ADD_EXPERTS,          "add_experts",          none,       row_tasks,             add_experts_run)
 /* clang-format on */
 
 #define LATTICE_KERNEL_ID(id, ...) LATTICE_KERNEL_##id,

@@ -3,6 +3,8 @@
 
 #include "amx/amx_bfloat16.h"
 #include "attention/attention.h"
+#include "experts/routing.h"
+#include "experts/sent_rows.h"
 #include "lattice/cpu.h"
 #include "linear/linear.h"
 #include "rows/block_pairs.h"

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "experts/grouped.h"
 #include "linear/bfloat16_linear.h"
 #include "linear/int8_linear.h"
 #include "lattice/cpu.h"
@@ -52,7 +53,10 @@ typedef struct {
 static void run_task(void *opaque, int64_t task, int thread)
 {
     const op_in_progress *current = opaque;
-    current->kernel->run(current->op, current->step, task, current->tasks, thread);
+    if (lattice_is_grouped(current->op))
+        lattice_run_grouped(current->kernel, current->op, current->step, task, thread);
+    else
+        current->kernel->run(current->op, current->step, task, current->tasks, thread);
 }
 
 void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *given, const lattice_kernel_table *table,
@@ -68,12 +72,14 @@ void lattice_step_run(const lattice_op *ops, int64_t count, const lattice_step *
         if (lattice_rows(&ops[i], &step) == 0) /* no logits are wanted: kernels need not know that there may be nothing */
             continue;
         const lattice_kernel *kernel = &table->kernels[ops[i].kernel];
-        op_in_progress current = {&ops[i], &step, kernel, kernel->tasks(&ops[i], &step)};
+        const int64_t tasks =
+            lattice_is_grouped(&ops[i]) ? lattice_grouped_tasks(kernel, &ops[i], &step) : kernel->tasks(&ops[i], &step);
+        op_in_progress current = {&ops[i], &step, kernel, tasks};
         if (step.threads > 1)
             pool->loop(pool, current.tasks, run_task, &current);
         else
             for (int64_t task = 0; task < current.tasks; task++)
-                kernel->run(&ops[i], &step, task, current.tasks, 0);
+                run_task(&current, task, 0);
     }
     lattice_float_environment_restore(environment);
     if (threads > 0)

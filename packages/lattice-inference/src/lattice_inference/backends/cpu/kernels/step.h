@@ -89,10 +89,24 @@ typedef struct {
     int32_t pairing; /* LATTICE_PAIRING_* */
 } lattice_rope_record;
 
+/* Of an op of a mixture of experts: where its table of routes lies (experts/routes.h); slot < 0: it is none. */
+typedef struct {
+    lattice_view table;
+    int32_t count, chosen; /* experts, and those that a row goes through */
+    int32_t normalized;    /* the shares of those are divided by their sum */
+    int64_t matrix_bytes;  /* of a linear over grouped rows, from one expert's weight to the next; else 0 */
+} lattice_experts;
+
+#define LATTICE_ROWS_PART (-1) /* in place of LATTICE_ROWS_*: the op is a part of one, of `part_rows` rows */
+
 typedef struct {
     int32_t kernel;
-    int32_t rows;  /* LATTICE_ROWS_* of the output */
-    int32_t pairs; /* 1: two rows of the input, one after the other, are added up to one */
+    int32_t rows;   /* LATTICE_ROWS_* of the output */
+    int32_t pairs;  /* 1: two rows of the input, one after the other, are added up to one */
+    int32_t each;   /* rows for one row of the step: of rows that are sent to experts the chosen ones, else 1 */
+    int32_t number; /* of the op in its program */
+    int64_t part_rows;
+    lattice_experts experts;
     lattice_view input[3];
     lattice_view output;
     lattice_view rounded; /* where rows are written as bfloat16: by a norm besides the output, by others in its place */
@@ -174,9 +188,12 @@ typedef struct {
 
 static inline int64_t lattice_rows(const lattice_op *op, const lattice_step *step)
 {
+    if (op->rows == LATTICE_ROWS_PART)
+        return op->part_rows;
     return (op->rows == LATTICE_ROWS_TOKENS      ? step->tokens
             : op->rows == LATTICE_ROWS_SEQUENCES ? step->sequences
-                                                 : step->logit_count)
+                                                 : step->logit_count) *
+           op->each
            << op->pairs;
 }
 

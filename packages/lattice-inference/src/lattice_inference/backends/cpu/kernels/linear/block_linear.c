@@ -186,10 +186,11 @@ LATTICE_INLINE void stream_rows(const float *sums, int64_t panels, float *y, int
 }
 
 /* Which rows lie laid out at the beginning of a thread's scratch: the next task of the same op may find its own there. Other ops
- * write over it, or leave the number of a step that is over. */
+ * write over it, or leave the number of a step that is over. Rows are told apart by where they lie, as those of an op that is
+ * grouped by experts begin anew with each. */
 typedef struct {
-    int64_t serial, row;
-    const lattice_op *op;
+    int64_t serial, number;
+    const float *x;
 } laid_out;
 
 static void multiply_by_amx(const lattice_op *op, const lattice_step *step, const block_task *part, char *scratch)
@@ -204,8 +205,8 @@ static void multiply_by_amx(const lattice_op *op, const lattice_step *step, cons
     operands.of_rows = (row_scales *)(operands.of_columns + AMX_BLOCK_PANELS * operands.blocks);
     operands.rest = (int8_t *)(operands.of_rows + operands.row_tiles * operands.blocks);
     operands.lines = operands.rest + AMX_ROWS * op->k;
-    const laid_out now = {step->serial, part->row, op};
-    if (before->serial != now.serial || before->row != now.row || before->op != now.op)
+    const laid_out now = {step->serial, op->number, x};
+    if (before->serial != now.serial || before->number != now.number || before->x != now.x)
         amx_lay_out_rows(&operands, format, x, stride, op->k);
     *before = now;
     amx_shape_blocks();
