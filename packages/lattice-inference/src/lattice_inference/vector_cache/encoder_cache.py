@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,12 @@ from lattice_inference.vector_cache._journal import TextDigests
 from lattice_inference.vector_cache.database import VectorCache
 from lattice_inference.vector_cache.keys import TokenKeys
 
+if TYPE_CHECKING:
+    from lattice_inference.lora.attached_adapter import AttachedAdapter
+
 __all__ = ["EncoderCache", "open_cache"]
+
+_MOST_KINDS = 64  # of keys that are remembered: outputs by adapters
 
 Float32Array = npt.NDArray[np.float32]
 
@@ -57,21 +63,23 @@ class EncoderCache:
         self._name = name
         self._space = name.encode()
         self._dimension = dimension
-        self._digests: dict[str, TextDigests] = {}
+        self._digests: dict[tuple[str, str], TextDigests] = {}
 
     def run(
-        self, packed: PackedEncoding, output: str, compute: Callable[[PackedEncoding, str], Float32Array]
+        self,
+        packed: PackedEncoding,
+        output: str,
+        compute: Callable[[PackedEncoding, str, AttachedAdapter | None], Float32Array],
+        adapter: AttachedAdapter | None = None,
     ) -> Float32Array:
         """Return what ``compute`` gives for the texts, asking it only for those that are not in the cache.
 
-        Texts with the same tokens are computed once.
+        Texts with the same tokens are computed once. Vectors with an adapter are told apart by its content.
 
         Raises:
             NonFiniteError: as ``compute`` raises it, with the rows of this call. No such vector is kept.
         """
-        digests = self._digests.get(output)
-        if digests is None:
-            digests = self._digests[output] = TokenKeys(self._fingerprint, output, self._dimension).digests
+        digests = self._keys(output, "" if adapter is None else f":lora{adapter.sha256}")
         keys = digests.of(packed.token_ids, packed.type_ids, packed.cu_seqlens)
         size = 4 * self._dimension
         if len(keys) == 1:
@@ -80,7 +88,7 @@ class EncoderCache:
             (vector,) = (None if mapped is None else mapped.find(keys)) or self._cache.look_up(keys)
             if vector is not None and len(vector) == size:
                 return np.frombuffer(bytearray(vector), np.float32).reshape(1, -1)
-            made = compute(packed, output)
+            made = compute(packed, output, adapter)
             mapped = self._cache.mapped
             if mapped is None or not mapped.append(((keys[0], made),), self._space, False):
                 self._cache.put_many([(keys[0], made.tobytes())], space=self._name)
@@ -95,7 +103,7 @@ class EncoderCache:
                     places.setdefault(key, place)
             rows = list(places.values())
             try:
-                computed = compute(packed if len(rows) == len(keys) else packed.select(rows), output)
+                computed = compute(packed if len(rows) == len(keys) else packed.select(rows), output, adapter)
             except NonFiniteError as error:
                 bad = tuple(rows[row] for row in error.rows)
                 raise NonFiniteError(str(error).replace(f"text {error.rows[0]} ", f"text {bad[0]} ", 1), bad) from error
@@ -106,3 +114,12 @@ class EncoderCache:
             found.update(entries)
         data = bytearray().join([found[key] for key in keys])
         return np.frombuffer(data, np.float32).reshape(len(keys), self._dimension)
+
+    def _keys(self, output: str, adapter: str) -> TextDigests:
+        digests = self._digests.get((output, adapter))
+        if digests is None:
+            if len(self._digests) >= _MOST_KINDS:  # a trainer attaches one content after the other
+                self._digests.clear()
+            fingerprint = self._fingerprint + adapter
+            digests = self._digests[output, adapter] = TokenKeys(fingerprint, output, self._dimension).digests
+        return digests

@@ -36,7 +36,8 @@
     KERNEL(ROUND_ROWS,           "round_rows",           none,       row_tasks,             round_rows_run) \
     KERNEL(BFLOAT16_LINEAR,      "bfloat16_linear",      linear,     bfloat16_linear_tasks, bfloat16_linear_run) \
     KERNEL(AMX_ATTENTION,        "amx_attention",        attention,  amx_attention_tasks,   amx_attention_run) \
-    KERNEL(QUANTIZE_BLOCK_PAIRS, "quantize_block_pairs", none,       row_tasks,             quantize_block_pairs_run)
+    KERNEL(QUANTIZE_BLOCK_PAIRS, "quantize_block_pairs", none,       row_tasks,             quantize_block_pairs_run) \
+    KERNEL(LOW_RANK,             "low_rank",             low_rank,   low_rank_tasks,        low_rank_run)
 /* clang-format on */
 
 #define LATTICE_KERNEL_ID(id, ...) LATTICE_KERNEL_##id,

@@ -1,0 +1,93 @@
+"""An adapter as the CPU keeps it: the matrices of each group of linears in panels, in the fewest bits that hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from lattice_inference.backends.cpu import _cpu
+from lattice_inference.backends.cpu.forms.float import narrow
+from lattice_inference.backends.cpu.low_rank_groups import SitePlace
+from lattice_inference.backends.protocol import LowRankFactors
+from lattice_inference.graph.memory import ALIGNMENT
+
+__all__ = ["CpuAdapter"]
+
+Float32Array = npt.NDArray[np.float32]
+_Type = Literal["float32", "bfloat16", "float16"]
+
+_FIRST_LOOK = 4096  # numbers that tell most matrices of float32 apart from 16 bits
+
+
+class CpuAdapter:
+    """What one adapter adds to the linears of a program. Immutable.
+
+    Args:
+        plan: the plan that it is for.
+        groups: the sites of each of the plan's groups.
+        factors: A, B and scale by site; they fit.
+
+    Attributes:
+        native: what steps are given.
+        nbytes: what the matrices take.
+    """
+
+    def __init__(
+        self, plan: _cpu.Plan, groups: Sequence[Sequence[SitePlace]], factors: Mapping[str, LowRankFactors]
+    ) -> None:
+        laid_out = [[(place, factors[place.site]) for place in group if place.site in factors] for group in groups]
+        types = [_type_of([matrix for _, site in parts for matrix in (site.a, site.b)]) for parts in laid_out]
+        places: list[tuple[Float32Array, _Type, int]] = []
+        described: list[tuple[str, int, list[tuple[int, int, int, int, float]]] | None] = []
+        self.nbytes = 0
+        for parts, kind in zip(laid_out, types, strict=True):
+            if not parts:
+                described.append(None)
+                continue
+            first = self.nbytes
+            for _, site in parts:  # one after the other, with nothing between
+                places.append((site.a, kind, self.nbytes))
+                self.nbytes += _panel_bytes(site.a, kind)
+            self._align()
+            tuples = []
+            for place, site in parts:
+                places.append((site.b, kind, self.nbytes))
+                tuples.append((self.nbytes, len(site.a), place.column, place.width, float(site.scale)))
+                self.nbytes += _panel_bytes(site.b, kind)
+                self._align()
+            described.append((kind, first, tuples))
+        memory = _cpu.Memory(self.nbytes, huge_pages=self.nbytes >= _cpu.HUGE_PAGE)
+        for matrix, kind, offset in places:
+            _cpu.pack_panels(matrix if kind == "float32" else narrow(matrix, kind, "an adapter"), memory, offset)
+        self.native = _cpu.Adapter(plan, memory, described)
+
+    def _align(self) -> None:
+        self.nbytes = -(-self.nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _panel_bytes(matrix: Float32Array, kind: _Type) -> int:
+    rows, depth = len(matrix), int(matrix.shape[1])
+    return -(-rows // _cpu.PANEL) * _cpu.PANEL * depth * (4 if kind == "float32" else 2)
+
+
+def _type_of(matrices: Sequence[Float32Array]) -> _Type:
+    """Return the narrowest type that holds every number exactly: what they were stored in, or wider."""
+    if all(_is_bfloat16(matrix) for matrix in matrices):
+        return "bfloat16"
+    if all(_is_float16(matrix) for matrix in matrices):
+        return "float16"
+    return "float32"
+
+
+def _is_bfloat16(matrix: Float32Array) -> bool:
+    bits = matrix.reshape(-1).view(np.uint32)
+    return all(not (part & 0xFFFF).any() for part in (bits[:_FIRST_LOOK], bits[_FIRST_LOOK:]))
+
+
+def _is_float16(matrix: Float32Array) -> bool:
+    flat = matrix.reshape(-1)
+    with np.errstate(over="ignore"):
+        return all(np.array_equal(part, part.astype(np.float16)) for part in (flat[:_FIRST_LOOK], flat[_FIRST_LOOK:]))
