@@ -3,8 +3,8 @@
 A case has a base (of tests/data/decoders or tests/data/architectures), the settings of a LoraConfig, and the names and
 shapes of what PEFT saves for it; the numbers are drawn from the names (tests/models/drawn_adapters.py).
 Writes tests/data/lora: cases.json, and outputs.npz with the logits after merge_and_unload and, for adapters of pairs only,
-with the adapter beside its base. ``--check`` makes them again and compares, has PEFT load every adapter that save_peft_safetensors writes, and compares its logits. Needs torch, transformers
-and peft==0.21.2.
+with the adapter beside its base. ``--check`` makes them again and compares, has PEFT load every adapter that
+save_peft_safetensors writes, and compares its logits. Needs torch, transformers and peft==0.21.2.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ class CpuAdapter:
         factors: A, B and scale by site; they fit.
 
     Attributes:
+        plan: the plan.
         native: what steps are given.
         nbytes: what the matrices take.
     """
@@ -62,6 +63,7 @@ class CpuAdapter:
         memory = _cpu.Memory(self.nbytes, huge_pages=self.nbytes >= _cpu.HUGE_PAGE)
         for matrix, kind, offset in places:
             _cpu.pack_panels(matrix if kind == "float32" else narrow(matrix, kind, "an adapter"), memory, offset)
+        self.plan = plan
         self.native = _cpu.Adapter(plan, memory, described)
 
     def _align(self) -> None:

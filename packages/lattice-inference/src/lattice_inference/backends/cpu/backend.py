@@ -286,7 +286,7 @@ class CpuProgram:
         if self._plan is None or plan is None:
             return refuse_foreign_adapter() if self._plan is not None else refuse_closed()
         native = plan.native
-        step_adapters = self._step_adapters(batch, adapters) if adapters or batch.adapter is not None else None
+        step_adapters = _step_adapters(native, batch, adapters) if adapters or batch.adapter is not None else None
         if state is not None and not isinstance(state, CpuState):
             refuse_foreign_state()
         types, positions = batch.token_type_ids, batch.positions
@@ -364,16 +364,16 @@ class CpuProgram:
             raise InvalidInputError(f"block_table: {error}") from error
         return batch.context_lengths, pages, bounds
 
-    @staticmethod
-    def _step_adapters(batch: Batch, adapters: Sequence[PreparedAdapter]) -> _cpu.StepAdapters | None:
-        check_adapters(batch, adapters)
-        if not adapters:
-            return None
-        assert batch.adapter is not None
-        natives = [adapter.native for adapter in adapters if isinstance(adapter, CpuAdapter)]
-        if len(natives) < len(adapters):
-            refuse_foreign_adapter()
-        return _cpu.StepAdapters(tuple(natives), batch.adapter, batch.cu_seqlens, batch.logit_rows)
+
+def _step_adapters(plan: _cpu.Plan, batch: Batch, adapters: Sequence[PreparedAdapter]) -> _cpu.StepAdapters | None:
+    check_adapters(batch, adapters)
+    if not adapters:
+        return None
+    assert batch.adapter is not None
+    natives = [adapter.native for adapter in adapters if isinstance(adapter, CpuAdapter) and adapter.plan is plan]
+    if len(natives) < len(adapters):
+        refuse_foreign_adapter()
+    return _cpu.StepAdapters(tuple(natives), batch.adapter, batch.cu_seqlens, batch.logit_rows)
 
 
 def _copy_outputs(
