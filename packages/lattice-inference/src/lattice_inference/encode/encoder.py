@@ -196,11 +196,10 @@ class Encoder(TextModel):
             )
         lengths = packed.cu_seqlens[1:] - packed.cu_seqlens[:-1]
         output = "normalized" if wants_unit else "pooled"
-        vectors = (
-            self._program.run(packed, output, attached)
-            if self._cache is None
-            else self._cache.run(packed, output, self._program.run, attached)
-        )
+        run, digest = self._program.run, ""
+        if attached is not None:
+            run, digest = partial(self._program.run, adapter=attached), attached.sha256
+        vectors = run(packed, output) if self._cache is None else self._cache.run(packed, output, run, digest)
         return EncodedTexts(vectors, lengths, packed.truncated)
 
     def count_tokens(

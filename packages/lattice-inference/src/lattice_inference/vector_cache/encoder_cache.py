@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,6 @@ from lattice_inference.tokenizer import PackedEncoding
 from lattice_inference.vector_cache._journal import TextDigests
 from lattice_inference.vector_cache.database import VectorCache
 from lattice_inference.vector_cache.keys import TokenKeys
-
-if TYPE_CHECKING:
-    from lattice_inference.lora.attached_adapter import AttachedAdapter
 
 __all__ = ["EncoderCache", "open_cache"]
 
@@ -69,17 +65,18 @@ class EncoderCache:
         self,
         packed: PackedEncoding,
         output: str,
-        compute: Callable[[PackedEncoding, str, AttachedAdapter | None], Float32Array],
-        adapter: AttachedAdapter | None = None,
+        compute: Callable[[PackedEncoding, str], Float32Array],
+        adapter: str = "",
     ) -> Float32Array:
         """Return what ``compute`` gives for the texts, asking it only for those that are not in the cache.
 
-        Texts with the same tokens are computed once. Vectors with an adapter are told apart by its content.
+        Texts with the same tokens are computed once. ``adapter`` is the digest of the adapter's content that
+        ``compute`` has; vectors are told apart by it.
 
         Raises:
             NonFiniteError: as ``compute`` raises it, with the rows of this call. No such vector is kept.
         """
-        digests = self._keys(output, "" if adapter is None else f":lora{adapter.sha256}")
+        digests = self._keys(output, f":lora{adapter}" if adapter else "")
         keys = digests.of(packed.token_ids, packed.type_ids, packed.cu_seqlens)
         size = 4 * self._dimension
         if len(keys) == 1:
@@ -88,7 +85,7 @@ class EncoderCache:
             (vector,) = (None if mapped is None else mapped.find(keys)) or self._cache.look_up(keys)
             if vector is not None and len(vector) == size:
                 return np.frombuffer(bytearray(vector), np.float32).reshape(1, -1)
-            made = compute(packed, output, adapter)
+            made = compute(packed, output)
             mapped = self._cache.mapped
             if mapped is None or not mapped.append(((keys[0], made),), self._space, False):
                 self._cache.put_many([(keys[0], made.tobytes())], space=self._name)
@@ -103,7 +100,7 @@ class EncoderCache:
                     places.setdefault(key, place)
             rows = list(places.values())
             try:
-                computed = compute(packed if len(rows) == len(keys) else packed.select(rows), output, adapter)
+                computed = compute(packed if len(rows) == len(keys) else packed.select(rows), output)
             except NonFiniteError as error:
                 bad = tuple(rows[row] for row in error.rows)
                 raise NonFiniteError(str(error).replace(f"text {error.rows[0]} ", f"text {bad[0]} ", 1), bad) from error

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
-from lattice_inference.backends.cpu.forms.float import narrow
+from lattice_inference.backends.cpu.forms.bfloat16 import BFLOAT16
+from lattice_inference.backends.cpu.forms.float import FLOAT16, FLOAT32, FloatForm
 from lattice_inference.backends.cpu.low_rank_groups import SitePlace
 from lattice_inference.backends.protocol import LowRankFactors
 from lattice_inference.graph.memory import ALIGNMENT
@@ -17,8 +17,6 @@ from lattice_inference.graph.memory import ALIGNMENT
 __all__ = ["CpuAdapter"]
 
 Float32Array = npt.NDArray[np.float32]
-_Type = Literal["float32", "bfloat16", "float16"]
-
 _FIRST_LOOK = 4096  # numbers that tell most matrices of float32 apart from 16 bits
 
 
@@ -40,29 +38,29 @@ class CpuAdapter:
         self, plan: _cpu.Plan, groups: Sequence[Sequence[SitePlace]], factors: Mapping[str, LowRankFactors]
     ) -> None:
         laid_out = [[(place, factors[place.site]) for place in group if place.site in factors] for group in groups]
-        types = [_type_of([matrix for _, site in parts for matrix in (site.a, site.b)]) for parts in laid_out]
-        places: list[tuple[Float32Array, _Type, int]] = []
+        forms = [_form_of([matrix for _, site in parts for matrix in (site.a, site.b)]) for parts in laid_out]
+        places: list[tuple[Float32Array, FloatForm, int]] = []
         described: list[tuple[str, int, list[tuple[int, int, int, int, float]]] | None] = []
         self.nbytes = 0
-        for parts, kind in zip(laid_out, types, strict=True):
+        for parts, form in zip(laid_out, forms, strict=True):
             if not parts:
                 described.append(None)
                 continue
             first = self.nbytes
             for _, site in parts:  # one after the other, with nothing between
-                places.append((site.a, kind, self.nbytes))
-                self.nbytes += _panel_bytes(site.a, kind)
+                places.append((site.a, form, self.nbytes))
+                self.nbytes += _panel_bytes(site.a, form)
             self._align()
             tuples = []
             for place, site in parts:
-                places.append((site.b, kind, self.nbytes))
+                places.append((site.b, form, self.nbytes))
                 tuples.append((self.nbytes, len(site.a), place.column, place.width, float(site.scale)))
-                self.nbytes += _panel_bytes(site.b, kind)
+                self.nbytes += _panel_bytes(site.b, form)
                 self._align()
-            described.append((kind, first, tuples))
+            described.append((form.weight_type, first, tuples))
         memory = _cpu.Memory(self.nbytes, huge_pages=self.nbytes >= _cpu.HUGE_PAGE)
-        for matrix, kind, offset in places:
-            _cpu.pack_panels(matrix if kind == "float32" else narrow(matrix, kind, "an adapter"), memory, offset)
+        for matrix, form, offset in places:
+            form.pack(form.rounded(matrix, "an adapter"), memory, offset)
         self.plan = plan
         self.native = _cpu.Adapter(plan, memory, described)
 
@@ -70,18 +68,15 @@ class CpuAdapter:
         self.nbytes = -(-self.nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def _panel_bytes(matrix: Float32Array, kind: _Type) -> int:
-    rows, depth = len(matrix), int(matrix.shape[1])
-    return -(-rows // _cpu.PANEL) * _cpu.PANEL * depth * (4 if kind == "float32" else 2)
+def _panel_bytes(matrix: Float32Array, form: FloatForm) -> int:
+    return -(-len(matrix) // _cpu.PANEL) * form.panel_bytes(int(matrix.shape[1]))
 
 
-def _type_of(matrices: Sequence[Float32Array]) -> _Type:
-    """Return the narrowest type that holds every number exactly: what they were stored in, or wider."""
+def _form_of(matrices: Sequence[Float32Array]) -> FloatForm:
+    """Return the narrowest form that holds every number exactly: what they were stored in, or wider."""
     if all(_is_bfloat16(matrix) for matrix in matrices):
-        return "bfloat16"
-    if all(_is_float16(matrix) for matrix in matrices):
-        return "float16"
-    return "float32"
+        return BFLOAT16
+    return FLOAT16 if all(_is_float16(matrix) for matrix in matrices) else FLOAT32
 
 
 def _is_bfloat16(matrix: Float32Array) -> bool:
