@@ -176,7 +176,9 @@ class LoraAdapter:
         """
         if not isinstance(linears, Mapping):
             raise InvalidInputError(f"linears: a mapping of paths to shapes is needed, not {type(linears).__name__}")
-        shapes = {module_stem(name): tuple(shape) for name, shape in linears.items()}
+        shapes = {module_stem(name): shape for name, shape in linears.items() if isinstance(name, str)}
+        if len(shapes) < len(linears) or not all(isinstance(shape, tuple) for shape in shapes.values()):
+            raise InvalidInputError("linears: each path must have a shape, (outputs, inputs)")
         unmatched = [name for name in self.sites if module_stem(name) not in shapes]
         if unmatched:
             kinds = sorted({name.rpartition(".")[2] for name in linears})
