@@ -19,6 +19,7 @@ import forward
 import instructions
 import kernels
 import loading
+import lora
 import peak
 import precision_quality
 import quality
@@ -52,6 +53,7 @@ SCRIPTS: dict[str, Any] = {
     "instructions": instructions,
     "kernels": kernels,
     "loading": loading,
+    "lora": lora,
     "peak": peak,
     "precision_quality": precision_quality,
     "quality": quality,
