@@ -20,6 +20,7 @@ import grammar
 import instructions
 import kernels
 import loading
+import lora
 import peak
 import precision_quality
 import quality
@@ -53,6 +54,7 @@ SCRIPTS: dict[str, Any] = {
     "instructions": instructions,
     "kernels": kernels,
     "loading": loading,
+    "lora": lora,
     "peak": peak,
     "precision_quality": precision_quality,
     "quality": quality,

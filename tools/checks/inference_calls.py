@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
 import lattice_inference
+from lattice_inference.lora import LoraSite, save_peft_safetensors
 
 from .call_registry import Call, call, calls
 
@@ -44,6 +50,19 @@ def reranker() -> lattice_inference.CrossEncoder:
 def adapter() -> lattice_inference.LoraAdapter:
     """Return the adapter of the small decoder."""
     return lattice_inference.load_adapter_file("adapter")
+
+
+def adapted(model: Any) -> Any:
+    """Return a loaded model with an adapter ``mine``."""
+    model.attach_adapter(adapter_of(model), "mine")
+    return model
+
+
+def adapter_of(model: Any) -> lattice_inference.LoraAdapter:
+    """Return an adapter of one linear of a loaded model."""
+    name, (outputs, inputs) = next(iter(model.adapter_sites.items()))
+    site = LoraSite(np.ones((1, inputs), np.float32), np.ones((outputs, 1), np.float32), 0.1)
+    return lattice_inference.LoraAdapter({name: site})
 
 
 def _short() -> lattice_inference.GenerateConfig:
@@ -92,6 +111,30 @@ calls(
     encoder,
     {"encode": {"texts": ["a text"]}, "count_tokens": {"texts": ["a text"]}, "token_offsets": _text},
 )
+
+
+def _adapter_calls(name: str, make: Callable[[], Any]) -> None:
+    def own() -> lattice_inference.LoraAdapter:
+        return adapter_of(make())
+
+    def directory() -> str:
+        return str(save_peft_safetensors(own(), f"out-adapter-{name}", overwrite=True))
+
+    calls(
+        f"lattice_inference.{name}",
+        lambda: adapted(make()),
+        {
+            "load_adapter": {"path": directory},
+            "attach_adapter": {"adapter": own, "name": "other"},
+            "remove_adapter": {"name": "mine"},
+            "fingerprint_with": {"adapter": "mine"},
+        },
+    )
+
+
+_adapter_calls("Encoder", encoder)
+_adapter_calls("CrossEncoder", reranker)
+_adapter_calls("CausalLanguageModel", decoder)
 calls(
     "lattice_inference.CrossEncoder",
     reranker,
@@ -115,7 +158,7 @@ def _forward() -> Call:
     return model.forward, {"extensions": [lattice_inference.Extension(cache.start([1, 2]), [1, 2])]}
 
 
-calls("lattice_inference.KvCache", _cache, {"start": {"token_ids": [1, 2]}})
+calls("lattice_inference.KvCache", _cache, {"start": {"token_ids": [1, 2]}, "sequence": {}})
 
 
 @call("lattice_inference.KvCache.remember")
@@ -205,3 +248,11 @@ calls(
     },
 )
 calls("lattice_inference.LoraAdapter", lambda: lattice_inference.LoraAdapter, {"load": {"path": "adapter"}})
+calls(
+    "lattice_inference.LoraAdapter",
+    adapter,
+    {
+        "factors": {"site": "model.layers.0.self_attn.q_proj"},
+        "validate_against": {"linears": lambda: dict(decoder().adapter_sites)},
+    },
+)

@@ -2,9 +2,9 @@
 
 A case has a base (of tests/data/decoders or tests/data/architectures), the settings of a LoraConfig, and the names and
 shapes of what PEFT saves for it; the numbers are drawn from the names (tests/models/drawn_adapters.py).
-Writes tests/data/lora: cases.json, and outputs.npz with the logits after merge_and_unload. ``--check`` makes them again and
-compares, has PEFT load every adapter that save_peft_safetensors writes, and compares its logits. Needs torch, transformers
-and peft==0.21.2.
+Writes tests/data/lora: cases.json, and outputs.npz with the logits after merge_and_unload and, for adapters of pairs only,
+with the adapter beside its base. ``--check`` makes them again and compares, has PEFT load every adapter that
+save_peft_safetensors writes, and compares its logits. Needs torch, transformers and peft==0.21.2.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "qwen2",
         {"r": 3, "lora_alpha": 6, "target_modules": ATTENTION[:3], "lora_bias": True, "bias": "lora_only"},
     ),
+    "qwen2-plain": ("qwen2", {"r": 5, "lora_alpha": 10, "target_modules": "all-linear"}),
     "qwen3": (
         "qwen3",
         {
@@ -80,7 +81,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "bias": "all",
         },
     ),
+    "bert-plain": (
+        "cross-encoder-bert-logits",
+        {"r": 4, "lora_alpha": 8, "target_modules": ["query", "key", "value", "dense", "classifier"]},
+    ),
 }
+#: Cases without biases, DoRA and heads, which are also run beside their base.
+PLAIN = ("llama", "llama-all-linear", "qwen2-plain", "qwen3", "qwen3-expression", "bert-plain")
 
 
 def base_case(base: str) -> dict[str, Any]:
@@ -117,11 +124,13 @@ def case(name: str, folder: Path) -> dict[str, Any]:
     return {"base": base, "config": config, "tensors": tensors}
 
 
-def merged_logits(base: str, adapter: Path, folder: Path) -> npt.NDArray[np.float32]:
+def logits(base: str, adapter: Path, folder: Path, *, merged: bool = True) -> npt.NDArray[np.float32]:
+    """What PEFT computes with an adapter, merged into its base or beside it."""
     import peft
     import torch
 
-    model = peft.PeftModel.from_pretrained(load_base(base, folder), adapter).merge_and_unload().eval()
+    model = peft.PeftModel.from_pretrained(load_base(base, folder), adapter)
+    model = (model.merge_and_unload() if merged else model).eval()
     with torch.no_grad():
         if base in DECODERS:
             ids = torch.tensor(draw_ids(base, DECODERS[base]["length"], 128), dtype=torch.long)[None]
@@ -141,8 +150,8 @@ def check_ours(name: str, made: dict[str, Any], folder: Path) -> None:
     if adapter.replaced or any(site.bias is not None for site in adapter.sites.values()):
         return
     ours = save_peft_safetensors(adapter, folder / f"ours-{name}")
-    expected = merged_logits(made["base"], folder / name, folder)
-    got = merged_logits(made["base"], ours, folder)
+    expected = logits(made["base"], folder / name, folder)
+    got = logits(made["base"], ours, folder)
     print(f"{name}: {np.abs(expected - got).max():.2g} between PEFT's logits with its adapter and with ours")
     assert np.abs(expected - got).max() <= LIMIT
 
@@ -162,7 +171,9 @@ def main() -> None:
         for name in CASES:
             cases[name] = case(name, folder)
             write_adapter(folder / name, name, cases[name])
-            outputs[name] = merged_logits(cases[name]["base"], folder / name, folder)
+            outputs[name] = logits(cases[name]["base"], folder / name, folder)
+            if name in PLAIN:
+                outputs[f"{name} attached"] = logits(cases[name]["base"], folder / name, folder, merged=False)
             if arguments.check:
                 check_ours(name, cases[name], folder)
     made_with = {each.__name__: each.__version__ for each in (torch, transformers, peft)}

@@ -90,6 +90,7 @@ class _LoadedModel:
     prompts: Mapping[Role, str]
     precision: Precision
     limit: int | None = None  # of tokens, where the caller wants a lower one than the model's
+    adapter: str | None = None  # its name in the encoder
     _provenances: dict[tuple[str, bool], VectorProvenance] = field(default_factory=dict)
 
     @property
@@ -105,6 +106,9 @@ class _LoadedModel:
         """Give the encoder's working memory back."""
         self.encoder.trim()
 
+    def _fingerprint(self) -> str:
+        return self.encoder.fingerprint if self.adapter is None else self.encoder.fingerprint_with(self.adapter)
+
     def provenance(self, prompt: str, normalize: bool) -> VectorProvenance:
         """Return all that a vector's bits depend on besides the text.
 
@@ -116,7 +120,7 @@ class _LoadedModel:
 
             known = VectorProvenance(
                 model=self.config.description.slug,
-                weights=self.encoder.fingerprint + ("" if self.limit is None else f":first{self.limit}"),
+                weights=self._fingerprint() + ("" if self.limit is None else f":first{self.limit}"),
                 pooling=self.encoder.pooling,
                 prompt=prompt,
                 dimensions=self.config.dimensions,
@@ -149,6 +153,8 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         max_batch_size: most texts in one call of :meth:`embed`.
         max_text_chars: most characters (code points) in one text, its prompt not counted.
         max_tokens: a lower limit of tokens a text than the model's, special tokens included.
+        adapter: a LoRA adapter that all texts are embedded with: a directory of PEFT's or mlx-lm's, or a GGUF adapter. Its
+            content is part of the provenance, so vectors with it and without are not mixed in a cache or a store.
         cache: keep vectors on disk, for this and later processes: a ``lattice_inference.VectorCache``, a folder, or True
             for the default folder. (:class:`CachedEmbeddingService` keeps them in memory; it may be put around this.)
         special_tokens_in_text: let special tokens that a text spells out, such as ``[SEP]``, become those tokens, as Hugging
@@ -186,6 +192,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         cache: VectorCache | str | os.PathLike[str] | bool | None = None,
         special_tokens_in_text: bool = True,
         max_tokens: int | None = None,
+        adapter: str | os.PathLike[str] | None = None,
     ) -> None:
         check_choice("precision", precision, get_args(Precision))
         check_choice("truncate", truncate, get_args(Truncate))
@@ -198,6 +205,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         self._cache = check_cache(cache)
         self._special_tokens_in_text = check_flag("special_tokens_in_text", special_tokens_in_text)
         self._max_tokens = None if max_tokens is None else check_limit("max_tokens", max_tokens, lowest=LEAST_TOKENS)
+        self._adapter = None if adapter is None else _absolute_path("adapter", adapter)
         self._last_provenance: tuple[_LoadedModel | None, Role, bool, VectorProvenance] | None = None
         super().__init__()
 
@@ -298,6 +306,8 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         }
         if self._max_tokens is not None:
             options["max_tokens"] = self._max_tokens
+        if self._adapter is not None:
+            options["adapter"] = self._adapter
         return self._source.model or self._source.location, options
 
     def _open(self) -> _LoadedModel:
@@ -328,7 +338,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
                 )
             config = ModelConfig(member, self._output_dim)
             prompts = {role: member.description.prompt(role) for role in Role}
-            return _LoadedModel(encoder, config, prompts, self._precision, self._limit_of(encoder))
+            return self._opened(encoder, config, prompts)
         own = encoder.prompts
         description = ModelDescription(
             slug=self._source.name,
@@ -340,7 +350,21 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             passage_prompt=own.get("passage", own.get("document", "")),
         )
         prompts = {role: description.prompt(role) for role in Role}
-        return _LoadedModel(encoder, ModelConfig(description), prompts, self._precision, self._limit_of(encoder))
+        return self._opened(encoder, ModelConfig(description), prompts)
+
+    def _opened(self, encoder: Encoder, config: ModelConfig, prompts: Mapping[Role, str]) -> _LoadedModel:
+        """Return what is open, with the caller's limit and adapter; close the encoder if it cannot have them."""
+        limit, adapter = self._limit_of(encoder), None
+        if self._adapter is not None:
+            try:
+                adapter = encoder.load_adapter(self._adapter).name
+            except inference_errors.UnsupportedError as error:
+                encoder.close()
+                raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error
+            except BaseException:
+                encoder.close()
+                raise
+        return _LoadedModel(encoder, config, prompts, self._precision, limit, adapter)
 
     def _limit_of(self, encoder: Encoder) -> int | None:
         """Return the caller's token limit, or None if it changes nothing.
@@ -395,6 +419,8 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             shortened = None  # the model's own length by another name
         try:
             lower: dict[str, Any] = {} if loaded.limit is None else {"max_tokens": loaded.limit}
+            if loaded.adapter is not None:
+                lower["adapter"] = loaded.adapter
             encoded = loaded.encoder.encode(
                 checked, prompt=prompt, normalize=normalize and shortened is None, truncate=self._truncate, **lower
             )
@@ -522,6 +548,13 @@ def check_cache(
         if not isinstance(cache, VectorCache):
             raise InvalidInputError(f"cache is {cache!r}; pass a VectorCache, a folder, or True for the default folder")
     return cache
+
+
+def _absolute_path(name: str, path: object) -> str:
+    """Return an argument that is a path, so that it means the same after a change of the working directory."""
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(text := os.fspath(path), str) or not text:
+        raise InvalidInputError(f"{name} is {path!r:.80}; pass a path, or None")
+    return os.path.abspath(os.path.expanduser(text))
 
 
 def _dimension_from_environment() -> int | None:

@@ -1,14 +1,25 @@
-"""``lattice merge-adapter``, and ``lattice inspect`` of an adapter."""
+"""``lattice merge-adapter``, ``lattice inspect`` of an adapter, and ``--adapter`` of commands that run a model."""
 
 from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from lattice_inference import GenerateConfig, Session, load_model, perplexity
 from lattice_inference.cli import main
-from lattice_inference.lora import blend, load_adapter_file, merge_adapter, save_gguf
+from lattice_inference.lora import (
+    LoraAdapter,
+    LoraSite,
+    blend,
+    load_adapter_file,
+    merge_adapter,
+    save_gguf,
+    save_peft_safetensors,
+)
+from tiny_decoders import write_drawn_model
 
 
 def run_json(capsys, *arguments):
@@ -76,3 +87,30 @@ def test_mistakes_are_one_line(capsys, drawn_base, drawn_adapter, tmp_path, argu
     assert error.count("\n") == 1
     assert message in error
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_commands_run_a_model_with_an_adapter(capsys, tmp_path):
+    directory = write_drawn_model(tmp_path / "model", context=1024)
+    with load_model(directory) as model:
+        sites = {
+            name: LoraSite(np.full((2, inputs), 0.2, np.float32), np.full((outputs, 2), 0.3, np.float32), 1.0)
+            for name, (outputs, inputs) in model.adapter_sites.items()
+            if name.endswith("o_proj")
+        }
+        save_peft_safetensors(LoraAdapter(sites), tmp_path / "mine")
+        model.load_adapter(tmp_path / "mine")
+        with Session(model, adapter="mine") as session:
+            expected = session.generate("a text", GenerateConfig.greedy(5)).token_ids
+        nll = perplexity(model, "a text", adapter="mine").nll
+    text = tmp_path / "text"
+    text.write_text("a text")
+    common = ["--model", directory, "--adapter", tmp_path / "mine", "--json"]
+    generated = run_json(
+        capsys, "generate", *common, "--temperature", 0, "--repetition-penalty", 1, "--max-tokens", 5, "a text"
+    )
+    assert tuple(generated["token_ids"]) == expected
+    assert run_json(capsys, "perplexity", *common, text)["nll"] == nll
+    assert run_json(capsys, "compare-logits", *common, text)["max_kl"] > 0
+    assert main(["generate", "--model", str(directory), "--adapter", str(tmp_path / "none"), "a"]) != 0
+    assert "none" in capsys.readouterr().err

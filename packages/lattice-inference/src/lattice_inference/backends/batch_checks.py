@@ -14,12 +14,14 @@ from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import KvSpec, Program
 
 __all__ = [
+    "check_adapters",
     "check_ids",
     "check_pages",
     "check_specs",
     "check_state",
     "id_tables",
     "refuse_closed",
+    "refuse_foreign_adapter",
     "refuse_foreign_state",
     "refuse_id",
     "refuse_non_finite",
@@ -66,13 +68,26 @@ def check_state(program: Program, batch: Batch, *, has_state: bool) -> None:
     """Raise InvalidInputError unless batch and state are there for a program that keeps some, and for no other."""
     if not program.kv_specs:
         if batch.carries_state or has_state:
-            raise InvalidInputError(
-                "this program keeps no state: pages, slots, adapters and logit rows have no meaning"
-            )
+            raise InvalidInputError("this program keeps no state: pages, slots and logit rows have no meaning")
     elif not has_state or batch.context_lengths is None or batch.block_table is None:
         raise InvalidInputError(
             "this program keeps keys and values: it needs a state, and a batch with context_lengths and block_table"
         )
+
+
+def check_adapters(batch: Batch, adapters: Sequence[object]) -> None:
+    """Raise InvalidInputError unless the batch says for each sequence which of ``adapters`` it has, or -1."""
+    numbers = batch.adapter
+    if numbers is None:
+        if adapters:
+            raise InvalidInputError("adapters are given, and the batch does not say which sequence has which")
+    elif int(numbers.min()) < -1 or int(numbers.max()) >= len(adapters):
+        raise InvalidInputError(f"adapter must be from -1 to {len(adapters) - 1}, got {numbers[:8].tolist()}")
+
+
+def refuse_foreign_adapter() -> NoReturn:
+    """Raise InvalidInputError: the adapter was prepared for another program."""
+    raise InvalidInputError("the adapter was attached to another model: attach it to this one")
 
 
 def check_specs(program: Program, specs: Sequence[KvSpec]) -> None:

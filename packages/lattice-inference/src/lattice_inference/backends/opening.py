@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, get_args
 
 from lattice_inference.argument_checks import check_choice
-from lattice_inference.backends.protocol import Backend
+from lattice_inference.backends.protocol import AdaptingProgram, Backend, BackendProgram
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.precision import Activations, Precision
 
 if TYPE_CHECKING:
     from lattice_inference.calibration import InputRange
 
-__all__ = ["BackendName", "check_backend", "open_backend"]
+__all__ = ["BackendName", "as_adapting", "check_backend", "open_backend"]
 
 BackendName = Literal["cpu", "reference"]
 """``"cpu"``: C kernels. ``"reference"``: NumPy in float64, slow and readable, to compare results with."""
@@ -22,6 +22,19 @@ BackendName = Literal["cpu", "reference"]
 def check_backend(name: object) -> None:
     """Raise UnsupportedError if there is no backend of that name."""
     check_choice("backend", name, get_args(BackendName), UnsupportedError)
+
+
+def as_adapting(program: BackendProgram) -> AdaptingProgram:
+    """Return ``program``, whose sequences may have adapters.
+
+    Raises:
+        UnsupportedError: adapters are not built for its backend.
+    """
+    if not isinstance(program, AdaptingProgram):
+        raise UnsupportedError(
+            f"adapters are not built for {type(program).__name__}: load the model on the CPU, or merge the adapter"
+        )
+    return program
 
 
 def open_backend(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,19 @@ if TYPE_CHECKING:
     from lattice_inference.checkpoint.safetensors_writer import StoredTensor
     from lattice_inference.graph.batch import Batch
 
-__all__ = ["Backend", "BackendProgram", "FileForm", "Finished", "Outputs", "PageStorage", "Pending", "WeightSize"]
+__all__ = [
+    "AdaptingProgram",
+    "Backend",
+    "BackendProgram",
+    "FileForm",
+    "Finished",
+    "LowRankFactors",
+    "Outputs",
+    "PageStorage",
+    "Pending",
+    "PreparedAdapter",
+    "WeightSize",
+]
 
 Outputs = dict[str, npt.NDArray[np.float32]]
 """Outputs of a step by name, each (rows, width)."""
@@ -160,6 +172,63 @@ class BackendProgram(Protocol):
 
     def close(self) -> None:
         """Give the weights back; a step that runs keeps them until it ends. Closing twice is harmless."""
+        ...
+
+
+class LowRankFactors(Protocol):
+    """What an adapter adds to one linear: scale * B (A x)."""
+
+    @property
+    def a(self) -> npt.NDArray[np.float32]:
+        """A, (rank, inputs), finite and C-contiguous."""
+        ...
+
+    @property
+    def b(self) -> npt.NDArray[np.float32]:
+        """B, (outputs, rank), finite and C-contiguous."""
+        ...
+
+    @property
+    def scale(self) -> float:
+        """What the product is multiplied by."""
+        ...
+
+
+class PreparedAdapter(Protocol):
+    """An adapter in the form that one program's steps take. Immutable: steps that have it keep what it is."""
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes."""
+        ...
+
+
+@runtime_checkable
+class AdaptingProgram(BackendProgram, Protocol):
+    """A program whose sequences may have adapters."""
+
+    @property
+    def adapter_sites(self) -> Mapping[str, tuple[int, int]]:
+        """Return the shape of each weight that adapters may change, by its tensor's name."""
+        ...
+
+    def prepare_adapter(self, factors: Mapping[str, LowRankFactors]) -> PreparedAdapter:
+        """Return an adapter of this program, from A, B and scale by tensor names of :attr:`adapter_sites` that they fit.
+
+        Raises:
+            InvalidInputError: the program is closed.
+        """
+        ...
+
+    def run(
+        self,
+        batch: Batch,
+        *,
+        outputs: Collection[str] | None = None,
+        state: PageStorage | None = None,
+        adapters: Sequence[PreparedAdapter] = (),
+    ) -> Outputs:
+        """Do :meth:`BackendProgram.run`; ``batch.adapter`` says which of ``adapters`` each sequence has."""
         ...
 
 

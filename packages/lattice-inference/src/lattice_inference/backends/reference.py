@@ -8,8 +8,8 @@ It runs programs as models write them, never fused. Programs that keep keys and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,10 @@ import numpy.typing as npt
 from lattice_inference.backends.reference_state import ReferenceState
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.graph.batch import Batch
-from lattice_inference.graph.program import Buffer, Op, Program, View, WeightRef
+from lattice_inference.graph.program import Buffer, Op, Program, Rows, View, WeightRef
+
+if TYPE_CHECKING:
+    from lattice_inference.backends.protocol import LowRankFactors
 
 __all__ = ["run"]
 
@@ -31,6 +34,7 @@ def run(
     *,
     dtype: npt.DTypeLike = np.float64,
     state: ReferenceState | None = None,
+    adapters: Sequence[Mapping[str, LowRankFactors]] = (),
 ) -> dict[str, Array]:
     """Return the outputs of ``program`` for ``batch``.
 
@@ -40,6 +44,7 @@ def run(
         batch: the packed batch.
         dtype: the type that everything is computed in.
         state: the pages that ``batch.block_table`` names; needed by programs with kv_specs.
+        adapters: what ``batch.adapter`` numbers: A, B and scale by site.
 
     Raises:
         InvalidInputError: the program keeps state and ``state``, ``block_table`` or ``context_lengths`` is missing.
@@ -55,7 +60,7 @@ def run(
         return joined.reshape(ref.shape) if ref.is_stack else joined
 
     for op in program.ops:
-        if op.kind not in _KERNELS and op.kind not in ("kv_write", "paged_attention"):
+        if op.kind not in _KERNELS and op.kind not in ("kv_write", "paged_attention", "low_rank"):
             raise UnsupportedError(f"the reference backend has no op {op.kind!r}: it runs programs before fusion")
         inputs = [read(view) for view in op.inputs]
         tensors = {name: weight(ref) for name, ref in op.weights.items()}
@@ -64,6 +69,9 @@ def run(
             continue
         if op.kind == "paged_attention":
             values[op.outputs[0].buffer] = _paged_attention(op, inputs[0], batch, _required(state))
+            continue
+        if op.kind == "low_rank":
+            _low_rank(op, inputs, batch, adapters)
             continue
         values[op.outputs[0].buffer] = _KERNELS[op.kind](op, inputs, tensors, batch)
     return {name: read(view) for name, view in program.outputs.items()}
@@ -212,6 +220,23 @@ def _paged_attention(op: Op, query: Array, batch: Batch, state: ReferenceState) 
                 weight = np.exp(scores - scores.max())
                 output[row, head] = weight @ values[seen, kv_head] / weight.sum()
     return output.reshape(len(output), -1)
+
+
+def _low_rank(op: Op, inputs: list[Array], batch: Batch, adapters: Sequence[Mapping[str, LowRankFactors]]) -> None:
+    """Change ``y``, a view of its buffer's values, in place."""
+    y, x = inputs
+    if batch.adapter is None:
+        return
+    numbers = batch.adapter
+    if op.outputs[0].rows is not Rows.SEQUENCES:
+        numbers = np.repeat(numbers, np.diff(batch.cu_seqlens))
+    if op.outputs[0].rows is Rows.LOGIT_ROWS:
+        numbers = numbers[batch.logit_rows if batch.logit_rows is not None else []]
+    for number, sites in enumerate(adapters):
+        factors = sites.get(str(op.attributes["site"]))
+        if factors is not None:
+            rows = numbers == number
+            y[rows] += x[rows] @ factors.a.astype(x.dtype).T * factors.scale @ factors.b.astype(x.dtype).T
 
 
 def _pool(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:

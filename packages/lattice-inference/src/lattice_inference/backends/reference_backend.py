@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
@@ -11,20 +12,30 @@ import numpy.typing as npt
 
 from lattice_inference.backends import reference
 from lattice_inference.backends.batch_checks import (
+    check_adapters,
     check_ids,
     check_pages,
     check_specs,
     check_state,
     id_tables,
     refuse_closed,
+    refuse_foreign_adapter,
     refuse_foreign_state,
 )
-from lattice_inference.backends.protocol import Finished, Outputs, PageStorage, WeightSize
+from lattice_inference.backends.protocol import (
+    Finished,
+    LowRankFactors,
+    Outputs,
+    PageStorage,
+    PreparedAdapter,
+    WeightSize,
+)
 from lattice_inference.backends.reference_state import ReferenceState
 from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
 from lattice_inference.checkpoint.int8_weights import SCALE_SUFFIX, Int8Matrix
 from lattice_inference.errors import CheckpointError, UnsupportedError
+from lattice_inference.graph.adapting import add_low_rank, linear_sites
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import KvSpec, Program, WeightRef
 from lattice_inference.precision import Activations, Precision
@@ -103,6 +114,19 @@ class ReferenceBackend:
         raise UnsupportedError("the reference backend writes no files")
 
 
+@dataclass(frozen=True)
+class _Adapter:
+    """An adapter of a program, as it was given."""
+
+    program: ReferenceProgram
+    factors: Mapping[str, LowRankFactors]
+
+    @property
+    def nbytes(self) -> int:
+        """What its matrices take."""
+        return sum(site.a.nbytes + site.b.nbytes for site in self.factors.values())
+
+
 class ReferenceProgram:
     """A program ready to run in NumPy. Thread-safe, as nothing of it changes."""
 
@@ -113,15 +137,35 @@ class ReferenceProgram:
         self.weight_sizes = _sizes(program)
         self.arena_bytes = 0
         self.numerics: str | None = "reference"
+        self.adapter_sites: Mapping[str, tuple[int, int]] = linear_sites(program)
+        self._adapted = add_low_rank(program, self.adapter_sites)
         self._weights: Mapping[str, npt.NDArray[np.float32]] | None = weights
         self._tables = id_tables(program)
 
-    def run(self, batch: Batch, *, outputs: Collection[str] | None = None, state: PageStorage | None = None) -> Outputs:
+    def prepare_adapter(self, factors: Mapping[str, LowRankFactors]) -> _Adapter:
+        """Return an adapter of this program; see :class:`~lattice_inference.backends.protocol.AdaptingProgram`."""
+        if self._weights is None:
+            refuse_closed()
+        return _Adapter(self, dict(factors))
+
+    def run(
+        self,
+        batch: Batch,
+        *,
+        outputs: Collection[str] | None = None,
+        state: PageStorage | None = None,
+        adapters: Sequence[PreparedAdapter] = (),
+    ) -> Outputs:
         """Run a step; see :class:`~lattice_inference.backends.protocol.BackendProgram`."""
-        return self.submit(batch, outputs=outputs, state=state).wait()
+        return self.submit(batch, outputs=outputs, state=state, adapters=adapters).wait()
 
     def submit(
-        self, batch: Batch, *, outputs: Collection[str] | None = None, state: PageStorage | None = None
+        self,
+        batch: Batch,
+        *,
+        outputs: Collection[str] | None = None,
+        state: PageStorage | None = None,
+        adapters: Sequence[PreparedAdapter] = (),
     ) -> Finished:
         """Run a step; its result is there at once."""
         weights = self._weights
@@ -134,8 +178,13 @@ class ReferenceProgram:
             check_specs(self.program, state.specs)
             check_pages(batch, page_tokens=state.page_tokens, pages=state.pages)
         check_ids(batch, self._tables)
+        check_adapters(batch, adapters)
+        factors = [adapter.factors for adapter in adapters if isinstance(adapter, _Adapter) and adapter.program is self]
+        if len(factors) < len(adapters):
+            refuse_foreign_adapter()
         with np.errstate(all="ignore"):  # what overflows is refused by its result
-            results = reference.run(self.program, weights, batch, state=state)
+            program = self._adapted if factors else self.program
+            results = reference.run(program, weights, batch, state=state, adapters=factors)
         return Finished(
             {
                 name: np.ascontiguousarray(array, np.float32)

@@ -14,6 +14,7 @@ from lattice_inference.cli.generation_options import (
     add_generation,
     add_loading,
     generate_config,
+    load_adapter,
     open_model,
     result_as_json,
     session_config,
@@ -67,7 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Hold the conversation."""
     config, session_settings, variables = generate_config(options), session_config(options), _variables(options)
-    with open_model(options) as model, Session(model, config=session_settings) as session:
+    with (
+        open_model(options) as model,
+        Session(model, config=session_settings, adapter=load_adapter(model, options)) as session,
+    ):
         chat = Chat(
             session,
             system=options.system,

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import get_args
 
-from lattice_inference.cli.generation_options import add_loading, open_model
+from lattice_inference.cli.generation_options import add_loading, load_adapter, open_model
 from lattice_inference.cli.perplexity_command import add_windows, read_evaluated_text
 from lattice_inference.cli.progress import progress_bar
 from lattice_inference.errors import InvalidInputError
@@ -19,9 +19,10 @@ EXAMPLES = """\
 examples:
   lattice compare-logits --model ./model.q8_0.gguf --other ./model.q4_0.gguf wiki.test.excerpt.raw
   lattice compare-logits --model ./directory --other-precision bfloat16 --max-tokens 2048 --json wiki.test.excerpt.raw
+  lattice compare-logits --model ./model.gguf --adapter ./my-adapter wiki.test.excerpt.raw
 
---model is taken for right, with --precision; --other (default: the same model) with --other-precision is compared with it
-at every position. --json prints
+--model is taken for right, with --precision; --other (default: the same model) with --other-precision and --adapter is
+compared with it at every position. --json prints
   {"model", "other", "tokens", "reference_perplexity", "perplexity", "agreement", "mean_kl", "max_kl"}
 """
 
@@ -36,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the comparison."""
-    if options.other is None and options.other_precision is None:
-        raise InvalidInputError("nothing to compare with: give --other, --other-precision or both")
+    if options.other is None and options.other_precision is None and options.adapter is None:
+        raise InvalidInputError("nothing to compare with: give --other, --other-precision or --adapter")
     text = read_evaluated_text(options)
     other_name = options.other or options.model
     with open_model(options) as reference, open_model(options, other_name, options.other_precision) as model:
@@ -52,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
                 stride=options.stride,
                 max_tokens=options.max_tokens,
                 progress=bar.update,
+                adapter=load_adapter(model, options),
             )
     if options.json:
         names = {"model": options.model, "other": other_name}

@@ -11,6 +11,7 @@ from lattice_inference.cli.generation_options import (
     add_generation,
     add_loading,
     generate_config,
+    load_adapter,
     open_model,
     result_as_json,
     session_config,
@@ -27,6 +28,7 @@ examples:
   lattice generate --model ./model.gguf --temperature 0 --max-tokens 6 --json "The capital of France is"
   lattice generate --model ./model.gguf --json --stream "Once upon a time" | jq -r .text
   cat letter.txt | lattice generate --model ./model.gguf --stop "Kind regards" -
+  lattice generate --model ./model.gguf --adapter ./my-adapter "Dear"
   lattice generate --model ./model.gguf --config lattice.toml "Dear"
 
 The text appears while it is generated. --json prints one object when it is complete:
@@ -58,7 +60,10 @@ def run(options: argparse.Namespace) -> int:
     prompt = read_whole_text(options.prompt, options.input, "a prompt")
     config = generate_config(options, logprobs=options.logprobs)
     session_settings = session_config(options)
-    with open_model(options) as model, Session(model, config=session_settings) as session:
+    with (
+        open_model(options) as model,
+        Session(model, config=session_settings, adapter=load_adapter(model, options)) as session,
+    ):
         stream = session.stream(prompt, config)
         for piece in stream:
             _show(piece, options)

@@ -21,6 +21,7 @@ __all__ = [
     "add_generation",
     "add_loading",
     "generate_config",
+    "load_adapter",
     "open_model",
     "result_as_json",
     "session_config",
@@ -44,8 +45,20 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
         default="int8",
         help="what quantized weights are multiplied by: integers, or floats, slower and exact (default: int8)",
     )
+    parser.add_argument(
+        "--adapter", metavar="DIR|FILE", help="a LoRA adapter to run the model with: a directory, or a GGUF adapter"
+    )
     add_threads(parser)
     add_json(parser)
+
+
+def load_adapter(model: CausalLanguageModel, options: argparse.Namespace) -> str | None:
+    """Attach the options' adapter and return its name; None without one.
+
+    Raises:
+        LatticeError: as :meth:`CausalLanguageModel.load_adapter`.
+    """
+    return None if options.adapter is None else model.load_adapter(options.adapter).name
 
 
 def add_context(parser: argparse.ArgumentParser) -> None:

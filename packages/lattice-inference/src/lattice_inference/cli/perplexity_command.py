@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from lattice_inference.cli.generation_options import add_loading, open_model
+from lattice_inference.cli.generation_options import add_loading, load_adapter, open_model
 from lattice_inference.cli.progress import progress_bar
 from lattice_inference.cli.text_input import read_whole_text
 from lattice_inference.generate.perplexity import perplexity
@@ -62,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
                 stride=options.stride,
                 max_tokens=options.max_tokens,
                 progress=bar.update,
+                adapter=load_adapter(model, options),
             )
     if options.json:
         entry = {"perplexity": result.perplexity, "nll": result.nll, "tokens": result.tokens}

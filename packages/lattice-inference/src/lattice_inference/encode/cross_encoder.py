@@ -22,6 +22,7 @@ from lattice_inference.encode.text_program import TextProgram
 from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError, UnsupportedError
 from lattice_inference.files.fingerprint import ModelSnapshot
 from lattice_inference.files.hub import ModelFiles, find_model
+from lattice_inference.models.adapter_sites import AdapterBase
 from lattice_inference.models.config_fields import MAX_POSITIONS
 from lattice_inference.models.cross_encoder_config import (
     CrossEncoderConfig,
@@ -71,6 +72,7 @@ class CrossEncoder(TextModel):
         special_tokens_in_text: bool,
         pairs: PairTokens,
         compares_answers: bool,
+        adapter_base: AdapterBase,
         reload: partial[CrossEncoder],
     ) -> None:
         super().__init__(
@@ -80,6 +82,7 @@ class CrossEncoder(TextModel):
             program=program,
             precision=precision,
             special_tokens_in_text=special_tokens_in_text,
+            adapter_base=adapter_base,
             reload=reload,
         )
         self.label_count = label_count
@@ -98,6 +101,7 @@ class CrossEncoder(TextModel):
         activation: ScoreActivation | None = None,
         truncate: Literal["longest_first", "error"] = "longest_first",
         special_tokens_in_text: bool | None = None,
+        adapter: str | None = None,
     ) -> npt.NDArray[np.float32]:
         """Score ``query`` with each of ``documents``; see :meth:`score_pairs` for the rest.
 
@@ -115,6 +119,7 @@ class CrossEncoder(TextModel):
             activation=activation,
             truncate=truncate,
             special_tokens_in_text=special_tokens_in_text,
+            adapter=adapter,
         )
 
     def score_pairs(
@@ -125,6 +130,7 @@ class CrossEncoder(TextModel):
         activation: ScoreActivation | None = None,
         truncate: Literal["longest_first", "error"] = "longest_first",
         special_tokens_in_text: bool | None = None,
+        adapter: str | None = None,
     ) -> npt.NDArray[np.float32]:
         """Score pairs of texts; a pair's score is the same bits whatever else is in the call.
 
@@ -138,12 +144,14 @@ class CrossEncoder(TextModel):
                 "longest_first" does (a language model's at the end of the document); or raise.
             special_tokens_in_text: whether special tokens that a text spells out become those tokens; by default what the
                 model was loaded with.
+            adapter: the name of one of :attr:`adapters`; by default none.
 
         Returns:
             (n,) float32, or (n, label_count) for a model with several labels.
 
         Raises:
-            InvalidInputError: ``pairs`` does not hold pairs of strings, or a string holds a lone surrogate.
+            InvalidInputError: ``pairs`` does not hold pairs of strings, a string holds a lone surrogate, or there is no such
+                adapter.
             TextTooLongError: a pair exceeds ``max_tokens`` and ``truncate`` is ``"error"``.
             NonFiniteError: a score would be NaN or infinity; its ``rows`` are indices into ``pairs``.
         """
@@ -151,6 +159,7 @@ class CrossEncoder(TextModel):
         activation = self.activation if activation is None else activation
         check_choice("activation", activation, ("sigmoid", "identity"))
         check_choice("truncate", truncate, ("longest_first", "error"))
+        attached = self._adapter(adapter)
         packed = self._tokens(pairs, instruction, self.max_tokens, special_tokens_in_text)
         if truncate == "error" and packed.truncated.any():
             index = int(np.argmax(packed.truncated))
@@ -160,7 +169,7 @@ class CrossEncoder(TextModel):
             )
         if not len(packed.truncated):
             return np.empty(0 if self.label_count == 1 else (0, self.label_count), np.float32)
-        logits = self._program.run(packed, "logits")
+        logits = self._program.run(packed, "logits", attached)
         if self._compares_answers:
             logits = logits[:, :1] - logits[:, 1:]
         scores = sigmoid(logits) if activation == "sigmoid" else logits
@@ -302,6 +311,7 @@ def load_cross_encoder(
         special_tokens_in_text=special_tokens_in_text,
         pairs=pairs,
         compares_answers=compares_answers,
+        adapter_base=model.adapter_base,
         reload=partial(
             load_cross_encoder,
             files.reload_name(path_or_name),

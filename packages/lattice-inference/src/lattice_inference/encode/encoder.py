@@ -21,6 +21,7 @@ from lattice_inference.encode.text_program import TextProgram
 from lattice_inference.errors import InvalidInputError, ModelConfigError, TextTooLongError
 from lattice_inference.files.fingerprint import ModelSnapshot
 from lattice_inference.files.hub import ModelFiles, find_model
+from lattice_inference.models.adapter_sites import AdapterBase
 from lattice_inference.models.config_fields import MAX_POSITIONS
 from lattice_inference.models.family import TextConfig, vectors
 from lattice_inference.models.opened_model import OpenedModel, open_model
@@ -119,6 +120,7 @@ class Encoder(TextModel):
         precision: Precision,
         calibration: Calibration | None,
         special_tokens_in_text: bool,
+        adapter_base: AdapterBase,
         reload: partial[Encoder],
     ) -> None:
         super().__init__(
@@ -128,6 +130,7 @@ class Encoder(TextModel):
             program=program,
             precision=precision,
             special_tokens_in_text=special_tokens_in_text,
+            adapter_base=adapter_base,
             reload=reload,
         )
         self.calibration = calibration
@@ -167,6 +170,7 @@ class Encoder(TextModel):
         truncate: Truncate = "right",
         special_tokens_in_text: bool | None = None,
         max_tokens: int | None = None,
+        adapter: str | None = None,
     ) -> EncodedTexts:
         """Return the vectors of ``texts``; each is the same bits whatever else is in the call.
 
@@ -178,15 +182,17 @@ class Encoder(TextModel):
             special_tokens_in_text: whether special tokens that a text spells out become those tokens; by default what the
                 model was loaded with.
             max_tokens: a lower limit than the model's for the texts of this call.
+            adapter: the name of one of :attr:`adapters`; by default none.
 
         Raises:
-            InvalidInputError: ``texts`` is not a sequence of strings, a string holds a lone surrogate, or ``max_tokens`` is
-                above the model's limit.
+            InvalidInputError: ``texts`` is not a sequence of strings, a string holds a lone surrogate, ``max_tokens`` is
+                above the model's limit, or there is no such adapter.
             TextTooLongError: a text exceeds ``max_tokens`` and ``truncate`` is ``"error"``.
             NonFiniteError: a vector would hold NaN or infinity; its ``rows`` are indices into ``texts``.
         """
         self._program.check_open()
         check_choice("truncate", truncate, ("right", "error"))
+        attached = self._adapter(adapter)
         wants_unit = self.normalize if normalize is None else checked_flag("normalize", normalize)
         limit = self.max_tokens
         if max_tokens is not None:
@@ -201,11 +207,10 @@ class Encoder(TextModel):
             )
         lengths = packed.cu_seqlens[1:] - packed.cu_seqlens[:-1]
         output = "normalized" if wants_unit else "pooled"
-        vectors = (
-            self._program.run(packed, output)
-            if self._cache is None
-            else self._cache.run(packed, output, self._program.run)
-        )
+        run, digest = self._program.run, ""
+        if attached is not None:
+            run, digest = partial(self._program.run, adapter=attached), attached.sha256
+        vectors = run(packed, output) if self._cache is None else self._cache.run(packed, output, run, digest)
         return EncodedTexts(vectors, lengths, packed.truncated)
 
     def count_tokens(
@@ -387,6 +392,7 @@ def load_encoder(
         precision=precision,
         calibration=calibration,
         special_tokens_in_text=special_tokens_in_text,
+        adapter_base=model.adapter_base,
         reload=reload,
     )
     if cache is not None and cache is not False:

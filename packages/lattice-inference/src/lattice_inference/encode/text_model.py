@@ -10,6 +10,7 @@ from lattice_inference.encode.text_program import TextProgram
 from lattice_inference.files.fingerprint import ModelSnapshot
 from lattice_inference.files.hub import ModelFiles
 from lattice_inference.loaded_model import LoadedModel
+from lattice_inference.models.adapter_sites import AdapterBase
 from lattice_inference.precision import Precision
 from lattice_inference.tokenizer import Tokenizer
 
@@ -28,13 +29,35 @@ class TextModel(LoadedModel[TextProgram]):
         program: TextProgram,
         precision: Precision,
         special_tokens_in_text: bool,
+        adapter_base: AdapterBase,
         reload: partial[Any],
     ) -> None:
-        super().__init__(files=files, snapshot=snapshot, program=program, precision=precision, reload=reload)
+        super().__init__(
+            files=files,
+            snapshot=snapshot,
+            program=program,
+            precision=precision,
+            adapter_base=adapter_base,
+            reload=reload,
+        )
         self._name = files.repo_id or str(files.directory)
         self.tokenizer = tokenizer
         self.special_tokens_in_text = special_tokens_in_text
         self._fingerprint: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """What results depend on, as text."""
+        raise NotImplementedError
+
+    def fingerprint_with(self, adapter: str) -> str:
+        """Return what results with an adapter depend on: ``fingerprint``, and the digest of the adapter's content.
+
+        Raises:
+            CheckpointError: as ``fingerprint`` does.
+            InvalidInputError: no adapter of that name is attached.
+        """
+        return f"{self.fingerprint}:lora{self._named_adapter(adapter).sha256}"
 
     def _finds_special_tokens(self, asked: bool | None) -> bool:
         """Return whether special tokens that a text spells out become those tokens in a call."""

@@ -7,18 +7,24 @@ changes no bit of a result.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.backends.protocol import BackendProgram
+from lattice_inference.backends.opening import as_adapting
+from lattice_inference.backends.protocol import AdaptingProgram, BackendProgram
 from lattice_inference.cancellation import check_cancelled
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.models.family import TextConfig
 from lattice_inference.tokenizer import PackedEncoding
+
+if TYPE_CHECKING:
+    from lattice_inference.lora.attached_adapter import AttachedAdapter
 
 __all__ = ["TextProgram", "batch_of_texts", "gives_token_types", "reads_token_types", "steps_of_texts"]
 
@@ -65,13 +71,24 @@ class TextProgram:
         """What decides the last bits of results beside ``NUMERICS_VERSION``; None if nothing does."""
         return self._open().numerics
 
+    def adapting(self) -> AdaptingProgram:
+        """Return the program, which may be given adapters.
+
+        Raises:
+            UnsupportedError: adapters are not built for its backend.
+            InvalidInputError: it is closed.
+        """
+        return as_adapting(self._open())
+
     def trim(self) -> None:
         """Give the memory that steps left behind back to the operating system."""
         if self._program is not None:
             self._program.trim()
 
-    def run(self, packed: PackedEncoding, output: str) -> npt.NDArray[np.float32]:
-        """Return one row of the program's ``output`` a text, in the order of the texts.
+    def run(
+        self, packed: PackedEncoding, output: str, adapter: AttachedAdapter | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Return one row of the program's ``output`` a text, in the order of the texts; all with one adapter, or none.
 
         Raises:
             InvalidInputError: the program is closed.
@@ -83,14 +100,14 @@ class TextProgram:
             program = self._open()
         check_cancelled()
         if len(packed.cu_seqlens) == 2:  # nothing to cut or to sort: a short text takes little longer than this would
-            return self._run_step(program, packed, _FIRST_ROW, output)
+            return self._run_step(program, packed, _FIRST_ROW, output, adapter)
         steps = list(steps_of_texts(packed.cu_seqlens, program.step_tokens))
         if len(steps) == 1:
-            return self._run_step(program, packed, steps[0], output)
+            return self._run_step(program, packed, steps[0], output, adapter)
         results = np.empty((len(packed.cu_seqlens) - 1, program.program.outputs[output].width), np.float32)
         for rows in steps:
             check_cancelled()
-            results[rows] = self._run_step(program, packed, rows, output)
+            results[rows] = self._run_step(program, packed, rows, output, adapter)
         return results
 
     def _open(self) -> BackendProgram:
@@ -100,10 +117,19 @@ class TextProgram:
         return program
 
     def _run_step(
-        self, program: BackendProgram, packed: PackedEncoding, rows: npt.NDArray[np.intp], output: str
+        self,
+        program: BackendProgram,
+        packed: PackedEncoding,
+        rows: npt.NDArray[np.intp],
+        output: str,
+        adapter: AttachedAdapter | None,
     ) -> npt.NDArray[np.float32]:
+        batch = self._batch(packed, rows)
         try:
-            return program.run(self._batch(packed, rows), outputs=(output,))[output]
+            if adapter is None:
+                return program.run(batch, outputs=(output,))[output]
+            batch = replace(batch, adapter=np.zeros(batch.sequences, np.int32))
+            return as_adapting(program).run(batch, outputs=(output,), adapters=[adapter.prepared])[output]
         except NonFiniteError as error:
             bad = tuple(int(rows[row]) for row in error.rows)
             raise NonFiniteError(

@@ -12,11 +12,12 @@ from lattice_inference.generate.result import GenerateResult
 
 if TYPE_CHECKING:
     from lattice_inference.generate.causal_language_model import CausalLanguageModel
+    from lattice_inference.lora.attached_adapter import AttachedAdapter
     from lattice_inference.state import CachedSequence, KvCache
 
 __all__ = ["generate_batch"]
 
-Request = tuple[list[int], ResolvedConfig]
+Request = tuple[list[int], ResolvedConfig, "AttachedAdapter | None"]
 
 
 def generate_batch(
@@ -36,7 +37,7 @@ def generate_batch(
     Args:
         model: the model.
         cache: where their keys and values go.
-        requests: tokens and how to go on from them.
+        requests: tokens, how to go on from them, and with which adapter.
         begin: makes the generation of a request whose sequence may hold a beginning of its tokens already.
         most_tokens: the longest context.
         chunk: tokens of prompts in one step.
@@ -54,13 +55,13 @@ def generate_batch(
     try:
         while waiting or active:
             while waiting:
-                index, (ids, config) = waiting[0]
+                index, (ids, config, adapter) = waiting[0]
                 longest = min(len(ids) + config.max_new_tokens, most_tokens)
                 need = -(-longest // page) * page
                 if active and sum(claimed.values()) + need > room:
                     break
                 waiting.popleft()
-                active[index] = begin(cache.start(ids), ids, config)
+                active[index] = begin(cache.start(ids, adapter=adapter), ids, config)
                 claimed[index] = need
             running = [generation for generation in active.values() if generation.finish_reason is None]
             if running:

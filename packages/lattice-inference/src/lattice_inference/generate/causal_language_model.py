@@ -22,6 +22,7 @@ from lattice_inference.files.fingerprint import ModelSnapshot
 from lattice_inference.files.hub import ModelFiles, find_model
 from lattice_inference.generate.decoder_program import DecoderProgram
 from lattice_inference.loaded_model import LoadedModel
+from lattice_inference.models.adapter_sites import AdapterBase
 from lattice_inference.models.config_fields import token_ids_of
 from lattice_inference.models.family import LOGITS, CausalConfig
 from lattice_inference.models.opened_model import open_model
@@ -115,9 +116,17 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         precision: Precision,
         activations: Activations,
         calibration: Calibration | None,
+        adapter_base: AdapterBase,
         reload: partial[CausalLanguageModel],
     ) -> None:
-        super().__init__(files=files, snapshot=snapshot, program=program, precision=precision, reload=reload)
+        super().__init__(
+            files=files,
+            snapshot=snapshot,
+            program=program,
+            precision=precision,
+            adapter_base=adapter_base,
+            reload=reload,
+        )
         self.config = config
         self.vocab_size = config.vocab_size
         self.context_length = config.context_length
@@ -155,6 +164,15 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         """
         ranges = "" if self.calibration is None else f":{self.calibration.digest()}"
         return f"{self._snapshot.digest()}:{self.precision}:{self.activations}{ranges}:{self._numerics}"
+
+    def fingerprint_with(self, adapter: str) -> str:
+        """Return what logits with an adapter depend on: :attr:`fingerprint`, and the digest of the adapter's content.
+
+        Raises:
+            CheckpointError: as :attr:`fingerprint` does.
+            InvalidInputError: no adapter of that name is attached.
+        """
+        return f"{self.fingerprint}:lora{self._named_adapter(adapter).sha256}"
 
     @cached_property
     def chat_template(self) -> ChatTemplate | None:
@@ -208,7 +226,12 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             raise CacheFullError(
                 f"there is no address space for a cache of {wanted:,} tokens: give fewer (tokens=, max_tokens=)"
             ) from None
-        return KvCache(storage, prefix_bytes=prefix_bytes, identity=lambda: self.fingerprint)
+        return KvCache(
+            storage,
+            prefix_bytes=prefix_bytes,
+            identity=lambda: self.fingerprint,
+            adapter_named=self._named_adapter,
+        )
 
     def forward(self, extensions: Sequence[Extension]) -> npt.NDArray[np.float32]:
         """Run tokens of several sequences of one cache, each at the end of what is held of it.
@@ -321,6 +344,7 @@ def load_model(
         precision=precision,
         activations=activations,
         calibration=calibration,
+        adapter_base=opened.adapter_base,
         reload=partial(
             load_model,
             files.reload_name(path_or_name),

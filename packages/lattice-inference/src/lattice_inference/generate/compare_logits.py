@@ -58,6 +58,7 @@ def compare_logits(
     max_tokens: int | None = None,
     tokenizer: Tokenizer | None = None,
     progress: Callable[[int], object] | None = None,
+    adapter: str | None = None,
 ) -> LogitComparison:
     """Compare what two models predict for each token of ``text``, through the windows of :func:`perplexity`.
 
@@ -70,6 +71,7 @@ def compare_logits(
         max_tokens: use only so many tokens of the text.
         tokenizer: by default the reference's own.
         progress: called with the number of tokens that are new in each window.
+        adapter: the name of one of ``model.adapters`` that ``model`` runs with; the reference runs with none.
 
     Raises:
         InvalidInputError: the vocabularies differ in size, or as :func:`perplexity`.
@@ -92,7 +94,7 @@ def compare_logits(
         reference.open_cache(tokens=window) as first_cache,
         first_cache.sequence() as first_sequence,
         model.open_cache(tokens=window) as second_cache,
-        second_cache.sequence() as second_sequence,
+        second_cache.sequence(adapter=adapter) as second_sequence,
     ):
         for seen in windows_of(len(ids), window, stride):
             pairs = zip(

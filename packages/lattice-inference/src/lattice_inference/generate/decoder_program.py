@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.backends.opening import BackendName, open_backend
-from lattice_inference.backends.protocol import BackendProgram, PageStorage, WeightSize
+from lattice_inference.backends.opening import BackendName, as_adapting, open_backend
+from lattice_inference.backends.protocol import AdaptingProgram, BackendProgram, PageStorage, WeightSize
 from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.calibration import InputRange
 from lattice_inference.errors import InvalidInputError, NonFiniteError
@@ -18,6 +18,9 @@ from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import Program
 from lattice_inference.precision import Activations, Precision
 from lattice_inference.state import CachedSequence, Room
+
+if TYPE_CHECKING:
+    from lattice_inference.lora.attached_adapter import AttachedAdapter
 
 __all__ = ["DecoderProgram"]
 
@@ -82,6 +85,15 @@ class DecoderProgram:
     def numerics(self) -> str | None:
         """What decides the last bits of results beside ``NUMERICS_VERSION``; None if nothing does."""
         return self._open().numerics
+
+    def adapting(self) -> AdaptingProgram:
+        """Return the program, which may be given adapters.
+
+        Raises:
+            UnsupportedError: adapters are not built for its backend.
+            InvalidInputError: it is closed.
+        """
+        return as_adapting(self._open())
 
     def close(self) -> None:
         """Give the weights back. Further runs raise InvalidInputError; closing twice is harmless."""
@@ -157,15 +169,22 @@ class DecoderProgram:
             tables.append(room.pages)
             logit_rows += range(first + piece.logit_rows.start, first + piece.logit_rows.stop)
             result_rows += range(piece.result_row, piece.result_row + len(piece.logit_rows))
+        adapters, numbers = _adapters_of([sequences[piece.request] for piece in pieces])
         batch = Batch(
             parts[0] if len(parts) == 1 else np.concatenate(parts),
             np.array(bounds, np.int32),
             context_lengths=np.array(context, np.int32),
             block_table=tuple(tables),
+            adapter=numbers,
             logit_rows=np.array(logit_rows, np.int32),
         )
+        storage = sequences[0].cache.storage
         try:
-            return program.run(batch, outputs=("logits",), state=sequences[0].cache.storage)["logits"], result_rows
+            if not adapters:
+                return program.run(batch, outputs=("logits",), state=storage)["logits"], result_rows
+            adapting, prepared = as_adapting(program), [adapter.prepared for adapter in adapters]
+            results = adapting.run(batch, outputs=("logits",), state=storage, adapters=prepared)
+            return results["logits"], result_rows
         except NonFiniteError as error:
             bad = tuple([result_rows[row] for row in error.rows])
             raise NonFiniteError(
@@ -196,3 +215,13 @@ class DecoderProgram:
                 rows += count - first
                 total += count - first
         return steps, total
+
+
+def _adapters_of(sequences: Sequence[CachedSequence]) -> tuple[list[AttachedAdapter], Int32Array | None]:
+    """Return the adapters of a step, each once, and the number of each sequence's; nothing where none has one."""
+    adapters = list(dict.fromkeys([sequence.adapter for sequence in sequences if sequence.adapter is not None]))
+    if not adapters:
+        return adapters, None
+    places = {adapter: number for number, adapter in enumerate(adapters)}
+    numbers = [-1 if sequence.adapter is None else places[sequence.adapter] for sequence in sequences]
+    return adapters, np.array(numbers, np.int32)

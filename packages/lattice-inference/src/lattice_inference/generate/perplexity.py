@@ -49,6 +49,7 @@ def perplexity(
     max_tokens: int | None = None,
     tokenizer: Tokenizer | None = None,
     progress: Callable[[int], object] | None = None,
+    adapter: str | None = None,
 ) -> Perplexity:
     """Return the perplexity of ``text``.
 
@@ -64,6 +65,7 @@ def perplexity(
         max_tokens: use only so many tokens of the text.
         tokenizer: by default the model's own.
         progress: called with the number of tokens that are new in each window.
+        adapter: the name of one of ``model.adapters`` that the text is run with.
 
     Raises:
         InvalidInputError: fewer than 2 tokens, an id that the model has not, or a window, a stride or a limit out of range.
@@ -73,7 +75,7 @@ def perplexity(
     ids = evaluated_ids(model, text, max_tokens, tokenizer)
     check_windows(len(ids), window, stride, model.context_length)
     nlls = np.empty(len(ids) - 1)
-    with model.open_cache(tokens=window) as cache, cache.sequence() as sequence:
+    with model.open_cache(tokens=window) as cache, cache.sequence(adapter=adapter) as sequence:
         for seen in windows_of(len(ids), window, stride):
             for part in predictions(model, sequence, ids, seen):
                 rows = log_probabilities(part.logits)

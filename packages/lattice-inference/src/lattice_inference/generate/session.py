@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from lattice_inference.generate.causal_language_model import CacheType, CausalLanguageModel
     from lattice_inference.grammar.constraint import Constraint
+    from lattice_inference.lora.attached_adapter import AttachedAdapter
     from lattice_inference.state import CachedSequence, KvCache
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate
@@ -98,9 +99,11 @@ class Session:
         tokenizer: by default the model's own. A model whose files have none takes and gives token ids only; texts of its
             results are empty.
         config: see :class:`SessionConfig`.
+        adapter: the name of one of ``model.adapters``, for all that the session runs. It stays what it is now, whatever its
+            name comes to mean.
 
     Raises:
-        InvalidInputError: the configuration does not suit the model.
+        InvalidInputError: the configuration does not suit the model, or it has no such adapter.
         UnsupportedError: the model's generation_config.json asks for what is not built.
 
     Attributes:
@@ -108,10 +111,16 @@ class Session:
         tokenizer: the tokenizer, or ``None``.
         config: what the session was made with.
         max_tokens: the longest context.
+        adapter: what the session runs with, or ``None``.
     """
 
     def __init__(
-        self, model: CausalLanguageModel, tokenizer: Tokenizer | None = None, config: SessionConfig | None = None
+        self,
+        model: CausalLanguageModel,
+        tokenizer: Tokenizer | None = None,
+        config: SessionConfig | None = None,
+        *,
+        adapter: str | None = None,
     ) -> None:
         check_provides("model", model, "open_cache", "a language model, as load_model() gives it")
         if tokenizer is not None:
@@ -141,7 +150,8 @@ class Session:
             prefix_bytes=config.prefix_bytes,
         )
         self._owns_cache = True
-        self._sequence: CachedSequence = self._cache.sequence()
+        self._sequence: CachedSequence = self._cache.sequence(adapter=adapter)
+        self.adapter: AttachedAdapter | None = self._sequence.adapter
         self._pending: list[int] = []
         self._running: Steps | None = None
         self._turn = _turn()
@@ -274,6 +284,7 @@ class Session:
         *,
         cancelled: Cancelled | None = None,
         special_tokens_in_text: bool | None = None,
+        adapter: Sequence[str | None] | None = None,
     ) -> list[GenerateResult]:
         """Generate for several prompts together; each result is what :meth:`generate` gives for its prompt alone.
 
@@ -284,6 +295,8 @@ class Session:
             config: how, for all or for each.
             cancelled: what ends all of them early.
             special_tokens_in_text: as in :meth:`generate`.
+            adapter: for each prompt the name of one of ``model.adapters``, or None for none; by default all have the
+                session's.
 
         Raises:
             InvalidInputError, TextTooLongError, NonFiniteError, BusyError: as :meth:`generate`; no result is then
@@ -294,22 +307,34 @@ class Session:
         if len(configs) != len(prompts):
             raise InvalidInputError(f"there are {len(prompts)} prompts and {len(configs)} configurations")
         with self._turn:
-            return self._generate_batch(prompts, configs, _as_function(cancelled), special_tokens_in_text)
+            adapters = self._adapters_of(adapter, len(prompts))
+            return self._generate_batch(prompts, configs, adapters, _as_function(cancelled), special_tokens_in_text)
+
+    def _adapters_of(self, names: Sequence[str | None] | None, count: int) -> list[AttachedAdapter | None]:
+        """Return the adapter of each prompt of a batch."""
+        if names is None:
+            return [self.adapter] * count
+        if isinstance(names, (str, bytes)) or not isinstance(names, Sequence) or len(names) != count:
+            raise InvalidInputError(
+                f"adapter is {value_text(names)}; expected a list with a name or None for each of {count} prompts"
+            )
+        return [self.model._adapter(name) for name in names]
 
     def _generate_batch(
         self,
         prompts: Sequence[Prompt],
         configs: Sequence[GenerateConfig | None],
+        adapters: Sequence[AttachedAdapter | None],
         cancelled: Callable[[], bool],
         special_tokens_in_text: bool | None,
     ) -> list[GenerateResult]:
         self._settle()
         requests = []
-        for index, (prompt, one) in enumerate(zip(prompts, configs, strict=True)):
+        for index, (prompt, one, adapter) in enumerate(zip(prompts, configs, adapters, strict=True)):
             ids = self._prompt_ids(prompt, True, special_tokens_in_text, f"prompt {index}")
             resolved = self._resolve(one)
             self._check_context(ids, resolved)
-            requests.append((ids, resolved))
+            requests.append((ids, resolved, adapter))
 
         def begin(sequence: CachedSequence, ids: list[int], resolved: ResolvedConfig) -> Generation:
             return Generation(
@@ -479,7 +504,7 @@ class Session:
                 break
             common += 1
         if self.config.prefix_bytes:
-            remembered = self._cache.start(context)
+            remembered = self._cache.start(context, adapter=self.adapter)
             if remembered.length > common:
                 self._sequence.close()
                 self._sequence, common = remembered, remembered.length

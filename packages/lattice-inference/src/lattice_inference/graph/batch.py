@@ -25,6 +25,7 @@ class Batch:
     ``cu_seqlens[b]`` to ``cu_seqlens[b + 1]``. The fields below those are for programs that keep state: how many tokens
     of each sequence are in the cache already, which pages and slots belong to it (enough for what is there and what is
     added), and which rows' logits are wanted. Positions count on from ``context_lengths`` unless they are given.
+    ``adapter[B]`` is the number of each sequence's adapter among those that the step is given; -1 is none.
 
     Raises:
         InvalidInputError: lengths disagree, ``cu_seqlens`` does not start at 0, does not end at T, or a sequence is empty.
@@ -72,6 +73,8 @@ class Batch:
                 raise InvalidInputError(
                     f"logit_rows must name rows of the {len(tokens)} tokens, got {rows[:8].tolist()}"
                 )
+        if self.adapter is not None and len(_int32(self, "adapter")) != len(lengths):
+            raise InvalidInputError(f"adapter has {len(self.adapter)} entries for {len(lengths)} sequences")
         for name, default in (("token_type_ids", _zeros), ("positions", _positions)):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default(bounds, lengths, self.context_lengths))
@@ -94,13 +97,12 @@ class Batch:
 
     @property
     def carries_state(self) -> bool:
-        """Whether the batch names cache pages, slots, adapters or logit rows."""
+        """Whether the batch names cache pages, slots or logit rows."""
         return not (
             self.context_lengths is None
             and self.block_table is None
             and self.read_slots is None
             and self.write_slots is None
-            and self.adapter is None
             and self.logit_rows is None
         )
 

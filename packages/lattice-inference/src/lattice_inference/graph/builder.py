@@ -162,6 +162,14 @@ class GraphBuilder:
         }
         return self._append("attention", (query, key, value), {}, attributes)
 
+    def low_rank(self, y: View, x: View, *, site: str) -> View:
+        """Add to ``y``, in place, what each sequence's adapter has for ``site``: the scaled product B (A x)."""
+        attributes: dict[str, AttributeValue] = {"site": site}
+        op = Op("low_rank", (y, x), {}, (y,), attributes)
+        validate(op)
+        self._ops.append(op)
+        return y
+
     def pool(self, x: View, *, mode: Literal["cls", "mean", "last"]) -> View:
         """Reduce the rows of each sequence to one."""
         return self._append("pool", (x,), {}, {"mode": mode})

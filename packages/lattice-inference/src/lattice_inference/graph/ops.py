@@ -177,6 +177,12 @@ def _pool(op: Op) -> Shape:
     return Rows.SEQUENCES, op.inputs[0].width
 
 
+def _low_rank(op: Op) -> Shape:
+    y, x = op.inputs
+    _require(y.rows is x.rows, op, f"there is a row a {y.rows.value} to change and a row a {x.rows.value} to read")
+    return y.rows, y.width
+
+
 def _gelu(op: Op) -> Shape:
     _require(op.attributes["form"] in {"erf", "tanh"}, op, "form must be 'erf' or 'tanh'")
     return _same(op)
@@ -318,6 +324,15 @@ OPS: Mapping[str, OpDefinition] = {
         _pool,
         "For each sequence: 'cls' its first row, 'last' its last row, 'mean' the sum of its rows in order, starting at 0, "
         "divided by their number.",
+    ),
+    "low_rank": OpDefinition(
+        2,
+        (),
+        {"site": str},
+        _low_rank,
+        "Inputs y and x; y is changed in place. A row whose sequence has no adapter, or one without factors A, B and scale "
+        "for this site, stays as it is. Else u[j] is one chain over k from 0: u[j] = fma(x[k], A[j, k], u[j]); "
+        "v[j] = u[j] * scale; and y[n] goes on from its value in one chain over j: y[n] = fma(v[j], B[n, j], y[n]).",
     ),
     "l2_normalize": OpDefinition(1, (), {}, _same, "y = x / max(sqrt(fold16(x * x, by fma)), 1e-12)."),
     "moe": OpDefinition(

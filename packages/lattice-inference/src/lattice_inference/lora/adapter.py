@@ -17,10 +17,12 @@ from lattice_inference.argument_checks import as_number, check_choice
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.models.adapter_sites import module_stem
 
-__all__ = ["MAX_RANK", "LoraAdapter", "LoraSite"]
+__all__ = ["MAX_RANK", "LoraAdapter", "LoraSite", "listed"]
 
 #: The largest rank of a site.
 MAX_RANK = 4096
+
+_MOST_LISTED = 20
 
 Float32Array = npt.NDArray[np.float32]
 RowOrder = Literal["half", "interleaved"]
@@ -152,6 +154,48 @@ class LoraAdapter:
 
         return load_adapter_file(path)
 
+    def factors(self, site: str) -> LoraSite:
+        """Return A, B and scale of one of :attr:`sites`.
+
+        Raises:
+            InvalidInputError: it is none of them.
+        """
+        found = self.sites.get(site) if isinstance(site, str) else None
+        if found is None:
+            raise InvalidInputError(f"site is {site!r:.200}; the adapter has {len(self.sites)} others")
+        return found
+
+    def validate_against(self, linears: Mapping[str, tuple[int, int]]) -> None:
+        """Check that every site is one of a model's linears.
+
+        Args:
+            linears: outputs and inputs of each linear by its path; ``model.adapter_sites``.
+
+        Raises:
+            InvalidInputError: sites, all of them listed, are no linears of the model or have other shapes.
+        """
+        if not isinstance(linears, Mapping):
+            raise InvalidInputError(f"linears: a mapping of paths to shapes is needed, not {type(linears).__name__}")
+        shapes = {module_stem(name): shape for name, shape in linears.items() if isinstance(name, str)}
+        if len(shapes) < len(linears) or not all(isinstance(shape, tuple) for shape in shapes.values()):
+            raise InvalidInputError("linears: each path must have a shape, (outputs, inputs)")
+        unmatched = [name for name in self.sites if module_stem(name) not in shapes]
+        if unmatched:
+            kinds = sorted({name.rpartition(".")[2] for name in linears})
+            raise InvalidInputError(
+                f"{self.source}: modules that the model does not have as it is loaded, or that are no linears built for "
+                f"adapters ({len(unmatched)} of {len(self.sites)}): {listed(unmatched)}. Its linears: {', '.join(kinds)}"
+            )
+        misfits = [
+            f"{name} {site.shape}, the model's is {shapes[module_stem(name)]}"
+            for name, site in self.sites.items()
+            if site.shape != shapes[module_stem(name)]
+        ]
+        if misfits:
+            raise InvalidInputError(
+                f"{self.source}: is for another base: shapes differ ({len(misfits)} of {len(self.sites)}): {listed(misfits)}"
+            )
+
     @property
     def is_plain(self) -> bool:
         """Whether it consists of pairs of matrices only: no DoRA, no biases, no replaced tensors."""
@@ -177,6 +221,12 @@ class LoraAdapter:
         for name, array in self.replaced.items():
             _digest(digest.update, f"{name!r} {array.shape}", array)
         return digest.hexdigest()
+
+
+def listed(names: list[str]) -> str:
+    """Return names for a message: at most 20 of them."""
+    more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
+    return ", ".join(f"{name:.200}" for name in names[:_MOST_LISTED]) + more
 
 
 def _digest(update: object, part: str, array: Float32Array) -> None:

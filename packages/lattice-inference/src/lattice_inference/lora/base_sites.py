@@ -16,8 +16,7 @@ from lattice_inference.argument_checks import check_choice, check_path
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.formats import only_gguf
 from lattice_inference.errors import InvalidInputError, UnsupportedError
-from lattice_inference.lora.adapter import LoraAdapter, LoraSite, RowOrder
-from lattice_inference.lora.peft_files import listed
+from lattice_inference.lora.adapter import LoraAdapter, LoraSite, RowOrder, listed
 from lattice_inference.models.adapter_sites import AdapterSites, module_stem
 from lattice_inference.models.opened_model import open_model
 
@@ -154,21 +153,21 @@ def in_row_order(adapter: LoraAdapter, base: str | os.PathLike[str], order: RowO
     check_choice("order", order, ("half", "interleaved"))
     with open_base(base) as opened:
         opened.places(adapter)
-        return turned(adapter, opened, order)
+        return turned(adapter, opened.sites, opened.config, order)
 
 
-def turned(adapter: LoraAdapter, base: Base, order: RowOrder) -> LoraAdapter:
-    """Return the adapter in ``order``; its sites fit the base."""
+def turned(adapter: LoraAdapter, linears: AdapterSites, config: object, order: RowOrder) -> LoraAdapter:
+    """Return the adapter in ``order``; its sites fit the model with ``linears`` and ``config``."""
     if adapter.row_order == order:
         return adapter
     sites = {}
     for module, site in adapter.sites.items():
-        heads = base.sites.head_count(module, base.config)
+        heads = linears.head_count(module, config)
         sites[module] = site if heads is None else _permuted(site, heads, interleaved=order == "interleaved")
     whole = {}
     for name, array in adapter.replaced.items():
         module, _, _ = name.rpartition(".")
-        heads = base.sites.head_count(module, base.config)
+        heads = linears.head_count(module, config)
         rows = None if heads is None else row_permutation(len(array), heads, interleaved=order == "interleaved")
         whole[name] = array if rows is None else array[rows]
     return replace(adapter, sites=sites, replaced=whole, row_order=order, architecture=None)

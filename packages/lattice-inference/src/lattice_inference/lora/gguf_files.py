@@ -12,9 +12,9 @@ from lattice_inference.argument_checks import check_path
 from lattice_inference.checkpoint.gguf import open_gguf_file
 from lattice_inference.checkpoint.gguf_writer import TensorToWrite, write_gguf
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
-from lattice_inference.lora.adapter import Float32Array, LoraAdapter, RowOrder
+from lattice_inference.lora.adapter import Float32Array, LoraAdapter, RowOrder, listed
 from lattice_inference.lora.base_sites import in_row_order, open_base
-from lattice_inference.lora.peft_files import built_site, listed
+from lattice_inference.lora.peft_files import built_site
 from lattice_inference.models.adapter_sites import AdapterSites
 from lattice_inference.models.config_fields import ConfigFields, shown
 from lattice_inference.models.families import FAMILIES

@@ -22,10 +22,9 @@ from lattice_inference.checkpoint.rounding import QuantizedType, quantize_rows
 from lattice_inference.checkpoint.safetensors import SINGLE_FILE
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor, write_safetensors
 from lattice_inference.errors import CheckpointError, InvalidInputError, UnsupportedError
-from lattice_inference.lora.adapter import Float32Array, LoraAdapter, LoraSite
+from lattice_inference.lora.adapter import Float32Array, LoraAdapter, LoraSite, listed
 from lattice_inference.lora.base_sites import Base, open_base, turned
 from lattice_inference.lora.destination import check_new_directory
-from lattice_inference.lora.peft_files import listed
 from lattice_inference.quantize.destination import check_destination, check_type, copy_model_files
 from lattice_inference.quantize.gguf_quantizer import kept_metadata
 
@@ -245,7 +244,7 @@ def _plan(base: Base, adapter: LoraAdapter, dtype: QuantizedType | None, sign: i
     """Find the place of everything in the adapter, and the type of everything in the result."""
     checkpoint = base.checkpoint
     places = base.places(adapter)
-    ordered = turned(adapter, base, base.row_order)
+    ordered = turned(adapter, base.sites, base.config, base.row_order)
     biases: dict[str, Float32Array] = {}
     whole: dict[str, Float32Array] = {}
     missing: list[str] = []

@@ -15,9 +15,9 @@ from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.safetensors import open_safetensors
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor, write_safetensors
 from lattice_inference.errors import CheckpointError, InvalidInputError, ModelConfigError, UnsupportedError
-from lattice_inference.lora.adapter import MAX_RANK, LoraAdapter
+from lattice_inference.lora.adapter import MAX_RANK, LoraAdapter, listed
 from lattice_inference.lora.destination import check_new_directory
-from lattice_inference.lora.peft_files import CONFIG_FILE, built_site, listed
+from lattice_inference.lora.peft_files import CONFIG_FILE, built_site
 from lattice_inference.models.config_fields import ConfigFields, shown
 
 __all__ = ["MLX_WEIGHTS", "load_mlx_directory", "save_mlx"]

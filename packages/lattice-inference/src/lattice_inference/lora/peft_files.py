@@ -17,13 +17,13 @@ from lattice_inference.checkpoint.mapped_tensors import MappedTensors
 from lattice_inference.checkpoint.safetensors import open_safetensors
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor, write_safetensors
 from lattice_inference.errors import CheckpointError, InvalidInputError, ModelNotFoundError, UnsupportedError
-from lattice_inference.lora.adapter import MAX_RANK, Float32Array, LoraAdapter, LoraSite
+from lattice_inference.lora.adapter import MAX_RANK, Float32Array, LoraAdapter, LoraSite, listed
 from lattice_inference.lora.destination import check_new_directory
 from lattice_inference.lora.module_patterns import MAX_PATH_CHARACTERS
 from lattice_inference.lora.peft_config import PeftConfig, read_peft_config
 from lattice_inference.models.adapter_sites import module_stem
 
-__all__ = ["CONFIG_FILE", "PEFT_WEIGHTS", "built_site", "listed", "load_peft_directory", "save_peft_safetensors"]
+__all__ = ["CONFIG_FILE", "PEFT_WEIGHTS", "built_site", "load_peft_directory", "save_peft_safetensors"]
 
 CONFIG_FILE = "adapter_config.json"
 PEFT_WEIGHTS = "adapter_model.safetensors"
@@ -33,7 +33,6 @@ _KEY = re.compile(
     r"(?P<module>[^\s]+)\.(?P<part>lora_A|lora_B|lora_magnitude_vector)(?:\.(?P<leaf>weight|bias))?", re.ASCII
 )
 _EMBEDDINGS = ("lora_embedding_A", "lora_embedding_B", "embed_tokens", "word_embeddings", "token_adapter")
-_MOST_LISTED = 20
 
 
 def load_peft_directory(directory: Path) -> LoraAdapter:
@@ -67,12 +66,6 @@ def load_peft_directory(directory: Path) -> LoraAdapter:
         replaced = {module_stem(name): file.float32(key).copy() for name, key in whole.items()}
     _check_saved(replaced, config)
     return LoraAdapter(sites, replaced, base_model=config.base_model, source=str(directory))
-
-
-def listed(names: list[str]) -> str:
-    """Return names for a message: at most 20 of them."""
-    more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
-    return ", ".join(f"{name:.200}" for name in names[:_MOST_LISTED]) + more
 
 
 def _sorted_keys(

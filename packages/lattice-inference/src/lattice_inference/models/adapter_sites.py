@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-__all__ = ["AdapterSites", "module_stem"]
+__all__ = ["AdapterBase", "AdapterSites", "module_stem"]
 
 _PREFIX = re.compile(r"(?:model\.|bert\.|roberta\.)+(?=[a-z])")
 _LAYER_NUMBER = re.compile(r"(?<=\.)[0-9]{1,9}(?=\.)")
@@ -65,3 +66,24 @@ class AdapterSites:
         pattern = self.pattern_of(module)
         name = None if pattern is None else self.head_counts.get(pattern)
         return None if name is None else int(getattr(config, name))
+
+
+@dataclass(frozen=True)
+class AdapterBase:
+    """What a loaded model knows of itself for adapters.
+
+    Attributes:
+        path: its directory, or its GGUF file.
+        is_gguf: whether it is one.
+        family: the name of its family.
+        sites: the linears that adapters may change; None where adapters are not built for the family.
+        config: its configuration.
+        tied: whether the output matrix is the embedding.
+    """
+
+    path: Path
+    is_gguf: bool
+    family: str
+    sites: AdapterSites | None
+    config: Any
+    tied: bool

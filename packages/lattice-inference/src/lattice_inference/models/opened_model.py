@@ -20,6 +20,7 @@ from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.renamed_tensors import RenamedTensors
 from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.graph.program import KvSpec, Program
+from lattice_inference.models.adapter_sites import AdapterBase
 from lattice_inference.models.families import family_of_config, family_of_gguf
 from lattice_inference.models.family import LOGITS, SCORES, AnyFamily, Head, StoredWeights, vectors
 from lattice_inference.models.sentence_layers import weight_folders
@@ -95,6 +96,12 @@ class OpenedModel:
     def modules(self) -> SentenceModules | None:
         """What sentence-transformers' files say; None where there are none."""
         return None if self.is_gguf else read_sentence_modules(self.path)
+
+    @property
+    def adapter_base(self) -> AdapterBase:
+        """What a model that is loaded from these files knows of itself for adapters."""
+        tied = self.family.is_causal and bool(getattr(self.config, "tied", False))
+        return AdapterBase(self.path, self.is_gguf, self.family.name, self.family.adapter_sites, self.config, tied)
 
     def whole_head(self) -> Head:
         """Return the head that the files are for; of vectors with the modules on top, and any pooling."""

@@ -121,8 +121,8 @@ def refuse_adapters(model: Path) -> None:
     path = (model.parent if in_file else model) / "adapter_config.json"
     if os.path.lexists(path) and not (in_file and only_gguf(model.parent) not in gguf_parts(model)):
         raise UnsupportedError(
-            f"{path}: describes an adapter, and adapters are not applied here: {_MERGE}. If the weights beside it are "
-            "complete without it, move this file away"
+            f"{path}: describes an adapter, and loading the model would leave it out: move the adapter (this file and its "
+            f"weights) to its own folder, load the model, and call model.load_adapter(folder); or {_MERGE}"
         )
 
 
@@ -130,8 +130,8 @@ def refuse_adapter_file(fields: ConfigFields) -> None:
     """Raise UnsupportedError if the file with the metadata ``fields`` holds an adapter and no model."""
     if fields.text("general.type", default="model") == "adapter":
         raise UnsupportedError(
-            f"{fields.source}: general.type is 'adapter', and adapters are not applied here: merge it into its model "
-            "(lattice merge-adapter; with llama.cpp: llama-export-lora) and load the result"
+            f"{fields.source}: general.type is 'adapter', and this is no model: load its model and call "
+            "model.load_adapter(file), or merge it (lattice merge-adapter; with llama.cpp: llama-export-lora)"
         )
 
 

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from lattice_inference.state.prefix_file import read_prefix, write_prefix
 from lattice_inference.state.prefix_tree import PrefixTree
 from lattice_inference.token_ids import as_token_id, checked_token_ids
 from lattice_inference.value_text import value_text
+
+if TYPE_CHECKING:
+    from lattice_inference.lora.attached_adapter import AttachedAdapter
 
 __all__ = ["CachedSequence", "KvCache", "Room"]
 
@@ -42,11 +45,20 @@ class KvCache:
             comes first: a full cache forgets remembered pages before it refuses.
         identity: text that says what model computed the pages; a saved prefix is restored only under the same one.
             Called when it is first needed.
+        adapter_named: returns the model's adapter of a name.
     """
 
-    def __init__(self, storage: PageStorage, *, prefix_bytes: int = 0, identity: Callable[[], str] = str) -> None:
+    def __init__(
+        self,
+        storage: PageStorage,
+        *,
+        prefix_bytes: int = 0,
+        identity: Callable[[], str] = str,
+        adapter_named: Callable[[str | AttachedAdapter], AttachedAdapter] | None = None,
+    ) -> None:
         self.storage = storage
         self._identity = identity
+        self._adapter_named = adapter_named
         self._pool = PagePool(storage.pages)
         pages = min(storage.pages, prefix_bytes // storage.page_bytes)
         self._prefixes = PrefixTree(self._pool, page_tokens=storage.page_tokens, max_pages=pages)
@@ -88,25 +100,31 @@ class KvCache:
         """Bytes of the pages that remembered beginnings hold, shared or not."""
         return len(self._prefixes) * self.storage.page_bytes
 
-    def sequence(self) -> CachedSequence:
-        """Return an empty sequence."""
-        self._check_open()
-        return CachedSequence(self)
+    def sequence(self, *, adapter: str | AttachedAdapter | None = None) -> CachedSequence:
+        """Return an empty sequence, with an adapter of the model for as long as it lives.
 
-    def start(self, token_ids: Sequence[int]) -> CachedSequence:
+        Raises:
+            InvalidInputError: the cache is closed, or the model has no such adapter.
+        """
+        self._check_open()
+        return CachedSequence(self, adapter=self._adapter(adapter))
+
+    def start(self, token_ids: Sequence[int], *, adapter: str | AttachedAdapter | None = None) -> CachedSequence:
         """Return a sequence that already holds the longest remembered beginning of ``token_ids``.
 
         ``sequence.length`` says how much that is; it is at least one token less than ``token_ids``, so that there is
-        something left to run for the logits of the last one.
+        something left to run for the logits of the last one. What was remembered of sequences with another adapter, or
+        none, does not count: adapters are told apart by their content.
 
         Raises:
-            InvalidInputError: the cache is closed, or these are no token ids.
+            InvalidInputError: the cache is closed, these are no token ids, or the model has no such adapter.
         """
         token_ids = checked_token_ids(token_ids, "token_ids")
+        found = self._adapter(adapter)
         with self._lock:
             self._check_open()
-            pages, length = self._prefixes.find(token_ids[: max(0, len(token_ids) - 1)])
-            return CachedSequence(self, [self._pool.share(page) for page in pages], token_ids[:length])
+            pages, length = self._prefixes.find(token_ids[: max(0, len(token_ids) - 1)], _digest(found))
+            return CachedSequence(self, [self._pool.share(page) for page in pages], token_ids[:length], adapter=found)
 
     def remember(self, sequence: CachedSequence) -> None:
         """Keep what ``sequence`` holds now for later sequences that begin alike, within ``prefix_bytes``."""
@@ -114,7 +132,7 @@ class KvCache:
         with self._lock:
             sequence.check_open()
             if self._prefixes.max_pages:
-                self._prefixes.insert(sequence.token_ids, sequence.pages)
+                self._prefixes.insert(sequence.token_ids, sequence.pages, _digest(sequence.adapter))
 
     def forget(self) -> None:
         """Drop every remembered beginning; sequences that use one keep it."""
@@ -134,20 +152,23 @@ class KvCache:
             raise InvalidInputError(f"path is {value_text(path)}; expected the path of a file")
         check_provides("sequence", sequence, "check_open", "a CachedSequence")
         sequence.check_open()
-        write_prefix(Path(path), self.storage, sequence.token_ids, sequence.pages, identity=self._identity())
+        identity, adapter = self._identity(), _digest(sequence.adapter)
+        write_prefix(Path(path), self.storage, sequence.token_ids, sequence.pages, identity=identity, adapter=adapter)
 
-    def restore(self, path: str | os.PathLike[str]) -> CachedSequence:
-        """Return a sequence with what :meth:`save` wrote.
+    def restore(self, path: str | os.PathLike[str], *, adapter: str | AttachedAdapter | None = None) -> CachedSequence:
+        """Return a sequence with what :meth:`save` wrote; of a sequence with an adapter, given one of the same content.
 
         Raises:
             ModelNotFoundError: there is no such file.
-            CheckpointError: it is damaged, or was written by another model, precision or kind of cache.
+            CheckpointError: it is damaged, or was written by another model, adapter, precision or kind of cache.
             CacheFullError: it does not fit.
+            InvalidInputError: the model has no such adapter.
         """
         check_path("path", path)
         self._check_open()
-        with read_prefix(Path(path), self.storage, identity=self._identity()) as prefix:
-            sequence = self.sequence()
+        found = self._adapter(adapter)
+        with read_prefix(Path(path), self.storage, identity=self._identity(), adapter=_digest(found)) as prefix:
+            sequence = self.sequence(adapter=found)
             try:
                 sequence.extend(prefix.token_ids)
                 for page, content in zip(sequence.pages, prefix.pages(), strict=True):
@@ -161,6 +182,13 @@ class KvCache:
         if self._closed:
             raise InvalidInputError("this cache is closed: open another one")
 
+    def _adapter(self, adapter: str | AttachedAdapter | None) -> AttachedAdapter | None:
+        if adapter is None:
+            return None
+        if self._adapter_named is None:
+            raise InvalidInputError("this cache belongs to no model that has adapters: use model.open_cache()")
+        return self._adapter_named(adapter)
+
     def _take(self, count: int) -> list[int]:
         """Return ``count`` pages, forgetting remembered ones where none are free."""
         with self._lock:
@@ -172,6 +200,10 @@ class KvCache:
                     f"close sequences, or open a cache for more than {self.capacity} tokens"
                 )
             return [self._pool.take() for _ in range(count)]
+
+
+def _digest(adapter: AttachedAdapter | None) -> str:
+    return "" if adapter is None else adapter.sha256
 
 
 class Room(NamedTuple):
@@ -193,10 +225,19 @@ class CachedSequence:
 
     Attributes:
         page_tokens: tokens in a page.
+        adapter: the adapter that its tokens are run with, the same for as long as it lives; None for none.
     """
 
-    def __init__(self, cache: KvCache, pages: Sequence[int] = (), token_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        cache: KvCache,
+        pages: Sequence[int] = (),
+        token_ids: Sequence[int] = (),
+        *,
+        adapter: AttachedAdapter | None = None,
+    ) -> None:
         self.cache = cache
+        self.adapter = adapter
         self._pages = list(pages)
         self._token_ids = array("i", token_ids)
         self._table: Int32Array | None = None
@@ -237,11 +278,12 @@ class CachedSequence:
         return self._table
 
     def fork(self) -> CachedSequence:
-        """Return another sequence with the same content. Pages are shared until one of the two is extended."""
+        """Return another sequence with the same content and adapter. Pages are shared until one of the two is extended."""
         with self.cache._lock:
             self.check_open()
             pages = self._pages[: self._pages_for(self.length)]
-            return CachedSequence(self.cache, [self.cache._pool.share(page) for page in pages], self._token_ids)
+            shared = [self.cache._pool.share(page) for page in pages]
+            return CachedSequence(self.cache, shared, self._token_ids, adapter=self.adapter)
 
     def rewind(self, length: int) -> None:
         """Forget all tokens from position ``length`` on.

@@ -50,11 +50,20 @@ class SavedPrefix:
 
 
 def write_prefix(
-    path: Path, storage: PageStorage, token_ids: Sequence[int], pages: Sequence[int], *, identity: str
+    path: Path,
+    storage: PageStorage,
+    token_ids: Sequence[int],
+    pages: Sequence[int],
+    *,
+    identity: str,
+    adapter: str = "",
 ) -> None:
-    """Write ``token_ids`` and the pages that hold them; the file appears whole or not at all."""
+    """Write ``token_ids`` and the pages that hold them; the file appears whole or not at all.
+
+    ``adapter`` is the digest of the adapter that they were computed with.
+    """
     used = -(-len(token_ids) // storage.page_tokens)
-    header = json.dumps({**_form(storage, identity), "tokens": len(token_ids)}).encode()
+    header = json.dumps({**_form(storage, identity, adapter), "tokens": len(token_ids)}).encode()
     start = (_MAGIC, len(header).to_bytes(8, "little"), header, np.asarray(token_ids, "<i4").tobytes())
     digest = hashlib.sha256()
     with atomic_file(path) as file:
@@ -65,7 +74,7 @@ def write_prefix(
 
 
 @contextlib.contextmanager
-def read_prefix(path: Path, storage: PageStorage, *, identity: str) -> Iterator[SavedPrefix]:
+def read_prefix(path: Path, storage: PageStorage, *, identity: str, adapter: str = "") -> Iterator[SavedPrefix]:
     """Open a file of :func:`write_prefix` and check it whole: form, size and digest.
 
     Raises:
@@ -78,7 +87,7 @@ def read_prefix(path: Path, storage: PageStorage, *, identity: str) -> Iterator[
         length = int.from_bytes(start[8:], "little")
         if start[:8] != _MAGIC or not 0 < length <= min(_MAX_HEADER_BYTES, size):
             raise CheckpointError(f"{path}: not a saved prefix")
-        tokens = _tokens(file.read(length), path, storage, identity)
+        tokens = _tokens(file.read(length), path, storage, _form(storage, identity, adapter))
         pages = -(-tokens // storage.page_tokens)
         body = 16 + length + 4 * tokens + pages * storage.page_bytes
         if size != body + _DIGEST_BYTES:
@@ -100,25 +109,27 @@ def read_prefix(path: Path, storage: PageStorage, *, identity: str) -> Iterator[
         yield SavedPrefix(token_ids, file, storage.page_bytes, pages)
 
 
-def _form(storage: PageStorage, identity: str) -> dict[str, object]:
+def _form(storage: PageStorage, identity: str, adapter: str) -> dict[str, object]:
     """What must be equal in the cache that a prefix is restored to."""
     return {
         "version": _VERSION,
         "identity": identity,
+        "adapter": adapter,
         "page_tokens": storage.page_tokens,
         "page_bytes": storage.page_bytes,
         "layers": [asdict(spec) for spec in storage.specs],
     }
 
 
-def _tokens(header: bytes, path: Path, storage: PageStorage, identity: str) -> int:
+def _tokens(header: bytes, path: Path, storage: PageStorage, form: dict[str, object]) -> int:
     """Return the number of tokens that a header states, having compared the rest of it."""
     try:
         stated = json.loads(header)
         tokens = stated.pop("tokens")
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as cause:
         raise CheckpointError(f"{path}: the header is not the one of a saved prefix") from cause
-    for name, here in _form(storage, identity).items():
+    stated.setdefault("adapter", "")  # as files before adapters have it
+    for name, here in form.items():
         if stated.get(name) != here:
             raise CheckpointError(
                 f"{path}: it was saved with {name} {stated.get(name)!r:.200}, and here it is {here!r:.200}: open a cache of "

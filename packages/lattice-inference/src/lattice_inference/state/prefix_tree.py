@@ -15,12 +15,16 @@ Tokens = tuple[int, ...]
 
 @dataclass(eq=False)
 class _Node:
-    """One page of a remembered sequence; ``tokens`` are what it holds, fewer than a page only in a leaf."""
+    """One page of a remembered sequence; ``tokens`` are what it holds, fewer than a page only in a leaf.
+
+    A root has no page; ``owner`` is whose beginnings are below it.
+    """
 
     tokens: Tokens
     page: int
     parent: _Node | None
     children: dict[Tokens, _Node] = field(default_factory=dict)
+    owner: str = ""
 
 
 class PrefixTree:
@@ -28,25 +32,30 @@ class PrefixTree:
 
     The tree holds each of its pages once in ``pool``. At most ``max_pages`` stay; the least recently used go first, ends
     before beginnings. A beginning is found to the token: where a page agrees only in part, that part counts.
+
+    Beginnings belong to an owner, the digest of an adapter's content or nothing, and are found only by the same.
     """
 
     def __init__(self, pool: PagePool, *, page_tokens: int, max_pages: int) -> None:
         self.max_pages = max_pages
         self._pool = pool
         self._page_tokens = page_tokens
-        self._root = _Node((), -1, None)
+        self._roots: dict[str, _Node] = {}
         # least recently used first; a node stands before its parent, so the first one is always a leaf
         self._order: OrderedDict[int, _Node] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def find(self, token_ids: Sequence[int]) -> tuple[list[int], int]:
+    def find(self, token_ids: Sequence[int], owner: str = "") -> tuple[list[int], int]:
         """Return the pages of the longest remembered beginning of ``token_ids``, and its length in tokens.
 
         The pages are not held for the caller yet. The last one may hold more than what agrees.
         """
-        node, pages, length = self._root, [], 0
+        pages: list[int] = []
+        node, length = self._roots.get(owner), 0
+        if node is None:
+            return pages, length
         while length < len(token_ids):
             ahead = tuple(token_ids[length : length + self._page_tokens])
             child = node.children.get(ahead)
@@ -63,9 +72,9 @@ class PrefixTree:
         self._touch(node)
         return pages, length
 
-    def insert(self, token_ids: Sequence[int], pages: Sequence[int]) -> None:
+    def insert(self, token_ids: Sequence[int], pages: Sequence[int], owner: str = "") -> None:
         """Remember that ``pages`` hold ``token_ids``; pages that are new to the tree are held by it from now on."""
-        node = self._root
+        root = node = self._roots.get(owner) or _Node((), -1, None, owner=owner)
         for index, page in enumerate(pages):
             tokens = tuple(token_ids[index * self._page_tokens : (index + 1) * self._page_tokens])
             child = node.children.get(tokens)
@@ -78,6 +87,8 @@ class PrefixTree:
                 node.children[tokens] = child
                 self._order[id(child)] = child
             node = child
+        if root.children:  # it may have lost all of them meanwhile, and its place
+            self._roots[owner] = root
         self._touch(node)
         while len(self._order) > self.max_pages:
             self._remove(next(iter(self._order.values())))
@@ -99,6 +110,8 @@ class PrefixTree:
         assert node.parent is not None
         assert not node.children
         del node.parent.children[node.tokens]
+        if node.parent.parent is None and not node.parent.children:
+            self._roots.pop(node.parent.owner, None)
         del self._order[id(node)]
         self._pool.release([node.page])
 

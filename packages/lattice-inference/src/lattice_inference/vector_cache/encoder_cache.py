@@ -16,6 +16,8 @@ from lattice_inference.vector_cache.keys import TokenKeys
 
 __all__ = ["EncoderCache", "open_cache"]
 
+_MOST_KINDS = 64  # of keys that are remembered: outputs by adapters
+
 Float32Array = npt.NDArray[np.float32]
 
 
@@ -57,21 +59,24 @@ class EncoderCache:
         self._name = name
         self._space = name.encode()
         self._dimension = dimension
-        self._digests: dict[str, TextDigests] = {}
+        self._digests: dict[tuple[str, str], TextDigests] = {}
 
     def run(
-        self, packed: PackedEncoding, output: str, compute: Callable[[PackedEncoding, str], Float32Array]
+        self,
+        packed: PackedEncoding,
+        output: str,
+        compute: Callable[[PackedEncoding, str], Float32Array],
+        adapter: str = "",
     ) -> Float32Array:
         """Return the vectors of texts, calling ``compute`` only for those that are not in the cache.
 
-        Texts with the same tokens are computed once.
+        Texts with the same tokens are computed once. ``adapter`` is the digest of the adapter's content that
+        ``compute`` has; vectors are told apart by it.
 
         Raises:
             NonFiniteError: as ``compute`` raises it, with the rows of this call. No such vector is kept.
         """
-        digests = self._digests.get(output)
-        if digests is None:
-            digests = self._digests[output] = TokenKeys(self._fingerprint, output, self._dimension).digests
+        digests = self._keys(output, f":lora{adapter}" if adapter else "")
         keys = digests.of(packed.token_ids, packed.type_ids, packed.cu_seqlens)
         size = 4 * self._dimension
         if len(keys) == 1:
@@ -106,3 +111,12 @@ class EncoderCache:
             found.update(entries)
         data = bytearray().join([found[key] for key in keys])
         return np.frombuffer(data, np.float32).reshape(len(keys), self._dimension)
+
+    def _keys(self, output: str, adapter: str) -> TextDigests:
+        digests = self._digests.get((output, adapter))
+        if digests is None:
+            if len(self._digests) >= _MOST_KINDS:  # a trainer attaches one content after the other
+                self._digests.clear()
+            fingerprint = self._fingerprint + adapter
+            digests = self._digests[output, adapter] = TokenKeys(fingerprint, output, self._dimension).digests
+        return digests

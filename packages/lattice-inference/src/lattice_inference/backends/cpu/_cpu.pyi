@@ -70,6 +70,23 @@ class KvPages:
     def export(self, page: int) -> bytes: ...
     def import_(self, page: int, content: bytes) -> None: ...
 
+class Adapter:
+    scratch_row_bytes: int
+    def __init__(
+        self,
+        plan: Plan,
+        memory: Memory,
+        groups: Sequence[tuple[str, int, Sequence[tuple[int, int, int, int, float]]] | None],
+    ) -> None: ...
+
+class StepAdapters:
+    owners: tuple[Adapter, ...]
+    scratch_row_bytes: int
+    def __init__(
+        self, adapters: tuple[Adapter, ...], numbers: _Int32, cu_seqlens: _Int32, logit_rows: _Int32 | None = None
+    ) -> None: ...
+    def scratch_bytes(self, tokens: int) -> int: ...
+
 class Step:
     def __init__(
         self,
@@ -90,12 +107,14 @@ class Step:
         context: _Int32 | None = None,
         pages: _Int32 | None = None,
         cu_pages: _Int32 | None = None,
+        adapters: StepAdapters | None = None,
     ) -> None: ...
 
 def routes_floats(experts: int, chosen: int) -> int: ...
 
 class Plan:
     isa: str
+    groups: list[tuple[int, int]]
     dot: bool
     amx: bool
     step_tokens: int

@@ -2,7 +2,7 @@
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 cimport numpy as cnp
 
@@ -340,11 +340,16 @@ cdef int fill_record(lattice_op *op, str record, dict given) except -1:
     elif record == "rope":
         op.rope.heads, op.rope.head_dim = given.pop("heads"), given.pop("head_dim")
         op.rope.width, op.rope.pairing = given.pop("width"), PAIRINGS[given.pop("pairing")]
+    elif record == "low_rank":
+        op.low_rank.group = given.pop("group")
     elif record == "activation":
         op.activation = ACTIVATIONS[given.pop("activation")]
     elif record == "pool":
         op.pool = POOLS[given.pop("pool")]
     return 0
+
+
+include "adapters.pxi"
 
 
 cdef class Step:
@@ -353,13 +358,14 @@ cdef class Step:
     ``arena`` holds the slots at ``slot_offsets``, at ``scratch_offset`` ``threads`` stretches of scratch, and at
     ``bookkeeping_offset``, a multiple of 64, ``bookkeeping_bytes`` of the plan. A program that keeps keys and values is given
     their pages ``kv``, the tokens of each sequence in them before, and the numbers of its pages,
-    ``pages[cu_pages[b]:cu_pages[b + 1]]``. Arrays are int32.
+    ``pages[cu_pages[b]:cu_pages[b + 1]]``. Arrays are int32. ``adapters`` are those of the plan that runs the step.
     """
 
     cdef lattice_step step
     cdef Memory arena
     cdef Py_ssize_t bookkeeping_offset
     cdef object cu_seqlens, context
+    cdef StepAdapters adapters
     cdef tuple owners
 
     def __cinit__(
@@ -368,6 +374,7 @@ cdef class Step:
         Memory arena not None, slot_offsets, Py_ssize_t scratch_offset, Py_ssize_t scratch_bytes, int threads,
         Py_ssize_t bookkeeping_offset,
         KvPages kv=None, cnp.ndarray context=None, cnp.ndarray pages=None, cnp.ndarray cu_pages=None,
+        StepAdapters adapters=None,
     ):
         cdef lattice_step *step = &self.step
         cdef Py_ssize_t tokens = token_ids.size, i
@@ -393,6 +400,10 @@ cdef class Step:
             step.context = int32_data(context, step.sequences, "context")
             step.pages = int32_data(pages, pages.size, "pages")
             step.cu_pages = int32_data(cu_pages, step.sequences + 1, "cu_pages")
+        if adapters is not None:
+            step.adapters = adapters.adapters
+            if scratch_bytes < adapters.scratch_bytes(tokens):
+                raise ValueError("the scratch is too small for the adapters of this step")
         if bookkeeping_offset % 64 or scratch_offset + scratch_bytes * threads > arena.nbytes:
             raise ValueError("the arena is too small for the scratch of this step")
         if len(slot_offsets) > LATTICE_MAX_SLOTS:
@@ -404,7 +415,7 @@ cdef class Step:
         step.threads = threads
         self.arena = arena
         self.bookkeeping_offset = bookkeeping_offset
-        self.cu_seqlens, self.context = cu_seqlens, context
+        self.cu_seqlens, self.context, self.adapters = cu_seqlens, context, adapters
         self.owners = (token_ids, token_type_ids, positions, logit_rows, kv, pages, cu_pages)
 
 
@@ -421,6 +432,7 @@ cdef class Plan:
     cdef const lattice_kernel_table *table
     cdef list owners
     cdef list tables
+    cdef readonly list groups
     cdef bint needs_pages
     cdef readonly str isa
     cdef readonly bint dot, amx
@@ -448,6 +460,7 @@ cdef class Plan:
             (<int64_t *>&self.sizes)[names.index(name)] = size
         self.owners = []
         self.tables = []
+        self.groups = []  # of linears that adapters add to: columns read, columns of the rows that are changed
 
     def __dealloc__(self):
         free(self.ops)
@@ -487,6 +500,10 @@ cdef class Plan:
         fill_record(&op, RECORDS[kernel], parameters)
         if parameters:
             raise TypeError(f"{kernel} takes no {', '.join(parameters)}")
+        if op.kernel == LATTICE_KERNEL_LOW_RANK:
+            if op.low_rank.group != len(self.groups):
+                raise ValueError(f"group {op.low_rank.group} is appended as group {len(self.groups)}")
+            self.groups.append((k, op.output.stride - op.output.column))
         cdef lattice_op *grown = <lattice_op *>realloc(self.ops, (self.count + 1) * sizeof(lattice_op))
         if grown == NULL:
             raise MemoryError
@@ -534,6 +551,7 @@ cdef class Plan:
         cdef Py_ssize_t count = (self.count if end is None else <Py_ssize_t>end) - first
         cdef int64_t limit
         cdef int which
+        cdef object adapter
         if not 0 <= first <= first + count <= self.count:
             raise ValueError(f"ops {first} to {first + count} are not of the {self.count} ops")
         if given.bookkeeping_offset + needed > given.arena.nbytes:
@@ -543,6 +561,10 @@ cdef class Plan:
             step.partials = <float *>(<char *>step.attention_units + round_up(16 * (step.sequences + 1)))
         elif self.needs_pages:
             raise TypeError("this program keeps keys and values: pass their pages")
+        if given.adapters is not None:
+            for adapter in given.adapters.owners:
+                if (<Adapter>adapter).plan is not self:
+                    raise ValueError("an adapter of another plan")
         step.sizes = &self.sizes
         step.dot = self.dot
         step.amx = self.amx

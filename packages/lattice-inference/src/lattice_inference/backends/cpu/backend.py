@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import get_args
 
@@ -11,31 +12,42 @@ import numpy.typing as npt
 
 from lattice_inference.argument_checks import check_choice
 from lattice_inference.backends.batch_checks import (
+    check_adapters,
     check_specs,
     check_state,
     refuse_closed,
+    refuse_foreign_adapter,
     refuse_foreign_state,
     refuse_id,
     refuse_non_finite,
 )
 from lattice_inference.backends.cpu import _cpu
+from lattice_inference.backends.cpu.adapter import CpuAdapter
 from lattice_inference.backends.cpu.arena import ArenaPool
 from lattice_inference.backends.cpu.expert_ops import expand_experts
 from lattice_inference.backends.cpu.forms.block_packing import reading_first_weights
 from lattice_inference.backends.cpu.integer_inputs import quantize_inputs
 from lattice_inference.backends.cpu.keys_for_attention import hand_over_keys
-from lattice_inference.backends.cpu.lowering import IN_PLACE, lower
 from lattice_inference.backends.cpu.rounded_inputs import round_inputs
 from lattice_inference.backends.cpu.state import CpuState
+from lattice_inference.backends.cpu.step_plan import StepPlan
 from lattice_inference.backends.cpu.weight_forms import Bfloat16Products, WeightForms
 from lattice_inference.backends.cpu.weights import ResidentWeights, WeightLayout
-from lattice_inference.backends.protocol import FileForm, Finished, Outputs, PageStorage, WeightSize
+from lattice_inference.backends.protocol import (
+    FileForm,
+    Finished,
+    LowRankFactors,
+    Outputs,
+    PageStorage,
+    PreparedAdapter,
+    WeightSize,
+)
 from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.calibration import InputRange
 from lattice_inference.cancellation import check_cancelled
 from lattice_inference.errors import InvalidInputError, UnsupportedError
+from lattice_inference.graph.adapting import add_low_rank, linear_sites
 from lattice_inference.graph.batch import Batch
-from lattice_inference.graph.compile import CompiledProgram, compile_program
 from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES, fuse
 from lattice_inference.graph.program import KvSpec, Program, Rows, WeightRef
 from lattice_inference.precision import Activations, Precision, check_precision
@@ -131,24 +143,27 @@ class CpuBackend:
             CheckpointError: a tensor is missing or has another shape than the program says.
         """
         forms = self._forms(source)
-
-        def narrow_inputs(fused: Program) -> Program:
-            quantized = quantize_inputs(forms.choose(fused), forms.input_rows, in_norms=self.fused)
-            rounded = round_inputs(quantized, forms.rounded_inputs, _cpu.bfloat16_row_floats, in_producers=self.fused)
-            return expand_experts(hand_over_keys(rounded) if self.fused else rounded, forms)
-
         with reading_first_weights(program, source):
-            compiled = compile_program(
-                program, rules=BIT_NEUTRAL_RULES if self.fused else (), rewrite=narrow_inputs, in_place=IN_PLACE
-            )
-        if len(compiled.memory.slots) > _cpu.MAX_SLOTS:
-            raise UnsupportedError(
-                f"the program needs {len(compiled.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible"
-            )
-        weights = ResidentWeights(compiled.program, source, forms)
+            chosen = forms.choose(fuse(program, BIT_NEUTRAL_RULES if self.fused else ()))
+            narrow = self._narrow_inputs(chosen, forms)
+        weights = ResidentWeights(narrow, source, forms)
+        sites = linear_sites(program)
+
+        def adapted() -> StepPlan:
+            # after fusion and the choice of forms, so that both plans read the same weights
+            return StepPlan(self._narrow_inputs(add_low_rank(chosen, sites), forms), weights, self._native_plan())
+
+        return CpuProgram(StepPlan(narrow, weights, self._native_plan()), weights, self.threads, sites, adapted)
+
+    def _narrow_inputs(self, chosen: Program, forms: WeightForms) -> Program:
+        """Have inputs of products rounded, once and where they are made if that can be."""
+        quantized = quantize_inputs(chosen, forms.input_rows, in_norms=self.fused)
+        rounded = round_inputs(quantized, forms.rounded_inputs, _cpu.bfloat16_row_floats, in_producers=self.fused)
+        return expand_experts(hand_over_keys(rounded) if self.fused else rounded, forms)
+
+    def _native_plan(self) -> _cpu.Plan:
         products = "widened" if self.bfloat16_products == "float32" else self.bfloat16_products
-        plan = _cpu.Plan(self.isa, self.dot, self.tiles, products, self.tile_sizes)
-        return CpuProgram(compiled, weights, plan, self.threads)
+        return _cpu.Plan(self.isa, self.dot, self.tiles, products, self.tile_sizes)
 
     def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:
         """Return what each weight of ``program`` would take, compiled; types and shapes are read, and no weight."""
@@ -177,6 +192,7 @@ class CpuProgram:
     """A program ready to run. Thread-safe: concurrent runs take turns on the pool and have memory of their own.
 
     Attributes:
+        adapter_sites: the shape of each weight that adapters may change, by its tensor's name.
         numerics: what rows that are rounded to bfloat16 are multiplied by, as ``"avx512-tiles"``: it decides the last bits
             of results. None if the program rounds none.
         step_tokens: tokens that should go through the program at once: enough to keep every core busy, few enough that
@@ -184,40 +200,67 @@ class CpuProgram:
     """
 
     def __init__(
-        self, compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan, threads: int | None
+        self,
+        plan: StepPlan,
+        weights: ResidentWeights,
+        threads: int | None,
+        sites: Mapping[str, tuple[int, int]],
+        adapted: Callable[[], StepPlan],
     ) -> None:
-        self.program = compiled.program
-        self._memory = compiled.memory
+        self.program = plan.program
         self.threads = threads
+        self.adapter_sites = sites
         self._arenas = ArenaPool()
-        self._plan: _cpu.Plan | None = plan
-        self._places_of_outputs = {
-            name: (view, view.rows, self._memory.placement[view.buffer]) for name, view in self.program.outputs.items()
-        }
+        self._plan: StepPlan | None = plan
+        self._adapted: StepPlan | None = None
+        self._compile_adapted: Callable[[], StepPlan] | None = adapted
+        self._lock = threading.Lock()
         self._fitting_specs: tuple[KvSpec, ...] | None = None  # of the state that was seen last and fits
-        lower(compiled, weights, plan)
         self.weight_sizes = weights.sizes()
         products = weights.forms.products
-        self.numerics = f"{plan.isa}-{products}" if products else None
-        self.step_tokens = plan.step_tokens
+        self.numerics = f"{plan.native.isa}-{products}" if products else None
+        self.step_tokens = plan.native.step_tokens
 
     @property
     def arena_bytes(self) -> int:
         """Bytes of memory that is kept for the activations of later runs."""
         return self._arenas.idle_bytes
 
-    def run(self, batch: Batch, *, outputs: Collection[str] | None = None, state: PageStorage | None = None) -> Outputs:
+    def prepare_adapter(self, factors: Mapping[str, LowRankFactors]) -> CpuAdapter:
+        """Return an adapter that steps of this program can be given; see the protocol ``AdaptingProgram``."""
+        with self._lock:  # the plan with places for adapters is made when there is a first one
+            if self._adapted is None:
+                compile_adapted = self._compile_adapted
+                if compile_adapted is None:
+                    refuse_closed()
+                self._adapted = compile_adapted()
+            plan = self._adapted
+        return CpuAdapter(plan.native, plan.groups, factors)
+
+    def run(
+        self,
+        batch: Batch,
+        *,
+        outputs: Collection[str] | None = None,
+        state: PageStorage | None = None,
+        adapters: Sequence[PreparedAdapter] = (),
+    ) -> Outputs:
         """Run a step and return its outputs; see :meth:`submit`.
 
         Raises:
             NonFiniteError: an output holds NaN or infinity; its ``rows`` are rows of that output.
         """
-        results = self._compute(batch, outputs, state)
+        results = self._compute(batch, outputs, state, adapters)
         refuse_non_finite(results)
         return results
 
     def submit(
-        self, batch: Batch, *, outputs: Collection[str] | None = None, state: PageStorage | None = None
+        self,
+        batch: Batch,
+        *,
+        outputs: Collection[str] | None = None,
+        state: PageStorage | None = None,
+        adapters: Sequence[PreparedAdapter] = (),
     ) -> Finished:
         """Run a step, whose result is there at once: the outputs of the program for ``batch``, in new arrays.
 
@@ -225,17 +268,26 @@ class CpuProgram:
             batch: the packed batch; for a program that keeps keys and values with ``context_lengths`` and ``block_table``.
             outputs: which outputs are wanted; all of them by default.
             state: the pages that ``block_table`` names. The keys and values of the batch are written there.
+            adapters: what ``batch.adapter`` numbers; without any the step runs the plain plan.
 
         Raises:
             InvalidInputError: the program is closed, an id lies outside its table, the batch carries state that the program
-                has not, it names pages that do not exist or do not suffice, or ``state`` is another program's.
+                has not, it names pages that do not exist or do not suffice, or ``state`` or an adapter is another program's.
         """
-        return Finished(self._compute(batch, outputs, state))
+        return Finished(self._compute(batch, outputs, state, adapters))
 
-    def _compute(self, batch: Batch, outputs: Collection[str] | None, state: PageStorage | None) -> Outputs:
-        plan = self._plan
-        if plan is None:
-            refuse_closed()
+    def _compute(
+        self,
+        batch: Batch,
+        outputs: Collection[str] | None,
+        state: PageStorage | None,
+        adapters: Sequence[PreparedAdapter],
+    ) -> Outputs:
+        plan = self._adapted if adapters else self._plan
+        if self._plan is None or plan is None:
+            return refuse_foreign_adapter() if self._plan is not None else refuse_closed()
+        native = plan.native
+        step_adapters = _step_adapters(native, batch, adapters) if adapters or batch.adapter is not None else None
         if state is not None and not isinstance(state, CpuState):
             refuse_foreign_state()
         types, positions = batch.token_type_ids, batch.positions
@@ -243,11 +295,13 @@ class CpuProgram:
         assert positions is not None
         context, pages, cu_pages = self._paged_inputs(batch, state) or (None, None, None)
         counts = {Rows.TOKENS: batch.tokens, Rows.SEQUENCES: batch.sequences, Rows.LOGIT_ROWS: batch.logit_count}
-        offsets, slots_bytes = self._memory.offsets(counts)
+        offsets, slots_bytes = plan.memory.offsets(counts)
         threads = min(_cpu.get_num_threads(), self.threads or _cpu.get_num_threads())
-        scratch_bytes = plan.scratch_bytes(batch.max_seqlen)
+        scratch_bytes = native.scratch_bytes(batch.max_seqlen)
+        if step_adapters is not None:
+            scratch_bytes = max(scratch_bytes, step_adapters.scratch_bytes(batch.tokens))
         bookkeeping_offset = slots_bytes + threads * scratch_bytes
-        arena = self._arenas.take(bookkeeping_offset + plan.bookkeeping_bytes(batch.cu_seqlens, context))
+        arena = self._arenas.take(bookkeeping_offset + native.bookkeeping_bytes(batch.cu_seqlens, context))
         try:
             step = _cpu.Step(
                 token_ids=batch.token_ids,
@@ -266,14 +320,15 @@ class CpuProgram:
                 context=context,
                 pages=pages,
                 cu_pages=cu_pages,
+                adapters=step_adapters,
             )
-            for first, end in _WHOLE if batch.tokens <= self.step_tokens else _calls(len(plan)):
-                outside = plan.run(step, first, end)
+            for first, end in _WHOLE if batch.tokens <= self.step_tokens else _calls(len(native)):
+                outside = native.run(step, first, end)
                 if outside is not None:
                     refuse_id(batch, *outside)
                 if end is not None:
                     check_cancelled()
-            results = self._copy_outputs(outputs, arena, offsets, counts)
+            results = _copy_outputs(plan, outputs, arena, offsets, counts)
         finally:
             self._arenas.give_back(arena)
         return results
@@ -285,7 +340,8 @@ class CpuProgram:
 
     def close(self) -> None:
         """Give the weights back; a run that goes on keeps them until it ends. Closing twice is harmless."""
-        self._plan = None
+        with self._lock:
+            self._plan = self._adapted = self._compile_adapted = None
         self._arenas.trim()
 
     def _paged_inputs(self, batch: Batch, state: CpuState | None) -> tuple[Int32Array, Int32Array, Int32Array] | None:
@@ -309,17 +365,33 @@ class CpuProgram:
             raise InvalidInputError(f"block_table: {error}") from error
         return batch.context_lengths, pages, bounds
 
-    def _copy_outputs(
-        self, wanted: Collection[str] | None, arena: _cpu.Memory, offsets: Sequence[int], counts: Mapping[Rows, int]
-    ) -> dict[str, Float32Array]:
-        outputs = {}
-        for name, (view, kind, slot) in self._places_of_outputs.items():
-            if wanted is not None and name not in wanted:
-                continue
-            rows, width = counts[kind], view.buffer.width
-            whole = np.frombuffer(memoryview(arena), np.float32, rows * width, offsets[slot]).reshape(rows, width)
-            outputs[name] = whole[:, view.column : view.column + view.width].copy()
-        return outputs
+
+def _step_adapters(plan: _cpu.Plan, batch: Batch, adapters: Sequence[PreparedAdapter]) -> _cpu.StepAdapters | None:
+    check_adapters(batch, adapters)
+    if not adapters:
+        return None
+    assert batch.adapter is not None
+    natives = [adapter.native for adapter in adapters if isinstance(adapter, CpuAdapter) and adapter.plan is plan]
+    if len(natives) < len(adapters):
+        refuse_foreign_adapter()
+    return _cpu.StepAdapters(tuple(natives), batch.adapter, batch.cu_seqlens, batch.logit_rows)
+
+
+def _copy_outputs(
+    plan: StepPlan,
+    wanted: Collection[str] | None,
+    arena: _cpu.Memory,
+    offsets: Sequence[int],
+    counts: Mapping[Rows, int],
+) -> dict[str, Float32Array]:
+    outputs = {}
+    for name, (view, kind, slot) in plan.places_of_outputs.items():
+        if wanted is not None and name not in wanted:
+            continue
+        rows, width = counts[kind], view.buffer.width
+        whole = np.frombuffer(memoryview(arena), np.float32, rows * width, offsets[slot]).reshape(rows, width)
+        outputs[name] = whole[:, view.column : view.column + view.width].copy()
+    return outputs
 
 
 def _calls(ops: int) -> Sequence[tuple[int, int | None]]:

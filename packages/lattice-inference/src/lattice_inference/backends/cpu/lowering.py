@@ -196,6 +196,12 @@ def _paged_attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tu
     return "paged_attention", {name: op.attributes[name] for name in names}
 
 
+def _low_rank_group(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
+    buffer = op.outputs[0].buffer
+    whole = memory.placement[buffer], buffer.width, 0  # an adapter's parts know their columns
+    return "low_rank", {"group": op.attributes["group"], "k": op.inputs[0].width, "output": whole}
+
+
 def _pool(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
     return "pool", {"pool": str(op.attributes["mode"])}
 
@@ -221,4 +227,5 @@ _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[str, 
     "paged_attention": _paged_attention,
     "pool": _pool,
     **EXPERT_LOWERINGS,
+    "low_rank_group": _low_rank_group,
 }

@@ -52,7 +52,8 @@ cdef extern from "step.h" nogil:
     int LATTICE_MAX_SLOTS
     int LATTICE_MAX_HEAD_DIM
     int LATTICE_PANEL
-    int LATTICE_KERNEL_PAGED_ATTENTION
+    int LATTICE_KERNEL_PAGED_ATTENTION, LATTICE_KERNEL_LOW_RANK
+    int64_t LATTICE_BLOCK_ROWS
     int LATTICE_ACTIVATION_NONE, LATTICE_WEIGHT_FLOAT32, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_BLOCKS
     ctypedef struct lattice_view:
         int32_t slot
@@ -93,6 +94,8 @@ cdef extern from "step.h" nogil:
         lattice_view table
         int32_t count, chosen, normalized
         int64_t matrix_bytes
+    ctypedef struct lattice_low_rank_record:
+        int32_t group
     ctypedef struct lattice_op:
         int32_t kernel, rows, pairs, each, number
         lattice_experts experts
@@ -109,6 +112,7 @@ cdef extern from "step.h" nogil:
         lattice_kv_write_record kv_write
         lattice_angles_record angles
         lattice_rope_record rope
+        lattice_low_rank_record low_rank
         int32_t activation, pool
     ctypedef struct lattice_kv_layer:
         char *keys
@@ -117,6 +121,20 @@ cdef extern from "step.h" nogil:
         char *value_scales
         int64_t page_stride
         int32_t type, kv_heads, head_dim, width
+    ctypedef struct lattice_low_rank_part:
+        const void *b
+        int64_t rank, panel, column, columns
+        float scale
+    ctypedef struct lattice_low_rank_group:
+        const void *a
+        const lattice_low_rank_part *parts
+        int64_t panels, column_panels, work
+        int32_t part_count, weight_type
+    ctypedef struct lattice_step_adapters:
+        int64_t count
+        const lattice_low_rank_group *const *groups
+        const int32_t *rows[3]
+        const int32_t *bounds[3]
     ctypedef struct lattice_step:
         int64_t tokens, sequences, max_seqlen, logit_count
         const int32_t *ids[3]
@@ -131,6 +149,7 @@ cdef extern from "step.h" nogil:
         const int32_t *cu_pages
         int64_t *attention_units
         float *partials
+        lattice_step_adapters adapters
         float *slots[512]
         char *scratch
         int64_t scratch_bytes

@@ -68,6 +68,7 @@ class WeightForms:
         self._is_dry = is_dry
         self._producers: dict[Buffer, list[Op]] = defaultdict(list)
         self._forms: dict[WeightRef, WeightForm] = {}
+        self._rows: dict[tuple[WeightRef, bool], InputRows] = {}
         self._rounded: set[WeightRef] = set()
         self._results: set[Buffer] = set()
         self._values: set[View] = set()
@@ -130,7 +131,11 @@ class WeightForms:
         is_head = output.rows in (Rows.LOGIT_ROWS, Rows.SEQUENCES)
         gives_logits = is_head and output.is_whole and output.buffer in self._results
         is_exact = (gives_logits or output in self._values) and op.kind == "linear" and "bias" not in op.weights
-        return self._forms[weight].input_rows(LinearUse(self._terms, is_exact, lambda: self._range(weight)))
+        rows = self._rows.get((weight, is_exact))
+        if rows is None:  # once, while the source is open: another plan over the same weights may be made later
+            rows = self._forms[weight].input_rows(LinearUse(self._terms, is_exact, lambda: self._range(weight)))
+            self._rows[weight, is_exact] = rows
+        return rows
 
     def _range(self, weight: WeightRef) -> InputRange | None:
         ranges = [self._range_of_source(name) for name in weight.sources]

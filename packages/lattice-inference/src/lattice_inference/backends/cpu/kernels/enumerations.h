@@ -7,7 +7,7 @@
 /* What an op has a row for. */
 #define LATTICE_ROW_KINDS(ENTRY) \
     ENTRY(LATTICE_ROWS_TOKENS, "tokens") ENTRY(LATTICE_ROWS_SEQUENCES, "sequences") ENTRY(LATTICE_ROWS_LOGITS, "logit_rows")
-enum { LATTICE_ROW_KINDS(LATTICE_NUMBER) };
+enum { LATTICE_ROW_KINDS(LATTICE_NUMBER) LATTICE_ROWS_COUNT };
 
 /* Which numbers of its tokens a batch gives. */
 #define LATTICE_IDS(ENTRY)                                                                                             \

@@ -40,7 +40,8 @@
     KERNEL(CHOOSE_EXPERTS,       "choose_experts",       none,       row_tasks,             choose_experts_run) \
     KERNEL(GROUP_ROWS,           "group_rows",           none,       one_task,              group_rows_run) \
     KERNEL(SEND_ROWS,            "send_rows",            none,       row_tasks,             send_rows_run) \
-    KERNEL(ADD_EXPERTS,          "add_experts",          none,       row_tasks,             add_experts_run)
+    KERNEL(ADD_EXPERTS,          "add_experts",          none,       row_tasks,             add_experts_run) \
+    KERNEL(LOW_RANK,             "low_rank",             low_rank,   low_rank_tasks,        low_rank_run)
 /* clang-format on */
 
 #define LATTICE_KERNEL_ID(id, ...) LATTICE_KERNEL_##id,

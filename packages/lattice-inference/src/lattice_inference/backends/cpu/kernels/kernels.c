@@ -7,6 +7,7 @@
 #include "experts/sent_rows.h"
 #include "lattice/cpu.h"
 #include "linear/linear.h"
+#include "linear/low_rank.h"
 #include "rows/block_pairs.h"
 #include "rows/elementwise.h"
 #include "rows/normalize.h"

@@ -22,6 +22,7 @@
 #define LATTICE_AMX_BYTES (768 * 1024) /* of rows that a task multiplies by AMX */
 #define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
 #define LATTICE_MAX_SLOTS 512 /* a handful, but for programs whose linears are observed */
+#define LATTICE_LOW_RANK_ALONE 2048 /* vectors of multiply-adds of adapters that one thread takes for itself */
 #define LATTICE_BLOCK_ROWS 56   /* that a task of a linear takes at least: a few whole tiles on every level */
 
 /* Rows of floats in a slot: element (row, i) lies at slot + row * stride + column + i. slot < 0: no operand. */
@@ -100,6 +101,10 @@ typedef struct {
 #define LATTICE_ROWS_PART (-1) /* in place of LATTICE_ROWS_*: the op is a part of one, of `part_rows` rows */
 
 typedef struct {
+    int32_t group; /* which of an adapter's groups adds to these columns */
+} lattice_low_rank_record;
+
+typedef struct {
     int32_t kernel;
     int32_t rows;   /* LATTICE_ROWS_* of the output */
     int32_t pairs;  /* 1: two rows of the input, one after the other, are added up to one */
@@ -122,6 +127,7 @@ typedef struct {
         lattice_kv_write_record kv_write;
         lattice_angles_record angles;
         lattice_rope_record rope;
+        lattice_low_rank_record low_rank;
         int32_t activation; /* LATTICE_ACTIVATION_* */
         int32_t pool;       /* LATTICE_POOL_* */
     };
@@ -147,6 +153,33 @@ static inline int64_t lattice_kv_bytes(int type)
     __builtin_unreachable();
 }
 
+/* What an adapter adds to one linear: see linear/low_rank.h. */
+typedef struct {
+    const void *b;           /* panels [columns / 16][rank][16] */
+    int64_t rank;
+    int64_t panel;           /* where its A begins among the group's panels, and its values in a row of them */
+    int64_t column, columns; /* of the rows that are changed */
+    float scale;
+} lattice_low_rank_part;
+
+/* What an adapter adds to the linears that one op covers, in the order of their columns; without parts nothing. */
+typedef struct {
+    const void *a; /* panels [panels][k][16]: those of each part after those of the one before */
+    const lattice_low_rank_part *parts;
+    int64_t panels, column_panels; /* of all parts, of A and of the columns */
+    int64_t work;                  /* vectors of multiply-adds of a row */
+    int32_t part_count;
+    int32_t weight_type;           /* of A and of every B: float32, bfloat16 or float16 */
+} lattice_low_rank_group;
+
+/* The adapters of a step. Rows of adapter i are rows[kind][bounds[kind][i]] to rows[kind][bounds[kind][i + 1] - 1], ascending,
+ * by LATTICE_ROWS_*. */
+typedef struct {
+    int64_t count;
+    const lattice_low_rank_group *const *groups; /* of each adapter */
+    const int32_t *rows[LATTICE_ROWS_COUNT], *bounds[LATTICE_ROWS_COUNT];
+} lattice_step_adapters;
+
 typedef struct {
     int64_t serial; /* another one for each run of a program in this process */
     int64_t tokens, sequences, max_seqlen, logit_count;
@@ -162,6 +195,7 @@ typedef struct {
     const int32_t *pages, *cu_pages; /* the pages of sequence b are pages[cu_pages[b]] to pages[cu_pages[b + 1] - 1] */
     int64_t *attention_units;        /* [2][sequences + 1]: see paged_attention.h */
     float *partials;                 /* what parts of a sequence's keys give, until they are merged */
+    lattice_step_adapters adapters;
     float *slots[LATTICE_MAX_SLOTS];
     char *scratch;         /* `threads` stretches of scratch_bytes */
     int64_t scratch_bytes; /* a multiple of 64 */

@@ -1,0 +1,37 @@
+"""One way to run a program: where its buffers lie, and its ops as the kernels take them."""
+
+from __future__ import annotations
+
+from lattice_inference.backends.cpu import _cpu
+from lattice_inference.backends.cpu.low_rank_groups import join_low_rank
+from lattice_inference.backends.cpu.lowering import IN_PLACE, lower
+from lattice_inference.backends.cpu.weights import ResidentWeights
+from lattice_inference.errors import UnsupportedError
+from lattice_inference.graph.compile import CompiledProgram
+from lattice_inference.graph.memory import plan_memory
+from lattice_inference.graph.program import Program
+
+__all__ = ["StepPlan"]
+
+
+class StepPlan:
+    """A program that is ready to run over resident weights. Several may share one set of them.
+
+    Attributes:
+        program: what it runs, fused.
+        memory: where its buffers lie.
+        native: its ops.
+        groups: the sites of each op that adapters add to.
+        places_of_outputs: view, kind of rows and slot of each output.
+    """
+
+    def __init__(self, program: Program, weights: ResidentWeights, native: _cpu.Plan) -> None:
+        self.program, self.groups = join_low_rank(program)
+        self.memory = plan_memory(self.program, IN_PLACE)
+        if len(self.memory.slots) > _cpu.MAX_SLOTS:
+            raise UnsupportedError(f"the program needs {len(self.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible")
+        self.native = native
+        self.places_of_outputs = {
+            name: (view, view.rows, self.memory.placement[view.buffer]) for name, view in self.program.outputs.items()
+        }
+        lower(CompiledProgram(self.program, self.memory), weights, native)
