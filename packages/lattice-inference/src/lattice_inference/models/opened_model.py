@@ -82,6 +82,8 @@ class OpenedModel:
         self.metadata = load_json_object(config)
         self.family = family_of_config(self.metadata, str(config), causal=causal)
         self.config = self.family.read_config(self.metadata, str(config))
+        if self.family.read_sizes is not None:
+            self.config = self.family.read_sizes(self.checkpoint, self.config)
         self._weights_for = lambda head: self.family.read_weights(self.checkpoint, self.config, head)
 
     @property
@@ -93,7 +95,9 @@ class OpenedModel:
 
     @cached_property
     def modules(self) -> SentenceModules | None:
-        """What sentence-transformers' files say; None where there are none."""
+        """What sentence-transformers' files say, or the family's own configuration; None where neither does."""
+        if self.family.sentence is not None:
+            return self.family.sentence(self.config)
         return None if self.is_gguf else read_sentence_modules(self.path)
 
     def whole_head(self) -> Head:

@@ -123,6 +123,15 @@ class PackedEncoding:
             self.truncated[index],
         )
 
+    def without(self, token_id: int) -> PackedEncoding:
+        """Return the encoding without the tokens of an id; a text may have none left. Counts stay as they are."""
+        kept = self.token_ids != token_id
+        before = np.zeros(len(kept) + 1, np.int32)
+        np.cumsum(kept, out=before[1:])
+        return PackedEncoding(
+            self.token_ids[kept], before[self.cu_seqlens], self.type_ids[kept], self.token_counts, self.truncated
+        )
+
     def framed(self, before: Sequence[int], after: Sequence[int]) -> PackedEncoding:
         """Return the encoding with the tokens ``before`` and ``after`` around each text; their type is 0."""
         bounds, extra = self.cu_seqlens, len(before) + len(after)
