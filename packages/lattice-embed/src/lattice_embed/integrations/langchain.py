@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from lattice_embed.catalogue import Role
 from lattice_embed.integrations.missing_library import missing_library
-from lattice_embed.integrations.service_choice import ModelOrService, choose_service
+from lattice_embed.integrations.service_choice import ModelOrService, ServiceOptions, choose_service
 
 try:
     from langchain_core.embeddings import Embeddings
@@ -29,7 +29,7 @@ class LatticeEmbeddings(Embeddings):
         service: the service; close it when you are done.
     """
 
-    def __init__(self, model: ModelOrService | None = None, **options: Any) -> None:
+    def __init__(self, model: ModelOrService | None = None, **options: Unpack[ServiceOptions]) -> None:
         self.service = choose_service(model, options)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:

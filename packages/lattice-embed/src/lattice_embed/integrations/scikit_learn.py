@@ -87,7 +87,7 @@ class LatticeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         check_role(self.role)
         check_flag("normalize", self.normalize)
         given = {name: getattr(self, name) for name in SERVICE_OPTIONS}
-        options = {name: value for name, value in given.items() if value != SERVICE_OPTIONS[name]}
+        options: Any = {name: value for name, value in given.items() if value != SERVICE_OPTIONS[name]}
         service = choose_service(self.model, options)
         self._n_features_out = service.model_config().dimensions
         self.service_ = service

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self, get_args
+from typing import Any, Literal, NoReturn, Self, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +15,15 @@ import numpy.typing as npt
 from lattice_embed.argument_checks import check_flag, check_kind, check_list, check_word, shown
 from lattice_embed.arrays import plain_array
 from lattice_embed.catalogue import EmbeddingModel, Role
+from lattice_embed.encoding_pool import EncodingPool
 from lattice_embed.errors import InvalidInputError
-from lattice_embed.integrations.encoding_pool import EncodingPool
 from lattice_embed.integrations.sentence_options import (
     MISSING_METHODS,
     check_device,
     check_service_options,
     refuse_options,
 )
-from lattice_embed.integrations.service_choice import choose_service
+from lattice_embed.integrations.service_choice import ServiceOptions, choose_service
 from lattice_embed.integrations.vector_precision import VECTOR_PRECISIONS, at_precision
 from lattice_embed.model_source import default_model
 from lattice_embed.native_service import NativeEmbeddingService
@@ -110,7 +110,7 @@ class SentenceEncoder:
         backend: str = "torch",
         similarity_fn_name: Similarity | None = None,
         truncate_dim: int | None = None,
-        **options: Any,
+        **options: Unpack[ServiceOptions],
     ) -> None:
         if model is not None and model_name_or_path is not None:
             raise InvalidInputError("model and model_name_or_path are two names of one option: pass one")
