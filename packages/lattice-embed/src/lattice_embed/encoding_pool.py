@@ -38,7 +38,7 @@ class EncodingPool:
     """
 
     def __init__(self, service: NativeEmbeddingService, processes: int) -> None:
-        self.processes = check_limit("processes", processes)
+        self.processes: int = check_limit("processes", processes)
         model, options = service.recipe()
         threads = options["threads"] or max(1, (os.cpu_count() or 1) // processes)
         self._executor = ProcessPoolExecutor(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -45,7 +46,7 @@ class LoadedModel(Generic[Owned]):
         reload: partial[Any],
     ) -> None:
         self.source = files.source
-        self.directory = files.directory
+        self.directory: Path = files.directory
         self.precision: Precision = precision
         self._program = program
         self._reload = reload

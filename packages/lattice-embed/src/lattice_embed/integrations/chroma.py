@@ -9,12 +9,13 @@ from lattice_embed.errors import InvalidInputError
 from lattice_embed.integrations.missing_library import missing_library
 from lattice_embed.integrations.service_choice import ModelOrService, ServiceOptions, choose_service, stored_name
 from lattice_embed.native_service import NativeEmbeddingService
+from lattice_embed.service import EmbeddingService
 
 try:
     from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
     from chromadb.utils.embedding_functions import register_embedding_function
-except ModuleNotFoundError as error:
-    raise missing_library(error, "chroma") from error
+except ModuleNotFoundError as _error:
+    raise missing_library(_error, "chroma") from _error
 
 __all__ = ["LatticeEmbeddingFunction"]
 
@@ -37,7 +38,7 @@ class LatticeEmbeddingFunction(EmbeddingFunction[Documents]):
     """
 
     def __init__(self, model: ModelOrService | None = None, **options: Unpack[ServiceOptions]) -> None:
-        self.service = choose_service(model, options)
+        self.service: EmbeddingService = choose_service(model, options)
 
     def __call__(self, input: Documents) -> Embeddings:
         """Return the vector of each document, as a passage."""

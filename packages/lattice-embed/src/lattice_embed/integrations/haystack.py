@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 try:
     from haystack import Document, component, default_from_dict, default_to_dict
-except ModuleNotFoundError as error:
-    raise missing_library(error, "haystack") from error
+except ModuleNotFoundError as _error:
+    raise missing_library(_error, "haystack") from _error
 
 __all__ = ["LatticeDocumentEmbedder", "LatticeRanker", "LatticeTextEmbedder"]
 
@@ -53,7 +53,7 @@ class LatticeTextEmbedder:
     """
 
     def __init__(self, model: ModelOrService | None = None, **options: Unpack[ServiceOptions]) -> None:
-        self.service = choose_service(model, options)
+        self.service: EmbeddingService = choose_service(model, options)
 
     def warm_up(self) -> None:
         """Load the model before the first text."""
@@ -105,8 +105,8 @@ class LatticeDocumentEmbedder:
         embedding_separator: str = "\n",
         **options: Unpack[ServiceOptions],
     ) -> None:
-        self.service = choose_service(model, options)
-        self.meta_fields_to_embed = meta_fields_to_embed or []
+        self.service: EmbeddingService = choose_service(model, options)
+        self.meta_fields_to_embed: list[str] = meta_fields_to_embed or []
         self.embedding_separator = embedding_separator
 
     def warm_up(self) -> None:
@@ -179,10 +179,10 @@ class LatticeRanker:
         max_text_chars: int | None = None,
     ) -> None:
         limit: dict[str, Any] = {} if max_text_chars is None else {"max_text_chars": max_text_chars}
-        self.scorer = CrossEncoder(model, precision=precision, threads=threads, **limit)
+        self.scorer: CrossEncoder = CrossEncoder(model, precision=precision, threads=threads, **limit)
         self.model = model
-        self.top_k = None if top_k is None else check_limit("top_k", top_k)
-        self.options = {"precision": precision, "threads": threads, "max_text_chars": max_text_chars}
+        self.top_k: int | None = None if top_k is None else check_limit("top_k", top_k)
+        self.options: dict[str, Any] = {"precision": precision, "threads": threads, "max_text_chars": max_text_chars}
 
     def warm_up(self) -> None:
         """Load the model before the first query."""

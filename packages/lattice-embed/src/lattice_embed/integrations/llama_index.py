@@ -12,8 +12,8 @@ from lattice_embed.service import EmbeddingService
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.bridge.pydantic import PrivateAttr
-except ModuleNotFoundError as error:
-    raise missing_library(error, "llama-index") from error
+except ModuleNotFoundError as _error:
+    raise missing_library(_error, "llama-index") from _error
 
 __all__ = ["LatticeEmbedding"]
 

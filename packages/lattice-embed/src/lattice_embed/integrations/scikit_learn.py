@@ -17,8 +17,8 @@ from lattice_inference.precision import Precision
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.utils.validation import check_is_fitted
-except ModuleNotFoundError as error:
-    raise missing_library(error, "scikit-learn") from error
+except ModuleNotFoundError as _error:
+    raise missing_library(_error, "scikit-learn") from _error
 
 if TYPE_CHECKING:
     from lattice_embed.native_service import Truncate

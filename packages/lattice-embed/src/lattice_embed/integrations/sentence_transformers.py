@@ -133,7 +133,7 @@ class SentenceEncoder:
         service = choose_service(source, options)
         if not isinstance(service, NativeEmbeddingService):
             raise InvalidInputError(f"{service.name} runs elsewhere: this class needs a NativeEmbeddingService")
-        self.service = service
+        self.service: NativeEmbeddingService = service
         self._owns_service = service is not model
         found = read_sentence_modules(service.directory)
         self._lower_case = found is not None and found.do_lower_case
@@ -143,7 +143,7 @@ class SentenceEncoder:
         self.similarity_fn_name = similarity_fn_name
         self.truncate_dim = _dimension_of_files(service) if truncate_dim is None else truncate_dim
         of_files = None if found is None else found.default_prompt_name
-        self.default_prompt_name = of_files if default_prompt_name is None else default_prompt_name
+        self.default_prompt_name: str | None = of_files if default_prompt_name is None else default_prompt_name
         if self.default_prompt_name is not None:
             self._prompt(None, self.default_prompt_name)
 

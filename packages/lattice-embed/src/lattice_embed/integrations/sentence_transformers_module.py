@@ -26,8 +26,8 @@ from lattice_inference.tokenizer import Tokenizer
 try:
     import torch
     from sentence_transformers.base.modules import InputModule
-except ModuleNotFoundError as error:
-    raise missing_library(error, "sentence-transformers") from error
+except ModuleNotFoundError as _error:
+    raise missing_library(_error, "sentence-transformers") from _error
 
 __all__ = ["LatticeModule"]
 
@@ -66,7 +66,7 @@ class LatticeModule(InputModule):
         service = choose_service(model, options)
         if not isinstance(service, NativeEmbeddingService):
             raise InvalidInputError(f"{service.name} runs elsewhere: a LatticeModule needs a NativeEmbeddingService")
-        self.service = service
+        self.service: NativeEmbeddingService = service
         # Follows the whole model to its device, as the other modules' weights do. It is not saved.
         self.register_buffer("placement", torch.empty(0), persistent=False)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from lattice_fann.activation import Activation
 from lattice_fann.errors import InvalidInputError
 from lattice_fann.estimators.base import BaseMLP
-from lattice_fann.estimators.labels import distinct, labels_of, positions
+from lattice_fann.estimators.labels import Labels, distinct, labels_of, positions
 from lattice_fann.layer import Float32Array
 from lattice_fann.training.data import sample_weights
 
@@ -54,7 +54,7 @@ class MLPClassifier(BaseMLP):
         if classes.size < 2:
             raise InvalidInputError(f"there is only 1 class, {classes[0]!r}: a classifier needs at least two")
         self._train(samples, targets, Activation.SOFTMAX, int(classes.size), sample_weight)
-        self.classes_ = classes
+        self.classes_: Labels = classes
         return self
 
     def partial_fit(

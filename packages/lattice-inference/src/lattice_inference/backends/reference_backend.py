@@ -110,7 +110,7 @@ class ReferenceProgram:
         self.program = program
         self.threads: int | None = None
         self.step_tokens = _STEP_TOKENS
-        self.weight_sizes = _sizes(program)
+        self.weight_sizes: tuple[WeightSize, ...] = _sizes(program)
         self.arena_bytes = 0
         self.numerics: str | None = "reference"
         self._weights: Mapping[str, npt.NDArray[np.float32]] | None = weights

@@ -124,11 +124,11 @@ class Encoder(TextModel):
             reload=reload,
         )
         self.calibration = calibration
-        self.dimension = recipe.dimension
-        self.max_tokens = recipe.max_tokens
+        self.dimension: int = recipe.dimension
+        self.max_tokens: int = recipe.max_tokens
         self.pooling: Literal["cls", "mean", "last"] = recipe.pooling.value
-        self.normalize = recipe.normalize
-        self.prompts = recipe.prompts
+        self.normalize: bool = recipe.normalize
+        self.prompts: Mapping[str, str] = recipe.prompts
         self._recipe = recipe
         self._cache: EncoderCache | None = None
         self._owned_cache: VectorCache | None = None

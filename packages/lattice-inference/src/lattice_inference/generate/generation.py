@@ -53,7 +53,7 @@ class Generation:
         cancelled: Callable[[], bool],
     ) -> None:
         self.sequence = sequence
-        self.pending = list(pending)
+        self.pending: list[int] = list(pending)
         self.finish_reason: FinishReason | None = None
         self._config = config
         self._cancelled = cancelled

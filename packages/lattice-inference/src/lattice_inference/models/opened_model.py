@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -51,7 +51,7 @@ class OpenedModel:
 
     def __init__(self, path: Path, *, causal: bool | None) -> None:
         self.path = path
-        self.is_gguf = is_gguf(path)
+        self.is_gguf: bool = is_gguf(path)
         self.pooling: Pooling | None = None
         self.config: Any
         self._files = ExitStack()
@@ -68,7 +68,7 @@ class OpenedModel:
 
     def _open_file(self, causal: bool | None) -> None:
         checkpoint = self._checkpoint = self._files.enter_context(open_gguf(self.path))
-        self.metadata = checkpoint.metadata
+        self.metadata: Mapping[str, object] = checkpoint.metadata
         self.family: AnyFamily = family_of_gguf(self.metadata, str(self.path), causal=causal)
         assert self.family.read_gguf is not None  # the search asks for it
         model = self.family.read_gguf(checkpoint)

@@ -43,10 +43,10 @@ class Encoding:
         vocabulary: Vocabulary,
         padding: tuple[int, int] = (0, 0),
     ) -> None:
-        self.ids = ids
-        self.offsets = offsets
-        self.type_ids = type_ids
-        self.truncated = truncated
+        self.ids: Int32Array = ids
+        self.offsets: Int32Array = offsets
+        self.type_ids: Int32Array = type_ids
+        self.truncated: bool = truncated
         self._vocabulary = vocabulary
         self._padding = padding
 

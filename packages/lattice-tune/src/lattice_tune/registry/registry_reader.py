@@ -44,8 +44,8 @@ class RegistryReader:
     def __init__(
         self, path: str | os.PathLike[str], *, create: bool = True, busy_seconds: float = BUSY_SECONDS
     ) -> None:
-        self.path = check_path("path", path)
-        self.store = RegistryStore(
+        self.path: Path = check_path("path", path)
+        self.store: RegistryStore = RegistryStore(
             self.path,
             create=check_flag("create", create),
             busy_seconds=check_number("busy_seconds", busy_seconds, least=0.0, most=86_400.0),

@@ -99,16 +99,16 @@ class CpuBackend:
     ) -> None:
         check_precision(precision)
         check_choice("activations", activations, get_args(Activations), UnsupportedError)
-        self.isa = _cpu.select_isa(isa)
+        self.isa: str = _cpu.select_isa(isa)
         self.fused = fused
-        self.threads = None if threads is None else check_thread_count(threads)
+        self.threads: int | None = None if threads is None else check_thread_count(threads)
         self.precision: Precision = precision
         self.activations: Activations = activations
         self.input_ranges = input_ranges
         self.dot = dot
         self.tiles = tiles
         self.bfloat16_products = self._choose_products(bfloat16_products)
-        self.tile_sizes = dict(tile_sizes or {})
+        self.tile_sizes: dict[str, int] = dict(tile_sizes or {})
 
     def _choose_products(self, asked: Bfloat16Products | None) -> Bfloat16Products:
         if asked == "float32":
@@ -185,7 +185,7 @@ class CpuProgram:
     def __init__(
         self, compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan, threads: int | None
     ) -> None:
-        self.program = compiled.program
+        self.program: Program = compiled.program
         self._memory = compiled.memory
         self.threads = threads
         self._arenas = ArenaPool()
@@ -195,10 +195,10 @@ class CpuProgram:
         }
         self._fitting_specs: tuple[KvSpec, ...] | None = None  # of the state that was seen last and fits
         lower(compiled, weights, plan)
-        self.weight_sizes = weights.sizes()
+        self.weight_sizes: tuple[WeightSize, ...] = weights.sizes()
         products = weights.forms.products
-        self.numerics = f"{plan.isa}-{products}" if products else None
-        self.step_tokens = plan.step_tokens
+        self.numerics: str | None = f"{plan.isa}-{products}" if products else None
+        self.step_tokens: int = plan.step_tokens
 
     @property
     def arena_bytes(self) -> int:
