@@ -224,6 +224,7 @@ def types(session: nox.Session) -> None:
     """Check the types of packages, tools and benchmarks."""
     session.install(
         "mypy>=1.15",
+        "pyright[nodejs]>=1.1.400",
         "numpy>=2.0",
         "nox",
         "huggingface_hub",
@@ -242,6 +243,7 @@ def types(session: nox.Session) -> None:
     tools = ["tools/goldens", "tools/checks/snippets.py", "tools/tune_tiles.py"]
     session.run("mypy", "noxfile.py", "ci", "benchmarks", *tools, env=environment)
     session.run("mypy", "conftest.py", env=environment)  # alone: other folders have a file of that name
+    session.run("python", "ci/check_public_types.py", *PACKAGES)
 
 
 @nox.session
