@@ -24,6 +24,7 @@ from lattice_embed import (
     added_models,
     list_models,
 )
+from lattice_inference import ModelNotFoundError
 from static_models import TEXTS, WIDTH, write_static
 
 VECTORS = np.load(Path(__file__).parents[2] / "lattice-inference" / "tests" / "data" / "static" / "vectors.npz")
@@ -151,3 +152,16 @@ def test_processes_give_the_same_bits_in_order(service: NativeEmbeddingService) 
     with pytest.raises(InvalidTextError) as refused:
         service.embed_parallel(texts, processes=2, chunk_size=7)
     assert refused.value.index == 23
+
+
+@pytest.mark.model
+def test_a_model_that_is_not_here_names_those_that_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LATTICE_OFFLINE", "1")
+    for variable in ("HOME", "HF_HOME", "HF_HUB_CACHE", "LATTICE_MODEL_CACHE"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.delenv("LATTICE_EMBED_MODEL", raising=False)
+    with pytest.raises(ModelNotFoundError) as refused:
+        NativeEmbeddingService().load()
+    last = str(refused.value).splitlines()[-1]
+    assert last.startswith("On this machine is all-minilm-l6-v2: pass that as the model. ")
+    assert "`lattice-embed download bge-small-en-v1.5`" in last

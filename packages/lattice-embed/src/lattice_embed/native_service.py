@@ -306,6 +306,12 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             encoder = load() if member is None else _load_member(load, member)
         except inference_errors.UnsupportedError as error:
             raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error
+        except inference_errors.ModelNotFoundError as error:
+            if self._source.model is None:
+                raise
+            from lattice_embed.installed_models import what_to_do_instead
+
+            raise inference_errors.ModelNotFoundError(f"{error}\n{what_to_do_instead(self._source.model)}") from error
         if known is not None and member is not None:
             if encoder.dimension != member.native_dimensions:
                 encoder.close()
