@@ -20,6 +20,7 @@ from lattice_fann.estimators.conventions import feature_names, names_differ, not
 from lattice_fann.layer import MAX_ALLOWED_ELEMENTS, Float32Array
 from lattice_fann.network import Network
 from lattice_fann.training.config import Optimizer, TrainingConfig
+from lattice_fann.training.loss import Loss
 from lattice_fann.training.result import EpochRecord, TrainingResult
 from lattice_fann.training.schedules import Schedule
 from lattice_fann.training.state import TrainingState
@@ -66,6 +67,7 @@ class BaseMLP:
     loss_curve_: list[float]
     loss_: float
     n_iter_: int
+    _loss: Loss | None = None  # the last layer's own
 
     def __init__(
         self,
@@ -164,6 +166,7 @@ class BaseMLP:
                 batch_size=min(64, samples) if automatic else self.batch_size,  # type: ignore[arg-type]
                 max_epochs=self.max_iter,
                 target_error=None,
+                loss=self._loss,
                 schedule=self.schedule,
                 patience=self.n_iter_no_change,
                 min_delta=self.tol,
