@@ -78,7 +78,8 @@ class SentenceEncoder:
         token: access token for the hub; ``use_auth_token`` is its earlier name.
         similarity_fn_name: how :meth:`similarity` compares, instead of what the model's files say.
         truncate_dim: give the first so many dimensions of each vector.
-        modules, cache_folder, model_kwargs, processor_kwargs, tokenizer_kwargs, config_kwargs, model_card_data, backend: not
+        cache_folder: the Hugging Face cache that is searched and downloaded to.
+        modules, model_kwargs, processor_kwargs, tokenizer_kwargs, config_kwargs, model_card_data, backend: not
             to be had here: anything but the default is refused.
         **options: of :class:`~lattice_embed.NativeEmbeddingService`.
 
@@ -96,7 +97,7 @@ class SentenceEncoder:
         device: str | None = None,
         prompts: Mapping[str, str] | None = None,
         default_prompt_name: str | None = None,
-        cache_folder: None = None,
+        cache_folder: str | os.PathLike[str] | None = None,
         trust_remote_code: bool = False,
         revision: str | None = None,
         local_files_only: bool = False,
@@ -114,7 +115,7 @@ class SentenceEncoder:
     ) -> None:
         if model is not None and model_name_or_path is not None:
             raise InvalidInputError("model and model_name_or_path are two names of one option: pass one")
-        refuse_options({"modules": modules, "cache_folder": cache_folder, "model_card_data": model_card_data})
+        refuse_options({"modules": modules, "model_card_data": model_card_data})
         keywords = {
             "model_kwargs": model_kwargs,
             "processor_kwargs": processor_kwargs,
@@ -129,7 +130,7 @@ class SentenceEncoder:
             check_kind("prompts", prompts, Mapping)
         check_service_options(options)
         named = model if model is not None else model_name_or_path
-        source = _located(named, revision, local_files_only, token, use_auth_token)
+        source = _located(named, revision, local_files_only, token, use_auth_token, cache_folder)
         service = choose_service(source, options)
         if not isinstance(service, NativeEmbeddingService):
             raise InvalidInputError(f"{service.name} runs elsewhere: this class needs a NativeEmbeddingService")
@@ -511,7 +512,9 @@ class SentenceEncoder:
         return next((name for name in names if name in self.prompts), None)
 
 
-def _located(model: Any, revision: str | None, local_files_only: bool, token: Any, use_auth_token: Any) -> Any:
+def _located(
+    model: Any, revision: str | None, local_files_only: bool, token: Any, use_auth_token: Any, cache_folder: Any
+) -> Any:
     """Return the model as it is named, or the directory of its files if the caller says how the hub is asked for them."""
     if token is not None and use_auth_token is not None:
         raise InvalidInputError("token and use_auth_token are two names of one option: pass token")
@@ -519,18 +522,22 @@ def _located(model: Any, revision: str | None, local_files_only: bool, token: An
     if not (token is None or token is True or (isinstance(token, str) and token)):
         raise InvalidInputError("token must be a str, True or None: huggingface_hub decides whether a token is sent")
     offline = check_flag("local_files_only", local_files_only)
-    if revision is None and not offline and not isinstance(token, str):
+    if revision is None and not offline and not isinstance(token, str) and cache_folder is None:
         return model
     named = default_model() if model is None else model
     if isinstance(named, EmbeddingModel):
         named = named.model_id
     if not isinstance(named, str | os.PathLike):
-        raise InvalidInputError(f"revision, local_files_only and token need a model's name, not {shown(model)}")
+        raise InvalidInputError(
+            f"revision, local_files_only, token and cache_folder need a model's name, not {shown(model)}"
+        )
     from lattice_inference import find_model
 
     text = token if isinstance(token, str) else None
-    found = find_model(named, revision=revision, offline=True if offline else None, token=text)
-    return model if revision is None else str(found.directory)
+    found = find_model(
+        named, revision=revision, offline=True if offline else None, token=text, cache_folder=cache_folder
+    )
+    return model if revision is None and cache_folder is None else str(found.directory)
 
 
 def _dimension_of_files(service: NativeEmbeddingService) -> int | None:
