@@ -70,6 +70,7 @@ DOORS = [
     "polars>=1.0",
     "pyarrow>=15",
     "setfit>=1.2",
+    "txtai>=9.14",
     "xarray>=2024.1",
 ]
 ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0", "peft==0.21.2"]
@@ -302,7 +303,7 @@ def doors(session: nox.Session) -> None:
     # a library that is missing would only skip its tests
     needed = (
         "bertopic chromadb dspy haystack httpx httpx2 keybert lancedb langchain_core llama_index.core mem0 pandas polars "
-        "pyarrow sentence_transformers setfit sklearn xarray"
+        "pyarrow sentence_transformers setfit sklearn txtai xarray"
     )
     session.run("python", "-c", f"import {', '.join(needed.split())}")
     folders = [f"packages/lattice-embed/tests/{name}" for name in ("integrations", "remote")]

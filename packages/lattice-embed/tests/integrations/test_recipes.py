@@ -34,6 +34,7 @@ def test_a_recipe_finds_what_is_near(title: str, tmp_path: Path) -> None:
         "HAYSTACK_TELEMETRY_ENABLED": "False",
         "HOME": str(tmp_path),
     }
+    environment["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # txtai's and DSPy's library for servers would fetch a list
     environment["PYTHONPATH"] = os.pathsep.join(path and os.path.abspath(path) for path in sys.path)
     done = subprocess.run(
         [sys.executable, "-c", code],
