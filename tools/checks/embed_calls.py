@@ -70,7 +70,8 @@ _SERVICE = {
 calls(
     "lattice_embed.NativeEmbeddingService",
     service,
-    _SERVICE | {"count_tokens": _TEXTS, "token_offsets": _text, "token_room": {}},
+    _SERVICE
+    | {"count_tokens": _TEXTS, "token_offsets": _text, "token_room": {}, "embed_parallel": _TEXTS | {"processes": 2}},
 )
 calls(
     "lattice_embed.CachedEmbeddingService",
@@ -105,6 +106,12 @@ calls(
         "EmbeddingResult": {"vectors": matrix},
         "VectorProvenance": {"model": "m", "dimensions": 3},
         "check_drift": {"service": service, "baseline": _baseline},
+        "list_models": {},
+        "add_model": {
+            "description": lattice_embed.ModelDescription(
+                slug="added", model_id="encoder", native_dimensions=8, max_tokens=8, pooling="mean"
+            )
+        },
     },
 )
 calls(

@@ -57,7 +57,7 @@ def test_every_cython_module_has_a_stub(files):
 def test_every_page_of_the_manual_is_in_its_navigation(files):
     pages = {path.relative_to("docs").as_posix() for path in files if path.parts[0] == "docs" and path.suffix == ".md"}
     navigation = set(re.findall(r"[\w/.-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
-    assert pages == navigation
+    assert pages == {name for name in navigation if not name.startswith("api/")}  # those are made of docstrings
 
 
 def test_every_check_is_described():

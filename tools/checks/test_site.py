@@ -67,3 +67,28 @@ def test_page_that_loads_from_another_host_does_not_build(tag):
 def test_links_to_other_hosts_and_own_files_are_fine():
     page = '<a href="https://other.example/">x</a><script src="../js/a.js"></script><img src="a//b.png">'
     assert hook("on_post_page")(page, page=None) == page
+
+
+def test_pages_of_names_have_signatures_and_docstrings():
+    api_page, packages = hook("api_page"), importlib.import_module("tools.page_api").PACKAGES
+    pages = {package: api_page(package) for package in packages}
+    assert all(f"api/{package}.md" in SETTINGS for package in packages)
+    for package, page in pages.items():
+        module = importlib.import_module(package)
+        names = {name for name in module.__all__ if not name.startswith("__")}
+        headings = set(re.findall(r"^## (.*)$", page, re.MULTILINE))
+        assert headings <= names
+        assert len(names - headings) <= 3  # packages within the package
+        for name in ("load_encoder", "NativeEmbeddingService", "Network", "solve"):
+            if name in headings:
+                assert getattr(module, name).__doc__.splitlines()[0].replace("``", "`") in page
+    assert "def encode(texts: Iterable[str]" not in pages["lattice_inference"]
+    assert "### Encoder.encode" in pages["lattice_inference"]
+
+
+def test_style_and_script_are_our_own_and_load_nothing():
+    for name in ("site.css", "site.js"):
+        assert f"assets/{name}" in SETTINGS
+        text = (ROOT / "docs" / "assets" / name).read_text(encoding="utf-8")
+        assert "://" not in text
+        assert "@import" not in text

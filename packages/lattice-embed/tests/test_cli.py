@@ -215,7 +215,10 @@ def test_unreadable_input_is_explained(data: bytes, words: str, loader: Any, cap
 
 def test_missing_model_is_a_failure_not_a_mistake(loader: Any, capsys: Capture) -> None:
     loader.failures = [lattice_inference.errors.ModelNotFoundError("nowhere to be found")]
-    assert failure(capsys, "embed", "--model", "minilm", "a") == (1, "lattice-embed: error: nowhere to be found\n")
+    status, told = failure(capsys, "embed", "--model", "minilm", "a")
+    assert status == 1
+    assert told.startswith("lattice-embed: error: nowhere to be found\n")
+    assert told.endswith("`lattice-embed download all-minilm-l6-v2` downloads the model (with lattice-embed[hub])\n")
 
 
 @pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["embed", "--role", "boss", "a"], ["embed", "--nope"]])

@@ -397,7 +397,7 @@ def test_dimension_from_the_environment_is_for_models_that_allow_one(
 def test_dimension_is_refused_where_it_makes_no_sense(loader: Any, tmp_path: Path) -> None:
     with pytest.raises(ModelConfigError, match="not trained for shorter vectors"):
         NativeEmbeddingService(MINILM, output_dim=64)
-    with pytest.raises(ModelConfigError, match="only catalogue models"):
+    with pytest.raises(ModelConfigError, match="only models that are known to be trained"):
         NativeEmbeddingService(tmp_path, output_dim=64)
     with pytest.raises(ModelConfigError, match="outside"):
         NativeEmbeddingService(QWEN, output_dim=8)

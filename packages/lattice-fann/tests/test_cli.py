@@ -59,6 +59,48 @@ def test_a_table_is_learned_and_predicted(flowers: Path, tmp_path: Path, capsys:
     assert (tmp_path / "out.csv").read_text().splitlines()[1].startswith("daisy,")
 
 
+def test_columns_of_texts_become_inputs_and_columns_may_be_dropped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cities, data, model = ["Bonn", "Oslo", ""], tmp_path / "people.csv", str(tmp_path / "people.fann")
+    rows = [[f"n{i}", cities[i % 3], str(i % 2), f"{i / 60:.3f}", str(i % 3 + 2 * (i % 2))] for i in range(120)]
+    data.write_text("\n".join(",".join(row) for row in [["name", "city", "code", "share", "income"], *rows]) + "\n")
+    wanted = ["--target", "income", "--task", "regress", "--drop", "name", "--text", "code", "--output", model]
+    assert train(data, *wanted, "--epochs", "300", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["text_columns"] == {"city": ["", "Bonn", "Oslo"], "code": ["0", "1"]}
+    assert report["architecture"].startswith("6 -> ")
+    assert Network.load(model).metadata["columns"] == '["city", "code", "share"]'
+    new = tmp_path / "new.csv"
+    new.write_text("share,city,code,name\n0.5, Oslo,1,x\n0.5,Bonn,0,y\n0.5,,0,z\n")
+    assert main(["predict", model, str(new), "--json"]) == 0
+    answers = [row["income"] for row in json.loads(capsys.readouterr().out)["predictions"]]
+    assert answers == pytest.approx([3, 0, 2], abs=0.3)
+    for text, message in (
+        ("share,city,code\n1,Rome,0\n", "line 2: 'city' is 'Rome', which the network does not know; it knows"),
+        ("0.5,Bonn,0\n", "lacks the columns"),
+        ("share,city\n0.5,Bonn\n", "lacks the columns code"),
+    ):
+        new.write_text(text)
+        assert main(["predict", model, str(new)]) != 0
+        assert message in capsys.readouterr().err
+    assert train(data, "--target", "income", "--drop", "name") == 0
+    assert "columns of texts, an input for each value: city (3)" in capsys.readouterr().out
+
+
+def test_damaged_values_of_text_columns_are_refused(
+    flowers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(tmp_path / "flowers.fann")
+    assert train(flowers, "--target", "kind", "--output", model, "--epochs", "1") == 0
+    network = Network.load(model)
+    for damaged in ("[", "[1]", '{"length": []}', '{"length": [1]}', '{"other": ["a"]}'):
+        network.metadata["text_columns"] = damaged
+        network.save(model)
+        assert main(["predict", model, str(flowers)]) != 0
+        assert "must be lists of texts by the names of columns" in capsys.readouterr().err
+
+
 def test_the_summary_draws_the_loss(flowers: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(flowers, "--target", "kind") == 0
     captured = capsys.readouterr()
@@ -144,6 +186,11 @@ def test_a_plot_without_matplotlib_is_refused_before_training(
         (",".join(f"c{i}" for i in range(99)) + "\n" + ",".join("1" * 99) + "\n", ["--target", "c"], "c19 and 79 more"),
         ("a,b\n1,2\n" + "x" * 9000 + ",3\n", ["--target", "b"], "no finite number"),
         ("a,b\n1,2\nx,3\n", ["--target", "b"], "line 3: 'a' is 'x', no finite number"),
+        ("a,b\n1,2\n1,3\n", ["--target", "b", "--drop", "a"], "no column but the target and what is dropped"),
+        ("a,b\n1,2\n1,3\n", ["--target", "b", "--drop", "c"], "'c' names 0 columns"),
+        ("a,b\n1,2\n1,3\n", ["--target", "b", "--text", "b"], "'b' names the target"),
+        ("a,b\n1,2\n1,3\n", ["--target", "b", "--text", "a", "--drop", "a"], "in --drop and in --text"),
+        ("a,b\n" + "".join(f"n{i},1\n" for i in range(101)), ["--target", "b"], "holds 101 different texts"),
         ("a,b\n1,2\n,3\n", ["--target", "b"], "line 3: 'a' is ''"),
         ("a,b\n1,2\nnan,3\n", ["--target", "b"], "line 3: 'a' is 'nan'"),
         ("a,b\n1,2\n1\n", ["--target", "b"], "line 3: 1 cells, the header has 2"),

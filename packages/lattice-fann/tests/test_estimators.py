@@ -202,3 +202,33 @@ def test_an_unfitted_model_says_so() -> None:
     model = MLPClassifier(4, max_iter=1).fit([[0.0], [1.0]], [0, 1])
     with pytest.raises(SizeMismatchError, match="X has 2 features, but MLPClassifier is expecting 1 features as input"):
         model.predict([[1.0, 2.0]])
+
+
+def test_samples_may_have_several_labels() -> None:
+    generator = np.random.RandomState(0)
+    x = generator.standard_normal((300, 3)).astype(np.float32)
+    y = (x + 0.1 * generator.standard_normal((300, 3)) > 0).astype(int)
+    model = MLPClassifier(16, random_state=0, max_iter=60, learning_rate_init=0.01).fit(x[:200], y[:200])
+    assert model.out_activation_ == "sigmoid"
+    assert model.classes_.tolist() == [0, 1, 2]
+    chances, predicted = model.predict_proba(x[200:]), model.predict(x[200:])
+    assert chances.shape == (100, 3)
+    assert np.array_equal(predicted, (chances > 0.5).astype(int))
+    assert model.score(x[200:], y[200:]) == (predicted == y[200:]).all(axis=1).mean() > 0.7
+    other = MLPClassifier(16, random_state=0, learning_rate_init=0.01)
+    for _ in range(30):
+        other.partial_fit(x[:200], y[:200].astype(bool))
+    assert other.score(x[200:], y[200:]) > 0.7
+    assert other.partial_fit(x, y, classes=[0, 1, 2]) is other
+    for wrong, message in (
+        (y[:, :2], "rows of 0 and 1 for 3 labels"),
+        (y[:, 0], "rows of 0 and 1 for 3 labels"),
+        (y * 2, "Unknown label type"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            other.partial_fit(x, wrong)
+    with pytest.raises(InvalidInputError, match="leave them out"):
+        other.partial_fit(x, y, classes=[1, 2, 3])
+    with pytest.raises(InvalidInputError, match="one label a sample"):
+        MLPClassifier(4, max_iter=1).fit(x, y[:, 0]).partial_fit(x, y)
+    assert MLPClassifier(4, max_iter=1).fit(x, y).fit(x, y[:, 0]).predict(x).shape == (300,)

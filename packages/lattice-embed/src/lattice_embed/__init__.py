@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from lattice_embed import migration, stores, utils, vectors
     from lattice_embed._version import __version__
+    from lattice_embed.added_models import add_model, list_models
     from lattice_embed.cached_service import CachedEmbeddingService
     from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
     from lattice_embed.cross_encoder import CrossEncoder, RankedDocument
@@ -130,7 +131,9 @@ __all__ = [
     "WrongModelError",
     "migration",
     "stores",
+    "add_model",
     "check_drift",
+    "list_models",
     "utils",
     "vectors",
     "__version__",
@@ -144,6 +147,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "embedding_key": ("DistanceMetric", "EmbeddingKey", "VectorDType", "VectorNorm"),
     "drift": ("DriftBaseline", "DriftBaselineError", "DriftError", "DriftReport", "DriftTolerance", "check_drift"),
     "_version": ("__version__",),
+    "added_models": ("add_model", "list_models"),
     "errors": (
         "DimensionMismatchError",
         "EmptyInputError",

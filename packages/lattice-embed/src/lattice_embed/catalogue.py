@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, NoReturn, get_args
 
-__all__ = ["EmbeddingModel", "ModelDescription", "Pooling", "Role"]
+__all__ = ["EmbeddingModel", "ModelDescription", "Pooling", "Role", "fold_name"]
 
 Pooling = Literal["cls", "mean", "last"]
 
@@ -224,7 +224,7 @@ class EmbeddingModel(Enum):
             from lattice_embed.errors import UnknownModelError
 
             raise UnknownModelError(f"a model's name is a str, not a {type(given).__name__}")
-        found = _BY_NAME.get(_fold_name(name))
+        found = _BY_NAME.get(fold_name(name))
         if found is None:
             from lattice_embed.errors import UnknownModelError
 
@@ -398,12 +398,13 @@ _ALIASES: dict[str, EmbeddingModel] = {
 }
 
 
-def _fold_name(name: str) -> str:
+def fold_name(name: str) -> str:
+    """Return a name as names are compared: in lower case, without the marks between words."""
     return name.strip().lower().translate({ord(mark): None for mark in "-_."})
 
 
 _BY_NAME: dict[str, EmbeddingModel] = {
-    _fold_name(name): model
+    fold_name(name): model
     for model in EmbeddingModel
     for name in (model.value, model.model_id, *(alias for alias, target in _ALIASES.items() if target is model))
 }

@@ -91,7 +91,7 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
         check_choice("precision", precision, get_args(Precision))
         check_choice("truncate", truncate, get_args(PairTruncation))
         self._source = resolve_model(model)
-        if self._source.model is not None:
+        if self._source.known is not None:
             raise InvalidInputError(
                 f"{self._source.name} is a model of embeddings: use NativeEmbeddingService, or name a cross-encoder, such "
                 "as cross-encoder/ms-marco-MiniLM-L6-v2"

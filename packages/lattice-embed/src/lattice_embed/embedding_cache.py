@@ -117,7 +117,7 @@ class EmbeddingCache:
             count = _shard_count(max_bytes, _LEAST_SHARD_BYTES)
             self._shards = [Shard(None, part) for part in _parts(max_bytes, count)]
         self._mask = len(self._shards) - 1
-        self.enabled = any(self._limits)
+        self.enabled: bool = any(self._limits)
 
     def get(self, key: bytes) -> CachedEmbedding | None:
         """Return the entry of a key, or None, and count the look-up.

@@ -1,4 +1,4 @@
-"""The model that a caller means: catalogue member, hub id, directory or GGUF file."""
+"""The model that a caller means: catalogue member, added model, hub id, directory, GGUF file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from lattice_embed.catalogue import EmbeddingModel
+from lattice_embed.added_models import added_model
+from lattice_embed.catalogue import EmbeddingModel, ModelDescription
 from lattice_embed.errors import InvalidInputError, UnknownModelError
 
 __all__ = ["MODEL_VARIABLE", "QWEN_DIRECTORY_VARIABLE", "ModelSource", "default_model", "resolve_model"]
@@ -31,11 +32,23 @@ class ModelSource:
         name: how messages and results call it.
         location: what ``lattice_inference.load_encoder`` is given: a hub id or an absolute directory or GGUF file.
         model: the catalogue member, where it is one.
+        added: the description of a model of the caller's, where there is one.
     """
 
     name: str
     location: str
     model: EmbeddingModel | None = None
+    added: ModelDescription | None = None
+
+    @property
+    def known(self) -> EmbeddingModel | ModelDescription | None:
+        """The model, where more than its place is known."""
+        return self.model or self.added
+
+    @property
+    def description(self) -> ModelDescription | None:
+        """What is known about the model, where more than its place is."""
+        return self.added if self.model is None else self.model.description
 
 
 def default_model() -> str | EmbeddingModel:
@@ -46,11 +59,11 @@ def default_model() -> str | EmbeddingModel:
     return os.environ.get(MODEL_VARIABLE, "").strip() or EmbeddingModel.default()
 
 
-def resolve_model(model: EmbeddingModel | str | os.PathLike[str]) -> ModelSource:
+def resolve_model(model: EmbeddingModel | ModelDescription | str | os.PathLike[str]) -> ModelSource:
     """Find out what ``model`` names. Nothing is opened but the directory entry itself.
 
-    A string is looked up in the catalogue first, then as a directory or GGUF file, then taken for a hub id (``owner/name``).
-    A ``PathLike`` is always a directory or a GGUF file.
+    A string is looked up in the catalogue first and among the models that were added, then as a directory or GGUF file, then
+    taken for a hub id (``owner/name``). A ``PathLike`` is always a directory or a GGUF file. A description says itself.
 
     Raises:
         UnknownModelError: it is none of these.
@@ -59,6 +72,8 @@ def resolve_model(model: EmbeddingModel | str | os.PathLike[str]) -> ModelSource
     """
     if isinstance(model, EmbeddingModel):
         return ModelSource(model.slug, _location(model), model)
+    if isinstance(model, ModelDescription):
+        return ModelSource(model.slug, _location_of(model), added=model)
     if isinstance(model, str):
         name = model.strip()
         if not name:
@@ -66,6 +81,8 @@ def resolve_model(model: EmbeddingModel | str | os.PathLike[str]) -> ModelSource
         try:
             return resolve_model(EmbeddingModel.parse(name))
         except UnknownModelError:
+            if (added := added_model(name)) is not None:
+                return resolve_model(added)
             path = _as_path(name)
             if not _exists(path):
                 if _HUB_ID.fullmatch(name) and not name.startswith("."):
@@ -101,6 +118,22 @@ def _location(model: EmbeddingModel) -> str:
             f"{QWEN_DIRECTORY_VARIABLE} names {path}, which does not exist: mend it, or leave it empty"
         )
     return str(path)
+
+
+def _location_of(model: ModelDescription) -> str:
+    """Return where a described model is: the files of a directory, of a member of the catalogue, or of a hub id."""
+    name = model.model_id.strip()
+    try:
+        return resolve_model(EmbeddingModel.parse(name)).location
+    except UnknownModelError:
+        path = _as_path(name)
+    if _exists(path):
+        return resolve_model(path).location
+    if _HUB_ID.fullmatch(name):
+        return name
+    raise UnknownModelError(
+        f"model_id of {model.slug} is {name!r:.200}: there is no such directory, and it is no hub id"
+    )
 
 
 def _check_gguf(path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,13 +31,14 @@ from lattice_embed.model_config import ModelConfig
 from lattice_embed.model_source import default_model, resolve_model
 from lattice_embed.origin import DeferredProvenance
 from lattice_embed.provenance import VectorProvenance
-from lattice_embed.result import EmbeddingResult
-from lattice_embed.service import EmbeddingService, ModelName
+from lattice_embed.result import EmbeddingResult, Float32Array
+from lattice_embed.service import DEFAULT_STREAM_BATCH, EmbeddingService, ModelName
 from lattice_embed.validation import (
     DEFAULT_MAX_BATCH_SIZE,
     DEFAULT_MAX_TEXT_CHARS,
     Limits,
     check_choice,
+    check_iterable,
     check_limit,
     check_role,
     check_text,
@@ -74,9 +76,10 @@ def missing_feature(description: ModelDescription) -> str | None:
 
     if description.is_remote:
         return "it runs at its provider (RemoteEmbeddingService asks it) and has no weights to load"
-    if not runs_model_type(description.architecture):
+    if description.architecture and not runs_model_type(description.architecture):
         return f"its architecture ({description.architecture}) is not built in this version"
-    if not runs_tokenizer_model(_TOKENIZER_MODELS.get(description.tokenizer, description.tokenizer)):
+    tokenizer = _TOKENIZER_MODELS.get(description.tokenizer, description.tokenizer)
+    if tokenizer and not runs_tokenizer_model(tokenizer):
         return f"its kind of tokenizer ({description.tokenizer}) is not built in this version"
     return None
 
@@ -140,7 +143,8 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
     weights: the copy loads for itself.
 
     Args:
-        model: a catalogue member, slug, alias, hub id, directory or GGUF file. ``None`` takes ``LATTICE_EMBED_MODEL``, else
+        model: a catalogue member, slug, alias, hub id, directory or GGUF file, or the description of a model of yours (see
+            :func:`~lattice_embed.add_model`). ``None`` takes ``LATTICE_EMBED_MODEL``, else
             BGE-small.
         output_dim: shorter vectors, for models trained for that; ``None`` takes ``LATTICE_EMBED_DIM`` for such a model,
             else the model's own length.
@@ -181,7 +185,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
 
     def __init__(
         self,
-        model: EmbeddingModel | str | os.PathLike[str] | None = None,
+        model: EmbeddingModel | ModelDescription | str | os.PathLike[str] | None = None,
         *,
         output_dim: int | None = None,
         precision: Precision = "float32",
@@ -210,16 +214,16 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         super().__init__()
 
     def _check_output_dim(self, output_dim: int | None) -> int | None:
-        member = self._source.model
+        member = self._source.description
         if member is None:
             if output_dim is not None:
                 raise InvalidModelConfigError(
-                    f"output_dim={output_dim} for {self._source.name}: only catalogue models that were trained for "
-                    "shorter vectors take an output_dim"
+                    f"output_dim={output_dim} for {self._source.name}: only models that are known to be trained for "
+                    "shorter vectors take an output_dim (see add_model)"
                 )
             return None
         if member.is_remote:
-            raise UnsupportedModelError(f"{member.slug} cannot be run here: {missing_feature(member.description)}")
+            raise UnsupportedModelError(f"{member.slug} cannot be run here: {missing_feature(member)}")
         if output_dim is None and member.supports_output_dim:
             output_dim = _dimension_from_environment()
         return ModelConfig(member, output_dim).output_dim
@@ -263,8 +267,8 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             WrongModelError: ``model`` is not the service's.
         """
         self._check_model(model)
-        if self._source.model is not None:
-            return ModelConfig(self._source.model, self._output_dim)
+        if self._source.known is not None:
+            return ModelConfig(self._source.known, self._output_dim)
         return self._load().config
 
     def supports_model(self, model: ModelName) -> bool:
@@ -287,14 +291,14 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         """
         return await in_thread(self.load)
 
-    def recipe(self) -> tuple[EmbeddingModel | str, Mapping[str, Any]]:
+    def recipe(self) -> tuple[EmbeddingModel | ModelDescription | str, Mapping[str, Any]]:
         """Return the model and the keyword options of an equal service.
 
         All are plain values that can be stored.
         """
         return self._recipe()
 
-    def _recipe(self) -> tuple[EmbeddingModel | str, Mapping[str, Any]]:
+    def _recipe(self) -> tuple[EmbeddingModel | ModelDescription | str, Mapping[str, Any]]:
         options = {
             "output_dim": self._output_dim,
             "precision": self._precision,
@@ -308,13 +312,13 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             options["max_tokens"] = self._max_tokens
         if self._adapter is not None:
             options["adapter"] = self._adapter
-        return self._source.model or self._source.location, options
+        return self._source.known or self._source.location, options
 
     def _open(self) -> _LoadedModel:
         import lattice_inference
 
-        member = self._source.model
-        if member is not None and (reason := missing_feature(member.description)) is not None:
+        known, member = self._source.known, self._source.description
+        if member is not None and (reason := missing_feature(member)) is not None:
             raise UnsupportedModelError(f"{member.slug} cannot be run here: {reason}")
         plain: dict[str, Any] = {} if self._special_tokens_in_text else {"special_tokens_in_text": False}
         load = partial(
@@ -329,15 +333,21 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             encoder = load() if member is None else _load_member(load, member)
         except inference_errors.UnsupportedError as error:
             raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error
-        if member is not None:
+        except inference_errors.ModelNotFoundError as error:
+            if self._source.model is None:
+                raise
+            from lattice_embed.installed_models import what_to_do_instead
+
+            raise inference_errors.ModelNotFoundError(f"{error}\n{what_to_do_instead(self._source.model)}") from error
+        if known is not None and member is not None:
             if encoder.dimension != member.native_dimensions:
                 encoder.close()
                 raise ModelConfigError(
                     f"{encoder.directory} gives vectors of {encoder.dimension} dimensions, {member.slug} has "
                     f"{member.native_dimensions}: these are another model's files"
                 )
-            config = ModelConfig(member, self._output_dim)
-            prompts = {role: member.description.prompt(role) for role in Role}
+            config = ModelConfig(known, self._output_dim)
+            prompts = {role: member.prompt(role) for role in Role}
             return self._opened(encoder, config, prompts)
         own = encoder.prompts
         description = ModelDescription(
@@ -443,6 +453,50 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             prompt=prompt,
         )
 
+    def embed_parallel(
+        self,
+        texts: Iterable[str],
+        *,
+        processes: int,
+        role: Role = Role.GENERIC,
+        normalize: bool = True,
+        chunk_size: int | None = None,
+    ) -> Float32Array:
+        """Do :meth:`encode` with several processes: for large lists on machines of many processors.
+
+        Each process loads the model and takes its part of the threads. The processes end with the call. A script needs
+        ``if __name__ == "__main__":`` around what it does, since the processes import it. Vectors are the same bits.
+
+        Args:
+            texts: any number of texts.
+            processes: how many; 1 does the work in this process.
+            role, normalize: as in :meth:`embed`.
+            chunk_size: texts that a process gets at once; by default ten chunks a process, of at most 5,000 texts.
+
+        Returns:
+            float32 array of shape (n, dim), in the order of the texts.
+
+        Raises:
+            InvalidTextError: a text that cannot be embedded, by its position in ``texts``.
+            InvalidInputError: ``processes`` or ``chunk_size`` is not at least 1.
+            LatticeEmbedError: a process died.
+        """
+        from lattice_embed.encoding_pool import EncodingPool, chunk_size_of
+
+        role, normalize = check_role(role), check_flag("normalize", normalize)
+        if self._closed:
+            self._load()  # raises
+        given: list[Any] = list(check_iterable(texts))
+        size = chunk_size_of(len(given), check_limit("processes", processes), chunk_size)
+        workers = min(processes, math.ceil(len(given) / size))
+        if workers <= 1:
+            return self.encode(given, role=role, normalize=normalize)
+        with EncodingPool(self, workers) as pool:
+            chunks = pool.embed_chunks(
+                given, role=role, normalize=normalize, batch_size=DEFAULT_STREAM_BATCH, chunk_size=size
+            )
+            return np.concatenate(list(chunks))
+
     def provenance(
         self, model: ModelName | None = None, *, role: Role = Role.GENERIC, normalize: bool = True
     ) -> VectorProvenance:
@@ -511,10 +565,10 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             raise WrongModelError(expected=self._source.name, actual=asked.name)
 
 
-def _load_member(load: Callable[..., Encoder], member: EmbeddingModel) -> Encoder:
-    """Load a model of the catalogue.
+def _load_member(load: Callable[..., Encoder], member: ModelDescription) -> Encoder:
+    """Load a described model.
 
-    The catalogue's facts count where the files do not say the same themselves.
+    Its facts count where the files do not say the same themselves.
 
     Raises:
         LatticeError: as ``lattice_inference.load_encoder``.

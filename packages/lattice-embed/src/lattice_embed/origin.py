@@ -31,9 +31,9 @@ class DeferredProvenance:
     __slots__ = ("make", "normalize", "prompt")
 
     def __init__(self, make: Callable[[str, bool], VectorProvenance | None], prompt: str, normalize: bool) -> None:
-        self.make = make
-        self.prompt = prompt
-        self.normalize = normalize
+        self.make: Callable[[str, bool], VectorProvenance | None] = make
+        self.prompt: str = prompt
+        self.normalize: bool = normalize
 
     def __call__(self) -> VectorProvenance | None:
         """Work it out."""
@@ -63,8 +63,8 @@ class VectorOrigin:
     ) -> None:
         self._fingerprint = fingerprint
         self._provenance = provenance
-        self.model = model
-        self.prompt = prompt
+        self.model: str = model
+        self.prompt: str = prompt
 
     @property
     def provenance(self) -> VectorProvenance | None:

@@ -87,9 +87,9 @@ class EmbeddingResult:
             raise InvalidInputError(f"model is {model!r:.80} and prompt {prompt!r:.80}; both must be str")
         self._fingerprint = fingerprint
         self._provenance = provenance
-        self.model = model
-        self.role = role if isinstance(role, Role) else check_role(role)
-        self.prompt = prompt
+        self.model: str = model
+        self.role: Role = role if isinstance(role, Role) else check_role(role)
+        self.prompt: str = prompt
 
     @property
     def fingerprint(self) -> str:

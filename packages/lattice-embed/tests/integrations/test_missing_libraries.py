@@ -16,6 +16,7 @@ import pytest
         ("chroma", "chromadb", "chroma"),
         ("sentence_transformers_module", "torch", "sentence-transformers"),
         ("scikit_learn", "sklearn", "scikit-learn"),
+        ("haystack", "haystack", "haystack"),
     ],
 )
 def test_missing_library_is_named_with_its_extra(door: str, library: str, extra: str) -> None:

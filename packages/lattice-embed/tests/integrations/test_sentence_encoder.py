@@ -341,7 +341,9 @@ def test_files_decide_unless_the_caller_does(files: Any) -> None:
     assert encoder.encode("a").shape == (384,)
     assert SentenceEncoder(encoder.service).encode([], precision="ubinary").shape == (0, 48)
     assert SentenceEncoder(encoder.service).encode([], precision="int8").dtype == np.int8
-    with pytest.raises(InvalidInputError, match="revision, local_files_only and token need a model's name"):
+    with pytest.raises(
+        InvalidInputError, match="revision, local_files_only, token and cache_folder need a model's name"
+    ):
         SentenceEncoder(encoder.service, revision="main")
 
 

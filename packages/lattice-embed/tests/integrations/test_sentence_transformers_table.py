@@ -43,7 +43,7 @@ CONSTRUCTOR = {
     "device of another kind": "M(folder, device='meta')",
     "prompts": "M(folder, prompts={'q': 'find: '}).encode(texts, prompt_name='q')",
     "default_prompt_name": "M(folder, prompts={'q': 'find: '}, default_prompt_name='q').encode(texts)",
-    "cache_folder": "M(folder, cache_folder='models')",
+    "cache_folder": "M(folder, cache_folder='models').encode(texts)",
     "trust_remote_code": "M(folder, trust_remote_code=True).encode(texts)",
     "local_files_only": "M(folder, local_files_only=True).encode(texts)",
     "revision": "M(name, revision=commit, local_files_only=True).encode(texts)",

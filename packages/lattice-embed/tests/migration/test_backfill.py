@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lattice_embed.migration.journal import Journal
 
 from lattice_embed import InvalidInputError, InvalidTransitionError, SpaceMismatchError, StoreCorruptError, StoreError
 from lattice_embed.migration import (
@@ -27,7 +28,6 @@ from lattice_embed.migration import (
     Side,
 )
 from lattice_embed.migration.claims import Claimant
-from lattice_embed.migration.journal import Journal
 from lattice_embed.stores import (
     DocumentEmbedder,
     DocumentState,

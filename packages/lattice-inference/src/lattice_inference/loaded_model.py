@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
@@ -60,7 +61,7 @@ class LoadedModel(Generic[Owned]):
         reload: partial[Any],
     ) -> None:
         self.source = files.source
-        self.directory = files.directory
+        self.directory: Path = files.directory
         self.precision: Precision = precision
         self._program = program
         self._reload = reload

@@ -497,3 +497,18 @@ def test_a_known_model_is_not_taken_from_a_gguf_file():
     (model_cache_root() / "all-minilm-l6-v2" / "model.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelNotFoundError):
         find_model("minilm", offline=True)
+
+
+def test_another_hugging_face_cache_may_be_named(
+    small_known_model, empty_machine, tmp_path, monkeypatch, put_into_hugging_face_cache
+):
+    snapshot = put_into_hugging_face_cache(small_known_model, tmp_path / "elsewhere", "org/name")
+    with pytest.raises(ModelNotFoundError):
+        find_model("org/name", offline=True)
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path / "elsewhere", "elsewhere"):
+        found = find_model("org/name", offline=True, cache_folder=folder)
+        assert (found.source, found.directory) == ("hf_cache", snapshot)
+    for wrong in ("", "a\0b", 1):
+        with pytest.raises(InvalidInputError, match="cache_folder"):
+            find_model("org/name", offline=True, cache_folder=wrong)

@@ -190,12 +190,16 @@ class Cost:
         self._converted: dict[str, _Array] = {}
         self._packed: dict[str, tuple[Any, ...]] = {}
         if matrix is not None:
-            self.dtype = matrix.dtype
+            self.dtype: np.dtype[Any] = matrix.dtype
+            self.rows: int
+            self.columns: int
             self.rows, self.columns = matrix.shape
             least, most, bad = _transport.extremes(matrix)
             if bad >= 0:
                 row, column = divmod(bad, self.columns)
                 raise NonFiniteCostError(row, column, float(matrix[row, column]))
+            self.most: float
+            self.least: float
             self.least, self.most = least, most
         else:
             assert clouds is not None

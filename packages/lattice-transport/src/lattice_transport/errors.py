@@ -185,6 +185,9 @@ class PivotLimitError(NotConvergedError):
     def __init__(self, pivots: int, gap: float) -> None:
         self.pivots = pivots
         self.gap = gap
+        self.threshold: float
+        self.last_error: float
+        self.iterations: int
         self.iterations, self.last_error, self.threshold = pivots, gap, 0.0
         state = f"its cost may be {gap:.3g} above the optimum" if gap < float("inf") else "it lacks some of the mass"
         TransportError.__init__(

@@ -84,6 +84,8 @@ class EncoderMismatchError(TuneError, ValueError):
     """
 
     def __init__(self, expected: str, actual: str) -> None:
+        self.expected: str
+        self.actual: str
         self.expected, self.actual = expected, actual
         super().__init__(
             f"the student was trained on vectors of the encoder {shown(expected)}, these are of {shown(actual)}: "
@@ -145,6 +147,8 @@ class ModelNotFoundError(RegistryError, LookupError):
     def __init__(self, name: str, version: str | None = None, detail: str = "") -> None:
         what = f"version {version} of {name}" if version is not None else f"version of {name}"
         super().__init__(f"the registry has no {what}{detail}: `lattice-tune registry list` shows what there is")
+        self.version: str | None
+        self.name: str
         self.name, self.version = name, version
 
 
@@ -153,6 +157,8 @@ class DuplicateModelError(RegistryError, ValueError):
 
     def __init__(self, name: str, version: str) -> None:
         super().__init__(f"{name} has a version {version} already: register another version, or delete that one first")
+        self.version: str
+        self.name: str
         self.name, self.version = name, version
 
 
@@ -183,6 +189,9 @@ class WeightIntegrityError(RegistryError, ValueError):
             if actual != "missing"
             else f"{path} is missing ({expected} is on record): restore the file, or register the model again"
         )
+        self.path: str
+        self.expected: str
+        self.actual: str
         self.path, self.expected, self.actual = path, expected, actual
 
 
@@ -191,6 +200,8 @@ class InvalidTransitionError(RegistryError, ValueError):
 
     def __init__(self, subject: str, status: str, wanted: str, remedy: str) -> None:
         super().__init__(f"{subject} is {status} and cannot become {wanted}: {remedy}")
+        self.wanted: str
+        self.status: str
         self.status, self.wanted = status, wanted
 
 

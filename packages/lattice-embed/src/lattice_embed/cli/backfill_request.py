@@ -16,7 +16,7 @@ from lattice_embed.stores import Chunking
 
 __all__ = ["check_action_options", "check_begun", "check_plan", "new_chunking", "new_config"]
 
-WORK_OPTIONS = {
+WORK_OPTIONS: dict[str, object] = {
     "threads": None,
     "precision": "float32",
     "long": None,

@@ -19,7 +19,9 @@ from lattice_inference.files.environment import is_offline
 
 __all__ = ["run"]
 
-DEPENDENCIES = ("numpy", "safetensors", "huggingface_hub", "blake3")
+DEPENDENCIES = ("numpy", "blake3", "jinja2", "huggingface_hub", "regex", "httpx2", "pyarrow")
+"""What this package and lattice-inference import, the last four only where they are installed."""
+
 VARIABLES = (
     "LATTICE_EMBED_MODEL",
     "LATTICE_EMBED_DIM",

@@ -12,7 +12,7 @@ from lattice_embed.remote import RemoteEmbeddingService
 
 __all__ = ["open_service"]
 
-NATIVE_OPTIONS = {"threads": None, "precision": "float32", "truncate": "right", "plain": False}
+NATIVE_OPTIONS: dict[str, object] = {"threads": None, "precision": "float32", "truncate": "right", "plain": False}
 """Options that mean something in this process only, and their defaults."""
 
 

@@ -33,7 +33,12 @@ MOST_CHARACTERS = 1 << 24
 
 SHOWN_TEXT = 72
 
-EMBEDDING_OPTIONS = {"output_dim": None, "threads": None, "precision": "float32", "truncate": "right"}
+EMBEDDING_OPTIONS: dict[str, object] = {
+    "output_dim": None,
+    "threads": None,
+    "precision": "float32",
+    "truncate": "right",
+}
 """Options that count where texts are embedded, and their defaults."""
 
 

@@ -109,7 +109,8 @@ def check_drift(service: EmbeddingService, baseline: DriftBaseline) -> DriftRepo
 def _cosine_distances(a: Float32Array, b: Float32Array) -> npt.NDArray[np.float64]:
     """Return 1 - cosine of the rows, exactly 0 for equal rows.
 
-    It is computed as half the squared distance of the unit vectors. A row of zeros, of NaN or of infinity has no direction: its distance is infinite.
+    It is computed as half the squared distance of the unit vectors. A row of zeros, of NaN or of infinity has no
+    direction: its distance is infinite.
     """
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     lengths = np.linalg.norm(wide_a, axis=1, keepdims=True), np.linalg.norm(wide_b, axis=1, keepdims=True)

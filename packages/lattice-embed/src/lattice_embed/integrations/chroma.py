@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
-from lattice_embed.catalogue import EmbeddingModel, Role
+from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.integrations.missing_library import missing_library
-from lattice_embed.integrations.service_choice import ModelOrService, choose_service
+from lattice_embed.integrations.service_choice import ModelOrService, ServiceOptions, choose_service, stored_name
 from lattice_embed.native_service import NativeEmbeddingService
+from lattice_embed.service import EmbeddingService
 
 try:
     from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
     from chromadb.utils.embedding_functions import register_embedding_function
-except ModuleNotFoundError as error:
-    raise missing_library(error, "chroma") from error
+except ModuleNotFoundError as _error:
+    raise missing_library(_error, "chroma") from _error
 
 __all__ = ["LatticeEmbeddingFunction"]
 
@@ -36,8 +37,8 @@ class LatticeEmbeddingFunction(EmbeddingFunction[Documents]):
         service: the service; close it when you are done.
     """
 
-    def __init__(self, model: ModelOrService | None = None, **options: Any) -> None:
-        self.service = choose_service(model, options)
+    def __init__(self, model: ModelOrService | None = None, **options: Unpack[ServiceOptions]) -> None:
+        self.service: EmbeddingService = choose_service(model, options)
 
     def __call__(self, input: Documents) -> Embeddings:
         """Return the vector of each document, as a passage."""
@@ -68,7 +69,7 @@ class LatticeEmbeddingFunction(EmbeddingFunction[Documents]):
         if not isinstance(self.service, NativeEmbeddingService):
             return NotImplemented
         model, options = self.service.recipe()
-        return {"model": model.value if isinstance(model, EmbeddingModel) else model, "options": dict(options)}
+        return {"model": stored_name(model), "options": dict(options)}
 
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> LatticeEmbeddingFunction:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from lattice_embed.catalogue import Role
 from lattice_embed.integrations.missing_library import missing_library
-from lattice_embed.integrations.service_choice import ModelOrService, choose_service
+from lattice_embed.integrations.service_choice import ModelOrService, ServiceOptions, choose_service
+from lattice_embed.service import EmbeddingService
 
 try:
     from langchain_core.embeddings import Embeddings
-except ModuleNotFoundError as error:
-    raise missing_library(error, "langchain") from error
+except ModuleNotFoundError as _error:
+    raise missing_library(_error, "langchain") from _error
 
 __all__ = ["LatticeEmbeddings"]
 
@@ -29,8 +30,8 @@ class LatticeEmbeddings(Embeddings):
         service: the service; close it when you are done.
     """
 
-    def __init__(self, model: ModelOrService | None = None, **options: Any) -> None:
-        self.service = choose_service(model, options)
+    def __init__(self, model: ModelOrService | None = None, **options: Unpack[ServiceOptions]) -> None:
+        self.service: EmbeddingService = choose_service(model, options)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return the vector of each text, as a passage; no texts give no vectors."""

@@ -6,14 +6,14 @@ from typing import Any
 
 from lattice_embed.catalogue import Role
 from lattice_embed.integrations.missing_library import missing_library
-from lattice_embed.integrations.service_choice import ModelOrService, choose_service
+from lattice_embed.integrations.service_choice import ModelOrService, ServiceOptions, choose_service
 from lattice_embed.service import EmbeddingService
 
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.bridge.pydantic import PrivateAttr
-except ModuleNotFoundError as error:
-    raise missing_library(error, "llama-index") from error
+except ModuleNotFoundError as _error:
+    raise missing_library(_error, "llama-index") from _error
 
 __all__ = ["LatticeEmbedding"]
 
@@ -38,7 +38,7 @@ class LatticeEmbedding(BaseEmbedding):
         model_name: str | None = None,
         *,
         service: EmbeddingService | None = None,
-        service_options: dict[str, Any] | None = None,
+        service_options: ServiceOptions | None = None,
         **options: Any,
     ) -> None:
         chosen: ModelOrService | None = model_name if service is None else service

@@ -17,8 +17,8 @@ from lattice_inference.precision import Precision
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     from sklearn.utils.validation import check_is_fitted
-except ModuleNotFoundError as error:
-    raise missing_library(error, "scikit-learn") from error
+except ModuleNotFoundError as _error:
+    raise missing_library(_error, "scikit-learn") from _error
 
 if TYPE_CHECKING:
     from lattice_embed.native_service import Truncate
@@ -87,7 +87,7 @@ class LatticeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         check_role(self.role)
         check_flag("normalize", self.normalize)
         given = {name: getattr(self, name) for name in SERVICE_OPTIONS}
-        options = {name: value for name, value in given.items() if value != SERVICE_OPTIONS[name]}
+        options: Any = {name: value for name, value in given.items() if value != SERVICE_OPTIONS[name]}
         service = choose_service(self.model, options)
         self._n_features_out = service.model_config().dimensions
         self.service_ = service

@@ -16,7 +16,6 @@ _KEYWORDS = "these are keywords of PyTorch's loaders; weights are kept in precis
 
 REFUSED_OPTIONS: Mapping[str, str] = {
     "modules": "models are not made of torch modules here: pass a model's name, or use LatticeModule",
-    "cache_folder": "the cache belongs to the whole process: set the environment variable HF_HUB_CACHE",
     "model_kwargs": _KEYWORDS,
     "processor_kwargs": _KEYWORDS,
     "tokenizer_kwargs": _KEYWORDS,

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self, get_args
+from typing import Any, Literal, NoReturn, Self, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +18,15 @@ import numpy.typing as npt
 from lattice_embed.argument_checks import check_flag, check_kind, check_list, check_word, shown
 from lattice_embed.arrays import plain_array
 from lattice_embed.catalogue import EmbeddingModel, Role
+from lattice_embed.encoding_pool import EncodingPool
 from lattice_embed.errors import InvalidInputError
-from lattice_embed.integrations.encoding_pool import EncodingPool
 from lattice_embed.integrations.sentence_options import (
     MISSING_METHODS,
     check_device,
     check_service_options,
     refuse_options,
 )
-from lattice_embed.integrations.service_choice import choose_service
+from lattice_embed.integrations.service_choice import ServiceOptions, choose_service
 from lattice_embed.integrations.vector_precision import VECTOR_PRECISIONS, at_precision
 from lattice_embed.model_source import default_model
 from lattice_embed.native_service import NativeEmbeddingService
@@ -81,7 +81,8 @@ class SentenceEncoder:
         token: access token for the hub; ``use_auth_token`` is its earlier name.
         similarity_fn_name: how :meth:`similarity` compares, instead of what the model's files say.
         truncate_dim: give the first so many dimensions of each vector.
-        modules, cache_folder, model_kwargs, processor_kwargs, tokenizer_kwargs, config_kwargs, model_card_data, backend: not
+        cache_folder: the Hugging Face cache that is searched and downloaded to.
+        modules, model_kwargs, processor_kwargs, tokenizer_kwargs, config_kwargs, model_card_data, backend: not
             to be had here: anything but the default is refused.
         **options: of :class:`~lattice_embed.NativeEmbeddingService`.
 
@@ -99,7 +100,7 @@ class SentenceEncoder:
         device: str | None = None,
         prompts: Mapping[str, str] | None = None,
         default_prompt_name: str | None = None,
-        cache_folder: None = None,
+        cache_folder: str | os.PathLike[str] | None = None,
         trust_remote_code: bool = False,
         revision: str | None = None,
         local_files_only: bool = False,
@@ -113,11 +114,11 @@ class SentenceEncoder:
         backend: str = "torch",
         similarity_fn_name: Similarity | None = None,
         truncate_dim: int | None = None,
-        **options: Any,
+        **options: Unpack[ServiceOptions],
     ) -> None:
         if model is not None and model_name_or_path is not None:
             raise InvalidInputError("model and model_name_or_path are two names of one option: pass one")
-        refuse_options({"modules": modules, "cache_folder": cache_folder, "model_card_data": model_card_data})
+        refuse_options({"modules": modules, "model_card_data": model_card_data})
         keywords = {
             "model_kwargs": model_kwargs,
             "processor_kwargs": processor_kwargs,
@@ -132,11 +133,11 @@ class SentenceEncoder:
             check_kind("prompts", prompts, Mapping)
         check_service_options(options)
         named = model if model is not None else model_name_or_path
-        source = _located(named, revision, local_files_only, token, use_auth_token)
+        source = _located(named, revision, local_files_only, token, use_auth_token, cache_folder)
         service = choose_service(source, options)
         if not isinstance(service, NativeEmbeddingService):
             raise InvalidInputError(f"{service.name} runs elsewhere: this class needs a NativeEmbeddingService")
-        self.service = service
+        self.service: NativeEmbeddingService = service
         self._owns_service = service is not model
         found = read_sentence_modules(service.directory)
         self._lower_case = found is not None and found.do_lower_case
@@ -146,7 +147,7 @@ class SentenceEncoder:
         self.similarity_fn_name = similarity_fn_name
         self.truncate_dim = _dimension_of_files(service) if truncate_dim is None else truncate_dim
         of_files = None if found is None else found.default_prompt_name
-        self.default_prompt_name = of_files if default_prompt_name is None else default_prompt_name
+        self.default_prompt_name: str | None = of_files if default_prompt_name is None else default_prompt_name
         if self.default_prompt_name is not None:
             self._prompt(None, self.default_prompt_name)
 
@@ -529,7 +530,9 @@ class SentenceEncoder:
         return next((name for name in names if name in self.prompts), None)
 
 
-def _located(model: Any, revision: str | None, local_files_only: bool, token: Any, use_auth_token: Any) -> Any:
+def _located(
+    model: Any, revision: str | None, local_files_only: bool, token: Any, use_auth_token: Any, cache_folder: Any
+) -> Any:
     """Return the model's name, or the folder of its files if the caller gives hub options."""
     if token is not None and use_auth_token is not None:
         raise InvalidInputError("token and use_auth_token are two names of one option: pass token")
@@ -537,18 +540,22 @@ def _located(model: Any, revision: str | None, local_files_only: bool, token: An
     if not (token is None or token is True or (isinstance(token, str) and token)):
         raise InvalidInputError("token must be a str, True or None: huggingface_hub decides whether a token is sent")
     offline = check_flag("local_files_only", local_files_only)
-    if revision is None and not offline and not isinstance(token, str):
+    if revision is None and not offline and not isinstance(token, str) and cache_folder is None:
         return model
     named = default_model() if model is None else model
     if isinstance(named, EmbeddingModel):
         named = named.model_id
     if not isinstance(named, str | os.PathLike):
-        raise InvalidInputError(f"revision, local_files_only and token need a model's name, not {shown(model)}")
+        raise InvalidInputError(
+            f"revision, local_files_only, token and cache_folder need a model's name, not {shown(model)}"
+        )
     from lattice_inference import find_model
 
     text = token if isinstance(token, str) else None
-    found = find_model(named, revision=revision, offline=True if offline else None, token=text)
-    return model if revision is None else str(found.directory)
+    found = find_model(
+        named, revision=revision, offline=True if offline else None, token=text, cache_folder=cache_folder
+    )
+    return model if revision is None and cache_folder is None else str(found.directory)
 
 
 def _dimension_of_files(service: NativeEmbeddingService) -> int | None:

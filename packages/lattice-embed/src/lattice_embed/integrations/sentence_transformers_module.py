@@ -10,14 +10,14 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 
-from lattice_embed.catalogue import EmbeddingModel, Role
+from lattice_embed.catalogue import Role
 from lattice_embed.errors import InvalidInputError, InvalidTextError, ModelConfigError
 from lattice_embed.integrations.missing_library import missing_library
-from lattice_embed.integrations.service_choice import ModelOrService, choose_service
+from lattice_embed.integrations.service_choice import ModelOrService, ServiceOptions, choose_service, stored_name
 from lattice_embed.native_service import NativeEmbeddingService
 from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.models.sentence_modules import read_sentence_modules
@@ -26,8 +26,8 @@ from lattice_inference.tokenizer import Tokenizer
 try:
     import torch
     from sentence_transformers.base.modules import InputModule
-except ModuleNotFoundError as error:
-    raise missing_library(error, "sentence-transformers") from error
+except ModuleNotFoundError as _error:
+    raise missing_library(_error, "sentence-transformers") from _error
 
 __all__ = ["LatticeModule"]
 
@@ -61,12 +61,12 @@ class LatticeModule(InputModule):
     config_file_name = "lattice_module.json"
     save_in_root = False
 
-    def __init__(self, model: ModelOrService | None = None, **options: Any) -> None:
+    def __init__(self, model: ModelOrService | None = None, **options: Unpack[ServiceOptions]) -> None:
         super().__init__()
         service = choose_service(model, options)
         if not isinstance(service, NativeEmbeddingService):
             raise InvalidInputError(f"{service.name} runs elsewhere: a LatticeModule needs a NativeEmbeddingService")
-        self.service = service
+        self.service: NativeEmbeddingService = service
         # Follows the whole model to its device, as the other modules' weights do. It is not saved.
         self.register_buffer("placement", torch.empty(0), persistent=False)
 
@@ -144,7 +144,7 @@ class LatticeModule(InputModule):
     def get_config_dict(self) -> dict[str, Any]:
         """Return the model's name and the options: what :meth:`save` stores."""
         model, options = self.service.recipe()
-        return {"model": model.value if isinstance(model, EmbeddingModel) else model, "options": dict(options)}
+        return {"model": stored_name(model), "options": dict(options)}
 
     def save(self, output_path: str, *arguments: Any, safe_serialization: bool = True, **options: Any) -> None:
         """Write the model's name and the options into ``output_path``, atomically.

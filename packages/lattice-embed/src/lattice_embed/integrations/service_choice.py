@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
-from lattice_embed.catalogue import EmbeddingModel
+from lattice_embed.catalogue import EmbeddingModel, ModelDescription
 from lattice_embed.errors import InvalidInputError
-from lattice_embed.native_service import NativeEmbeddingService
+from lattice_embed.native_service import NativeEmbeddingService, Truncate
 from lattice_embed.service import EmbeddingService
+from lattice_inference.precision import Precision
 
-__all__ = ["ModelOrService", "choose_service"]
+if TYPE_CHECKING:
+    from lattice_inference import VectorCache
 
-ModelOrService = EmbeddingService | EmbeddingModel | str | os.PathLike[str]
+__all__ = ["ModelOrService", "ServiceOptions", "choose_service", "stored_name"]
+
+ModelOrService = EmbeddingService | EmbeddingModel | ModelDescription | str | os.PathLike[str]
 
 
-def choose_service(model: ModelOrService | None, options: dict[str, Any]) -> EmbeddingService:
+class ServiceOptions(TypedDict, total=False):
+    """The options of :class:`~lattice_embed.NativeEmbeddingService`, for those that pass them on."""
+
+    output_dim: int | None
+    precision: Precision
+    threads: int | None
+    truncate: Truncate
+    max_batch_size: int
+    max_text_chars: int
+    cache: VectorCache | str | os.PathLike[str] | bool | None
+    special_tokens_in_text: bool
+    max_tokens: int | None
+    adapter: str | os.PathLike[str] | None
+
+
+def choose_service(model: ModelOrService | None, options: ServiceOptions) -> EmbeddingService:
     """Return the service, or a :class:`NativeEmbeddingService` of the model and the options.
 
     Raises:
@@ -28,3 +47,8 @@ def choose_service(model: ModelOrService | None, options: dict[str, Any]) -> Emb
             f"{', '.join(options)} given with a service: options belong to the service's own making"
         )
     return model
+
+
+def stored_name(model: EmbeddingModel | ModelDescription | str) -> str:
+    """Return how a file names a model; one that was added is added again where the file is read."""
+    return model if isinstance(model, str) else model.slug

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from lattice_embed.errors import InvalidInputError, StoreCorruptError
@@ -141,7 +142,7 @@ class MigrationJournal:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._database = SqliteDatabase(path, FORMAT)
-        self.path = self._database.path
+        self.path: Path = self._database.path
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], plan: MigrationPlan, config: BackfillConfig) -> MigrationJournal:

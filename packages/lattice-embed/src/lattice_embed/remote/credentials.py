@@ -52,7 +52,7 @@ class Credentials:
         key_header: str = BEARER_HEADER,
     ) -> None:
         self._key = None if key is None else _check_key(key, "api_key")
-        self.variable = variable
+        self.variable: str | None = variable
         self._headers = _check_headers(headers or {})
         if not isinstance(key_header, str) or not _HEADER_NAME.fullmatch(key_header):
             raise InvalidInputError(f"key_header is {shown(key_header)}, which is no name of a header")

@@ -154,8 +154,8 @@ class Segment:
         self._lines_path = folder / f"{record.name}.jsonl"
         self._lines = open(self._lines_path, "rb")  # noqa: SIM115 - open as long as the segment is
         try:
-            self.vectors = self._map_vectors()
-            self.entries = list(self._read_entries())
+            self.vectors: Float32Array = self._map_vectors()
+            self.entries: list[Entry] = list(self._read_entries())
         except BaseException:
             self.close()
             raise

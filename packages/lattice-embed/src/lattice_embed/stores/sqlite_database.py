@@ -70,7 +70,7 @@ class SqliteDatabase:
     """
 
     def __init__(self, path: str | os.PathLike[str], form: DatabaseFormat) -> None:
-        self.path = place_of(path)
+        self.path: Path = place_of(path)
         self._form = form
         self._what = form.what
         self._lock = threading.RLock()

@@ -45,7 +45,7 @@ class BinaryMatrix(StoredMatrix):
             raise InvalidInputError(f"the last byte has bits set beyond dimension {dims}")
         threshold = _check_threshold(threshold)
         super().__init__(dims)
-        self.data = np.ascontiguousarray(data)
+        self.data: npt.NDArray[np.uint8] = np.ascontiguousarray(data)
         """uint8 (n, (dims + 7) // 8)."""
         self.threshold = threshold
         """From which value on a bit is set."""

@@ -40,7 +40,7 @@ class HalfMatrix(StoredMatrix):
         if not isinstance(data, np.ndarray) or data.dtype != np.uint16 or data.ndim != 2:
             raise InvalidInputError("data must be a uint16 array of shape (n, dims)")
         super().__init__(data.shape[1])
-        self.data = np.ascontiguousarray(data)
+        self.data: npt.NDArray[np.uint16] = np.ascontiguousarray(data)
         """uint16 (n, dims)."""
 
     def __len__(self) -> int:

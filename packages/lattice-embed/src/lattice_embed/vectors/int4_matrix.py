@@ -64,13 +64,13 @@ class Int4Matrix(StoredMatrix):
             raise InvalidInputError("the unused low nibble of the last byte must be zero")
         super().__init__(dims)
         count = len(data)
-        self.data = np.ascontiguousarray(data)
+        self.data: npt.NDArray[np.uint8] = np.ascontiguousarray(data)
         """uint8 (n, (dims + 1) // 2)."""
-        self.scales = rows_of_lengths("scales", scales, count, least=float(np.finfo(np.float32).tiny))
+        self.scales: Float32Array = rows_of_lengths("scales", scales, count, least=float(np.finfo(np.float32).tiny))
         """float32 (n,)."""
-        self.max_abs = rows_of_lengths("max_abs", max_abs, count)
+        self.max_abs: Float32Array = rows_of_lengths("max_abs", max_abs, count)
         """float32 (n,)."""
-        self.norms = rows_of_lengths("norms", np.sqrt(self._squares()) if norms is None else norms, count)
+        self.norms: Float32Array = rows_of_lengths("norms", np.sqrt(self._squares()) if norms is None else norms, count)
         """float32 (n,): lengths of the vectors before they were quantized."""
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -111,4 +111,4 @@ class Int8Calibration:
             return NotImplemented
         return np.array_equal(self.steps, other.steps) and np.array_equal(self.offsets, other.offsets)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None]  # type: ignore[assignment]

@@ -75,17 +75,18 @@ class Int8Matrix(StoredMatrix):
         super().__init__(stored_dims(data.shape[1]))
         if calibration is not None and calibration.dims != self.dims:
             raise DimensionMismatchError(expected=calibration.dims, actual=self.dims)
-        self.data = np.ascontiguousarray(data)
+        self.data: npt.NDArray[np.int8] = np.ascontiguousarray(data)
         """int8 (n, dims)."""
         self.calibration = calibration
         """What the rows share, or None."""
         count = len(self.data)
         smallest = float(np.finfo(np.float32).tiny)
+        self.scales: Float32Array | None
         self.scales = None if scales is None else rows_of_lengths("scales", scales, count, least=smallest)
         """float32 (n,), or None with a calibration."""
         if norms is None:
             norms = np.sqrt(self._squares())
-        self.norms = rows_of_lengths("norms", norms, count)
+        self.norms: Float32Array = rows_of_lengths("norms", norms, count)
         """float32 (n,): lengths of the vectors before they were quantized."""
 
     @classmethod

@@ -100,7 +100,7 @@ class StoredMatrix:
         mine, theirs = self.__getstate__(), other.__getstate__()
         return all(np.array_equal(mine[name], theirs[name]) for name in mine if name != "vector_origin")
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None]  # type: ignore[assignment]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_made"}
@@ -212,7 +212,7 @@ class StoredVector(_vectors.StoredVector):
         theirs = other.matrix.take(slice(other.index, other.index + 1))
         return mine == theirs
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None]  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.matrix.take(slice(self.index, self.index + 1)), 0))

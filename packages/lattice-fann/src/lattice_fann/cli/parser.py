@@ -27,8 +27,10 @@ examples:
   lattice-fann train houses.csv --target price --hidden 64,32 --activation silu --epochs 500 --output houses.fann
   lattice-fann train digits.npz --target y --inputs x --validation 0.2 --patience 20 --output digits.fann
   lattice-fann train data.csv --target label --plot loss.png --json
+  lattice-fann train people.csv --target income --drop name --text postcode --output people.fann
 
-A .csv file has a header line; every column but the target is an input and must be numbers. A .npz file holds the
+A .csv file has a header line; every column but the target is an input. A column without any number holds texts: each of
+its values becomes an input, 1 where the cell is that value (one-hot), and the summary says which. A .npz file holds the
 inputs, one row a sample, and the target as arrays. Texts, and integers of at most 100 different values, are classes;
 other targets are numbers to predict; --task says otherwise. Inputs are scaled to mean 0 and deviation 1 unless
 --no-scaling; the network keeps the scaling, the names of the columns and the labels.
@@ -77,6 +79,12 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     train.add_argument("--target", required=True, metavar="NAME", help="the column or array to predict")
     train.add_argument(
         "--inputs", metavar="NAME", help="the array of inputs in a .npz file (default: the only other one)"
+    )
+    train.add_argument(
+        "--drop", action="append", default=[], metavar="NAME", help="leave a column out; may be repeated"
+    )
+    train.add_argument(
+        "--text", action="append", default=[], metavar="NAME", help="read a column of numbers as texts; may be repeated"
     )
     train.add_argument("--task", choices=["auto", "classify", "regress"], default="auto", help="default: by the target")
     train.add_argument(

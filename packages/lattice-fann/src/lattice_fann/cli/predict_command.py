@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lattice_fann.cli.one_hot import stored_values
 from lattice_fann.cli.output import check_output
 from lattice_fann.cli.table import read_inputs
 from lattice_fann.errors import FormatError, InvalidInputError
@@ -31,7 +32,8 @@ def run(options: argparse.Namespace) -> int:
     network = Network.load(options.model)
     columns = _texts(network, "columns")
     labels = _labels(network)
-    x = read_inputs(options.data, columns, network.num_inputs, options.inputs)
+    values = stored_values(network.metadata, columns)
+    x = read_inputs(options.data, columns, network.num_inputs, options.inputs, values)
     y = network.forward_batch(x)
     names = [str(label) for label in labels] if labels is not None else [str(i) for i in range(network.num_outputs)]
     target = network.metadata.get("target", "prediction")

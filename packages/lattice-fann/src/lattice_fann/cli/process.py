@@ -55,7 +55,9 @@ def _run(
 
     try:
         try:
-            options = build_parser().parse_args(arguments)
+            parser = build_parser()
+            _check_command(parser, sys.argv[1:] if arguments is None else arguments)
+            options = parser.parse_args(arguments)
             with warnings.catch_warnings():
                 warnings.showwarning = show_warning
                 status: int = options.run(options)
@@ -73,3 +75,23 @@ def _run(
         print(f"{program}: error: {str(error) or type(error).__name__}", file=sys.stderr)
         return failure
     return status
+
+
+def _check_command(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """End the process, with status 2, where no command is named (with the help) or one that is nearly one of ours."""
+    for place in range(len(words) + 1):
+        commands = next((_.choices for _ in parser._actions if isinstance(_, argparse._SubParsersAction)), None)
+        if commands is None:
+            return
+        if place == len(words):
+            parser.print_help(sys.stderr)
+            parser.exit(2, f"\n{parser.prog}: error: name one of the commands above\n")
+        word = words[place]
+        if word in commands:
+            parser = commands[word]
+        else:
+            import difflib
+
+            if close := difflib.get_close_matches(word, commands, n=1):
+                parser.error(f"there is no command {word!r:.80}; did you mean {close[0]!r}?")
+            return

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_fann.arrays import float32_of
+from lattice_fann.cli.one_hot import expand, values_of
 from lattice_fann.errors import FormatError, InvalidInputError
 from lattice_fann.formats.files import git_lfs_pointer
 from lattice_fann.formats.npz import array_names, listed_names, read_arrays
@@ -27,24 +29,40 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Table:
-    """Inputs (samples, columns), the columns' names, and the targets.
+    """What a network is trained on.
 
-    Targets are (samples,) or (samples, outputs).
+    Attributes:
+        inputs: (samples, inputs); a column of texts is several of them.
+        columns: the columns' names.
+        target: (samples,) or (samples, outputs).
+        values: the texts of each column of texts.
     """
 
     inputs: Float32Array
     columns: list[str]
     target: npt.NDArray[Any]
+    values: Mapping[str, list[str]] = field(default_factory=dict)
 
 
-def read_table(name: str, target: str, inputs: str | None) -> Table:
+def read_table(
+    name: str, target: str, inputs: str | None, *, drop: Sequence[str] = (), texts: Sequence[str] = ()
+) -> Table:
     """Return the inputs and the target of a training file.
+
+    Args:
+        name: the file.
+        target: the column or array to predict.
+        inputs: the array of inputs of a .npz file.
+        drop: columns that are left out.
+        texts: columns whose cells are texts although they may look like numbers. So are those without any number.
 
     Raises:
         InvalidInputError: no such column or array, or cells that are no numbers.
         OSError: the file cannot be read.
     """
     suffix = Path(name).suffix.lower()
+    if suffix == ".npz" and (drop or texts):
+        raise InvalidInputError("--drop and --text name columns of a .csv file; the inputs of a .npz file are an array")
     if suffix == ".npz":
         names = _names(name)
         answers = _pick(names, target, "--target", name)
@@ -60,20 +78,41 @@ def read_table(name: str, target: str, inputs: str | None) -> Table:
     if header.count(target) != 1:
         raise InvalidInputError(f"{name} has {header.count(target)} columns named {target!r}: {listed_names(header)}")
     position = header.index(target)
-    kept = [i for i in range(len(header)) if i != position]
+    for column in (*drop, *texts):
+        if column == target or header.count(column) != 1:
+            raise InvalidInputError(
+                f"{column!r:.80} names {'the target' if column == target else f'{header.count(column)} columns'}; "
+                f"the columns of {name} are {listed_names(header)}"
+            )
+    if both := sorted({*drop} & {*texts}):
+        raise InvalidInputError(f"{listed_names(both)} is in --drop and in --text: it is one of them")
+    kept = [i for i in range(len(header)) if i != position and header[i] not in drop]
     if not kept:
-        raise InvalidInputError(f"{name} has no column but the target")
-    texts = [row[position].strip() for row in rows]
-    for number, text in enumerate(texts, start=2):
+        raise InvalidInputError(f"{name} has no column but the target{' and what is dropped' if drop else ''}")
+    target_texts = [row[position].strip() for row in rows]
+    for number, text in enumerate(target_texts, start=2):
         if not text:
             raise InvalidInputError(f"{name}, line {number}: the target {target!r} is empty")
-    return Table(_numbers(name, header, rows, kept), [header[i] for i in kept], _target(texts))
+    cells = {header[i]: [row[i] for row in rows] for i in kept if header.count(header[i]) == 1}
+    values = {
+        column: values_of(name, column, column_cells)
+        for column, column_cells in cells.items()
+        if column in texts or not any(map(_is_number, column_cells))
+    }
+    columns = [header[i] for i in kept]
+    return Table(_inputs(name, header, rows, kept, values), columns, _target(target_texts), values)
 
 
-def read_inputs(name: str, columns: list[str] | None, width: int, inputs: str | None) -> Float32Array:
-    """Return the inputs of a file to predict on.
+def read_inputs(
+    name: str,
+    columns: list[str] | None,
+    width: int,
+    inputs: str | None,
+    values: Mapping[str, list[str]],
+) -> Float32Array:
+    """Return the inputs of a file to predict on: ``columns`` by name if the header has them, else all in order.
 
-    Columns are taken by name if the header has ``columns``, else all in order.
+    ``values`` are the texts of each column of texts. Such columns are found by their names alone.
 
     Raises:
         InvalidInputError: columns are missing, or cells are no numbers.
@@ -86,6 +125,9 @@ def read_inputs(name: str, columns: list[str] | None, width: int, inputs: str | 
         header, rows = _rows(name)
         if columns is not None and set(columns) <= set(header):
             kept = [header.index(column) for column in columns]
+        elif values:
+            missing = [column for column in columns or () if column not in header]
+            raise InvalidInputError(f"{name} lacks the columns {listed_names(missing)}")
         elif _is_number(header[0]):
             rows = [header, *rows]
             kept = list(range(len(header)))
@@ -94,10 +136,21 @@ def read_inputs(name: str, columns: list[str] | None, width: int, inputs: str | 
             raise InvalidInputError(f"{name} lacks the columns {listed_names(missing)}")
         else:
             kept = list(range(len(header)))
-        x = _numbers(name, header, rows, kept)
+        x = _inputs(name, header, rows, kept, values)
     if x.shape[1] != width:
         raise InvalidInputError(f"{name} has {x.shape[1]} input columns, the network takes {width}")
     return x
+
+
+def _inputs(
+    name: str, header: list[str], rows: list[list[str]], kept: list[int], values: Mapping[str, list[str]]
+) -> Float32Array:
+    """Return the inputs that the kept columns are: numbers as they are, texts as one input for each value."""
+    if not values:
+        return _numbers(name, header, rows, kept)
+    numbers = _numbers(name, header, rows, [i for i in kept if header[i] not in values])
+    texts = {header[i]: [row[i] for row in rows] for i in kept if header[i] in values}
+    return expand(name, [header[i] for i in kept], numbers.reshape(len(rows), -1), texts, values)
 
 
 def _rows(name: str) -> tuple[list[str], list[list[str]]]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from lattice_fann.activation import Activation
 from lattice_fann.builder import NetworkBuilder
 from lattice_fann.cli.loss_plot import check_plot_path, text_plot, write_plot
+from lattice_fann.cli.one_hot import METADATA_KEY
 from lattice_fann.cli.output import check_format, check_output, save_or_rescue
 from lattice_fann.cli.table import Table, read_table
 from lattice_fann.errors import InvalidInputError
@@ -40,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
         raise InvalidInputError(f"--output and --plot name the same file, {plot}")
     config = _config(options)
     hidden = _hidden(options)
-    table = read_table(options.data, options.target, options.inputs)
+    table = read_table(options.data, options.target, options.inputs, drop=options.drop, texts=options.text)
     classify = _is_classification(table, options.task)
     labels, targets = distinct(labels_of(table.target, name=options.target)) if classify else (None, table.target)
     if options.balanced and not classify:
@@ -64,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
     if output is not None and (failure := save_or_rescue(network, output, options.weights)) is not None:
         failures.append(failure)
     report = _report(network, result, seconds, labels)
+    report["text_columns"] = dict(table.values)
     report |= {"output": None if failures else options.output, "plot": None}
     if plot is not None:
         try:
@@ -141,6 +143,7 @@ def _network(
     network.metadata = {
         "target": options.target,
         "columns": json.dumps(table.columns),
+        **({METADATA_KEY: json.dumps(table.values)} if table.values else {}),
         **({} if labels is None else {"labels": json.dumps(labels.tolist())}),
     }
     return network
@@ -194,6 +197,9 @@ def _report(
 
 def _print(report: dict[str, Any], result: TrainingResult, *, asked: bool) -> None:
     print(f"{report['architecture']}, {report['parameters']} parameters")
+    if texts := report["text_columns"]:
+        told = ", ".join(f"{column} ({len(values)})" for column, values in texts.items())
+        print(f"columns of texts, an input for each value: {told}")
     print(text_plot(result.history))
     print(f"{report['epochs']} epochs in {report['seconds']:.2f} s; kept epoch {report['best_epoch']}: ", end="")
     print(f"loss {report['loss']:.5f}", end="")

@@ -20,7 +20,8 @@ from lattice_fann.estimators.conventions import feature_names, names_differ, not
 from lattice_fann.layer import MAX_ALLOWED_ELEMENTS, Float32Array
 from lattice_fann.network import Network
 from lattice_fann.training.config import Optimizer, TrainingConfig
-from lattice_fann.training.result import TrainingResult
+from lattice_fann.training.loss import Loss
+from lattice_fann.training.result import EpochRecord, TrainingResult
 from lattice_fann.training.schedules import Schedule
 from lattice_fann.training.state import TrainingState
 from lattice_fann.training.trainer import BackpropTrainer, Callback
@@ -66,6 +67,7 @@ class BaseMLP:
     loss_curve_: list[float]
     loss_: float
     n_iter_: int
+    _loss: Loss | None = None  # the last layer's own
 
     def __init__(
         self,
@@ -167,6 +169,7 @@ class BaseMLP:
                 batch_size=min(64, samples) if automatic else self.batch_size,  # type: ignore[arg-type]
                 max_epochs=self.max_iter,
                 target_error=None,
+                loss=self._loss,
                 schedule=self.schedule,
                 patience=self.n_iter_no_change,
                 min_delta=self.tol,
@@ -239,17 +242,17 @@ class BaseMLP:
 
     def _take(self, network: Network, result: TrainingResult) -> None:
         self.network_ = network
-        self.n_features_in_ = network.num_inputs
-        self.n_outputs_ = network.num_outputs
-        self.n_layers_ = len(network.layers) + 1
-        self.out_activation_ = network.layers[-1].activation.name.lower()
-        self.history_ = result.history
+        self.n_features_in_: int = network.num_inputs
+        self.n_outputs_: int = network.num_outputs
+        self.n_layers_: int = len(network.layers) + 1
+        self.out_activation_: str = network.layers[-1].activation.name.lower()
+        self.history_: list[EpochRecord] = result.history
         self.loss_curve_ = result.error_history
         self.n_iter_ = result.epochs_trained
         self.loss_ = result.final_error
-        self.best_loss_ = min(result.error_history, default=result.final_error)
+        self.best_loss_: float = min(result.error_history, default=result.final_error)
         validation = [record.validation_loss for record in result.history if record.validation_loss is not None]
-        self.validation_losses_ = validation or None
+        self.validation_losses_: list[float] | None = validation or None
 
     def _callbacks(self) -> list[Callback]:
         if not self.verbose:

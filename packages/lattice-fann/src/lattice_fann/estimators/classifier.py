@@ -11,9 +11,10 @@ import numpy.typing as npt
 from lattice_fann.activation import Activation
 from lattice_fann.errors import InvalidInputError
 from lattice_fann.estimators.base import BaseMLP
-from lattice_fann.estimators.labels import distinct, labels_of, positions
+from lattice_fann.estimators.labels import Labels, distinct, indicators_of, labels_of, positions
 from lattice_fann.layer import Float32Array
 from lattice_fann.training.data import sample_weights
+from lattice_fann.training.loss import Loss
 
 __all__ = ["MLPClassifier"]
 
@@ -40,7 +41,8 @@ class MLPClassifier(BaseMLP):
 
         Args:
             x: (samples, features), finite numbers.
-            y: (samples,) labels: whole numbers, texts, booleans, anything that sorts.
+            y: (samples,) labels: whole numbers, texts, booleans, anything that sorts. Or (samples, labels) of 0 and 1: which
+                labels each sample has; the outputs are sigmoids then, and each label is learned by itself.
             sample_weight: (samples,), not negative.
 
         Raises:
@@ -50,6 +52,13 @@ class MLPClassifier(BaseMLP):
         """
         samples = self._inputs(x, known=False)
         self._check_given(y)
+        indicators = indicators_of(y, len(samples))
+        self._loss = None if indicators is None else Loss.BINARY_CROSS_ENTROPY
+        if indicators is not None:
+            labels = indicators.shape[1]
+            self._train(samples, indicators, Activation.SIGMOID, labels, sample_weight)
+            self.classes_: Labels = np.arange(labels)
+            return self
         classes, targets = distinct(labels_of(y, len(samples)))
         if classes.size < 2:
             raise InvalidInputError(f"there is only 1 class, {classes[0]!r}: a classifier needs at least two")
@@ -68,8 +77,9 @@ class MLPClassifier(BaseMLP):
 
         Args:
             x: (samples, features).
-            y: (samples,) labels.
-            classes: all labels that will ever come, needed in the first call unless ``fit`` was called before.
+            y: labels as :meth:`fit` takes them.
+            classes: all labels that will ever come, needed in the first call unless ``fit`` was called before, or ``y`` says
+                by 0 and 1 which labels a sample has.
             sample_weight: (samples,).
 
         Works after ``fit``, with early stopping or without: training goes on from the weights that ``fit`` ended with.
@@ -80,6 +90,9 @@ class MLPClassifier(BaseMLP):
         started = hasattr(self, "network_")
         samples = self._inputs(x, known=started)
         self._check_given(y)
+        indicators = indicators_of(y, len(samples))
+        if indicators is not None or (started and self._loss is not None):
+            return self._partial_fit_indicators(samples, indicators, classes, sample_weight, started=started)
         labels = labels_of(y, len(samples))
         named = None if classes is None else distinct(labels_of(classes, name="classes"))[0]
         if not started:
@@ -104,8 +117,35 @@ class MLPClassifier(BaseMLP):
         self._train_on(samples, which, sample_weight)
         return self
 
+    def _partial_fit_indicators(
+        self,
+        samples: Float32Array,
+        indicators: npt.NDArray[np.int64] | None,
+        classes: npt.ArrayLike | None,
+        sample_weight: npt.ArrayLike | None,
+        *,
+        started: bool,
+    ) -> Self:
+        """Do :meth:`partial_fit` for rows of 0 and 1."""
+        known = self.classes_.size if started and self._loss is not None else None
+        if indicators is None or (started and indicators.shape[1] != known):
+            wanted = "one label a sample" if known is None else f"rows of 0 and 1 for {known} labels"
+            raise InvalidInputError(f"the classifier was fitted with {wanted}: y must be so, too")
+        labels = indicators.shape[1]
+        if classes is not None and not np.array_equal(np.asarray(classes), np.arange(labels)):
+            raise InvalidInputError(f"classes of rows of 0 and 1 are their columns, 0 to {labels - 1}: leave them out")
+        self._loss = Loss.BINARY_CROSS_ENTROPY
+        if not started:
+            self._begin_partial(samples, labels, Activation.SIGMOID)
+            self.classes_ = np.arange(labels)
+        self._train_on(samples, indicators, sample_weight)
+        return self
+
     def predict_proba(self, x: npt.ArrayLike) -> Float32Array:
-        """Return the classes' probabilities, (samples, classes), in the order of ``classes_``."""
+        """Return the classes' probabilities, (samples, classes), in the order of ``classes_``.
+
+        A row adds up to 1 where a sample has one label; else each number is the probability of one label.
+        """
         self._fitted()
         return self.network_.forward_batch(self._inputs(x, known=True))
 
@@ -115,13 +155,22 @@ class MLPClassifier(BaseMLP):
             return np.log(self.predict_proba(x).astype(np.float64))
 
     def predict(self, x: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Return the most probable labels, (samples,)."""
-        best = self.predict_proba(x).argmax(axis=1)
+        """Return the most probable labels, (samples,); (samples, labels) of 0 and 1 where samples have several."""
+        chances = self.predict_proba(x)
+        if self._loss is not None:
+            return (chances > 0.5).astype(np.int64)
+        best = chances.argmax(axis=1)
         labels: npt.NDArray[Any] = self.classes_[best]
         return labels
 
     def score(self, x: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
-        """Return the (weighted) part of the samples whose label is predicted."""
+        """Return the (weighted) part of the samples whose label, or all of whose labels, are predicted."""
+        if self._fitted() is not None and self._loss is not None:
+            given = self.predict(x)
+            wanted = indicators_of(y, len(given))
+            if wanted is None or wanted.shape != given.shape:
+                raise InvalidInputError(f"y must be rows of 0 and 1 for {given.shape[1]} labels")
+            return float(np.average((given == wanted).all(axis=1), weights=sample_weights(sample_weight, len(given))))
         predicted = self.predict_proba(x).argmax(axis=1)
         weights = sample_weights(sample_weight, len(predicted))
         which = positions(labels_of(y, len(predicted)), self.classes_)
@@ -133,7 +182,7 @@ class MLPClassifier(BaseMLP):
             estimator_type="classifier",
             target_tags=utils.TargetTags(required=True),
             transformer_tags=None,
-            classifier_tags=utils.ClassifierTags(),
+            classifier_tags=utils.ClassifierTags(multi_label=True),
             regressor_tags=None,
             input_tags=utils.InputTags(),
         )

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from lattice_fann.arrays import plain_array
 from lattice_fann.errors import InvalidInputError, SizeMismatchError
 
-__all__ = ["distinct", "labels_of", "positions"]
+__all__ = ["distinct", "indicators_of", "labels_of", "positions"]
 
 Labels = npt.NDArray[Any]
 
@@ -32,7 +32,7 @@ def labels_of(y: npt.ArrayLike, samples: int | None = None, name: str = "y") -> 
     if labels.ndim == 2:
         raise SizeMismatchError(
             f"{name} has shape {labels.shape}: one label a sample is needed. "
-            "For one-hot rows pass y.argmax(axis=1); several labels a sample are not supported"
+            "For one-hot rows pass y.argmax(axis=1); several labels a sample are rows of 0 and 1"
         )
     if labels.ndim != 1 or not labels.size or (samples is not None and labels.size != samples):
         wanted = "(labels,)" if samples is None else f"({samples},)"
@@ -51,6 +51,28 @@ def labels_of(y: npt.ArrayLike, samples: int | None = None, name: str = "y") -> 
             if isinstance(element, numbers.Real) and not isinstance(element, numbers.Integral):
                 _check_numbers(np.array([float(element)]), name)
     return labels
+
+
+def indicators_of(y: npt.ArrayLike, samples: int) -> npt.NDArray[np.int64] | None:
+    """Return ``y`` as (samples, labels) of 0 and 1, where it says which labels each sample has; None where it does not.
+
+    Raises:
+        SizeMismatchError: another number of rows.
+        InvalidInputError: rows of numbers that hold something else than 0 and 1.
+    """
+    rows = plain_array(y, "y")
+    if rows.ndim != 2 or rows.shape[1] < 2 or rows.dtype.kind not in "biuf":
+        return None
+    if len(rows) != samples:
+        raise SizeMismatchError(f"y has {len(rows)} rows for {samples} samples")
+    wrong = (rows != 0) & (rows != 1)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise InvalidInputError(
+            f"Unknown label type: y has shape {rows.shape} and holds {rows[row, column]} in row {row}; several labels a "
+            "sample are rows of 0 and 1"
+        )
+    return rows.astype(np.int64)
 
 
 def _check_numbers(labels: Labels, name: str) -> None:

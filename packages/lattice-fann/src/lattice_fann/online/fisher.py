@@ -32,7 +32,7 @@ class DiagonalFisher:
 
     def __init__(self, size: int, decay: float = 0.99) -> None:
         whole(size, "size", least=1, most=64 * MAX_ALLOWED_ELEMENTS)
-        self.decay = real(decay, "decay", "in (0, 1)", above=0, below=1)
+        self.decay: float = real(decay, "decay", "in (0, 1)", above=0, below=1)
         self.values: Float32Array = np.zeros(size, dtype=np.float32)
         self.anchor: Float32Array | None = None
 

@@ -90,7 +90,7 @@ class RlooTrainer:
         if last.num_outputs < 2:
             raise InvalidInputError("a gate with one expert has nothing to decide")
         self.gate = gate
-        self.config = RlooConfig() if config is None else instance(config, "config", RlooConfig)
+        self.config: RlooConfig = RlooConfig() if config is None else instance(config, "config", RlooConfig)
         self._generator = random_generator(seed)
         self._engine = StepEngine(gate, 1, _GIVEN_GRADIENT, 1.0)
         self._order = np.zeros(1, dtype=np.int64)

@@ -60,8 +60,8 @@ class BackpropTrainer:
     """
 
     def __init__(self, network: Network, config: TrainingConfig | None = None) -> None:
-        self.network = instance(network, "network", Network)
-        self.config = TrainingConfig() if config is None else instance(config, "config", TrainingConfig)
+        self.network: Network = instance(network, "network", Network)
+        self.config: TrainingConfig = TrainingConfig() if config is None else instance(config, "config", TrainingConfig)
         self._loss = default_loss(network) if self.config.loss is None else self.config.loss
         check_loss(network, self._loss)
 

@@ -134,7 +134,7 @@ class ReferenceProgram:
         self.program = program
         self.threads: int | None = None
         self.step_tokens = _STEP_TOKENS
-        self.weight_sizes = _sizes(program)
+        self.weight_sizes: tuple[WeightSize, ...] = _sizes(program)
         self.arena_bytes = 0
         self.numerics: str | None = "reference"
         self.adapter_sites: Mapping[str, tuple[int, int]] = linear_sites(program)

@@ -38,7 +38,7 @@ class ReferenceState:
     """
 
     def __init__(self, specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> None:
-        self.specs = tuple(specs)
+        self.specs: tuple[KvSpec, ...] = tuple(specs)
         self.page_tokens = page_tokens
         self.pages = pages
         self._layers = [self._layer(spec) for spec in self.specs]

@@ -43,7 +43,7 @@ class Checkpoint:
         self.directory = directory
         self.files = files
         self.metadata = metadata
-        self.aliases = {} if aliases is None else aliases
+        self.aliases: Mapping[str, str] = {} if aliases is None else aliases
         self._file_of = {name: file for file in files for name in file.names()}
         self._infos: dict[str, TensorInfo] = {}
         for file in files:

@@ -40,9 +40,9 @@ class GgufFile(MappedTensors):
         super().__init__(path, mapping, size, header.tensors)
         self._metadata = header.metadata
         self._entries = header.entries
-        self.version = header.version
-        self.alignment = header.alignment
-        self.data_offset = header.data_offset
+        self.version: int = header.version
+        self.alignment: int = header.alignment
+        self.data_offset: int = header.data_offset
 
     @property
     def metadata(self) -> Mapping[str, object]:

@@ -39,7 +39,7 @@ class ChatCommands:
     """
 
     def __init__(self, chat: Chat) -> None:
-        self.ended = False
+        self.ended: bool = False
         self._chat = chat
         self._commands: dict[str, Callable[[str], str | None]] = {
             "help": lambda _: self._tell(HELP),

@@ -87,7 +87,7 @@ class CrossEncoder(TextModel):
         )
         self.label_count = label_count
         self.activation: ScoreActivation = config.activation
-        self.max_tokens = config.max_tokens
+        self.max_tokens: int = config.max_tokens
         self._pairs = pairs
         self._compares_answers = compares_answers
         self.calibration = calibration

@@ -34,6 +34,7 @@ from lattice_inference.tokenizer import PackedEncoding, Tokenizer
 from lattice_inference.value_text import value_text
 
 if TYPE_CHECKING:
+    from lattice_inference.lora.attached_adapter import AttachedAdapter
     from lattice_inference.vector_cache import VectorCache
     from lattice_inference.vector_cache.encoder_cache import EncoderCache
 
@@ -74,6 +75,7 @@ class _Recipe:
     prompts: Mapping[str, str]
     dimension: int
     end_token: int | None = None  # what each text ends with, where the tokenizer does not write it
+    words_only: bool = False  # whether special and unknown tokens are left out
 
     @property
     def options(self) -> dict[str, object]:
@@ -134,11 +136,11 @@ class Encoder(TextModel):
             reload=reload,
         )
         self.calibration = calibration
-        self.dimension = recipe.dimension
-        self.max_tokens = recipe.max_tokens
+        self.dimension: int = recipe.dimension
+        self.max_tokens: int = recipe.max_tokens
         self.pooling: Literal["cls", "mean", "last"] = recipe.pooling.value
-        self.normalize = recipe.normalize
-        self.prompts = recipe.prompts
+        self.normalize: bool = recipe.normalize
+        self.prompts: Mapping[str, str] = recipe.prompts
         self._recipe = recipe
         self._cache: EncoderCache | None = None
         self._owned_cache: VectorCache | None = None
@@ -207,11 +209,21 @@ class Encoder(TextModel):
             )
         lengths = packed.cu_seqlens[1:] - packed.cu_seqlens[:-1]
         output = "normalized" if wants_unit else "pooled"
+        if self._recipe.words_only and not lengths.all():
+            vectors = np.zeros((len(lengths), self.dimension), np.float32)
+            if len(worded := np.flatnonzero(lengths)):
+                vectors[worded] = self._vectors(packed.select(worded), output, attached)
+        else:
+            vectors = self._vectors(packed, output, attached)
+        return EncodedTexts(vectors, lengths, packed.truncated)
+
+    def _vectors(
+        self, packed: PackedEncoding, output: str, attached: AttachedAdapter | None
+    ) -> npt.NDArray[np.float32]:
         run, digest = self._program.run, ""
         if attached is not None:
             run, digest = partial(self._program.run, adapter=attached), attached.sha256
-        vectors = run(packed, output) if self._cache is None else self._cache.run(packed, output, run, digest)
-        return EncodedTexts(vectors, lengths, packed.truncated)
+        return run(packed, output) if self._cache is None else self._cache.run(packed, output, run, digest)
 
     def count_tokens(
         self, texts: Sequence[str], *, prompt: str = "", special_tokens_in_text: bool | None = None
@@ -221,13 +233,16 @@ class Encoder(TextModel):
 
     def _tokens(self, texts: Sequence[str], limit: int | None, special_tokens_in_text: bool | None) -> PackedEncoding:
         """Return the tokens of texts, cut to ``limit`` and then ended as the model wants them."""
-        end = self._recipe.end_token
+        end, words_only = self._recipe.end_token, self._recipe.words_only
         packed = self.tokenizer.encode_packed(
             texts,
             max_tokens=limit if limit is None or end is None else limit - 1,
+            add_special_tokens=not words_only,
             special_tokens_in_text=self._finds_special_tokens(special_tokens_in_text),
             threads=self._program.threads,
         )
+        if words_only and (unknown := self.tokenizer.unknown_id) is not None:
+            packed = packed.without(unknown)
         return packed if end is None else packed.framed((), (end,))
 
     def token_offsets(self, text: str) -> npt.NDArray[np.int32]:
@@ -361,11 +376,13 @@ def load_encoder(
         recipe = _recipe(model, kind, normalize, max_tokens)
         if model.modules is not None:
             given = {"pooling": pooling, "normalize": normalize, "max_tokens": max_tokens}
-            _refuse_unread(files.directory / "modules.json", given, recipe.options)
+            decides = "modules.json" if model.family.sentence is None else "config.json"
+            _refuse_unread(files.directory / decides, given, recipe.options)
         head = vectors(recipe.pooling.value, recipe.layers)
         model.check(head)
         tokenizer = model.tokenizer
-        recipe = replace(recipe, end_token=_end_token(model, tokenizer, recipe.pooling))
+        end_token = _end_token(model, tokenizer, recipe.pooling)
+        recipe = replace(recipe, end_token=end_token, words_only=model.family.reads_words_only)
         ranges = None if calibration is None else calibration.ranges
         opened = open_backend(backend, threads=threads, precision=precision, input_ranges=ranges)
         program = opened.compile(model.program(head), model.tensors(head))

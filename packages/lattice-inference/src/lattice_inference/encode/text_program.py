@@ -50,7 +50,7 @@ class TextProgram:
 
     def __init__(self, program: BackendProgram, config: TextConfig, directory: Path) -> None:
         self._program: BackendProgram | None = program
-        self.threads = program.threads
+        self.threads: int | None = program.threads
         self._config = config
         self._directory = directory
         self._reads_token_types = reads_token_types(config, directory)

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -109,6 +109,12 @@ class _Request:
     known: KnownModel | None
     revision: str | None
     files: tuple[str, ...] | None
+    cache: Path | None = None
+
+    @property
+    def hugging_face_cache(self) -> Path:
+        """The Hugging Face cache that is searched and downloaded to."""
+        return hugging_face_cache_root() if self.cache is None else self.cache
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,7 @@ def find_model(
     offline: bool | None = None,
     verify: bool = True,
     progress: bool | None = None,
+    cache_folder: str | os.PathLike[str] | None = None,
 ) -> ModelFiles:
     """Find the files of a model; download them if only the hub has them.
 
@@ -150,9 +157,10 @@ def find_model(
             Face cache with the SHA-256 that they are stored under (once per file; a stamp in the model cache remembers
             it). An explicit directory is the caller's own and is not compared.
         progress: show progress bars of a download on standard error; by default where that is a terminal.
+        cache_folder: the Hugging Face cache that is searched and downloaded to, instead of ``HF_HUB_CACHE``.
 
     Raises:
-        InvalidInputError: ``name``, ``revision`` or ``files`` cannot be a name, or an option is no flag.
+        InvalidInputError: ``name``, ``revision``, ``files`` or ``cache_folder`` cannot be a name, or an option is no flag.
         ModelNotFoundError: no place has the model; the message lists every place, what it lacks, and what to do.
         ChecksumError: a file is not the one on record.
         DownloadError: the hub could not be reached or failed.
@@ -161,6 +169,8 @@ def find_model(
         if value is not None:
             checked_flag(option, value)
     request = _understand(name, revision, files)
+    if cache_folder is not None:
+        request = replace(request, cache=_cache_folder(cache_folder))
     searched: list[SourceReport] = []
     for place in _local_places(request):
         if place.directory is not None and place.report.found:
@@ -206,6 +216,14 @@ def describe_sources(
     if not request.only_path and request.repo_id is not None:
         reports.append(_hub_report(request, is_offline() if offline is None else offline))
     return tuple(reports)
+
+
+def _cache_folder(folder: object) -> Path:
+    """Return the folder as an absolute path, which stays right when the caller changes directory."""
+    text = os.fspath(folder) if isinstance(folder, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text.strip() or "\0" in text:
+        raise InvalidInputError(f"cache_folder is {value_text(folder)}; pass a folder")
+    return absolute_path(text)
 
 
 def _understand(name: str | os.PathLike[str], revision: str | None, files: Sequence[str] | None) -> _Request:
@@ -313,7 +331,7 @@ def _hugging_face_place(request: _Request) -> _Place:
     commit on record is looked for first, then whatever the main branch was.
     """
     assert request.repo_id is not None
-    folder = hugging_face_cache_root() / f"models--{request.repo_id.replace('/', '--')}"
+    folder = request.hugging_face_cache / f"models--{request.repo_id.replace('/', '--')}"
     if not os.path.isdir(folder):
         return _Place(SourceReport("hf_cache", str(folder), False, (), "no such directory"), None)
     if request.revision is None and request.known is not None and request.known.revision is not None:
@@ -435,7 +453,7 @@ def _fetch_snapshot(request: _Request, revision: str | None, token: str | None) 
     repo_id = request.repo_id
     assert repo_id is not None
     # Absolute, so that the links inside stay right when the caller changes directory.
-    cache = hugging_face_cache_root()
+    cache = request.hugging_face_cache
     patterns = [_literal_glob(name) for name in request.files] if request.files else list(DOWNLOAD_PATTERNS)
     snapshot = Path(
         snapshot_download(repo_id, revision=revision, allow_patterns=patterns, cache_dir=cache, token=token)

@@ -128,16 +128,16 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             reload=reload,
         )
         self.config = config
-        self.vocab_size = config.vocab_size
-        self.context_length = config.context_length
-        self.bos_token_id = config.bos_token_id
+        self.vocab_size: int = config.vocab_size
+        self.context_length: int = config.context_length
+        self.bos_token_id: int | None = config.bos_token_id
         more = token_ids_of(generation_config, "eos_token_id", source=str(files.directory / "generation_config.json"))
         self.eos_token_ids: tuple[int, ...] = tuple(dict.fromkeys((*config.eos_token_ids, *more)))
         self.generation_config = generation_config
         self.activations: Activations = activations
         self.calibration = calibration
-        self.has_tokenizer = texts.tokenizer is not None
-        self.special_tokens = texts.special_tokens
+        self.has_tokenizer: bool = texts.tokenizer is not None
+        self.special_tokens: dict[str, str] = texts.special_tokens
         self._texts = texts
 
     @cached_property

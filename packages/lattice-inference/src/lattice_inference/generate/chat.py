@@ -74,8 +74,8 @@ class Chat:
             raise UnsupportedError("the model has no tokenizer, which a conversation needs: pass one to Session")
         self.template = found
         self.config = config
-        self.special_tokens_in_text = checked_flag("special_tokens_in_text", special_tokens_in_text)
-        self.variables = checked_mapping("variables", variables)
+        self.special_tokens_in_text: bool = checked_flag("special_tokens_in_text", special_tokens_in_text)
+        self.variables: dict[str, Any] = checked_mapping("variables", variables)
         taken = sorted(_OWN_VARIABLES.intersection(self.variables))
         if taken:
             raise InvalidInputError(f"the variable {taken[0]!r} is the chat's: give it another name")

@@ -56,7 +56,7 @@ class Generation:
         constraint: Constraint | None = None,
     ) -> None:
         self.sequence = sequence
-        self.pending = list(pending)
+        self.pending: list[int] = list(pending)
         self.finish_reason: FinishReason | None = None
         self._config = config
         self._cancelled = cancelled

@@ -128,9 +128,10 @@ class Session:
         if config is not None and not isinstance(config, SessionConfig):
             raise InvalidInputError(f"config is {value_text(config)}; expected a SessionConfig, or None")
         self.model = model
-        self.tokenizer = model.tokenizer if tokenizer is None and model.has_tokenizer else tokenizer
+        self.tokenizer: Tokenizer | None = model.tokenizer if tokenizer is None and model.has_tokenizer else tokenizer
+        self.config: SessionConfig
         self.config = config = SessionConfig() if config is None else config
-        self.max_tokens = model.context_length if config.max_tokens is None else config.max_tokens
+        self.max_tokens: int = model.context_length if config.max_tokens is None else config.max_tokens
         if self.max_tokens > model.context_length:
             raise InvalidInputError(
                 f"max_tokens is {self.max_tokens:,}; the model takes {model.context_length:,} tokens"

@@ -1,8 +1,8 @@
 """Rewrites regular expressions of ECMA-262 in the syntax of Rust's crate ``regex``.
 
-JSON Schema has the former, the engine reads the latter. Most is the same in both. ``.`` and ``\\s`` stand for other characters,
-a ``[`` or ``&&`` in a class means something to Rust only, and some escapes have other names. What only one of them has is
-refused.
+JSON Schema has the former, the engine reads the latter. Most is the same in both. ``.`` and ``\\s`` stand for other
+characters, a ``[`` or ``&&`` in a class means something to Rust only, and some escapes have other names. What only one of
+them has is refused.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from lattice_inference.graph.program import Program
 from lattice_inference.models.adapter_sites import AdapterSites
 from lattice_inference.models.pair_template import PairTemplate
 from lattice_inference.models.sentence_layers import SentenceLayer
-from lattice_inference.models.sentence_modules import Pooling
+from lattice_inference.models.sentence_modules import Pooling, SentenceModules
 
 __all__ = [
     "LOGITS",
@@ -226,6 +226,10 @@ class Family(Generic[Config]):
         export_gguf: says how an open checkpoint, of a configuration and with a pooling, is written as GGUF. The last
             argument names it in messages. None where it is not built.
         adapter_sites: the linears that adapters may change; None where adapters are not built.
+        read_sizes: adds to the configuration the sizes that only the open checkpoint states; None where it lacks none.
+        sentence: what the configuration says that ``modules.json`` says of others; None where that file is read.
+        reads_words_only: whether a text is read without special tokens around it, and without those that stand for what
+            the vocabulary lacks. The vector of a text without tokens is zero then.
     """
 
     name: str
@@ -241,6 +245,9 @@ class Family(Generic[Config]):
     read_gguf: Callable[[Checkpoint], GgufModel[Config]] | None = None
     export_gguf: Callable[[Checkpoint, Config, Pooling | None, str], GgufExport] | None = None
     adapter_sites: AdapterSites | None = None
+    read_sizes: Callable[[Checkpoint, Config], Config] | None = None
+    sentence: Callable[[Config], SentenceModules] | None = None
+    reads_words_only: bool = False
 
     @property
     def encodes(self) -> bool:

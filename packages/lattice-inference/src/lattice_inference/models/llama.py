@@ -166,6 +166,7 @@ class DecoderLayers:
         self._config = config
         self._names = names
         self._keeps_keys = keeps_keys
+        self.embedding: WeightRef
         self.embedding = g.weight(f"{names.embedding}.weight", (config.vocab_size, config.hidden_size), use=table_use)
 
     def states(self, keep: Callable[[View], View]) -> View:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -52,7 +52,7 @@ class OpenedModel:
 
     def __init__(self, path: Path, *, causal: bool | None) -> None:
         self.path = path
-        self.is_gguf = is_gguf(path)
+        self.is_gguf: bool = is_gguf(path)
         self.pooling: Pooling | None = None
         self.config: Any
         self._files = ExitStack()
@@ -69,7 +69,7 @@ class OpenedModel:
 
     def _open_file(self, causal: bool | None) -> None:
         checkpoint = self._checkpoint = self._files.enter_context(open_gguf(self.path))
-        self.metadata = checkpoint.metadata
+        self.metadata: Mapping[str, object] = checkpoint.metadata
         self.family: AnyFamily = family_of_gguf(self.metadata, str(self.path), causal=causal)
         assert self.family.read_gguf is not None  # the search asks for it
         model = self.family.read_gguf(checkpoint)
@@ -83,6 +83,8 @@ class OpenedModel:
         self.metadata = load_json_object(config)
         self.family = family_of_config(self.metadata, str(config), causal=causal)
         self.config = self.family.read_config(self.metadata, str(config))
+        if self.family.read_sizes is not None:
+            self.config = self.family.read_sizes(self.checkpoint, self.config)
         self._weights_for = lambda head: self.family.read_weights(self.checkpoint, self.config, head)
 
     @property
@@ -94,7 +96,9 @@ class OpenedModel:
 
     @cached_property
     def modules(self) -> SentenceModules | None:
-        """What sentence-transformers' files say; None where there are none."""
+        """What sentence-transformers' files say, or the family's own configuration; None where neither does."""
+        if self.family.sentence is not None:
+            return self.family.sentence(self.config)
         return None if self.is_gguf else read_sentence_modules(self.path)
 
     @property

@@ -14,6 +14,7 @@ import numpy as np
 from lattice_inference.backends.tensor_source import StoredTensorSource
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.encode.text_program import batch_of_texts, reads_token_types, steps_of_texts
+from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import Program
 from lattice_inference.models.family import CausalConfig, TextConfig
@@ -81,9 +82,10 @@ def open_model_program(path: Path, stack: ExitStack) -> ModelProgram:
     whole = model.whole_head()
     model.check(whole)  # with what stands on top of it, as the loaders do
     head = replace(whole, layers=())
-    return ModelProgram(
-        path, model.program(head), model.checkpoint, model.tensors(head), model.config, model.family.is_causal
-    )
+    program = model.program(head)
+    if not any(op.kind == "linear" for op in program.ops):
+        raise UnsupportedError(f"{path}: the model has no linear layers, which are what int8 and calibration are for")
+    return ModelProgram(path, program, model.checkpoint, model.tensors(head), model.config, model.family.is_causal)
 
 
 def _decoder_batches(tokenizer: Tokenizer, texts: Sequence[str], window: int) -> Iterator[Batch]:

@@ -242,7 +242,7 @@ class CachedSequence:
         self._token_ids = array("i", token_ids)
         self._table: Int32Array | None = None
         self._closed = False
-        self.page_tokens = cache.storage.page_tokens
+        self.page_tokens: int = cache.storage.page_tokens
 
     def __enter__(self) -> Self:
         return self

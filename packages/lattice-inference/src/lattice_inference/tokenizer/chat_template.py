@@ -65,8 +65,8 @@ class ChatTemplate:
         if not isinstance(source, str):
             raise InvalidInputError(f"source is {value_text(source)}; expected the text of a template")
         self.source = source
-        self.special_tokens = checked_mapping("special_tokens", special_tokens, of_texts=True)
-        self.named = checked_mapping("named", named, of_texts=True)
+        self.special_tokens: dict[str, Any] = checked_mapping("special_tokens", special_tokens, of_texts=True)
+        self.named: dict[str, Any] = checked_mapping("named", named, of_texts=True)
         for text in (source, *self.named.values()):
             _compiled(text)
 

@@ -50,10 +50,10 @@ class Encoding:
         vocabulary: Vocabulary,
         padding: tuple[int, int] = (0, 0),
     ) -> None:
-        self.ids = ids
-        self.offsets = offsets
-        self.type_ids = type_ids
-        self.truncated = truncated
+        self.ids: Int32Array = ids
+        self.offsets: Int32Array = offsets
+        self.type_ids: Int32Array = type_ids
+        self.truncated: bool = truncated
         self._vocabulary = vocabulary
         self._padding = padding
 
@@ -131,6 +131,15 @@ class PackedEncoding:
             np.concatenate(types) if types else empty,
             self.token_counts[index],
             self.truncated[index],
+        )
+
+    def without(self, token_id: int) -> PackedEncoding:
+        """Return the encoding without the tokens of an id; a text may have none left. Counts stay as they are."""
+        kept = self.token_ids != token_id
+        before = np.zeros(len(kept) + 1, np.int32)
+        np.cumsum(kept, out=before[1:])
+        return PackedEncoding(
+            self.token_ids[kept], before[self.cu_seqlens], self.type_ids[kept], self.token_counts, self.truncated
         )
 
     def framed(self, before: Sequence[int], after: Sequence[int]) -> PackedEncoding:

@@ -100,8 +100,8 @@ class PatternClock(threading.local):
 
     def begin(self) -> None:
         """Begin a call."""
-        self.left = SECONDS_PER_CALL
-        self.characters = 0
+        self.left: float = SECONDS_PER_CALL
+        self.characters: int = 0
         self._mark = time.thread_time()
 
     def settle(self, characters: int = 0) -> None:

@@ -68,9 +68,11 @@ class Budget:
     __slots__ = ("_most_characters", "_most_steps", "characters", "steps", "tracks_users")
 
     def __init__(self, data: object = None, *, tracks_users: bool = False) -> None:
-        self.tracks_users = tracks_users
+        self.tracks_users: bool = tracks_users
         values, characters = size_of_data(data)
+        self.steps: int
         self.steps = self._most_steps = MOST_STEPS + _STEPS_OF_A_VALUE * values
+        self.characters: int
         self.characters = self._most_characters = MOST_CHARACTERS + _CHARACTERS_OF_A_CHARACTER * characters
 
     def spend(self, steps: int, characters: int = 0) -> None:

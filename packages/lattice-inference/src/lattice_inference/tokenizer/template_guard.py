@@ -303,7 +303,7 @@ def _concat(context: Any, items: list[Any]) -> str:
     return joined
 
 
-CHARGES = {
+CHARGES: dict[str, Callable[..., Any]] = {
     _CHARGE: _charge,
     _EACH: _looped,
     _SIZED: _sized,

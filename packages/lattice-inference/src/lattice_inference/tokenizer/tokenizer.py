@@ -96,6 +96,14 @@ class Tokenizer:
         """The ids of special tokens, which decoding leaves out by default."""
         return self._special_ids
 
+    @property
+    def unknown_id(self) -> int | None:
+        """The id of the token that stands for what the vocabulary lacks; ``None`` where there is no such token."""
+        model = self._definition.model
+        if isinstance(model, Unigram):
+            return model.unknown_id
+        return None if model.unknown_token is None else self.token_to_id(model.unknown_token)
+
     def token_to_id(self, token: str) -> int | None:
         """Return the id of ``token``, or ``None`` if there is no such token."""
         if not isinstance(token, str):

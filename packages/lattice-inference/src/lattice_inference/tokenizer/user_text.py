@@ -230,6 +230,8 @@ class Signer:
     """
 
     def __init__(self) -> None:
+        self.unknown: bool
+        self.found: bool
         self.found = self.unknown = False
         self._done: dict[int, Any] = {}  # what is there many times is looked at once
 

@@ -110,8 +110,8 @@ class VectorCache:
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         max_bytes = check_count("max_bytes", max_bytes, least=LEAST_MAX_BYTES, most=2**63 - 1)
         chosen = default_cache_folder() if folder is None else checked_folder(folder)
-        self.folder = Path(os.path.abspath(chosen))  # a later chdir must not move it
-        self.path = self.folder / FILE_NAME
+        self.folder: Path = Path(os.path.abspath(chosen))  # a later chdir must not move it
+        self.path: Path = self.folder / FILE_NAME
         self._name = str(self.path)  # looked at by every store
         self.max_bytes = max_bytes
         self._lock = threading.RLock()

@@ -147,12 +147,12 @@ class Journal:
         memory = mmap.mmap(-1, HEADER_BYTES)
         with contextlib.suppress(OSError):
             memory = self._take_file(mode, min(_MOST_BYTES, max(_LEAST_BYTES, max_bytes // _SHARE_OF_LIMIT)))
-        self.capacity = len(memory) - HEADER_BYTES
-        self.mapped = MappedJournal(board, memory)
+        self.capacity: int = len(memory) - HEADER_BYTES
+        self.mapped: MappedJournal = MappedJournal(board, memory)
         self.mapped.begin(time.time_ns(), HEADER_BYTES)
         self.mapped.see()
         self.mapped.tell()
-        self.others = OtherJournals(folder)
+        self.others: OtherJournals = OtherJournals(folder)
 
     def _take_file(self, mode: int, size: int) -> mmap.mmap:
         for number in range(10_000):

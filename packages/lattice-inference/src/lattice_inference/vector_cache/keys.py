@@ -33,7 +33,9 @@ class TokenKeys:
 
     def __init__(self, fingerprint: str, output: str, dimension: int) -> None:
         fields = (_DOMAIN, fingerprint.encode(), output.encode(), str(dimension).encode())
-        self.digests = TextDigests(b"".join([len(field).to_bytes(8, "little") + field for field in fields]))
+        self.digests: TextDigests = TextDigests(
+            b"".join([len(field).to_bytes(8, "little") + field for field in fields])
+        )
 
     def __call__(self, packed: PackedEncoding) -> list[bytes]:
         """Return the key of each text: nearly every text's types are zero, and are left out."""

@@ -145,7 +145,7 @@ class OnlineDriftDetector:
         self.false_alarm_rate = false_alarm_rate
         self._suspicion_rate = min(_SUSPICION * false_alarm_rate, 0.5)
         self.metric: Metric = metric
-        self.cooldown = window_size if cooldown is None else cooldown
+        self.cooldown: int = window_size if cooldown is None else cooldown
         self.reindex_effect = reindex_effect
         self.permutations = permutations
         self.seed = seed

@@ -59,8 +59,8 @@ class Dataset:
     def __init__(
         self, examples: Iterable[object] | Callable[[], Iterator[object]], *, config: DatasetConfig | None = None
     ) -> None:
-        self.config = DatasetConfig() if config is None else instance(config, "config", DatasetConfig)
-        self.skipped = SkippedRows()
+        self.config: DatasetConfig = DatasetConfig() if config is None else instance(config, "config", DatasetConfig)
+        self.skipped: SkippedRows = SkippedRows()
         self._loaded: tuple[TrainingExample, ...] | None = None
         if callable(examples) and not isinstance(examples, type):
             make = examples

@@ -90,11 +90,12 @@ class DistillationPipeline:
         registry: ModelRegistry | None = None,
         progress: Progress | None = None,
     ) -> None:
+        self.config: DistillationConfig
         self.config = DistillationConfig() if config is None else instance(config, "config", DistillationConfig)
-        self.labels = instance(labels, "labels", LabelSet)
+        self.labels: LabelSet = instance(labels, "labels", LabelSet)
         if len(labels) < 2:
             raise InvalidInputError("there is one label; at least two are needed")
-        self.teacher = None if teacher is None else callable_of(teacher, "teacher")
+        self.teacher: Callable[..., Any] | None = None if teacher is None else callable_of(teacher, "teacher")
         self._progress = None if progress is None else callable_of(progress, "progress")
         if registry is not None and not callable(getattr(registry, "register", None)):
             raise InvalidInputError(f"registry is {shown(registry)}; it must have a function register")

@@ -111,14 +111,14 @@ class StudentModel:
         threshold: float = 0.0,
         report: Mapping[str, Any] | None = None,
     ) -> None:
-        self.network = instance(network, "network", Network)
-        self.labels = instance(labels, "labels", LabelSet)
-        self.encoder_record = instance(encoder, "encoder", EncoderRecord)
-        self.temperature = real(temperature, "temperature", "from 0.05 to 20", least=0.049, most=20.2)
-        self.threshold = real(threshold, "threshold", "from 0 to 1", least=0, most=1)
+        self.network: Network = instance(network, "network", Network)
+        self.labels: LabelSet = instance(labels, "labels", LabelSet)
+        self.encoder_record: EncoderRecord = instance(encoder, "encoder", EncoderRecord)
+        self.temperature: float = real(temperature, "temperature", "from 0.05 to 20", least=0.049, most=20.2)
+        self.threshold: float = real(threshold, "threshold", "from 0 to 1", least=0, most=1)
         if report is not None and not isinstance(report, Mapping):
             raise InvalidInputError(f"report is {shown(report)}; it must be a mapping")
-        self.report = dict(report or {})
+        self.report: dict[str, Any] = dict(report or {})
         if network.num_outputs != len(labels) or network.num_inputs != encoder.dimension:
             raise InvalidInputError(
                 f"the network takes {network.num_inputs} numbers and gives {network.num_outputs}; "

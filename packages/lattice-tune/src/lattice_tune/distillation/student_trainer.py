@@ -85,14 +85,14 @@ class StudentTrainer:
         temperature: float = 2.0,
         hard_share: float = 0.5,
     ) -> None:
-        self.config = TrainingConfig() if config is None else instance(config, "config", TrainingConfig)
-        self.hidden = tuple(
+        self.config: TrainingConfig = TrainingConfig() if config is None else instance(config, "config", TrainingConfig)
+        self.hidden: tuple[int, ...] = tuple(
             whole(width, "a hidden layer", least=1, most=65_536) for width in listed(hidden, "hidden", "int")
         )
         if len(self.hidden) > 16:
             raise InvalidInputError(f"hidden has {len(self.hidden)} layers; the most is 16")
-        self.temperature = real(temperature, "temperature", "from 0.05 to 100", least=0.05, most=100)
-        self.hard_share = real(hard_share, "hard_share", "from 0 to 1", least=0, most=1)
+        self.temperature: float = real(temperature, "temperature", "from 0.05 to 100", least=0.05, most=100)
+        self.hard_share: float = real(hard_share, "hard_share", "from 0 to 1", least=0, most=1)
 
     def train(
         self,

@@ -50,7 +50,7 @@ class RecordedTeacher:
                 self._answers.setdefault(example.text, example.labels or example.label)
         if not self._answers:
             raise InvalidInputError("no example of the dataset has both a text and a label")
-        self.fingerprint = f"recorded:{data.digest()}"
+        self.fingerprint: str = f"recorded:{data.digest()}"
 
     def __call__(self, texts: Sequence[str], /) -> list[Answer]:
         """Return the recorded labels, None for texts without."""

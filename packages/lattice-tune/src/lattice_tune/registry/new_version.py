@@ -35,18 +35,22 @@ class NewVersion:
         registered_by: object,
         governance: object,
     ) -> None:
-        self.name = check_name(name)
-        self.version = version if isinstance(version, SemanticVersion) else SemanticVersion.parse(version)
-        self.kind = ModelKind.of(kind)
+        self.name: str = check_name(name)
+        self.version: SemanticVersion = (
+            version if isinstance(version, SemanticVersion) else SemanticVersion.parse(version)
+        )
+        self.kind: ModelKind = ModelKind.of(kind)
+        self.metadata: ModelMetadata
         self.metadata = ModelMetadata() if metadata is None else instance(metadata, "metadata", ModelMetadata)
-        self.lineage = Lineage() if lineage is None else instance(lineage, "lineage", Lineage)
+        self.lineage: Lineage = Lineage() if lineage is None else instance(lineage, "lineage", Lineage)
         if not isinstance(parents, (list, tuple)) or len(parents) > MOST_PARENTS:
             raise InvalidInputError(
                 f"parents is {shown(parents)}; it must be a list of at most {MOST_PARENTS:,} versions, as name@version"
             )
         self.parents: tuple[str | RegisteredModel, ...] = tuple(parents)
-        self.description = check_text("description", description)
-        self.registered_by = check_text("registered_by", registered_by)
+        self.description: str = check_text("description", description)
+        self.registered_by: str = check_text("registered_by", registered_by)
+        self.governance: AdapterGovernance | None
         self.governance = None if governance is None else instance(governance, "governance", AdapterGovernance)
 
     def row(self, source: Source) -> tuple[object, ...]:

@@ -37,8 +37,8 @@ class RegistryReader:
     def __init__(
         self, path: str | os.PathLike[str], *, create: bool = True, busy_seconds: float = BUSY_SECONDS
     ) -> None:
-        self.path = path_of(path, "path")
-        self.store = RegistryStore(
+        self.path: Path = path_of(path, "path")
+        self.store: RegistryStore = RegistryStore(
             self.path,
             create=flag(create, "create"),
             busy_seconds=number(busy_seconds, "busy_seconds", least=0.0, most=86_400.0),

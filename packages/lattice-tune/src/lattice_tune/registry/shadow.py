@@ -154,7 +154,7 @@ class ShadowSession:
     def __init__(self, registry: ModelRegistry, session: int) -> None:
         self._registry = instance(registry, "registry", ModelRegistry)
         self._database = registry.store.database
-        self.session = whole(session, "session", most=2**62)
+        self.session: int = whole(session, "session", most=2**62)
         """The session's number, to open it again with."""
         rows = self._database.rows(
             "SELECT m.uuid, s.salt, s.config FROM shadow_sessions s JOIN models m ON m.id = s.candidate WHERE s.id = ?",
@@ -167,7 +167,7 @@ class ShadowSession:
         try:
             if len(self._salt) != SALT_BYTES:
                 raise ValueError("its salt is not what was written")
-            self.config = ShadowConfig(**json.loads(fields))
+            self.config: ShadowConfig = ShadowConfig(**json.loads(fields))
         except (InvalidInputError, ValueError, TypeError) as error:
             raise RegistryCorruptError(
                 f"{self._database.path} is damaged: shadow session {session}: {error}"

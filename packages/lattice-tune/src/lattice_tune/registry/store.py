@@ -46,8 +46,8 @@ class RegistryStore:
             if not create:
                 raise StorageError(f"{folder} is no model registry: there is no {DATABASE_NAME} in it")
             self._make(path)
-        self.blobs = BlobStore(folder / "blobs")
-        self.database = Database(path, FORMAT, busy_seconds=busy_seconds)
+        self.blobs: BlobStore = BlobStore(folder / "blobs")
+        self.database: Database = Database(path, FORMAT, busy_seconds=busy_seconds)
 
     def _make(self, path: Path) -> None:
         with storing(self.folder):

@@ -103,7 +103,7 @@ class LabelStore:
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = 30.0) -> None:
         number(timeout, "timeout", least=0.0, most=3600.0, refusal=ConfigError)
-        self.path = Path(os.path.realpath(check_file_path("path", path)))
+        self.path: Path = Path(os.path.realpath(check_file_path("path", path)))
         self._lock = threading.RLock()
         self._process = os.getpid()
         with self._reporting():

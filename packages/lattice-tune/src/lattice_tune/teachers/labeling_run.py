@@ -60,10 +60,10 @@ class LabelingRun:
         progress: Callable[[LabelingProgress], object] | None,
     ) -> None:
         self.answers: dict[bytes, TeacherAnswer] = {}
-        self.stop = Stop()
+        self.stop: Stop = Stop()
         prices = teacher.config.prices if isinstance(teacher, ServedTeacher) else None
-        self.budget = Budget(limits, prices, self.stop)
-        self.found_later = 0
+        self.budget: Budget = Budget(limits, prices, self.stop)
+        self.found_later: int = 0
         self._teacher = teacher
         self._task = task
         self._context = context

@@ -195,7 +195,13 @@ class Budget:
         self._end = math.inf if limits.deadline is None else clock() + limits.deadline
         self._held_cost, self._held_tokens, self._held = Fraction(0), 0, 0
         self._changed = asyncio.Event()
+        self.output_tokens: int
+        self.input_tokens: int
+        self.unknown_tokens: int
+        self.requests: int
         self.requests = self.input_tokens = self.output_tokens = self.unknown_tokens = 0
+        self.cost: Fraction
+        self.unknown_cost: Fraction
         self.cost = self.unknown_cost = Fraction(0)
 
     def remaining(self) -> float:

@@ -61,7 +61,7 @@ class TeacherFunction:
         self._limits = limits
         self._votes = votes
         self._progress = progress
-        self.fingerprint = f"{context_of(teacher, task).digest.hex()}:{votes}"
+        self.fingerprint: str = f"{context_of(teacher, task).digest.hex()}:{votes}"
         self.reports: list[LabelingReport] = []
 
     def __call__(self, texts: Sequence[str], /) -> list[dict[str, float] | None]:

@@ -112,16 +112,16 @@ class CpuBackend:
     ) -> None:
         check_precision(precision)
         check_choice("activations", activations, get_args(Activations), UnsupportedError)
-        self.isa = _cpu.select_isa(isa)
+        self.isa: str = _cpu.select_isa(isa)
         self.fused = fused
-        self.threads = None if threads is None else check_thread_count(threads)
+        self.threads: int | None = None if threads is None else check_thread_count(threads)
         self.precision: Precision = precision
         self.activations: Activations = activations
         self.input_ranges = input_ranges
         self.dot = dot
         self.tiles = tiles
         self.bfloat16_products = self._choose_products(bfloat16_products)
-        self.tile_sizes = dict(tile_sizes or {})
+        self.tile_sizes: dict[str, int] = dict(tile_sizes or {})
 
     def _choose_products(self, asked: Bfloat16Products | None) -> Bfloat16Products:
         if asked == "float32":
@@ -207,7 +207,7 @@ class CpuProgram:
         sites: Mapping[str, tuple[int, int]],
         adapted: Callable[[], StepPlan],
     ) -> None:
-        self.program = plan.program
+        self.program: Program = plan.program
         self.threads = threads
         self.adapter_sites = sites
         self._arenas = ArenaPool()
@@ -216,10 +216,10 @@ class CpuProgram:
         self._compile_adapted: Callable[[], StepPlan] | None = adapted
         self._lock = threading.Lock()
         self._fitting_specs: tuple[KvSpec, ...] | None = None  # of the state that was seen last and fits
-        self.weight_sizes = weights.sizes()
+        self.weight_sizes: tuple[WeightSize, ...] = weights.sizes()
         products = weights.forms.products
-        self.numerics = f"{plan.native.isa}-{products}" if products else None
-        self.step_tokens = plan.native.step_tokens
+        self.numerics: str | None = f"{plan.native.isa}-{products}" if products else None
+        self.step_tokens: int = plan.native.step_tokens
 
     @property
     def arena_bytes(self) -> int:

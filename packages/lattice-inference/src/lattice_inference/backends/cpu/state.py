@@ -22,14 +22,14 @@ class CpuState:
     """
 
     def __init__(self, specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> None:
-        self.specs = tuple(specs)
+        self.specs: tuple[KvSpec, ...] = tuple(specs)
         self.page_tokens = page_tokens
         self.pages = pages
         layers = [(spec.kv_heads, spec.head_dim, spec.dtype) for spec in self.specs]
         if any(head_dim > _cpu.MAX_HEAD_DIM for _, head_dim, _ in layers):
             raise UnsupportedError(f"heads of keys and values have at most {_cpu.MAX_HEAD_DIM} dimensions here")
         self._kv: _cpu.KvPages | None = _cpu.KvPages(layers, page_tokens, pages)
-        self.page_bytes = self._kv.page_bytes
+        self.page_bytes: int = self._kv.page_bytes
 
     @property
     def kv(self) -> _cpu.KvPages:

@@ -31,7 +31,7 @@ class WeightLayout:
         self.weights: list[PlacedWeight] = []
         self._nbytes: list[int] = []  # of each
         self.offsets: dict[WeightRef, int] = {}
-        self.nbytes = 0
+        self.nbytes: int = 0
         for ref in refs:
             if ref in forms.shared:
                 continue
@@ -69,7 +69,7 @@ class ResidentWeights:
     def __init__(self, program: Program, source: TensorSource, forms: WeightForms) -> None:
         self.forms = forms
         self._layout = WeightLayout(program, forms)
-        self.memory = _cpu.Memory(self._layout.nbytes, huge_pages=self._layout.nbytes >= _cpu.HUGE_PAGE)
+        self.memory: _cpu.Memory = _cpu.Memory(self._layout.nbytes, huge_pages=self._layout.nbytes >= _cpu.HUGE_PAGE)
         self._arrays: dict[WeightRef, StoredArray] = {}
         together: dict[PackTogether, list[PlacedWeight]] = {}
         matrices = [matrix for weight in self._layout.weights for matrix in _matrices(weight)]

@@ -9,15 +9,17 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from lattice_embed.catalogue import EmbeddingModel, Role
+from lattice_embed.catalogue import EmbeddingModel, ModelDescription, Role
 from lattice_embed.errors import InvalidTextError, LatticeEmbedError, NonFiniteVectorError
-from lattice_embed.native_service import NativeEmbeddingService
 from lattice_embed.result import Float32Array
 from lattice_embed.validation import check_limit
 
-__all__ = ["EncodingPool"]
+if TYPE_CHECKING:
+    from lattice_embed.native_service import NativeEmbeddingService
+
+__all__ = ["EncodingPool", "chunk_size_of"]
 
 LARGEST_CHUNK = 5000
 CHUNKS_A_PROCESS = 10
@@ -36,7 +38,7 @@ class EncodingPool:
     """
 
     def __init__(self, service: NativeEmbeddingService, processes: int) -> None:
-        self.processes = check_limit("processes", processes)
+        self.processes: int = check_limit("processes", processes)
         model, options = service.recipe()
         threads = options["threads"] or max(1, (os.cpu_count() or 1) // processes)
         self._executor = ProcessPoolExecutor(
@@ -47,7 +49,13 @@ class EncodingPool:
         )
 
     def embed_chunks(
-        self, texts: list[Any], *, normalize: bool, batch_size: int, chunk_size: int | None = None
+        self,
+        texts: list[Any],
+        *,
+        normalize: bool,
+        batch_size: int,
+        chunk_size: int | None = None,
+        role: Role = Role.GENERIC,
     ) -> Iterator[Float32Array]:
         """Yield the vectors of each chunk of texts, in their order.
 
@@ -56,6 +64,7 @@ class EncodingPool:
             normalize: scale vectors to length 1.
             batch_size: texts of one call of the service.
             chunk_size: texts that a process gets at once; by default ten chunks a process, of at most 5,000 texts.
+            role: what the texts are for.
 
         Raises:
             InvalidTextError: a text that cannot be embedded, by its position in ``texts``.
@@ -64,7 +73,7 @@ class EncodingPool:
         size = self.chunk_size(len(texts), chunk_size)
         starts = range(0, len(texts), size)
         try:
-            jobs = [self._executor.submit(_embed, texts[i : i + size], normalize, batch_size) for i in starts]
+            jobs = [self._executor.submit(_embed, texts[i : i + size], role, normalize, batch_size) for i in starts]
             for start, job in zip(starts, jobs, strict=True):
                 try:
                     yield job.result()
@@ -78,10 +87,8 @@ class EncodingPool:
             raise LatticeEmbedError(f"the pool was stopped: start another one ({error})") from error
 
     def chunk_size(self, texts: int, chunk_size: int | None) -> int:
-        """Return the texts per chunk: the caller's choice, else a tenth of a process's share."""
-        if chunk_size is not None:
-            return check_limit("chunk_size", chunk_size)
-        return max(1, min(math.ceil(texts / self.processes / CHUNKS_A_PROCESS), LARGEST_CHUNK))
+        """Return how many texts a chunk has; see :func:`chunk_size_of`."""
+        return chunk_size_of(texts, self.processes, chunk_size)
 
     def close(self) -> None:
         """End the processes; chunks that wait are dropped. Closing twice is harmless."""
@@ -96,17 +103,30 @@ class EncodingPool:
         self.close()
 
 
+def chunk_size_of(texts: int, processes: int, chunk_size: int | None) -> int:
+    """Return how many texts a chunk has: what the caller wants, else a tenth of a process's part.
+
+    Raises:
+        InvalidInputError: the caller wants less than one.
+    """
+    if chunk_size is not None:
+        return check_limit("chunk_size", chunk_size)
+    return max(1, min(math.ceil(texts / processes / CHUNKS_A_PROCESS), LARGEST_CHUNK))
+
+
 # In the processes
 
 _services: list[NativeEmbeddingService] = []
 
 
-def _open(model: EmbeddingModel | str, options: Mapping[str, Any]) -> None:
+def _open(model: EmbeddingModel | ModelDescription | str, options: Mapping[str, Any]) -> None:
+    from lattice_embed.native_service import NativeEmbeddingService
+
     _services.append(NativeEmbeddingService(model, **options))
 
 
-def _embed(texts: list[Any], normalize: bool, batch_size: int) -> Float32Array:
+def _embed(texts: list[Any], role: Role, normalize: bool, batch_size: int) -> Float32Array:
     import numpy as np
 
-    results = _services[0].embed_batches(texts, role=Role.GENERIC, normalize=normalize, batch_size=batch_size)
+    results = _services[0].embed_batches(texts, role=role, normalize=normalize, batch_size=batch_size)
     return np.concatenate([result.vectors for result in results])
