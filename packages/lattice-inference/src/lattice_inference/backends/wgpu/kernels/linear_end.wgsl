@@ -1,0 +1,14 @@
+// How a linear ends: bias, then the activation ACTIVATION or the residual that `a` holds, which may be y itself. A weight may be cut
+// into parts: this one begins with output r.first.
+
+fn finish(row: u32, column: u32, chain: f32) {
+    var y = chain;
+    if BIAS == 1u {
+        y += bias[r.first + column];
+    }
+    y = activated(ACTIVATION, y);
+    if RESIDUAL == 1u {
+        y += arena[r.a + row * r.a_stride + column];
+    }
+    arena[r.y + row * r.y_stride + column] = y;
+}
