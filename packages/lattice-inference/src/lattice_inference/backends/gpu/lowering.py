@@ -76,7 +76,9 @@ def check_ops(program: Program) -> None:
     """Raise UnsupportedError for an op, or a size of one, that no kernel computes."""
     for op in program.ops:
         if op.kind not in _LOWERINGS:
-            raise UnsupportedError(f"GPU backends have no kernel for the op {op.kind!r}: load the model with device='cpu'")
+            raise UnsupportedError(
+                f"GPU backends have no kernel for the op {op.kind!r}: load the model with device='cpu'"
+            )
         head_dim = op.attributes.get("head_dim", 0)
         if "attention" in op.kind and int(head_dim) > MAX_HEAD_DIM:
             raise UnsupportedError(f"heads of attention have at most {MAX_HEAD_DIM} dimensions here, not {head_dim}")
@@ -207,9 +209,7 @@ def _rope_angles(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
     y = op.outputs[0]
     section = HEADER_WORDS + len(lowering.angles)
     lowering.angles.append((op.weights["frequencies"], float(op.attributes["scale"])))
-    yield KernelCall(
-        y.rows, {"y": y}, _elements("copy_rows", y.width, FROM_STEP=1), {"n": y.width, "section": section}
-    )
+    yield KernelCall(y.rows, {"y": y}, _elements("copy_rows", y.width, FROM_STEP=1), {"n": y.width, "section": section})
 
 
 def _gather_rows(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
@@ -310,4 +310,3 @@ _LOWERINGS: Mapping[str, Callable[[Op, _Lowering], Iterator[KernelCall]]] = {
     "paged_attention": _paged_attention,
     "attention": _attention,
 }
-

@@ -27,6 +27,7 @@ RECORD = np.dtype(
         ("pairs", "<u4"),  # of dimensions that are rotated
         ("window", "<u4"),
         ("scratch", "<u4"),  # where the scratch of attention begins in the arena, in floats
+        ("zero", "<u4"),  # always 0, which compilers do not know
         ("scale", "<f4"),
         ("epsilon", "<f4"),
         ("offset", "<f4"),

@@ -89,9 +89,7 @@ def _adapter(handle: Any) -> Adapter:
     if info["backend_type"] not in ("Vulkan", "Metal"):
         problem = f"it is of {info['backend_type']}, and only Vulkan is taken: install a Vulkan driver"
     elif is_software and not software_is_allowed():
-        problem = (
-            f"a CPU computes it, more slowly than device='cpu': set {SOFTWARE_VARIABLE}=1 to take it nevertheless"
-        )
+        problem = f"a CPU computes it, more slowly than device='cpu': set {SOFTWARE_VARIABLE}=1 to take it nevertheless"
     elif limits["max-storage-buffers-per-shader-stage"] < _NEEDED_STORAGE_BUFFERS:
         problem = f"kernels need {_NEEDED_STORAGE_BUFFERS} storage buffers: take another driver"
     elif limits["max-compute-workgroup-storage-size"] < _NEEDED_WORKGROUP_BYTES:

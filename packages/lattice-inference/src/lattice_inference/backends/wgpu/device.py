@@ -70,7 +70,9 @@ class WgpuReading:
                 content = np.frombuffer(staging.handle.read_mapped(0, self._nbytes, copy=True), np.uint8)
                 staging.handle.unmap()
             except RuntimeError as cause:
-                raise DeviceLostError(f"{device.description.name} gave no results: {cause}; load the model again") from cause
+                raise DeviceLostError(
+                    f"{device.description.name} gave no results: {cause}; load the model again"
+                ) from cause
         device.check()
         device.give_back(staging)
         return content
@@ -150,7 +152,9 @@ class WgpuDevice:
                 self._lost = str(cause).splitlines()[0][:200]
                 self.check()
             if "buffer size" in str(cause).lower():
-                raise DeviceMemoryError(f"{self.description.name} has no buffers of {nbytes:,} bytes: {cause}") from cause
+                raise DeviceMemoryError(
+                    f"{self.description.name} has no buffers of {nbytes:,} bytes: {cause}"
+                ) from cause
             raise
 
     def buffer(self, nbytes: int) -> WgpuBuffer:

@@ -28,11 +28,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     for (var j = lane; j < count; j += 64u) {
         if sees(position, first + j) {
             let place = place_of(sequence, kv_head, first + j);
-            var score = 0.0;
-            for (var d = 0u; d < HEAD_DIM; d++) {
-                score = fma(arena[q + d], key_element(place, d), score);
+            var chains = vec4<f32>(0.0);
+            for (var d = 0u; d < HEAD_DIM; d += 4u) {
+                var q4 = vec4<f32>(arena[q + d], 0.0, 0.0, 0.0);
+                if d + 1u < HEAD_DIM { q4.y = arena[q + d + 1u]; }
+                if d + 2u < HEAD_DIM { q4.z = arena[q + d + 2u]; }
+                if d + 3u < HEAD_DIM { q4.w = arena[q + d + 3u]; }
+                chains = fma(q4, key4(place, d), chains);
             }
-            score = r.scale * (score * key_scale(place));
+            let score = r.scale * (folded4(chains) * key_scale(place));
             p[j] = score;
             most = max(most, score);
         }

@@ -9,7 +9,7 @@
 
 const KEYS = 16u;
 
-var<workgroup> q_tile: array<f32, QUERIES * HEAD_DIM>;
+var<workgroup> q_tile: array<vec4<f32>, QUERIES * FOURS>;
 var<workgroup> p_tile: array<f32, QUERIES * KEYS>;
 var<workgroup> maxima: array<f32, QUERIES>;
 var<workgroup> factors: array<f32, QUERIES>;
@@ -32,9 +32,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     if PAGED == 1u {
         context = step[step[STEP_CONTEXT] + sequence];
     }
-    for (var i = lane; i < QUERIES * HEAD_DIM; i += 64u) {
-        let row = min(first + i / HEAD_DIM, length - 1u);
-        q_tile[i] = arena[r.x + (begin_row + row) * r.x_stride + head * HEAD_DIM + i % HEAD_DIM];
+    for (var i = lane; i < QUERIES * FOURS; i += 64u) {
+        let row = min(first + i / FOURS, length - 1u);
+        let d = i % FOURS * 4u;
+        let q = r.x + (begin_row + row) * r.x_stride + head * HEAD_DIM + d;
+        var own = vec4<f32>(arena[q], 0.0, 0.0, 0.0);
+        if d + 1u < HEAD_DIM { own.y = arena[q + 1u]; }
+        if d + 2u < HEAD_DIM { own.z = arena[q + 2u]; }
+        if d + 3u < HEAD_DIM { own.w = arena[q + 3u]; }
+        q_tile[i] = own;
     }
     if lane < QUERIES {
         maxima[lane] = LOWEST;
@@ -62,15 +68,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         }
         if own_key < end {
             let place = place_of(sequence, kv_head, own_key);
-            for (var d = 0u; d < HEAD_DIM; d++) {
-                let k = key_element(place, d);
+            var chains: array<vec4<f32>, QUERIES / 4u>;
+            for (var i = 0u; i < QUERIES / 4u; i++) {
+                chains[i] = vec4<f32>(0.0);
+            }
+            for (var four = 0u; four < FOURS; four++) {
+                let k = key4(place, four * 4u);
                 for (var i = 0u; i < QUERIES / 4u; i++) {
-                    scores[i] = fma(q_tile[(own_rows + i) * HEAD_DIM + d], k, scores[i]);
+                    chains[i] = fma(q_tile[(own_rows + i) * FOURS + four], k, chains[i]);
                 }
             }
             let scale = key_scale(place);
             for (var i = 0u; i < QUERIES / 4u; i++) {
-                scores[i] = r.scale * (scores[i] * scale);
+                scores[i] = r.scale * (folded4(chains[i]) * scale);
             }
         }
         for (var i = 0u; i < QUERIES / 4u; i++) {
@@ -98,17 +108,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         }
         workgroupBarrier();
         if lane < QUERIES {
-            var sum = sums[lane] * factors[lane];
+            var sum = 0.0;
             for (var j = 0u; j < KEYS; j++) {
                 sum += p_tile[lane * KEYS + j];
             }
-            sums[lane] = sum;
+            sums[lane] = fma(sums[lane], factors[lane], sum);
         }
         for (var slot = 0u; slot < SLOTS; slot++) {
             let d = slot * 64u + lane;
             if d < HEAD_DIM {
+                // the sums of 16 keys first: one by one, many small ones would be lost beside what is there already
+                var tile: array<f32, QUERIES>;
                 for (var row = 0u; row < QUERIES; row++) {
-                    o[slot * QUERIES + row] *= factors[row];
+                    tile[row] = 0.0;
                 }
                 for (var j = 0u; j < KEYS && key + j < end; j++) {
                     let place = place_of(sequence, kv_head, key + j);
@@ -117,9 +129,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                     for (var row = 0u; row < QUERIES; row++) {
                         let p = p_tile[row * KEYS + j];
                         if p != 0.0 {
-                            o[slot * QUERIES + row] = fma(p * scale, v, o[slot * QUERIES + row]);
+                            tile[row] = fma(p * scale, v, tile[row]);
                         }
                     }
+                }
+                for (var row = 0u; row < QUERIES; row++) {
+                    o[slot * QUERIES + row] = fma(o[slot * QUERIES + row], factors[row], tile[row]);
                 }
             }
         }

@@ -9,7 +9,9 @@ fn power_of_two(n: i32) -> f32 {
 // exp(x) for |x| <= 87: 2^n exp(r), n = round(x / ln 2), exp(r) = 1 + (r + r^2 q(r)).
 fn exp_parts(x: f32) -> vec2<f32> {
     let n = round(x * 0x1.715476p+0f);
-    let e = fma(n, 0x1.bd0106p-13f, fma(n, -0x1.63p-1f, x));
+    // compilers may make one product of the two, n * (a + b), which has lost what the second is for: r.zero hides the first
+    let high = bitcast<f32>(bitcast<u32>(fma(n, -0x1.63p-1f, x)) | r.zero);
+    let e = fma(n, 0x1.bd0106p-13f, high);
     var q = 0x1.687d62p-10f;
     q = fma(q, e, 0x1.1241c2p-7f);
     q = fma(q, e, 0x1.555b7cp-5f);
