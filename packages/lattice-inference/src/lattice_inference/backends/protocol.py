@@ -115,6 +115,16 @@ class BackendProgram(Protocol):
         ...
 
     @property
+    def device(self) -> str:
+        """The kind of device that runs it: ``"cpu"``, ``"wgpu"``."""
+        ...
+
+    @property
+    def device_identity(self) -> str | None:
+        """Device and driver, which decide the last bits of results; None for the CPU."""
+        ...
+
+    @property
     def step_tokens(self) -> int:
         """Tokens of a step: enough to keep the device busy, few enough to answer a cancellation soon."""
         ...

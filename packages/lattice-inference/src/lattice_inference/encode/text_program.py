@@ -6,13 +6,14 @@ changes no bit of a result.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.backends.protocol import BackendProgram
+from lattice_inference.backends.protocol import BackendProgram, Pending
 from lattice_inference.cancellation import check_cancelled
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.errors import InvalidInputError, NonFiniteError
@@ -21,6 +22,9 @@ from lattice_inference.models.family import TextConfig
 from lattice_inference.tokenizer import PackedEncoding
 
 __all__ = ["TextProgram", "batch_of_texts", "gives_token_types", "reads_token_types", "steps_of_texts"]
+
+STEPS_IN_FLIGHT = 2
+"""Steps that are submitted before the first of them is waited for."""
 
 _FIRST_ROW: npt.NDArray[np.intp] = np.zeros(1, np.intp)
 
@@ -43,6 +47,8 @@ class TextProgram:
     def __init__(self, program: BackendProgram, config: TextConfig, directory: Path) -> None:
         self._program: BackendProgram | None = program
         self.threads = program.threads
+        self.device = program.device
+        self.device_identity = program.device_identity
         self._config = config
         self._directory = directory
         self._reads_token_types = reads_token_types(config, directory)
@@ -86,9 +92,15 @@ class TextProgram:
         if len(steps) == 1:
             return self._run_step(program, packed, steps[0], output)
         results = np.empty((len(packed.cu_seqlens) - 1, program.program.outputs[output].width), np.float32)
+        in_flight: deque[tuple[npt.NDArray[np.intp], Pending]] = deque()
         for rows in steps:
             check_cancelled()
-            results[rows] = self._run_step(program, packed, rows, output)
+            in_flight.append((rows, program.submit(self._batch(packed, rows), outputs=(output,))))
+            if len(in_flight) == STEPS_IN_FLIGHT:  # a device has the next step when it has done this one
+                first, pending = in_flight.popleft()
+                results[first] = self._finish(pending, first, output)
+        for rows, pending in in_flight:
+            results[rows] = self._finish(pending, rows, output)
         return results
 
     def _open(self) -> BackendProgram:
@@ -100,8 +112,12 @@ class TextProgram:
     def _run_step(
         self, program: BackendProgram, packed: PackedEncoding, rows: npt.NDArray[np.intp], output: str
     ) -> npt.NDArray[np.float32]:
+        return self._finish(program.submit(self._batch(packed, rows), outputs=(output,)), rows, output)
+
+    def _finish(self, pending: Pending, rows: npt.NDArray[np.intp], output: str) -> npt.NDArray[np.float32]:
+        """Return the results of a step for the texts ``rows``."""
         try:
-            return program.run(self._batch(packed, rows), outputs=(output,))[output]
+            return pending.wait()[output]
         except NonFiniteError as error:
             bad = tuple(int(rows[row]) for row in error.rows)
             raise NonFiniteError(

@@ -188,6 +188,8 @@ class CpuProgram:
         self.program = compiled.program
         self._memory = compiled.memory
         self.threads = threads
+        self.device = "cpu"
+        self.device_identity: str | None = None
         self._arenas = ArenaPool()
         self._plan: _cpu.Plan | None = plan
         self._places_of_outputs = {

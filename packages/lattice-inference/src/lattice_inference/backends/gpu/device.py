@@ -51,7 +51,8 @@ class DeviceDescription:
     @property
     def identity(self) -> str:
         """Text that enters fingerprints: the last bits of results depend on device and driver."""
-        return f"{self.kind}:{self.name}:{self.driver}".replace("\n", " ")
+        software = ":software" if self.is_software else ""
+        return f"{self.kind}{software}:{self.name}:{self.driver}".replace("\n", " ")
 
 
 class GpuBuffer(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,12 +56,12 @@ class RecordTemplate:
     """The records of a program's calls: filled for a step from row counts in a few assignments."""
 
     def __init__(self, calls: Sequence[KernelCall], memory: MemoryPlan) -> None:
-        self._records = np.zeros(
-            len(calls),
-            np.dtype({"names": RECORD.names, "formats": [RECORD[name] for name in RECORD.names or ()],
-                      "offsets": [RECORD.fields[name][1] for name in RECORD.names or ()] if RECORD.fields else [],
-                      "itemsize": RECORD_STRIDE}),
-        )  # fmt: skip
+        fields: dict[str, Any] = {
+            "names": list(RECORD.names or ()),
+            "formats": [RECORD[name] for name in RECORD.names or ()],
+            "itemsize": RECORD_STRIDE,
+        }
+        self._records: npt.NDArray[Any] = np.zeros(len(calls), np.dtype(fields))
         for record, call in zip(self._records, calls, strict=True):
             for name, value in call.record.items():
                 record[name] = value

@@ -116,7 +116,9 @@ class GpuProgram:
         self.threads = threads
         self.step_tokens = SOFTWARE_STEP_TOKENS if device.description.is_software else STEP_TOKENS
         self.weight_sizes = weight_sizes
-        self.numerics: str | None = device.description.identity
+        self.numerics: str | None = None
+        self.device = device.description.kind
+        self.device_identity: str | None = device.description.identity
         self._device = device
         self._memory = compiled.memory
         self._lowered = lowered

@@ -1,7 +1,7 @@
 """Pages of keys and values on a device: a buffer a layer for keys and one for values, which grow as pages come into use.
 
-A page holds [head][token][dimension] in whole words a vector, then, of int8, a scale for each vector. It is a layout that only
-GPU backends share; kernels/kv.wgsl reads and writes it.
+A page holds [head][token][dimension] in whole words a vector, then, of int8, a scale for each vector. Only GPU
+backends share this layout; kernels/kv.wgsl reads and writes it.
 """
 
 from __future__ import annotations
