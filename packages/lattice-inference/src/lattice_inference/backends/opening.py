@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from lattice_inference.argument_checks import check_choice
 from lattice_inference.backends.protocol import Backend
+from lattice_inference.device_name import DeviceName
 from lattice_inference.errors import DeviceUnavailableError, UnsupportedError
 from lattice_inference.precision import Activations, Precision
 
@@ -17,9 +18,6 @@ __all__ = ["BackendName", "DeviceName", "check_backend", "default_activations", 
 
 BackendName = Literal["cpu", "reference"]
 """``"cpu"``: C kernels. ``"reference"``: NumPy in float64, slow and readable, to compare results with."""
-
-DeviceName = Literal["cpu", "wgpu", "metal", "auto"]
-"""What computes: ``"auto"`` is a GPU that can be used and computes what is asked for, else the CPU."""
 
 
 def check_backend(name: object, device: object = "cpu") -> None:

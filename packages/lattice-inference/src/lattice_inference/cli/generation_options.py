@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, get_args
 
-from lattice_inference.cli.options import add_json, add_model, add_threads
+from lattice_inference.cli.options import add_device, add_json, add_model, add_threads
 from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--activations",
         choices=("int8", "float32"),
-        default="int8",
-        help="what quantized weights are multiplied by: integers, or floats, slower and exact (default: int8)",
+        help="what quantized weights are multiplied by: integers, or floats, slower and exact (default: int8; on a GPU "
+        "float32, which is all that it has)",
     )
     add_threads(parser)
+    add_device(parser)
     add_json(parser)
 
 
@@ -133,7 +134,12 @@ def open_model(
 
     if options.threads is not None:
         set_num_threads(options.threads)
-    return load_model(name or options.model, precision=precision or options.precision, activations=options.activations)
+    return load_model(
+        name or options.model,
+        precision=precision or options.precision,
+        activations=options.activations,
+        device=options.device,
+    )
 
 
 def result_as_json(result: GenerateResult) -> dict[str, object]:

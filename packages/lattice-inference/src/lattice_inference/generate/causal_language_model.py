@@ -154,7 +154,9 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             CheckpointError: a file was changed after the model was loaded, before the first use.
         """
         ranges = "" if self.calibration is None else f":{self.calibration.digest()}"
-        return f"{self._snapshot.digest()}:{self.precision}:{self.activations}{ranges}:{self._numerics}{self._device_mark}"
+        return (
+            f"{self._snapshot.digest()}:{self.precision}:{self.activations}{ranges}:{self._numerics}{self._device_mark}"
+        )
 
     @cached_property
     def chat_template(self) -> ChatTemplate | None:

@@ -8,7 +8,7 @@ from lattice_inference.backends.gpu.device import GpuDevice
 from lattice_inference.backends.gpu.lowering import IN_PLACE, check_ops, lower
 from lattice_inference.backends.gpu.program import GpuProgram
 from lattice_inference.backends.gpu.state import GpuState
-from lattice_inference.backends.gpu.weights import ResidentWeights, WeightForms
+from lattice_inference.backends.gpu.weights import GpuWeightForms, GpuWeights
 from lattice_inference.backends.protocol import FileForm, WeightSize
 from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.backends.weight_reading import read_float32
@@ -83,12 +83,13 @@ class GpuBackend:
             DeviceMemoryError: the device has no room for the weights.
         """
         check_ops(program)
-        forms = WeightForms(self.precision, source)
+        forms = GpuWeightForms(self.precision, source)
         rules = BIT_NEUTRAL_RULES if self.fused else ()
         compiled = compile_program(program, rules=rules, rewrite=forms.cut, in_place=IN_PLACE)
         check_ops(compiled.program)
-        weights = ResidentWeights(compiled.program, source, forms, self.device, self._limit)
-        lowered = lower(compiled.program, weights, has_subgroups=self._subgroups)
+        weights = GpuWeights(compiled.program, source, forms, self.device, self._limit)
+        is_software = self.device.description.is_software
+        lowered = lower(compiled.program, weights, has_subgroups=self._subgroups, is_software=is_software)
         frequencies = [read_float32(ref, source) for ref, _ in lowered.angles]
         return GpuProgram(self.device, compiled, lowered, frequencies, weights.sizes(), self.threads)
 
@@ -98,9 +99,9 @@ class GpuBackend:
 
     def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:
         """Return what each weight of ``program`` would take on the device; no weight is read."""
-        forms = WeightForms(self.precision, source)
+        forms = GpuWeightForms(self.precision, source)
         fused = forms.cut(fuse(program, BIT_NEUTRAL_RULES if self.fused else ()))
-        return ResidentWeights(fused, source, forms, None, self._limit).sizes()
+        return GpuWeights(fused, source, forms, None, self._limit).sizes()
 
     def file_forms(self, program: Program, source: TensorSource) -> Mapping[WeightRef, FileForm]:
         """Raise UnsupportedError: files are written by the CPU backend."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from lattice_inference.backends.gpu.device import sorted_constants
 from lattice_inference.backends.gpu.kernel_call import NO_PAGES, WORKGROUP, KernelCall, Launch
 from lattice_inference.backends.gpu.step_inputs import FEW_ROWS, HEADER, HEADER_WORDS, StepShape
-from lattice_inference.backends.gpu.weights import ResidentWeights, WeightPart
+from lattice_inference.backends.gpu.weights import GpuWeights, WeightPart
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.fusion import ACTIVATIONS
 from lattice_inference.graph.program import Op, Program, View, WeightRef
@@ -57,19 +57,19 @@ class LoweredProgram:
 class _Lowering:
     """What the functions below share."""
 
-    def __init__(self, program: Program, weights: ResidentWeights, *, has_subgroups: bool) -> None:
+    def __init__(self, program: Program, weights: GpuWeights, *, has_subgroups: bool, is_software: bool) -> None:
         self.weights = weights
         self.subgroups = int(has_subgroups)
         # an encoder's rows have the same bits alone and in company, so it has kernels of many rows only
         self.is_encoder = not program.kv_specs
         self.angles: list[tuple[WeightRef, float]] = []
-        self.queries = queries_of(program)
+        self.queries = _queries(program, is_software=is_software)
 
 
-def queries_of(program: Program) -> int:
-    """Return the rows of a tile of attention."""
+def _queries(program: Program, *, is_software: bool) -> int:
+    """Return the rows of a tile of attention, which change no bit; a CPU takes twice as long to compile twice as many."""
     widths = [int(op.attributes["head_dim"]) for op in program.ops if "attention" in op.kind]
-    return 8 if max(widths, default=0) > _WIDE_HEAD else 16
+    return 8 if is_software or max(widths, default=0) > _WIDE_HEAD else 16
 
 
 def check_ops(program: Program) -> None:
@@ -86,9 +86,9 @@ def check_ops(program: Program) -> None:
         raise UnsupportedError("GPU backends keep no recurrent state: load the model with device='cpu'")
 
 
-def lower(program: Program, weights: ResidentWeights, *, has_subgroups: bool) -> LoweredProgram:
+def lower(program: Program, weights: GpuWeights, *, has_subgroups: bool, is_software: bool) -> LoweredProgram:
     """Return the kernel calls of ``program``, for which :func:`check_ops` was called."""
-    lowering = _Lowering(program, weights, has_subgroups=has_subgroups)
+    lowering = _Lowering(program, weights, has_subgroups=has_subgroups, is_software=is_software)
     calls = [call for op in program.ops for call in _LOWERINGS[op.kind](op, lowering)]
     widths = [
         int(op.attributes["heads"]) * (int(op.attributes["head_dim"]) + 2)

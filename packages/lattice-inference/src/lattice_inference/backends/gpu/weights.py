@@ -26,7 +26,7 @@ from lattice_inference.graph.cutting import cut_linear
 from lattice_inference.graph.program import Op, Program, View, WeightRef
 from lattice_inference.precision import Precision
 
-__all__ = ["BLOCKS_AS_STORED", "ResidentWeight", "ResidentWeights", "WeightForms", "WeightPart"]
+__all__ = ["BLOCKS_AS_STORED", "ResidentWeight", "GpuWeights", "GpuWeightForms", "WeightPart"]
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -61,7 +61,7 @@ class ResidentWeight:
     scales: GpuBuffer | None = None
 
 
-class WeightForms:
+class GpuWeightForms:
     """Which form each weight is kept in, told by types and shapes.
 
     Args:
@@ -101,11 +101,11 @@ class WeightForms:
         yield from cut_linear(op, widths, form)
 
 
-class ResidentWeights:
+class GpuWeights:
     """All weights of a program on a device; each once, whatever ops read it.
 
     Args:
-        program: after :meth:`WeightForms.cut`.
+        program: after :meth:`GpuWeightForms.cut`.
         source: where weights come from.
         forms: which form each has.
         device: what keeps them; None to tell sizes only.
@@ -121,7 +121,7 @@ class ResidentWeights:
         self,
         program: Program,
         source: TensorSource,
-        forms: WeightForms,
+        forms: GpuWeightForms,
         device: GpuDevice | None,
         max_binding_bytes: int,
     ) -> None:

@@ -37,6 +37,14 @@ class Adapter:
     problem: str | None
     handle: Any = None
 
+    def describe(self) -> str:
+        """Return a line about it: what it is, what it binds, and why it is not taken."""
+        software = "software, " if self.is_software else ""
+        binds = self.handle.limits["max-storage-buffer-binding-size"]
+        subgroups = "with" if "subgroup" in self.handle.features else "without"
+        text = f"{self.name} ({software}{self.driver}), binds {binds:,} bytes, {subgroups} subgroups"
+        return text if self.problem is None else f"{text}: not taken, {self.problem}"
+
 
 def software_is_allowed() -> bool:
     """Whether the environment allows adapters that a CPU computes."""
