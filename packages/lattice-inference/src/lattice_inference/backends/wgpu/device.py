@@ -60,19 +60,21 @@ class WgpuReading:
         self._device = device
         self._staging = staging
         self._nbytes = nbytes
+        self._mapping: Any = None
 
     def wait(self) -> ByteArray:
         """Return the bytes."""
         device, staging = self._device, self._staging
         with device.translated_errors():
             try:
-                staging.handle.map_sync("READ_NOSYNC", 0, staging.nbytes)
-                content = np.frombuffer(staging.handle.read_mapped(0, self._nbytes, copy=True), np.uint8)
+                if self._mapping is None:  # a wait that was interrupted goes on with the mapping that it began
+                    self._mapping = staging.handle.map_async("READ_NOSYNC", 0, staging.nbytes)
+                self._mapping.sync_wait()
+                read = staging.handle.read_mapped(0, self._nbytes, copy=True) if self._nbytes else b""
+                content = np.frombuffer(read, np.uint8)
                 staging.handle.unmap()
-            except RuntimeError as cause:
-                raise DeviceLostError(
-                    f"{device.description.name} gave no results: {cause}; load the model again"
-                ) from cause
+            except (RuntimeError, AttributeError) as cause:  # the package has taken its device apart
+                device.lose(f"it gave no results: {cause}")
         device.check()
         device.give_back(staging)
         return content
@@ -131,6 +133,10 @@ class WgpuDevice:
         if self._lost is not None:
             raise DeviceLostError(f"{self.description.name} was lost ({self._lost}): load the model again")
 
+    def lose(self, reason: str) -> None:
+        """Take the device for lost, in every later call too."""
+        self._lost = reason.splitlines()[0][:200]
+
     @property
     def is_lost(self) -> bool:
         """Whether the device is lost."""
@@ -149,7 +155,7 @@ class WgpuDevice:
             ) from cause
         except self._error as cause:
             if "lost" in str(cause):
-                self._lost = str(cause).splitlines()[0][:200]
+                self.lose(str(cause))
                 self.check()
             if "buffer size" in str(cause).lower():
                 raise DeviceMemoryError(
