@@ -16,6 +16,8 @@ __all__ = ["RepackedWeightsWarning", "check_shapes", "narrow", "read_float32", "
 
 Float32Array = npt.NDArray[np.float32]
 
+_INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}
+
 
 class RepackedWeightsWarning(UserWarning):
     """A tensor's block format has no kernel of its own, so that it takes another form, and more memory, once loaded."""
@@ -94,7 +96,7 @@ def narrow(weight: Float32Array, precision: str, name: str) -> Float32Array | np
             halves = weight.astype(np.float16).view(np.uint16)
     else:
         halves = bfloat16_bits(weight)
-    infinite = (halves & 0x7FFF) == (0x7C00 if precision == "float16" else 0x7F80)
+    infinite = (halves & 0x7FFF) == _INFINITY[precision]
     if (infinite & finite).any():
         limit = 65504.0 if precision == "float16" else 3.3895e38
         raise CheckpointError(

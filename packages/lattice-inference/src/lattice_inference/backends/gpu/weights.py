@@ -34,6 +34,7 @@ BLOCKS_AS_STORED = ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_
 """Block formats that kernels read in ggml's own bytes; others become Q8_0."""
 
 _FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I8": "int8"}
+_SCALED = frozenset({"int8"})  # integers with a scale for each row
 _FLOAT_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
 
@@ -136,7 +137,7 @@ class GpuWeights:
                 if key in self._sizes:
                     continue
                 nbytes = math.prod(ref.shape[:-1]) * _row_bytes(key[1], ref.shape[-1])
-                if key[1] == "int8":
+                if key[1] in _SCALED:
                     nbytes += 4 * ref.shape[0]
                 self._sizes[key] = WeightSize(", ".join(ref.sources), key[1], nbytes)
                 if device is not None:
@@ -160,7 +161,7 @@ class GpuWeights:
 
     def _keep(self, ref: WeightRef, form: str, source: TensorSource, device: GpuDevice) -> ResidentWeight:
         scales = None
-        if form == "int8":
+        if form in _SCALED:
             matrix = read_int8(ref, source)
             pieces = [np.ascontiguousarray(matrix.integers).view(np.uint8)]
             scales = _upload(device, [np.ascontiguousarray(matrix.scales, np.float32).view(np.uint8)])
