@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lattice_inference.backends.gpu.device import GpuDevice
+from lattice_inference.backends.gpu.fusing import join_rope_and_write
 from lattice_inference.backends.gpu.lowering import IN_PLACE, check_ops, lower
 from lattice_inference.backends.gpu.program import GpuProgram
 from lattice_inference.backends.gpu.state import GpuState
@@ -85,7 +86,12 @@ class GpuBackend:
         check_ops(program)
         forms = GpuWeightForms(self.precision, source)
         rules = BIT_NEUTRAL_RULES if self.fused else ()
-        compiled = compile_program(program, rules=rules, rewrite=forms.cut, in_place=IN_PLACE)
+
+        def rewrite(program: Program) -> Program:
+            cut = forms.cut(program)
+            return join_rope_and_write(cut) if self.fused else cut
+
+        compiled = compile_program(program, rules=rules, rewrite=rewrite, in_place=IN_PLACE)
         check_ops(compiled.program)
         weights = GpuWeights(compiled.program, source, forms, self.device, self._limit)
         is_software = self.device.description.is_software

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from lattice_inference.backends.gpu.device import sorted_constants
+from lattice_inference.backends.gpu.fusing import ROTATED_WRITE
 from lattice_inference.backends.gpu.kernel_call import NO_PAGES, WORKGROUP, KernelCall, Launch
 from lattice_inference.backends.gpu.step_inputs import FEW_ROWS, HEADER, HEADER_WORDS, StepShape
 from lattice_inference.backends.gpu.weights import GpuWeights, WeightPart
@@ -29,6 +30,7 @@ IN_PLACE: Mapping[str, int] = {
 MAX_HEAD_DIM = 256
 """Dimensions of a head that attention takes: its tile of queries lies in workgroup memory."""
 
+_PAIRINGS = ("half", "interleaved")  # kernels know them by their place, counted from 1; 0 rotates nothing
 _ACTIVATION_NUMBERS = {"gelu_erf": 1, "gelu_tanh": 2, "relu": 3, "silu": 4, "tanh": 5}
 _TILE = 32  # rows and columns of linear_tiled's tiles
 _COLUMNS_OF_FEW = 4  # columns that a workgroup of linear_few has
@@ -221,7 +223,7 @@ def _gather_rows(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
 def _rope(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
     x, angles = op.inputs
     y = op.outputs[0]
-    choose = _elements("rope", y.width, INTERLEAVED=int(op.attributes["pairing"] == "interleaved"))
+    choose = _elements("rope", y.width, ROTATION=_PAIRINGS.index(str(op.attributes["pairing"])) + 1)
     fields = {name: int(op.attributes[name]) for name in ("heads", "head_dim")} | {"pairs": angles.width // 2}
     yield KernelCall(y.rows, {"x": x, "a": angles, "y": y}, choose, fields)
 
@@ -235,13 +237,17 @@ def _pool(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
 def _kv_write(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
     layer, kv_heads = int(op.attributes["layer"]), int(op.attributes["kv_heads"])
 
+    rotation = 0 if op.kind == "kv_write" else _PAIRINGS.index(str(op.attributes["pairing"])) + 1
+
     def choose(rows: int, shape: StepShape) -> Launch:
-        constants = sorted_constants({"KV_TYPE": shape.kv_types[layer]})
+        constants = sorted_constants({"KV_TYPE": shape.kv_types[layer], "ROTATION": rotation})
         return Launch("kv_write", constants, _groups(rows * kv_heads * 2, WORKGROUP))
 
-    key, value = op.inputs
+    views = dict(zip(("x", "a", "b"), op.inputs, strict=False))
     fields = {"kv_heads": kv_heads, "head_dim": int(op.attributes["head_dim"])}
-    yield KernelCall(key.rows, {"x": key, "a": value}, choose, fields, layer=layer)
+    if rotation:
+        fields["pairs"] = op.inputs[2].width // 2
+    yield KernelCall(op.inputs[0].rows, views, choose, fields, layer=layer)
 
 
 def _attention_fields(op: Op) -> dict[str, int | float]:
@@ -279,12 +285,13 @@ def _paged_attention(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
     def attend(rows: int, shape: StepShape) -> Launch:
         kv_type = shape.kv_types[layer]
         if shape.is_short:
-            constants = sorted_constants({"HEAD_DIM": head_dim, "PAGED": 1, "CAUSAL": 1, "KV_TYPE": kv_type})
+            known = {"HEAD_DIM": head_dim, "PAGED": 1, "CAUSAL": 1, "KV_TYPE": kv_type}
+            constants = sorted_constants({**known, "ALONE": int(shape.segments == 1)})
             return Launch("attention_few", constants, rows * heads * shape.segments)
         return Launch("attention_tiled", sorted_constants({**many, "KV_TYPE": kv_type}), shape.tiles * heads)
 
     def merge(rows: int, shape: StepShape) -> Launch | None:
-        if not shape.is_short:
+        if not shape.is_short or shape.segments == 1:  # one segment is the result
             return None
         constants = sorted_constants({"HEAD_DIM": head_dim})
         return Launch("attention_merge", constants, _groups(rows * heads * head_dim, WORKGROUP))
@@ -307,6 +314,7 @@ _LOWERINGS: Mapping[str, Callable[[Op, _Lowering], Iterator[KernelCall]]] = {
     "gather_rows": _gather_rows,
     "pool": _pool,
     "kv_write": _kv_write,
+    ROTATED_WRITE: _kv_write,
     "paged_attention": _paged_attention,
     "attention": _attention,
 }

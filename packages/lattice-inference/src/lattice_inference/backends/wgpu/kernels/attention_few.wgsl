@@ -1,5 +1,6 @@
 // Attention of few rows over pages. A workgroup has one row, one head and one segment of 512 keys, and leaves the segment's maximum,
-// sum and weighted values in the scratch of the arena; attention_merge joins the segments from left to right.
+// sum and weighted values in the scratch of the arena; attention_merge joins the segments from left to right. Where ALONE is 1
+// there is one segment, and the result is written at once.
 //
 // An invocation takes the scores of keys lane, lane + 64, ..., then the dimensions lane, lane + 64, ... of all keys.
 
@@ -69,7 +70,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     }
     workgroupBarrier();
     let out = r.scratch + index * (HEAD_DIM + 2u);
-    if lane == 0u {
+    if lane == 0u && ALONE == 0u {
         arena[out] = most;
         arena[out + 1u] = folded[0];
     }
@@ -81,6 +82,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 o = fma(p[j] * value_scale(place), value_element(place, d), o);
             }
         }
-        arena[out + 2u + d] = o;
+        if ALONE == 1u {
+            arena[r.y + row * r.y_stride + head * HEAD_DIM + d] = o / folded[0];
+        } else {
+            arena[out + 2u + d] = o;
+        }
     }
 }

@@ -1,5 +1,5 @@
 // Keys `x` and values `a` of each row go to its position of the sequence's pages, rounded to nearest even. An invocation has one
-// vector of one row: a head's key or its value.
+// vector of one row: a head's key or its value. Where ROTATION is not 0, keys are rotated first, by the angles `b`.
 
 fn half_bits(x: f32) -> u32 {
     let bits = bitcast<u32>(x);
@@ -39,14 +39,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     let page = page_of(sequence, position);
     let first_word = vector_at(page, head, position);
     let x = select(r.x + row * r.x_stride, r.a + row * r.a_stride, is_value) + head * r.head_dim;
+    let angles = r.b + row * r.b_stride;
     var factor = 0.0;
     if KV_TYPE == 3u {
         var most = 0.0;
         var broken = 0.0;
         for (var d = 0u; d < r.head_dim; d++) {
-            most = max(most, abs(arena[x + d]));
-            if is_nan(arena[x + d]) {
-                broken = arena[x + d];
+            let v = own(is_value, x, d, angles);
+            most = max(most, abs(v));
+            if is_nan(v) {
+                broken = v;
             }
         }
         var scale = 0.0;
@@ -62,14 +64,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     for (var word = 0u; word < vector_words(); word++) {
         var bits = 0u;
         if KV_TYPE == 0u {
-            bits = bitcast<u32>(arena[x + word]);
+            bits = bitcast<u32>(own(is_value, x, word, angles));
         } else if KV_TYPE == 3u {
             for (var i = 0u; i < 4u && word * 4u + i < r.head_dim; i++) {
-                bits |= (u32(i32(round(arena[x + word * 4u + i] * factor))) & 255u) << (i * 8u);
+                bits |= (u32(i32(round(own(is_value, x, word * 4u + i, angles) * factor))) & 255u) << (i * 8u);
             }
         } else {
             for (var i = 0u; i < 2u && word * 2u + i < r.head_dim; i++) {
-                let v = arena[x + word * 2u + i];
+                let v = own(is_value, x, word * 2u + i, angles);
                 if KV_TYPE == 1u {
                     bits |= half_bits(v) << (i * 16u);
                 } else {
@@ -79,6 +81,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         }
         put(is_value, first_word + word, bits);
     }
+}
+
+fn own(is_value: bool, x: u32, d: u32, angles: u32) -> f32 {
+    if is_value {
+        return arena[x + d];
+    }
+    return rotated(x + d, d, angles);
 }
 
 fn put(is_value: bool, word: u32, bits: u32) {
