@@ -21,9 +21,11 @@ from lattice_inference import (
     load_model,
 )
 from lattice_inference.backends import reference
+from lattice_inference.backends.reference_state import ReferenceState
 from lattice_inference.errors import DeviceLostError, DeviceUnavailableError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.builder import GraphBuilder
+from lattice_inference.graph.program import KvSpec
 from lattice_inference.quantize import quantize_gguf, quantize_int8
 
 from .bodies import GPU_BODIES
@@ -56,8 +58,6 @@ def decoder_linear(weight, rows, **options):
     g.kv_write(key, key, layer=0, kv_heads=1, head_dim=16)
     shape = (len(weight[1]) if isinstance(weight, tuple) else len(weight), depth)
     y = g.gelu(g.linear(view, g.weight("w", shape)))
-    from lattice_inference.graph.program import KvSpec
-
     program = g.build({"y": y}, kv_specs=[KvSpec(0, 1, 16, "float32")])
     tensors = {"x": x, "w": weight, "k": np.zeros((16, depth), np.float32)}
     backend = WgpuBackend(precision="stored", **options)
@@ -92,6 +92,47 @@ def test_blocks_are_multiplied_and_looked_up_as_the_file_has_them(format):
     sizes = ready.weight_sizes
     assert [size.dtype for size in sizes] == [format]
     assert sizes[0].nbytes == weight[1].nbytes  # as many bytes as in the file
+
+
+def gated_program(rng, rows, *, inner=37, hidden=24):
+    """A layer's second half beside pages: gate and up with silu_mul, and keys that are rotated as they are written."""
+    g = GraphBuilder()
+    x = g.embed_rows(g.weight("x", (rows, hidden), use="rows"), ids="token_ids")
+    angles = g.rope_angles(g.weight("f", (3,), use="vector"))
+    rotated = g.rope(g.linear(x, g.weight("k", (2 * 8, hidden))), angles, heads=2, head_dim=8, pairing="interleaved")
+    g.kv_write(rotated, g.linear(x, g.weight("v", (16, hidden))), layer=0, kv_heads=2, head_dim=8)
+    query = g.rope(g.linear(x, g.weight("q", (16, hidden))), angles, heads=2, head_dim=8, pairing="interleaved")
+    seen = g.paged_attention(query, layer=0, heads=2, kv_heads=2, head_dim=8, scale=0.3)
+    gated = g.mul(g.silu(g.linear(x, g.weight("gate", (inner, hidden)))), g.linear(x, g.weight("up", (inner, hidden))))
+    program = g.build({"gated": gated, "seen": seen}, kv_specs=[KvSpec(0, 2, 8, "int8")])
+    shapes = {"x": (rows, hidden), "k": (16, hidden), "v": (16, hidden), "q": (16, hidden)}
+    shapes |= {"gate": (inner, hidden), "up": (inner, hidden)}
+    tensors = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    return program, tensors | {"f": np.array([1.0, 0.3, 0.05], np.float32)}
+
+
+@pytest.mark.parametrize("rows", [1, 7, 33])
+def test_what_gpus_join_beyond_the_cpu_changes_no_byte(rows):
+    program, tensors = gated_program(np.random.default_rng(rows), rows)
+    batch = Batch(
+        np.arange(rows, dtype=np.int32),
+        np.array([0, rows], np.int32),
+        context_lengths=np.zeros(1, np.int32),
+        block_table=(np.array([2, 0, 1], np.int32),),
+    )
+    twin = ReferenceState(program.kv_specs, page_tokens=16, pages=3)
+    want = reference.run(program, tensors, batch, state=twin)
+    results, kinds = [], []
+    for fused in (True, False):
+        backend = WgpuBackend(fused=fused)
+        ready = backend.compile(program, Tensors(tensors))
+        kinds.append({op.kind for op in ready.program.ops})
+        results.append(ready.run(batch, state=backend.open_state(program.kv_specs, page_tokens=16, pages=3)))
+    assert {"linear_silu_mul", "rope_kv_write"} <= kinds[0]
+    assert not {"linear_silu_mul", "rope_kv_write"} & kinds[1]
+    for name, array in results[0].items():
+        assert array.tobytes() == results[1][name].tobytes()
+        assert np.abs(array - want[name]).max() <= (2e-5 if name == "gated" else 2e-3) * np.abs(want[name]).max()
 
 
 def test_few_rows_with_and_without_subgroups():

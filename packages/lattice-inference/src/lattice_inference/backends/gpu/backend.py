@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lattice_inference.backends.gpu.device import GpuDevice
-from lattice_inference.backends.gpu.fusing import join_rope_and_write
+from lattice_inference.backends.gpu.fusing import join_gates, join_rope_and_write
 from lattice_inference.backends.gpu.lowering import IN_PLACE, check_ops, lower
 from lattice_inference.backends.gpu.program import GpuProgram
 from lattice_inference.backends.gpu.state import GpuState
@@ -89,7 +89,9 @@ class GpuBackend:
 
         def rewrite(program: Program) -> Program:
             cut = forms.cut(program)
-            return join_rope_and_write(cut) if self.fused else cut
+            if not self.fused:
+                return cut
+            return join_gates(join_rope_and_write(cut), lambda ref: forms.nbytes(ref) <= self._limit)
 
         compiled = compile_program(program, rules=rules, rewrite=rewrite, in_place=IN_PLACE)
         check_ops(compiled.program)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from lattice_inference.backends.gpu.device import sorted_constants
-from lattice_inference.backends.gpu.fusing import ROTATED_WRITE
+from lattice_inference.backends.gpu.fusing import GATED_LINEAR, ROTATED_WRITE
 from lattice_inference.backends.gpu.kernel_call import NO_PAGES, WORKGROUP, KernelCall, Launch
 from lattice_inference.backends.gpu.step_inputs import FEW_ROWS, HEADER, HEADER_WORDS, StepShape
 from lattice_inference.backends.gpu.weights import GpuWeights, WeightPart
@@ -135,7 +135,18 @@ def _linear(op: Op, lowering: _Lowering) -> Iterator[KernelCall]:
         "BIAS": int(bias is not None),
         "RESIDUAL": int(suffix == "add"),
         "ACTIVATION": _activation(suffix, op) if suffix in ACTIVATIONS else 0,
+        "GATED": int(op.kind == GATED_LINEAR),
     }
+    if op.kind == GATED_LINEAR:
+        (part,) = weight.parts  # join_gates leaves others alone
+        yield KernelCall(
+            y.rows,
+            {"x": op.inputs[0], "y": y},
+            _few_or_tiled(2 * y.width, constants, lowering),
+            {"k": op.weights["weight"].shape[1], "n": y.width},
+            (part.buffer, weight.scales, bias),
+        )
+        return
     for part in weight.parts:
         views = {"x": op.inputs[0], "y": _columns(y, part)}
         if suffix == "add":
@@ -306,6 +317,7 @@ _LOWERINGS: Mapping[str, Callable[[Op, _Lowering], Iterator[KernelCall]]] = {
     "embed_rows_add": _embed_rows,
     "linear": _linear,
     "linear_add": _linear,
+    GATED_LINEAR: _linear,
     **{f"linear_{activation}": _linear for activation in ACTIVATIONS},
     **dict.fromkeys((*ACTIVATIONS, "add", "mul", "silu_mul"), _elementwise),
     **dict.fromkeys(("layer_norm", "rms_norm", "l2_normalize"), _norm),

@@ -85,6 +85,10 @@ class GpuWeightForms:
             return stored if stored in BLOCKS_AS_STORED else "Q8_0"
         return _FLOATS.get(stored, "float32")
 
+    def nbytes(self, ref: WeightRef) -> int:
+        """Return the bytes that a weight takes, without scales."""
+        return math.prod(ref.shape[:-1]) * _row_bytes(self.choose(ref, ref.sources[0]), ref.shape[-1])
+
     def cut(self, program: Program) -> Program:
         """Return ``program`` with each linear over tensors of several forms cut into one for each run of one form."""
         return replace(program, ops=tuple(part for op in program.ops for part in self._parts(op)))
@@ -136,7 +140,7 @@ class GpuWeights:
                 key = self._key(ref)
                 if key in self._sizes:
                     continue
-                nbytes = math.prod(ref.shape[:-1]) * _row_bytes(key[1], ref.shape[-1])
+                nbytes = forms.nbytes(ref)
                 if key[1] in _SCALED:
                     nbytes += 4 * ref.shape[0]
                 self._sizes[key] = WeightSize(", ".join(ref.sources), key[1], nbytes)

@@ -4,15 +4,21 @@
 //   invocation i:  k = 4 i, 4 i + 1, ... 4 i + 3, then 256 further on, ...   ->  ROWS x 4 sums
 //   the 64 invocations' sums are added by the subgroups where SUBGROUPS is 1, and what is left in workgroup memory in order
 //
+// Where GATED is 1 the four are two columns of gates and the same two of the other half.
+//
 // The order of additions depends on the device's subgroups, and on nothing of the step. Bound by reads of weights.
 
 var<workgroup> sums: array<vec4<f32>, PARTS * ROWS>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32 SUBGROUP_BUILTINS) {
-    let first = group_index(group, groups) * 4u;
+    let width = select(4u, 2u, GATED == 1u);
+    let first = group_index(group, groups) * width;
     let last = r.n - 1u;
-    let n = min(vec4<u32>(first, first + 1u, first + 2u, first + 3u), vec4<u32>(last));
+    var n = min(vec4<u32>(first, first + 1u, first + 2u, first + 3u), vec4<u32>(last));
+    if GATED == 1u {
+        n = vec4<u32>(n.xy, n.xy + r.n);
+    }
     var own: array<vec4<f32>, ROWS>;
     for (var t = 0u; t < ROWS; t++) {
         own[t] = vec4<f32>(0.0);
@@ -36,13 +42,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     }
     SUM_SUBGROUPS
     workgroupBarrier();
-    let t = lane / 4u;
-    let column = first + lane % 4u;
+    let t = lane / width;
+    let own_column = lane % width;
+    let column = first + own_column;
     if t < ROWS && t < r.rows && column < r.n {
         var chain = 0.0;
+        var up = 0.0;
         for (var part = 0u; part < parts; part++) {
-            chain += sums[part * ROWS + t][lane % 4u];
+            chain += sums[part * ROWS + t][own_column];
+            if GATED == 1u {
+                up += sums[part * ROWS + t][own_column + 2u];
+            }
         }
-        finish(t, column, chain);
+        if GATED == 1u {
+            finish_gated(t, column, chain, up);
+        } else {
+            finish(t, column, chain);
+        }
     }
 }

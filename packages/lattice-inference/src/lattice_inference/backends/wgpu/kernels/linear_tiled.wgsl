@@ -5,6 +5,8 @@
 //   t  |4x4 |4x4 |                       w_tile[k][column]
 //      +----+----+
 //
+// Where GATED is 1 a tile's columns are 16 of gates and the same 16 of the other half, which meet in workgroup memory at the end.
+//
 // Each result is one chain of multiply-adds over k from 0, whatever rows stand beside it. Bound by reads of workgroup memory: 8
 // floats for 16 multiply-adds.
 
@@ -16,10 +18,11 @@ var<workgroup> w_tile: array<f32, 512>;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let tiles_of_columns = (r.n + TILE - 1u) / TILE;
+    let width = select(TILE, TILE / 2u, GATED == 1u);
+    let tiles_of_columns = (r.n + width - 1u) / width;
     let index = group_index(group, groups);
     let first_row = index / tiles_of_columns * TILE;
-    let first_column = index % tiles_of_columns * TILE;
+    let first_column = index % tiles_of_columns * width;
     if first_row >= r.rows {
         return;
     }
@@ -46,7 +49,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
                 if quarter + 2u < r.k { x.z = arena[at + 2u]; }
             }
             if quarter < r.k {
-                w = weight4(min(first_column + line, r.n - 1u), quarter);
+                w = weight4(min(first_column + line % width, r.n - 1u) + line / width * r.n, quarter);
             }
             let target_line = part % 4u * 4u * TILE + line;
             x_tile[target_line] = x.x;
@@ -70,6 +73,23 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         }
         workgroupBarrier();
     }
+    if GATED == 1u {
+        let own_up = own_row * width + own_column % width;
+        if own_column >= width {
+            put_up(own_up, c0);
+            put_up(own_up + width, c1);
+            put_up(own_up + 2u * width, c2);
+            put_up(own_up + 3u * width, c3);
+        }
+        workgroupBarrier();
+        if own_column < width {
+            finish_gated_row(first_row + own_row, first_column + own_column, c0, own_up);
+            finish_gated_row(first_row + own_row + 1u, first_column + own_column, c1, own_up + width);
+            finish_gated_row(first_row + own_row + 2u, first_column + own_column, c2, own_up + 2u * width);
+            finish_gated_row(first_row + own_row + 3u, first_column + own_column, c3, own_up + 3u * width);
+        }
+        return;
+    }
     finish_row(first_row + own_row, first_column + own_column, c0);
     finish_row(first_row + own_row + 1u, first_column + own_column, c1);
     finish_row(first_row + own_row + 2u, first_column + own_column, c2);
@@ -84,4 +104,20 @@ fn finish_row(row: u32, column: u32, chains: vec4<f32>) {
     if column + 1u < r.n { finish(row, column + 1u, chains.y); }
     if column + 2u < r.n { finish(row, column + 2u, chains.z); }
     if column + 3u < r.n { finish(row, column + 3u, chains.w); }
+}
+
+fn put_up(at: u32, chains: vec4<f32>) {
+    w_tile[at] = chains.x;
+    w_tile[at + 1u] = chains.y;
+    w_tile[at + 2u] = chains.z;
+    w_tile[at + 3u] = chains.w;
+}
+
+fn finish_gated_row(row: u32, column: u32, gates: vec4<f32>, up: u32) {
+    if row >= r.rows {
+        return;
+    }
+    for (var i = 0u; i < 4u && column + i < r.n; i++) {
+        finish_gated(row, column + i, gates[i], w_tile[up + i]);
+    }
 }
