@@ -201,7 +201,7 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
     # Loading and closing
 
     def _recipe(self) -> tuple[Any, Mapping[str, Any]]:
-        options = {
+        options: dict[str, Any] = {
             "precision": self._precision,
             "threads": self._threads,
             "truncate": self._truncate,

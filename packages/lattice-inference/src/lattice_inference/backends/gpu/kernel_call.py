@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.gpu.device import Constants, GpuBuffer
-from lattice_inference.backends.gpu.record import RECORD, RECORD_STRIDE
+from lattice_inference.backends.gpu.record import RECORD, RECORD_STRIDE, VIEW_FIELDS
 from lattice_inference.backends.gpu.step_inputs import StepShape
 from lattice_inference.graph.memory import MemoryPlan
 from lattice_inference.graph.program import Rows, View
@@ -56,24 +56,21 @@ class RecordTemplate:
     """The records of a program's calls: filled for a step from row counts in a few assignments."""
 
     def __init__(self, calls: Sequence[KernelCall], memory: MemoryPlan) -> None:
-        fields: dict[str, Any] = {
-            "names": list(RECORD.names or ()),
-            "formats": [RECORD[name] for name in RECORD.names or ()],
-            "itemsize": RECORD_STRIDE,
-        }
-        self._records: npt.NDArray[Any] = np.zeros(len(calls), np.dtype(fields))
-        for record, call in zip(self._records, calls, strict=True):
-            for name, value in call.record.items():
-                record[name] = value
-            for name, view in call.views.items():
-                record[f"{name}_stride"] = view.buffer.width
+        fields: list[Any] = [(name, RECORD[name]) for name in RECORD.names or ()]
+        stride = np.dtype([*fields, ("padding", f"V{RECORD_STRIDE - RECORD.itemsize}")])
+        self._records: npt.NDArray[Any] = np.zeros(len(calls), stride)
+        for index, call in enumerate(calls):
+            for field_name, value in call.record.items():
+                self._records[field_name][index] = value
+            for field_name, view in call.views.items():
+                self._records[f"{field_name}_stride"][index] = view.buffer.width
         self._places = {
             name: (
                 np.array([index for index, call in enumerate(calls) if name in call.views], np.intp),
                 np.array([memory.placement[call.views[name].buffer] for call in calls if name in call.views], np.intp),
                 np.array([call.views[name].column for call in calls if name in call.views], np.int64),
             )
-            for name in ("x", "y", "a", "b")
+            for name in VIEW_FIELDS
         }
         self._rows = [call.rows for call in calls]
 
