@@ -20,6 +20,7 @@ from .bodies import BODIES, CPU_BODIES, Body
 from .programs import Tensors, batch_of, one_op
 
 ISAS = _cpu.available_isas()
+FMA_ISAS = [isa for isa in ISAS if isa != "baseline"]
 FMA_BODIES = [body for body in CPU_BODIES if body.name != "baseline"]
 DEFAULT = Body("cpu", CpuBackend)
 EPSILON = float(np.finfo(np.float32).eps)
