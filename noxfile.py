@@ -327,6 +327,19 @@ def recipes(session: nox.Session) -> None:
 
 
 @nox.session
+def wgpu(session: nox.Session) -> None:
+    """Run the ops and tiny models on Vulkan (libvulkan1; without a GPU mesa-vulkan-drivers, a CPU that plays one)."""
+    install_packages(session)
+    session.install(*TEST, "wgpu>=0.32")
+    session.install("--no-deps", DECODER_MODEL)
+    environment = {**TEST_ENVIRONMENT, "LATTICE_WGPU_SOFTWARE": "1", "LATTICE_REQUIRE_WGPU": "1"}
+    folder = "packages/lattice-inference/tests/backends"
+    arguments = session.posargs or [folder, "-k", "wgpu or gpu"]
+    workers = ("-n", str(os.cpu_count() or 1), "--dist", "loadfile", "--timeout", "1200")
+    session.run("python", "-m", "pytest", "-q", "--all", *workers, *arguments, env=environment)
+
+
+@nox.session
 def sanitize(session: nox.Session) -> None:
     """Run native code under the sanitizers of addresses, undefined behavior and threads (gcc).
 

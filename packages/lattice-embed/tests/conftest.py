@@ -36,6 +36,10 @@ class FakeEncoder:
         self.poison: str | None = None
         self.seen: list[str] = []
 
+    @property
+    def space(self) -> str:
+        return self.fingerprint
+
     def count_tokens(self, texts: Sequence[str], *, prompt: str = "") -> Any:
         return np.array([len((prompt + text).split()) + 2 for text in texts], np.int32)
 

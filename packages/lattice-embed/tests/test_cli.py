@@ -167,11 +167,14 @@ def test_options_reach_the_service(loader: Any, capsys: Capture) -> None:
         "--no-normalize",
         "--threads",
         "2",
+        "--device",
+        "auto",
     ]
     report = run_json(capsys, *arguments, "cats")
     assert loader.encoders[0].seen == ["Represent this sentence for searching relevant passages: cats"]
     assert np.linalg.norm(report["embeddings"][0]["embedding"]) > 2
     assert loader.calls[0][1]["threads"] == 2
+    assert loader.calls[0][1]["device"] == "auto"
 
 
 def test_model_comes_from_the_environment(loader: Any, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

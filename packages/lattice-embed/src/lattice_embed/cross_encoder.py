@@ -29,6 +29,7 @@ from lattice_embed.validation import (
     check_threads,
 )
 from lattice_inference import errors as inference_errors
+from lattice_inference.device_name import DeviceName
 from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
         max_text_chars: most characters (code points) in one text.
         special_tokens_in_text: let special tokens that a text spells out, such as ``[SEP]``, become those tokens, as Hugging
             Face's library does; with False they are text like any other.
+        device: what computes; see :class:`NativeEmbeddingService`.
 
     Raises:
         UnknownModelError: no model of that name.
@@ -87,8 +89,10 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
         truncate: PairTruncation = "longest_first",
         max_text_chars: int = DEFAULT_MAX_TEXT_CHARS,
         special_tokens_in_text: bool = True,
+        device: DeviceName = "cpu",
     ) -> None:
         check_choice("precision", precision, get_args(Precision))
+        check_choice("device", device, get_args(DeviceName))
         check_choice("truncate", truncate, get_args(PairTruncation))
         self._source = resolve_model(model)
         if self._source.known is not None:
@@ -97,6 +101,7 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
                 "as cross-encoder/ms-marco-MiniLM-L6-v2"
             )
         self._precision: Precision = precision
+        self._device: DeviceName = device
         self._threads = None if threads is None else check_threads(threads)
         self._truncate: PairTruncation = truncate
         self._limits = Limits(max_text_chars=max_text_chars)
@@ -201,13 +206,15 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
     # Loading and closing
 
     def _recipe(self) -> tuple[Any, Mapping[str, Any]]:
-        options = {
+        options: dict[str, Any] = {
             "precision": self._precision,
             "threads": self._threads,
             "truncate": self._truncate,
             "max_text_chars": self._limits.max_text_chars,
             "special_tokens_in_text": self._special_tokens_in_text,
         }
+        if self._device != "cpu":
+            options["device"] = self._device
         return self._source.location, options
 
     def _open(self) -> lattice_inference.CrossEncoder:
@@ -219,6 +226,7 @@ class CrossEncoder(LazyModel["lattice_inference.CrossEncoder"]):
                 precision=self._precision,
                 threads=self._threads,
                 special_tokens_in_text=self._special_tokens_in_text,
+                device=self._device,
             )
         except inference_errors.UnsupportedError as error:
             raise UnsupportedModelError(f"{self._source.name} cannot be run here: {error}") from error

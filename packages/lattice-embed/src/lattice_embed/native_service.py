@@ -47,6 +47,7 @@ from lattice_embed.validation import (
 from lattice_embed.vectors import normalize as normalize_rows
 from lattice_inference import errors as inference_errors
 from lattice_inference.cancellation import in_thread
+from lattice_inference.device_name import DeviceName
 from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class _LoadedModel:
         self.encoder.trim()
 
     def _fingerprint(self) -> str:
-        return self.encoder.fingerprint if self.adapter is None else self.encoder.fingerprint_with(self.adapter)
+        return self.encoder.space if self.adapter is None else self.encoder.fingerprint_with(self.adapter)
 
     def provenance(self, prompt: str, normalize: bool) -> VectorProvenance:
         """Return all that a vector's bits depend on besides the text.
@@ -164,6 +165,8 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         special_tokens_in_text: let special tokens that a text spells out, such as ``[SEP]``, become those tokens, as Hugging
             Face's library does; with False they are text like any other. Vectors of both kinds are not mixed in a cache or
             a store.
+        device: ``"cpu"``, ``"wgpu"`` (a GPU by Vulkan, with the extra ``lattice-inference[wgpu]``), or ``"auto"``: a GPU if
+            one can be used, else the CPU. Vectors of all devices may be compared.
 
     Raises:
         UnknownModelError: no model of that name.
@@ -197,12 +200,15 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         special_tokens_in_text: bool = True,
         max_tokens: int | None = None,
         adapter: str | os.PathLike[str] | None = None,
+        device: DeviceName = "cpu",
     ) -> None:
         check_choice("precision", precision, get_args(Precision))
+        check_choice("device", device, get_args(DeviceName))
         check_choice("truncate", truncate, get_args(Truncate))
         self._source = resolve_model(default_model() if model is None else model)
         self._output_dim = self._check_output_dim(output_dim)
         self._precision: Precision = precision
+        self._device: DeviceName = device
         self._threads = None if threads is None else check_threads(threads)
         self._truncate: Truncate = truncate
         self._limits = Limits(max_batch_size, max_text_chars)
@@ -312,6 +318,8 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             options["max_tokens"] = self._max_tokens
         if self._adapter is not None:
             options["adapter"] = self._adapter
+        if self._device != "cpu":
+            options["device"] = self._device
         return self._source.known or self._source.location, options
 
     def _open(self) -> _LoadedModel:
@@ -321,6 +329,8 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         if member is not None and (reason := missing_feature(member)) is not None:
             raise UnsupportedModelError(f"{member.slug} cannot be run here: {reason}")
         plain: dict[str, Any] = {} if self._special_tokens_in_text else {"special_tokens_in_text": False}
+        if self._device != "cpu":
+            plain["device"] = self._device
         load = partial(
             lattice_inference.load_encoder,
             self._source.location,

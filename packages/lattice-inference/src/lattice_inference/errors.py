@@ -11,6 +11,9 @@ __all__ = [
     "CacheFullError",
     "CheckpointError",
     "ChecksumError",
+    "DeviceLostError",
+    "DeviceMemoryError",
+    "DeviceUnavailableError",
     "DownloadError",
     "GrammarError",
     "InvalidInputError",
@@ -100,6 +103,18 @@ class CacheFullError(LatticeError, MemoryError):
 
     Nothing was added.
     """
+
+
+class DeviceUnavailableError(LatticeError, RuntimeError):
+    """A device that a caller names cannot be used here; the error says why, and what would help."""
+
+
+class DeviceMemoryError(LatticeError, MemoryError):
+    """A device has no room for what a call needs; nothing has changed, and the error says how many bytes were wanted."""
+
+
+class DeviceLostError(LatticeError, RuntimeError):
+    """A device was lost or reset. What was loaded on it cannot be used any more: load it again."""
 
 
 class VectorCacheError(LatticeError, ValueError):

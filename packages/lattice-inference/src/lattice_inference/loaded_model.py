@@ -27,6 +27,12 @@ __all__ = ["LoadedModel"]
 
 class _OwnedProgram(Protocol):
     @property
+    def device(self) -> str: ...
+
+    @property
+    def device_identity(self) -> str | None: ...
+
+    @property
     def numerics(self) -> str | None: ...
 
     def adapting(self) -> AdaptingProgram: ...
@@ -48,6 +54,9 @@ class LoadedModel(Generic[Owned]):
         source: where the files were found; see :func:`lattice_inference.files.hub.find_model`.
         directory: the files, or the GGUF file.
         precision: what the weights are kept in.
+        device: the kind of device that computes: ``"cpu"`` or ``"wgpu"``.
+        device_name: device and driver, with the word "software" where a CPU computes what the device should; None for the
+            CPU.
     """
 
     def __init__(
@@ -63,6 +72,8 @@ class LoadedModel(Generic[Owned]):
         self.source = files.source
         self.directory: Path = files.directory
         self.precision: Precision = precision
+        self.device = program.device
+        self.device_name = program.device_identity
         self._program = program
         self._reload = reload
         self._snapshot = snapshot
@@ -72,6 +83,8 @@ class LoadedModel(Generic[Owned]):
         numerics = program.numerics
         # bfloat16 is rounded otherwise by every instruction that multiplies it, so results depend on which this CPU has
         self._numerics = f"n{NUMERICS_VERSION}" + (f":{numerics}" if numerics else "")
+        # stands last in a fingerprint: vectors of two devices differ in last bits, and may be compared
+        self._device_mark = f"@{self.device_name}" if self.device_name else ""
 
     def load_adapter(
         self, path: str | os.PathLike[str], name: str | None = None, *, replace: bool = False

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from lattice_inference.backends.cpu import CpuBackend, _cpu
-from lattice_inference.backends.cpu.weight_forms import RepackedWeightsWarning, WeightForms
+from lattice_inference.backends.cpu.weight_forms import WeightForms
 from lattice_inference.backends.cpu.weights import ResidentWeights
+from lattice_inference.backends.weight_reading import RepackedWeightsWarning
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS
 from lattice_inference.checkpoint.mapped_tensors import TensorInfo
 from lattice_inference.errors import CheckpointError, NonFiniteError, UnsupportedError

@@ -14,6 +14,7 @@ from lattice_inference.errors import InvalidInputError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.builder import GraphBuilder
 
+from .bodies import BODIES
 from .programs import Tensors, batch_of, one_op
 from .test_paged_ops import FMA_ISAS, ISAS, SHAPES, paged_program
 
@@ -45,8 +46,9 @@ def packed_program(inputs, *, heads, kv_heads, head_dim, window=0):
     )[0]
 
 
-def run_packed(program, inputs, batch, **backend):
-    return CpuBackend(**backend).compile(program, Tensors(inputs)).run(batch)["y"]
+def run_packed(program, inputs, batch, *, body=None, **backend):
+    opened = CpuBackend(**backend) if body is None else body.backend()
+    return opened.compile(program, Tensors(inputs)).run(batch)["y"]
 
 
 def run_paged(inputs, lengths, sizes, window, cuts, isa=None):
@@ -72,9 +74,9 @@ def run_paged(inputs, lengths, sizes, window, cuts, isa=None):
     return result
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("body", BODIES, ids=str)
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), SHAPES)
-def test_against_the_reference(isa, heads, kv_heads, head_dim):
+def test_against_the_reference(body, heads, kv_heads, head_dim):
     sizes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     lengths = [1, 2, 15, 16, 17, 49, 100, 130]
     inputs = drawn(np.random.default_rng(head_dim), sum(lengths), **sizes)
@@ -82,7 +84,7 @@ def test_against_the_reference(isa, heads, kv_heads, head_dim):
     for window in (0, 1, 20):
         program = packed_program(inputs, **sizes, window=window)
         want = reference.run(program, inputs, batch)["y"]
-        assert np.abs(run_packed(program, inputs, batch, isa=isa) - want).max() <= 1e-5, window
+        assert np.abs(run_packed(program, inputs, batch, body=body) - want).max() <= 1e-5, window
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -154,10 +156,10 @@ def test_other_masks_are_refused(mask, window):
         )
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("body", BODIES, ids=str)
 @pytest.mark.parametrize(("heads", "width"), [(1, 33), (2, 16), (3, 20), (16, 128), (5, 7)])
 @pytest.mark.parametrize("offset", [0, 1])
-def test_norms_of_heads(isa, heads, width, offset):
+def test_norms_of_heads(body, heads, width, offset):
     rng = np.random.default_rng(width)
     x = (rng.standard_normal((19, heads * width)) * 3 + 1).astype(np.float32)
     x[4] = 0.0
@@ -169,7 +171,7 @@ def test_norms_of_heads(isa, heads, width, offset):
         ),
     )
     tensors["w"] = weight
-    got = run_packed(program, tensors, batch_of([19]), isa=isa)
+    got = run_packed(program, tensors, batch_of([19]), body=body)
     want = reference.run(program, tensors, batch_of([19]))["y"]
     assert (np.abs(got - want) <= 8 * np.finfo(np.float32).eps * (np.abs(want) + 1e-6)).all()
     # a head is a row for itself, to the bit
@@ -178,7 +180,7 @@ def test_norms_of_heads(isa, heads, width, offset):
         lambda g, v: g.rms_norm(v["x"], g.weight("w", (width,), use="vector"), epsilon=1e-6, offset=offset),
     )
     tensors["w"] = weight
-    alone = run_packed(one, tensors, batch_of([19 * heads]), isa=isa)
+    alone = run_packed(one, tensors, batch_of([19 * heads]), body=body)
     assert alone.tobytes() == got.tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Every op of the CPU backend, on every instruction set of this machine, against the float64 reference."""
+"""Every op of encoders on every body of this machine (levels of the CPU, WGPU), against the float64 reference."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ import numpy as np
 import pytest
 
 from lattice_inference.backends import reference
-from lattice_inference.backends.cpu import CpuBackend, _cpu
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.program import View, WeightRef
 
+from .bodies import BODIES
 from .programs import EMULATED, Tensors, batch_of, one_op
 
-ISAS = _cpu.available_isas()
 EPSILON = float(np.finfo(np.float32).eps)
 WIDTHS = (1, 3, 15, 16, 17, 33, 64, 100, 384)
 
 
 def check(inputs, write, *, lengths, tolerance, tensors=None):
-    """Compare every level with the reference, which takes longer than all of them and is computed once."""
+    """Compare every body with the reference, which takes longer than all of them and is computed once."""
     program, weights = one_op(inputs, write)
     weights |= tensors or {}
     batch = batch_of(lengths)
     want = reference.run(program, weights, batch)["y"]
-    for isa in ISAS:
-        error = np.abs(CpuBackend(isa=isa).compile(program, Tensors(weights)).run(batch)["y"] - want)
-        assert (error <= tolerance).all(), f"{isa} is off by {error.max():.3g}"
+    for body in BODIES:
+        error = np.abs(body.backend().compile(program, Tensors(weights)).run(batch)["y"] - want)
+        assert (error <= tolerance).all(), f"{body} is off by {error.max():.3g}"
 
 
 SHAPES = [(width, depth) for width in WIDTHS for depth in (1, 2, 16, 31, 384)]
@@ -179,9 +178,9 @@ def test_l2_normalize_of_short_vectors_is_exact():
     batch = batch_of([1] * 3)
     expected = [[0.6, 0.8], [0.6, 0.8], [0.3, 0.4]]  # the length is never below 1e-12
     np.testing.assert_allclose(reference.run(program, weights, batch)["y"], expected, rtol=1e-6)
-    for isa in ISAS:
-        vectors = CpuBackend(isa=isa).compile(program, Tensors(weights)).run(batch)["y"]
-        np.testing.assert_allclose(vectors, expected, rtol=1e-6, err_msg=isa)
+    for body in BODIES:
+        vectors = body.backend().compile(program, Tensors(weights)).run(batch)["y"]
+        np.testing.assert_allclose(vectors, expected, rtol=1e-6, err_msg=str(body))
 
 
 def test_embedding_tables_are_looked_up_by_each_kind_of_id():
@@ -195,9 +194,9 @@ def test_embedding_tables_are_looked_up_by_each_kind_of_id():
     check({"a": tables["a"]}, write, lengths=[19, 21], tolerance=1e-6, tensors={"b": tables["b"]})
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("body", BODIES, ids=str)
 @pytest.mark.parametrize("sequences", [1, 2, 15, 33])
-def test_heads_compute_over_rows_of_sequences(isa, sequences):
+def test_heads_compute_over_rows_of_sequences(body, sequences):
     """What stands on a pooling: products with a row a sequence, a residual from the product's own input, one output."""
     rng = np.random.default_rng(sequences)
     x = rng.standard_normal((3 * sequences, 48)).astype(np.float32)
@@ -219,7 +218,7 @@ def test_heads_compute_over_rows_of_sequences(isa, sequences):
     weights |= tensors
     batch = batch_of([3] * sequences)
     fused, unfused = (
-        CpuBackend(isa=isa, fused=choice).compile(program, Tensors(weights)).run(batch)["y"] for choice in (True, False)
+        body.backend(fused=choice).compile(program, Tensors(weights)).run(batch)["y"] for choice in (True, False)
     )
     assert fused.tobytes() == unfused.tobytes()
     assert fused.shape == (sequences, 1)

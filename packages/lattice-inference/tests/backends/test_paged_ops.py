@@ -1,4 +1,4 @@
-"""The ops of decoders on every instruction set of this machine, against the float64 reference."""
+"""The ops of decoders on every body of this machine (levels of the CPU, WGPU), against the float64 reference."""
 
 from __future__ import annotations
 
@@ -16,43 +16,46 @@ from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.builder import GraphBuilder
 from lattice_inference.graph.program import KvSpec, Program
 
+from .bodies import BODIES, CPU_BODIES, Body
 from .programs import Tensors, batch_of, one_op
 
 ISAS = _cpu.available_isas()
 FMA_ISAS = [isa for isa in ISAS if isa != "baseline"]
+FMA_BODIES = [body for body in CPU_BODIES if body.name != "baseline"]
+DEFAULT = Body("cpu", CpuBackend)
 EPSILON = float(np.finfo(np.float32).eps)
 WIDTHS = (1, 3, 15, 16, 17, 33, 64, 100, 384)
 TYPES = ("float32", "float16", "bfloat16", "int8")
 Int32 = np.int32
 
 
-def run_both(isa, inputs, write, *, batch, tensors=None, state=None):
+def run_both(body, inputs, write, *, batch, tensors=None, state=None):
     program, weights = one_op(inputs, write)
     weights |= tensors or {}
-    got = CpuBackend(isa=isa).compile(program, Tensors(weights)).run(batch)["y"]
+    got = body.backend().compile(program, Tensors(weights)).run(batch)["y"]
     return got, reference.run(program, weights, batch)["y"]
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("body", BODIES, ids=str)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_mul_and_silu_mul(isa, width):
+def test_mul_and_silu_mul(body, width):
     rng = np.random.default_rng(width)
     a, b = ((rng.standard_normal((37, width)) * 4).astype(np.float32) for _ in range(2))
     a[0, 0], a[1, 0] = 60.0, -60.0
     for write in (lambda g, v: g.mul(v["a"], v["b"]), lambda g, v: g.mul(g.silu(v["a"]), v["b"])):
-        got, want = run_both(isa, {"a": a, "b": b}, write, batch=batch_of([37]))
+        got, want = run_both(body, {"a": a, "b": b}, write, batch=batch_of([37]))
         assert (np.abs(got - want) <= 4 * EPSILON * np.maximum(np.abs(a * b), 1e-3)).all()
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("body", BODIES, ids=str)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_rms_norm(isa, width):
+def test_rms_norm(body, width):
     rng = np.random.default_rng(width)
     x = (rng.standard_normal((9, width)) * 3 + 1).astype(np.float32)
     x[4] = 0.0
     w = rng.standard_normal(width).astype(np.float32)
     got, want = run_both(
-        isa,
+        body,
         {"x": x},
         lambda g, v: g.rms_norm(v["x"], g.weight("w", w.shape, use="vector"), epsilon=1e-6),
         batch=batch_of([9]),
@@ -61,8 +64,8 @@ def test_rms_norm(isa, width):
     assert (np.abs(got - want) <= 8 * EPSILON * (np.abs(want) + 1e-6)).all()
 
 
-@pytest.mark.parametrize("isa", ISAS)
-def test_cosines_and_sines_are_right_to_the_last_bit_at_any_position(isa):
+@pytest.mark.parametrize("body", BODIES, ids=str)
+def test_cosines_and_sines_are_right_to_the_last_bit_at_any_position(body):
     frequencies = np.array([1.0, 0.7498942, 0.1, 1e-3, 3.3e-5, 0.0], np.float32)
     # The many large ones are for the last part of pi: without it a few of them are rounded the other way.
     large = np.random.default_rng(0).integers(2**22, 2**24, 10_000)
@@ -73,18 +76,18 @@ def test_cosines_and_sines_are_right_to_the_last_bit_at_any_position(isa):
     batch = Batch(
         np.zeros(len(positions), Int32), np.array([0, len(positions)], Int32), positions=positions.astype(Int32)
     )
-    got = CpuBackend(isa=isa).compile(program, Tensors({"f": frequencies})).run(batch)["y"]
+    got = body.backend().compile(program, Tensors({"f": frequencies})).run(batch)["y"]
     exact = (positions.astype(np.float32)[:, None] * frequencies).astype(np.longdouble)
     want = np.concatenate([np.cos(exact), np.sin(exact)], axis=1).astype(np.float32) * np.float32(1.25)
     assert (got == want).all()
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("body", BODIES, ids=str)
 @pytest.mark.parametrize("pairing", ["half", "interleaved"])
 @pytest.mark.parametrize(
     ("heads", "head_dim", "pairs"), [(1, 2, 1), (3, 16, 8), (2, 20, 10), (4, 64, 32), (2, 128, 64), (2, 40, 12)]
 )
-def test_rope(isa, pairing, heads, head_dim, pairs):
+def test_rope(body, pairing, heads, head_dim, pairs):
     rng = np.random.default_rng(head_dim)
     x = rng.standard_normal((13, heads * head_dim)).astype(np.float32)
     frequencies = (1 / 10_000 ** (np.arange(pairs) / pairs)).astype(np.float32)
@@ -100,7 +103,7 @@ def test_rope(isa, pairing, heads, head_dim, pairs):
     )
     weights["f"] = frequencies
     batch = dataclasses.replace(batch_of([6, 7]), positions=rng.integers(0, 5000, 13).astype(Int32))
-    got = CpuBackend(isa=isa).compile(program, Tensors(weights)).run(batch)["y"]
+    got = body.backend().compile(program, Tensors(weights)).run(batch)["y"]
     want = reference.run(program, weights, batch)["y"]
     assert np.abs(got - want).max() <= 4 * EPSILON * np.abs(x).max()
     kept = got.reshape(13, heads, head_dim)[:, :, 2 * pairs :]
@@ -116,7 +119,7 @@ def test_pairings_are_the_same_rotation_of_permuted_dimensions():
     results = {}
     for pairing, rows in (("half", x), ("interleaved", interleaved)):
         got, _ = run_both(
-            None,
+            DEFAULT,
             {"x": rows},
             lambda g, v, pairing=pairing: g.rope(
                 v["x"], g.rope_angles(g.weight("f", (16,), use="vector")), heads=2, head_dim=32, pairing=pairing
@@ -151,7 +154,9 @@ def paged_program(inputs, *, heads, kv_heads, head_dim, window, gather=False):
 class Sequences:
     """Rows of several sequences that are run in steps, on the CPU and on the reference, in pages dealt at random."""
 
-    def __init__(self, rng, lengths, *, isa, heads, kv_heads, head_dim, window=0, dtype="float16", page_tokens=16):
+    def __init__(
+        self, rng, lengths, *, body=DEFAULT, heads, kv_heads, head_dim, window=0, dtype="float16", page_tokens=16
+    ):
         self.bounds = np.concatenate([[0], np.cumsum(lengths)])
         self.page_tokens = page_tokens
         rows = int(self.bounds[-1])
@@ -162,7 +167,7 @@ class Sequences:
         }
         sizes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
         self.program = paged_program(self.inputs, **sizes, window=window)
-        self.backend = CpuBackend(isa=isa)
+        self.backend = body.backend()
         self.ready = self.backend.compile(self.program, Tensors(self.inputs))
         counts = [-(-length // page_tokens) for length in lengths]
         numbers = rng.permutation(sum(counts) + 3).astype(Int32)
@@ -198,15 +203,15 @@ class Sequences:
 SHAPES = [(1, 1, 1), (2, 2, 8), (3, 1, 20), (4, 2, 32), (6, 2, 48), (9, 3, 64), (2, 1, 128), (30, 1, 16)]
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("body", BODIES, ids=str)
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), SHAPES)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_paged_attention(isa, heads, kv_heads, head_dim, dtype):
+def test_paged_attention(body, heads, kv_heads, head_dim, dtype):
     """A prompt, single tokens and a few at a time of sequences side by side; the reference keeps the same rounded values."""
     rng = np.random.default_rng(heads * 100 + head_dim)
     lengths = [1, 2, 15, 16, 17, 49, 100]
     sequences = Sequences(
-        rng, lengths, isa=isa, heads=heads, kv_heads=kv_heads, head_dim=head_dim, dtype=dtype, page_tokens=16
+        rng, lengths, body=body, heads=heads, kv_heads=kv_heads, head_dim=head_dim, dtype=dtype, page_tokens=16
     )
     steps = [
         ([6, 1], [0, 0], [60, 1]),
@@ -218,12 +223,14 @@ def test_paged_attention(isa, heads, kv_heads, head_dim, dtype):
         assert np.abs(got - want).max() <= 1e-5
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("body", BODIES, ids=str)
 @pytest.mark.parametrize("window", [0, 1, 7, 16, 100, 511, 512, 600])
 @pytest.mark.parametrize("page_tokens", [16, 32, 64])
-def test_paged_attention_over_several_segments_of_keys(isa, window, page_tokens):
+def test_paged_attention_over_several_segments_of_keys(body, window, page_tokens):
     rng = np.random.default_rng(window)
-    sequences = Sequences(rng, [1300], isa=isa, heads=2, kv_heads=1, head_dim=8, window=window, page_tokens=page_tokens)
+    sequences = Sequences(
+        rng, [1300], body=body, heads=2, kv_heads=1, head_dim=8, window=window, page_tokens=page_tokens
+    )
     sequences.inputs["k"][:512] *= 2  # the running maximum moves between segments
     sequences.ready = sequences.backend.compile(sequences.program, Tensors(sequences.inputs))
     bounds = [0, 500, 511, 512, 513, 1020, 1028, 1299, 1300]
@@ -232,13 +239,13 @@ def test_paged_attention_over_several_segments_of_keys(isa, window, page_tokens)
         assert np.abs(got - want).max() <= 1e-5, (begin, end)
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("body", BODIES, ids=str)
 @pytest.mark.parametrize("window", [0, 1, 9])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_no_score_is_so_low_that_a_masked_key_counts(isa, window, dtype):
+def test_no_score_is_so_low_that_a_masked_key_counts(body, window, dtype):
     """Case H8: all scores are about -20000, and each key that is masked would have a higher one, or -10000, or 0."""
     rng = np.random.default_rng(8)
-    sequences = Sequences(rng, [600, 40], isa=isa, heads=3, kv_heads=1, head_dim=16, window=window, dtype=dtype)
+    sequences = Sequences(rng, [600, 40], body=body, heads=3, kv_heads=1, head_dim=16, window=window, dtype=dtype)
     sequences.inputs["q"][:] = np.tile(
         np.repeat([4, 0], [2, 14]), 3
     )  # with the scale, the sum of two elements of a key
@@ -250,10 +257,11 @@ def test_no_score_is_so_low_that_a_masked_key_counts(isa, window, dtype):
         assert np.abs(got - want).max() <= 1e-5
 
 
-def test_a_window_reads_no_key_before_it():
+@pytest.mark.parametrize("body", BODIES, ids=str)
+def test_a_window_reads_no_key_before_it(body):
     """Keys and values before the window are made NaN, and their pages too: they are not even read."""
     rng = np.random.default_rng(0)
-    sequences = Sequences(rng, [1100], isa=None, heads=2, kv_heads=1, head_dim=16, window=33)
+    sequences = Sequences(rng, [1100], body=body, heads=2, kv_heads=1, head_dim=16, window=33)
     sequences.run(sequences.batch([0], [0], [1099]))
     want = sequences.ready.run(sequences.batch([0], [1099], [1100]), state=sequences.states[0])["y"]
     for page in sequences.tables[0][: 1066 // 16]:
@@ -316,13 +324,13 @@ def stored(state, spec, pages, length):
     return (np.ascontiguousarray(np.concatenate(parts)[:length]) for parts in (keys, values))
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("body", CPU_BODIES, ids=str)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_attention_keeps_new_keys_as_an_op_of_its_own_does(isa, dtype):
+def test_attention_keeps_new_keys_as_an_op_of_its_own_does(body, dtype):
     """Few new rows are written by attention, across the end of a segment too, many by the op: the same bytes."""
     rng = np.random.default_rng(8)
-    sequences = Sequences(rng, [530, 40, 5], isa=isa, heads=4, kv_heads=2, head_dim=24, dtype=dtype, page_tokens=32)
-    unfused = CpuBackend(isa=isa, fused=False).compile(sequences.program, Tensors(sequences.inputs))
+    sequences = Sequences(rng, [530, 40, 5], body=body, heads=4, kv_heads=2, head_dim=24, dtype=dtype, page_tokens=32)
+    unfused = body.backend(fused=False).compile(sequences.program, Tensors(sequences.inputs))
     steps = [
         ([0, 2], [0, 0], [505, 2]),
         ([0, 1, 2], [505, 0, 2], [517, 40, 5]),  # 12 rows from segment 0 into 1, 40 rows, 3 rows
@@ -341,13 +349,13 @@ def test_attention_keeps_new_keys_as_an_op_of_its_own_does(isa, dtype):
         assert states[0].export(page) == states[1].export(page)
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("body", CPU_BODIES, ids=str)
 @pytest.mark.parametrize("window", [0, 40])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_attention_over_pages_is_the_same_bits_in_any_chunks_and_company(isa, window, dtype):
+def test_attention_over_pages_is_the_same_bits_in_any_chunks_and_company(body, window, dtype):
     rng = np.random.default_rng(5)
     lengths = [560, 90, 3]
-    sequences = Sequences(rng, lengths, isa=isa, heads=6, kv_heads=2, head_dim=16, window=window, dtype=dtype)
+    sequences = Sequences(rng, lengths, body=body, heads=6, kv_heads=2, head_dim=16, window=window, dtype=dtype)
 
     def rows_of(*steps):
         """Run steps on fresh pages; return what each row of each sequence became."""
@@ -384,11 +392,11 @@ def test_attention_over_pages_is_the_same_bits_in_any_chunks_and_company(isa, wi
 
 
 def test_levels_with_fma_agree_bit_for_bit():
-    if len(FMA_ISAS) < 2:
+    if len(FMA_BODIES) < 2:
         pytest.skip("this CPU has one level with FMA: the emulated sessions compare the others with it")
     results = set()
-    for isa in FMA_ISAS:
-        sequences = Sequences(np.random.default_rng(9), [600, 20], isa=isa, heads=6, kv_heads=2, head_dim=40)
+    for body in FMA_BODIES:
+        sequences = Sequences(np.random.default_rng(9), [600, 20], body=body, heads=6, kv_heads=2, head_dim=40)
         batch = sequences.batch([0, 1], [0, 0], [600, 20])
         results.add(sequences.ready.run(batch, state=sequences.states[0])["y"].tobytes())
     assert len(results) == 1

@@ -7,7 +7,8 @@ import pytest
 
 from lattice_inference.backends.cpu import CpuBackend, _cpu
 from lattice_inference.backends.cpu.weight_forms import WeightForms
-from lattice_inference.backends.cpu.weights import ResidentWeights, narrow
+from lattice_inference.backends.cpu.weights import ResidentWeights
+from lattice_inference.backends.weight_reading import narrow
 from lattice_inference.errors import CheckpointError, NonFiniteError, UnsupportedError
 from lattice_inference.graph.compile import compile_program
 

@@ -109,13 +109,13 @@ def test_sizes_outside_the_table_are_refused(sizes, problem, bert):
 def test_texts_go_through_in_steps_of_that_many_tokens(bert, tmp_path):
     program, tensors = bert
     ready = CpuBackend(tile_sizes={"step_tokens": 64}).compile(program, Tensors(tensors))
-    tokens, run = [], ready.run
+    tokens, submit = [], ready.submit
 
-    def counting_run(batch, **options):
+    def counting_submit(batch, **options):
         tokens.append(batch.tokens)
-        return run(batch, **options)
+        return submit(batch, **options)
 
-    ready.run = counting_run
+    ready.submit = counting_submit
     config = {"model_type": "bert", "architectures": ["BertModel"], "vocab_size": 97, "hidden_size": 64}
     config |= {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 512, "hidden_act": "gelu"}
     config |= {"max_position_embeddings": 2048, "type_vocab_size": 2, "layer_norm_eps": 1e-12}

@@ -21,16 +21,16 @@ class Steps:
 
     def __init__(self, model, monkeypatch):
         self.count, self.begun, self.may_end = 0, threading.Event(), threading.Event()
-        program = model._program
-        monkeypatch.setattr(program._open(), "step_tokens", 8)
-        self._run = program._run_step
-        monkeypatch.setattr(program, "_run_step", self._step)
+        program = model._program._open()
+        monkeypatch.setattr(program, "step_tokens", 8)
+        self._submit = program.submit
+        monkeypatch.setattr(program, "submit", self._step)
 
-    def _step(self, *arguments):
+    def _step(self, *arguments, **options):
         self.count += 1
         self.begun.set()
         assert self.may_end.wait(60)
-        return self._run(*arguments)
+        return self._submit(*arguments, **options)
 
 
 @pytest.fixture(scope="module", params=["encoder", "cross-encoder"])

@@ -100,6 +100,7 @@ def _service(options: argparse.Namespace, baseline: DriftBaseline) -> NativeEmbe
             output_dim=baseline.output_dim,
             precision=baseline.precision,  # type: ignore[arg-type]  # checked by the service
             threads=options.threads,
+            device=options.device,
         )
     except UnknownModelError as error:
         raise UnknownModelError(
@@ -124,6 +125,7 @@ def _update(options: argparse.Namespace) -> int:
         output_dim=_either(options.output_dim, former, "output_dim", None),
         precision=_either(options.precision, former, "precision", "float32"),
         threads=options.threads,
+        device=options.device,
     ) as service:
         baseline = DriftBaseline.of(
             service,

@@ -10,7 +10,7 @@ from typing import get_args
 from lattice_embed._version import __version__
 from lattice_embed.cli import backfill_options, store_options
 from lattice_embed.cli.store_options import add_truncate
-from lattice_inference.cli.options import thread_count
+from lattice_inference.cli.options import add_device, thread_count
 from lattice_inference.precision import Precision
 
 __all__ = ["build_parser"]
@@ -302,6 +302,7 @@ def _add_check_drift(commands: argparse._SubParsersAction[argparse.ArgumentParse
         metavar="N",
         help="threads to compute with, 1 to 256 (default: all allowed CPUs)",
     )
+    add_device(command)
     command.add_argument("--enforce", action="store_true", help="a baseline whose model is not here does not pass")
     command.add_argument(
         "--update-baseline",
@@ -381,6 +382,7 @@ def _add_native_options(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="threads to compute with, 1 to 256 (default: all allowed CPUs)",
     )
+    add_device(command)
     command.add_argument(
         "--precision",
         choices=get_args(Precision),

@@ -23,6 +23,7 @@ def run(options: argparse.Namespace) -> int:
         options.model,
         precision=options.precision,
         threads=options.threads,
+        device=options.device,
         truncate=options.truncate,
         special_tokens_in_text=not options.plain,
     ) as model:

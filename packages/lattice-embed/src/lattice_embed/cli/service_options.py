@@ -12,7 +12,13 @@ from lattice_embed.remote import RemoteEmbeddingService
 
 __all__ = ["open_service"]
 
-NATIVE_OPTIONS: dict[str, object] = {"threads": None, "precision": "float32", "truncate": "right", "plain": False}
+NATIVE_OPTIONS: dict[str, object] = {
+    "threads": None,
+    "device": "cpu",
+    "precision": "float32",
+    "truncate": "right",
+    "plain": False,
+}
 """Options that mean something in this process only, and their defaults."""
 
 
@@ -39,6 +45,7 @@ def open_service(options: argparse.Namespace) -> NativeEmbeddingService | Remote
             truncate=options.truncate,
             cache=cache,
             special_tokens_in_text=not options.plain,
+            device=options.device,
         )
     if cache is not None:
         raise InvalidInputError(

@@ -74,6 +74,7 @@ def open_service(options: argparse.Namespace, space: VectorSpace | None, truncat
         output_dim=output_dim,
         precision=options.precision,
         threads=options.threads,
+        device=options.device,
         truncate="error" if truncate == "error" else "right",
         max_text_chars=MOST_CHARACTERS,
         special_tokens_in_text=not options.plain,

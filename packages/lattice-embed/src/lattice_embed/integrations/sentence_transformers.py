@@ -26,7 +26,7 @@ from lattice_embed.integrations.sentence_options import (
     check_service_options,
     refuse_options,
 )
-from lattice_embed.integrations.service_choice import ServiceOptions, choose_service
+from lattice_embed.integrations.service_choice import ModelOptions, choose_service
 from lattice_embed.integrations.vector_precision import VECTOR_PRECISIONS, at_precision
 from lattice_embed.model_source import default_model
 from lattice_embed.native_service import NativeEmbeddingService
@@ -114,7 +114,7 @@ class SentenceEncoder:
         backend: str = "torch",
         similarity_fn_name: Similarity | None = None,
         truncate_dim: int | None = None,
-        **options: Unpack[ServiceOptions],
+        **options: Unpack[ModelOptions],
     ) -> None:
         if model is not None and model_name_or_path is not None:
             raise InvalidInputError("model and model_name_or_path are two names of one option: pass one")

@@ -9,18 +9,19 @@ from lattice_embed.catalogue import EmbeddingModel, ModelDescription
 from lattice_embed.errors import InvalidInputError
 from lattice_embed.native_service import NativeEmbeddingService, Truncate
 from lattice_embed.service import EmbeddingService
+from lattice_inference.device_name import DeviceName
 from lattice_inference.precision import Precision
 
 if TYPE_CHECKING:
     from lattice_inference import VectorCache
 
-__all__ = ["ModelOrService", "ServiceOptions", "choose_service", "stored_name"]
+__all__ = ["ModelOptions", "ModelOrService", "ServiceOptions", "choose_service", "stored_name"]
 
 ModelOrService = EmbeddingService | EmbeddingModel | ModelDescription | str | os.PathLike[str]
 
 
-class ServiceOptions(TypedDict, total=False):
-    """The options of :class:`~lattice_embed.NativeEmbeddingService`, for those that pass them on."""
+class ModelOptions(TypedDict, total=False):
+    """The options of :class:`~lattice_embed.NativeEmbeddingService`, except the device."""
 
     output_dim: int | None
     precision: Precision
@@ -34,7 +35,13 @@ class ServiceOptions(TypedDict, total=False):
     adapter: str | os.PathLike[str] | None
 
 
-def choose_service(model: ModelOrService | None, options: ServiceOptions) -> EmbeddingService:
+class ServiceOptions(ModelOptions, total=False):
+    """The options of :class:`~lattice_embed.NativeEmbeddingService`, for adapters that pass them on."""
+
+    device: DeviceName
+
+
+def choose_service(model: ModelOrService | None, options: ModelOptions) -> EmbeddingService:
     """Return the service, or a :class:`NativeEmbeddingService` of the model and the options.
 
     Raises:

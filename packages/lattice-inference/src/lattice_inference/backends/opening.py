@@ -7,21 +7,30 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from lattice_inference.argument_checks import check_choice
 from lattice_inference.backends.protocol import AdaptingProgram, Backend, BackendProgram
-from lattice_inference.errors import UnsupportedError
+from lattice_inference.device_name import DeviceName
+from lattice_inference.errors import DeviceUnavailableError, UnsupportedError
 from lattice_inference.precision import Activations, Precision
 
 if TYPE_CHECKING:
     from lattice_inference.calibration import InputRange
 
-__all__ = ["BackendName", "as_adapting", "check_backend", "open_backend"]
+__all__ = ["BackendName", "DeviceName", "as_adapting", "check_backend", "default_activations", "open_backend"]
 
 BackendName = Literal["cpu", "reference"]
 """``"cpu"``: C kernels. ``"reference"``: NumPy in float64, slow and readable, to compare results with."""
 
 
-def check_backend(name: object) -> None:
-    """Raise UnsupportedError if there is no backend of that name."""
+def check_backend(name: object, device: object = "cpu") -> None:
+    """Raise UnsupportedError if there is no backend or device of that name, or they do not go together."""
     check_choice("backend", name, get_args(BackendName), UnsupportedError)
+    check_choice("device", device, get_args(DeviceName), UnsupportedError)
+    if name == "reference" and device != "cpu":
+        raise UnsupportedError(f"the reference backend computes on the CPU: leave out device={device!r}")
+
+
+def default_activations(device: str) -> Activations:
+    """Return what quantized weights are multiplied by on a device, unless a caller says otherwise."""
+    return "int8" if device == "cpu" else "float32"
 
 
 def as_adapting(program: BackendProgram) -> AdaptingProgram:
@@ -40,28 +49,51 @@ def as_adapting(program: BackendProgram) -> AdaptingProgram:
 def open_backend(
     name: BackendName = "cpu",
     *,
+    device: DeviceName = "cpu",
     threads: int | None = None,
     precision: Precision = "float32",
-    activations: Activations = "int8",
+    activations: Activations | None = None,
     input_ranges: Mapping[str, InputRange] | None = None,
 ) -> Backend:
     """Return a backend.
 
     Args:
-        name: which one.
+        name: which one, of the CPU's.
+        device: what computes.
         threads: the most threads a step may use; by default all of the process's pool.
         precision: what weights are kept in.
-        activations: what quantized weights are multiplied by.
+        activations: what quantized weights are multiplied by; by default what the device does best.
         input_ranges: fixed ranges for the inputs of int8 linears, by a weight's name.
 
     Raises:
         UnsupportedError: there is no such backend, or it has no such option.
+        DeviceUnavailableError: the device cannot be used here.
     """
-    check_backend(name)
+    check_backend(name, device)
     if name == "reference":
         from lattice_inference.backends.reference_backend import ReferenceBackend
 
         return ReferenceBackend(threads=threads, precision=precision, activations=activations)
+    if device == "metal":
+        raise DeviceUnavailableError("device 'metal' is not built: pass device='wgpu' or device='cpu'")
+    if device == "wgpu" or (device == "auto" and precision != "int8" and activations != "int8" and _has_hardware()):
+        from lattice_inference.backends.wgpu import WgpuBackend
+
+        if input_ranges is not None:
+            raise UnsupportedError("a calibration fixes ranges of integers, which GPUs do not multiply: leave it out")
+        return WgpuBackend(threads=threads, precision=precision, activations=activations)
     from lattice_inference.backends.cpu import CpuBackend
 
-    return CpuBackend(threads=threads, precision=precision, activations=activations, input_ranges=input_ranges)
+    return CpuBackend(
+        threads=threads, precision=precision, activations=activations or "int8", input_ranges=input_ranges
+    )
+
+
+def _has_hardware() -> bool:
+    """Whether there is an adapter that is no software."""
+    from lattice_inference.backends.wgpu.adapters import usable_adapter
+
+    try:
+        return not usable_adapter().is_software
+    except DeviceUnavailableError:
+        return False

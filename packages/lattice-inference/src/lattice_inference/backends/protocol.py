@@ -127,6 +127,16 @@ class BackendProgram(Protocol):
         ...
 
     @property
+    def device(self) -> str:
+        """The kind of device that runs it: ``"cpu"``, ``"wgpu"``."""
+        ...
+
+    @property
+    def device_identity(self) -> str | None:
+        """Device and driver, which decide the last bits of results; None for the CPU."""
+        ...
+
+    @property
     def step_tokens(self) -> int:
         """Tokens of a step: enough to keep the device busy, few enough to answer a cancellation soon."""
         ...
@@ -229,6 +239,17 @@ class AdaptingProgram(BackendProgram, Protocol):
         adapters: Sequence[PreparedAdapter] = (),
     ) -> Outputs:
         """Do :meth:`BackendProgram.run`; ``batch.adapter`` says which of ``adapters`` each sequence has."""
+        ...
+
+    def submit(
+        self,
+        batch: Batch,
+        *,
+        outputs: Collection[str] | None = None,
+        state: PageStorage | None = None,
+        adapters: Sequence[PreparedAdapter] = (),
+    ) -> Pending:
+        """Do :meth:`BackendProgram.submit`; ``batch.adapter`` says which of ``adapters`` each sequence has."""
         ...
 
 

@@ -60,7 +60,7 @@ class ReferenceBackend:
     """
 
     def __init__(
-        self, *, threads: int | None = None, precision: Precision = "float32", activations: Activations = "int8"
+        self, *, threads: int | None = None, precision: Precision = "float32", activations: Activations | None = None
     ) -> None:
         if threads is not None:
             raise UnsupportedError(f"the reference backend takes no threads={threads}: NumPy decides it; leave it out")
@@ -68,7 +68,7 @@ class ReferenceBackend:
             raise UnsupportedError(
                 f"the reference backend rounds no weights to {precision}: pass precision='float32' or 'stored'"
             )
-        self._rounds_rows = precision == "stored" and activations == "int8"
+        self._rounds_rows = precision == "stored" and activations in (None, "int8")
 
     def compile(self, program: Program, source: TensorSource) -> ReferenceProgram:
         """Return ``program`` ready to run.
@@ -133,6 +133,8 @@ class ReferenceProgram:
     def __init__(self, program: Program, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
         self.program = program
         self.threads: int | None = None
+        self.device = "cpu"
+        self.device_identity: str | None = None
         self.step_tokens = _STEP_TOKENS
         self.weight_sizes: tuple[WeightSize, ...] = _sizes(program)
         self.arena_bytes = 0

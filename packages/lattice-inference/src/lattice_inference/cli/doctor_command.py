@@ -12,7 +12,7 @@ from typing import Any
 import lattice_inference
 from lattice_inference.cli.model_path import model_path
 from lattice_inference.cli.options import add_json
-from lattice_inference.errors import InvalidInputError
+from lattice_inference.errors import DeviceUnavailableError, InvalidInputError
 from lattice_inference.memory.fit import MemoryNeed, estimate_memory
 from lattice_inference.memory.use import OUTSIDE, sizes_by_layer
 
@@ -28,7 +28,7 @@ With a model, it says before anything is loaded whether weights and context fit 
 what each layer takes, and what the weights would take in other precisions.
 """
 
-DEPENDENCIES = ("numpy", "jinja2", "huggingface_hub", "regex")
+DEPENDENCIES = ("numpy", "jinja2", "huggingface_hub", "regex", "wgpu")
 VARIABLES = (
     "LATTICE_MODEL_CACHE",
     "LATTICE_OFFLINE",
@@ -38,6 +38,8 @@ VARIABLES = (
     "OMP_NUM_THREADS",
     "LATTICE_ISA",
     "LATTICE_CONFIG",
+    "LATTICE_DEVICE",
+    "LATTICE_WGPU_SOFTWARE",
 )
 
 
@@ -92,8 +94,26 @@ def _report() -> dict[str, dict[str, Any]]:
         },
         "platform": {"system": platform.platform(), "machine": platform.machine()},
         "cpu": dict(lattice_inference.cpu_info()),
+        "devices": devices(),
         "environment": {name: os.environ.get(name) for name in VARIABLES},
     }
+
+
+def devices() -> dict[str, str]:
+    """Return what each kind of device is here, or why it is not taken."""
+    from lattice_inference.backends.wgpu.adapters import list_adapters
+
+    found = {"cpu": "computes by default"}
+    try:
+        adapters = list_adapters()
+    except DeviceUnavailableError as error:
+        found["wgpu"] = str(error)
+    else:
+        for index, adapter in enumerate(adapters):
+            found["wgpu" if index == 0 else f"wgpu ({index + 1})"] = adapter.describe()
+        if not adapters:
+            found["wgpu"] = "no Vulkan adapter: install the driver of your GPU, such as mesa-vulkan-drivers"
+    return found | {"metal": "not built"}
 
 
 def _layers(need: MemoryNeed) -> list[dict[str, int | None]]:

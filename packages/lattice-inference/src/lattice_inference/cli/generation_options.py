@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, get_args
 
-from lattice_inference.cli.options import add_json, add_model, add_threads
+from lattice_inference.cli.options import add_device, add_json, add_model, add_threads
 from lattice_inference.cli.text_input import read_whole_text
 from lattice_inference.precision import Precision
 
@@ -42,13 +42,14 @@ def add_loading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--activations",
         choices=("int8", "float32"),
-        default="int8",
-        help="what quantized weights are multiplied by: integers, or floats, slower and exact (default: int8)",
+        help="what quantized weights are multiplied by: integers, or floats, slower and exact (default: int8; on a GPU "
+        "float32, which is all that it has)",
     )
     parser.add_argument(
         "--adapter", metavar="DIR|FILE", help="a LoRA adapter to run the model with: a directory, or a GGUF adapter"
     )
     add_threads(parser)
+    add_device(parser)
     add_json(parser)
 
 
@@ -178,7 +179,12 @@ def open_model(
 
     if options.threads is not None:
         set_num_threads(options.threads)
-    return load_model(name or options.model, precision=precision or options.precision, activations=options.activations)
+    return load_model(
+        name or options.model,
+        precision=precision or options.precision,
+        activations=options.activations,
+        device=options.device,
+    )
 
 
 def result_as_json(result: GenerateResult) -> dict[str, object]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import get_args
 
+from lattice_inference.device_name import DeviceName
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.thread_count import check_thread_count
 
-__all__ = ["add_json", "add_model", "add_texts", "add_threads", "thread_count"]
+__all__ = ["add_device", "add_json", "add_model", "add_texts", "add_threads", "thread_count"]
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +31,16 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
         type=thread_count,
         metavar="N",
         help="threads to compute with, 1 to 256 (default: all allowed CPUs)",
+    )
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add ``--device``."""
+    parser.add_argument(
+        "--device",
+        choices=get_args(DeviceName),
+        default="cpu",
+        help="what computes: the CPU, a GPU by Vulkan (wgpu), or a GPU if one can be used (auto; default: cpu)",
     )
 
 

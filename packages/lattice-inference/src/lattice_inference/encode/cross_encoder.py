@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from lattice_inference.argument_checks import check_choice, check_limit, checked_flag
 from lattice_inference.backends.cpu import sigmoid
-from lattice_inference.backends.opening import BackendName, check_backend, open_backend
+from lattice_inference.backends.opening import BackendName, DeviceName, check_backend, open_backend
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.encode.pair_tokens import AskedPairs, PairTokens, PlainPairs
@@ -208,7 +208,7 @@ class CrossEncoder(TextModel):
         if self._fingerprint is None:
             digest = self._snapshot.digest()
             ranges = "" if self.calibration is None else f":{self.calibration.digest()}"
-            read = f"{self.precision}{ranges}:{self._numerics}{self._text_mark}"
+            read = f"{self.precision}{ranges}:{self._numerics}{self._text_mark}{self._device_mark}"
             self._fingerprint = f"{digest}:{self.activation}:{self.max_tokens}:{read}"
         return self._fingerprint
 
@@ -230,6 +230,7 @@ def load_cross_encoder(
     calibration: Calibration | None = None,
     special_tokens_in_text: bool = True,
     backend: BackendName = "cpu",
+    device: DeviceName = "cpu",
 ) -> CrossEncoder:
     """Load a model that scores pairs of texts.
 
@@ -253,10 +254,13 @@ def load_cross_encoder(
             Face's library does; with False they are text like any other. A call may say otherwise.
         backend: ``"cpu"``, or ``"reference"``: NumPy in float64, slow and readable, to compare results with. It rounds
             nothing, so it takes no ``threads`` and the precisions ``"float32"`` and ``"stored"`` only.
+        device: ``"cpu"``, ``"wgpu"`` (a GPU by Vulkan, with the extra ``[wgpu]``), or ``"auto"``: a GPU if one can be used,
+            else the CPU. ``"metal"`` is not built. GPUs take no ``precision="int8"``; see the page on GPUs.
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
         ChecksumError, CheckpointError, ModelConfigError, TokenizerError: a file is damaged or malformed.
+        DeviceUnavailableError, DeviceMemoryError: ``device`` cannot be used here, or has no room.
         UnsupportedError: the architecture, the activation, a module or an option does not exist here.
         InvalidInputError: ``max_tokens`` leaves no room for a pair, or is above the model's own limit.
     """
@@ -266,7 +270,7 @@ def load_cross_encoder(
     if max_tokens is not None:
         check_limit(max_tokens, least=1, most=MAX_POSITIONS)
     checked_flag("special_tokens_in_text", special_tokens_in_text)
-    check_backend(backend)
+    check_backend(backend, device)
     files = find_model(path_or_name, offline=offline)
     refuse_adapters(files.directory)
     snapshot = ModelSnapshot.take(files.directory)
@@ -296,7 +300,7 @@ def load_cross_encoder(
             limit = check_limit(max_tokens, least=pairs.least_tokens, most=config.longest)
             config = replace(config, max_tokens=limit)
         ranges = None if calibration is None else calibration.ranges
-        opened = open_backend(backend, threads=threads, precision=precision, input_ranges=ranges)
+        opened = open_backend(backend, device=device, threads=threads, precision=precision, input_ranges=ranges)
         model.check(head)
         program = opened.compile(model.program(head), model.tensors(head))
     return CrossEncoder(
@@ -322,6 +326,7 @@ def load_cross_encoder(
             calibration=calibration,
             special_tokens_in_text=special_tokens_in_text,
             backend=backend,
+            device=device,
         ),
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.argument_checks import check_choice, check_limit, checked_flag
-from lattice_inference.backends.opening import BackendName, check_backend, open_backend
+from lattice_inference.backends.opening import BackendName, DeviceName, check_backend, open_backend
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.read_once import reading_once
 from lattice_inference.encode.text_model import TextModel
@@ -287,10 +287,10 @@ class Encoder(TextModel):
     def fingerprint(self) -> str:
         """Identifies all that a vector depends on.
 
-        Equal fingerprints mean comparable, bit-identical vectors. It covers the weights and the tokenizer (SHA-256 of
-        their files), those of modules on top, pooling, token limit, precision, calibration and ``NUMERICS_VERSION``,
-        ``special_tokens_in_text`` where it is False, and for linears that multiply bfloat16 the kind of instruction
-        (``"avx512-tiles"``). Worked out on first use, which reads the files.
+        It covers the weights and the tokenizer (SHA-256 of their files), those of modules on top, pooling, token limit,
+        precision, calibration and ``NUMERICS_VERSION``, ``special_tokens_in_text`` where it is False, and for linears that
+        multiply bfloat16 the kind of instruction (``"avx512-tiles"``); of a GPU also device and driver. Worked out on first
+        use, which reads the files.
 
         Raises:
             CheckpointError: a file was changed after the model was loaded, before the first use.
@@ -303,8 +303,14 @@ class Encoder(TextModel):
                 + (":lower" if self._recipe.lower_case else "")
                 + ("" if self._recipe.end_token is None else f":end{self._recipe.end_token}")
                 + self._text_mark
+                + self._device_mark
             )
         return self._fingerprint
+
+    @property
+    def space(self) -> str:
+        """:attr:`fingerprint` without the device: equal for encoders whose vectors may be compared."""
+        return self.fingerprint.removesuffix(self._device_mark)
 
     def __repr__(self) -> str:
         return (
@@ -326,6 +332,7 @@ def load_encoder(
     calibration: Calibration | None = None,
     special_tokens_in_text: bool = True,
     backend: BackendName = "cpu",
+    device: DeviceName = "cpu",
 ) -> Encoder:
     """Load a text encoder.
 
@@ -352,10 +359,13 @@ def load_encoder(
             Face's library does; with False they are text like any other. A call may say otherwise.
         backend: ``"cpu"``, or ``"reference"``: NumPy in float64, slow and readable, to compare results with. It rounds
             nothing, so it takes no ``threads`` and the precisions ``"float32"`` and ``"stored"`` only.
+        device: ``"cpu"``, ``"wgpu"`` (a GPU by Vulkan, with the extra ``[wgpu]``), or ``"auto"``: a GPU if one can be used,
+            else the CPU. ``"metal"`` is not built. GPUs take no ``precision="int8"``; see the page on GPUs.
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
         ChecksumError, CheckpointError, ModelConfigError, TokenizerError: a file is damaged or malformed.
+        DeviceUnavailableError, DeviceMemoryError: ``device`` cannot be used here, or has no room.
         UnsupportedError: the architecture, a module or an option does not exist here.
         InvalidInputError: an option has a value that is none, or would not count.
     """
@@ -364,7 +374,7 @@ def load_encoder(
     check_calibration(calibration, precision)
     _check_options(pooling, normalize, max_tokens, cache)
     checked_flag("special_tokens_in_text", special_tokens_in_text)
-    check_backend(backend)
+    check_backend(backend, device)
     files = find_model(path_or_name, offline=offline)
     snapshot = ModelSnapshot.take(files.directory)
     with open_model(files.directory, causal=False) as model:
@@ -384,7 +394,7 @@ def load_encoder(
         end_token = _end_token(model, tokenizer, recipe.pooling)
         recipe = replace(recipe, end_token=end_token, words_only=model.family.reads_words_only)
         ranges = None if calibration is None else calibration.ranges
-        opened = open_backend(backend, threads=threads, precision=precision, input_ranges=ranges)
+        opened = open_backend(backend, device=device, threads=threads, precision=precision, input_ranges=ranges)
         program = opened.compile(model.program(head), model.tensors(head))
     reload = partial(
         load_encoder,
@@ -399,6 +409,7 @@ def load_encoder(
         calibration=calibration,
         special_tokens_in_text=special_tokens_in_text,
         backend=backend,
+        device=device,
     )
     encoder = Encoder(
         files=files,

@@ -6,6 +6,7 @@ changes no bit of a result.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.opening import as_adapting
-from lattice_inference.backends.protocol import AdaptingProgram, BackendProgram
+from lattice_inference.backends.protocol import AdaptingProgram, BackendProgram, Pending
 from lattice_inference.cancellation import check_cancelled
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.errors import InvalidInputError, NonFiniteError
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from lattice_inference.lora.attached_adapter import AttachedAdapter
 
 __all__ = ["TextProgram", "batch_of_texts", "gives_token_types", "reads_token_types", "steps_of_texts"]
+
+STEPS_IN_FLIGHT = 2
+"""Steps that are submitted before the first of them is waited for."""
 
 _FIRST_ROW: npt.NDArray[np.intp] = np.zeros(1, np.intp)
 
@@ -51,6 +55,8 @@ class TextProgram:
     def __init__(self, program: BackendProgram, config: TextConfig, directory: Path) -> None:
         self._program: BackendProgram | None = program
         self.threads: int | None = program.threads
+        self.device = program.device
+        self.device_identity = program.device_identity
         self._config = config
         self._directory = directory
         self._reads_token_types = reads_token_types(config, directory)
@@ -105,9 +111,15 @@ class TextProgram:
         if len(steps) == 1:
             return self._run_step(program, packed, steps[0], output, adapter)
         results = np.empty((len(packed.cu_seqlens) - 1, program.program.outputs[output].width), np.float32)
+        in_flight: deque[tuple[npt.NDArray[np.intp], Pending]] = deque()
         for rows in steps:
             check_cancelled()
-            results[rows] = self._run_step(program, packed, rows, output, adapter)
+            in_flight.append((rows, self._submit(program, packed, rows, output, adapter)))
+            if len(in_flight) == STEPS_IN_FLIGHT:  # a device has the next step when it has done this one
+                first, pending = in_flight.popleft()
+                results[first] = self._finish(pending, first, output)
+        for rows, pending in in_flight:
+            results[rows] = self._finish(pending, rows, output)
         return results
 
     def _open(self) -> BackendProgram:
@@ -124,12 +136,27 @@ class TextProgram:
         output: str,
         adapter: AttachedAdapter | None,
     ) -> npt.NDArray[np.float32]:
+        return self._finish(self._submit(program, packed, rows, output, adapter), rows, output)
+
+    def _submit(
+        self,
+        program: BackendProgram,
+        packed: PackedEncoding,
+        rows: npt.NDArray[np.intp],
+        output: str,
+        adapter: AttachedAdapter | None,
+    ) -> Pending:
+        """Begin a step for the texts ``rows``."""
         batch = self._batch(packed, rows)
+        if adapter is None:
+            return program.submit(batch, outputs=(output,))
+        batch = replace(batch, adapter=np.zeros(batch.sequences, np.int32))
+        return as_adapting(program).submit(batch, outputs=(output,), adapters=[adapter.prepared])
+
+    def _finish(self, pending: Pending, rows: npt.NDArray[np.intp], output: str) -> npt.NDArray[np.float32]:
+        """Return the results of a step for the texts ``rows``."""
         try:
-            if adapter is None:
-                return program.run(batch, outputs=(output,))[output]
-            batch = replace(batch, adapter=np.zeros(batch.sequences, np.int32))
-            return as_adapting(program).run(batch, outputs=(output,), adapters=[adapter.prepared])[output]
+            return pending.wait()[output]
         except NonFiniteError as error:
             bad = tuple(int(rows[row]) for row in error.rows)
             raise NonFiniteError(

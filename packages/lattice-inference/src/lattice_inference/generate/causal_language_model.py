@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.argument_checks import check_choice, check_count
-from lattice_inference.backends.opening import BackendName, check_backend
+from lattice_inference.backends.opening import BackendName, DeviceName, check_backend, default_activations
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.read_once import reading_once
@@ -163,7 +163,9 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             CheckpointError: a file was changed after the model was loaded, before the first use.
         """
         ranges = "" if self.calibration is None else f":{self.calibration.digest()}"
-        return f"{self._snapshot.digest()}:{self.precision}:{self.activations}{ranges}:{self._numerics}"
+        return (
+            f"{self._snapshot.digest()}:{self.precision}:{self.activations}{ranges}:{self._numerics}{self._device_mark}"
+        )
 
     def fingerprint_with(self, adapter: str) -> str:
         """Return what logits with an adapter depend on: :attr:`fingerprint`, and the digest of the adapter's content.
@@ -289,11 +291,12 @@ def load_model(
     path_or_name: str | os.PathLike[str],
     *,
     precision: Precision = "stored",
-    activations: Activations = "int8",
+    activations: Activations | None = None,
     calibration: Calibration | None = None,
     offline: bool | None = None,
     threads: int | None = None,
     backend: BackendName = "cpu",
+    device: DeviceName = "cpu",
 ) -> CausalLanguageModel:
     """Load a language model: Llama, Mistral, Qwen2 or Qwen3, in Hugging Face's form or from a GGUF file.
 
@@ -301,8 +304,9 @@ def load_model(
         path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.files.hub.find_model`.
         precision: what weights are kept in; by default what they are stored in, block formats included. Sums are always
             float32.
-        activations: what quantized weights are multiplied by: rows rounded to integers, 32 elements to a scale, or floats,
-            which is slower and exact in the weights' values. Other weights are always multiplied by floats.
+        activations: what quantized weights are multiplied by: rows rounded to integers (``"int8"``), 32 elements to a
+            scale, or floats (``"float32"``), which is slower and exact in the weights' values. By default integers on the
+            CPU and floats on a GPU, which has nothing else. Other weights are always multiplied by floats.
         calibration: fixed ranges for the inputs of int8 linears, instead of each row's own or those that the files have; see
             :class:`lattice_inference.quantize.Calibrator`.
         offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
@@ -310,16 +314,19 @@ def load_model(
         backend: ``"cpu"``, or ``"reference"``: NumPy in float64, slow and readable, to compare results with. It rounds
             nothing, so it takes no ``threads``, the precisions ``"float32"`` and ``"stored"`` only, and quantized weights
             with ``activations="float32"``.
+        device: ``"cpu"``, ``"wgpu"`` (a GPU by Vulkan, with the extra ``[wgpu]``), or ``"auto"``: a GPU if one can be used,
+            else the CPU. ``"metal"`` is not built. GPUs take no ``precision="int8"``; see the page on GPUs.
 
     Raises:
         ModelNotFoundError: no place holds the model, or a file is missing.
         ChecksumError, CheckpointError, ModelConfigError, TokenizerError: a file is damaged or malformed.
+        DeviceUnavailableError, DeviceMemoryError: ``device`` cannot be used here, or has no room.
         UnsupportedError: the architecture, the tokenizer or an option does not exist here.
     """
     threads = None if threads is None else check_thread_count(threads)
     check_precision(precision)
-    check_calibration(calibration, precision, activations)
-    check_backend(backend)
+    check_calibration(calibration, precision, activations or "int8")
+    check_backend(backend, device)
     files = find_model(path_or_name, offline=offline)
     snapshot = ModelSnapshot.take(files.directory)
     with open_model(files.directory, causal=True) as opened:
@@ -333,6 +340,7 @@ def load_model(
             input_ranges=None if calibration is None else calibration.ranges,
             threads=threads,
             backend=backend,
+            device=device,
         )
     return CausalLanguageModel(
         files=files,
@@ -342,7 +350,7 @@ def load_model(
         generation_config=_generation_config(files.directory),
         snapshot=snapshot,
         precision=precision,
-        activations=activations,
+        activations=activations or default_activations(program.device),
         calibration=calibration,
         adapter_base=opened.adapter_base,
         reload=partial(
@@ -354,6 +362,7 @@ def load_model(
             offline=offline,
             threads=threads,
             backend=backend,
+            device=device,
         ),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.backends.opening import BackendName, as_adapting, open_backend
-from lattice_inference.backends.protocol import AdaptingProgram, BackendProgram, PageStorage, WeightSize
+from lattice_inference.backends.opening import BackendName, DeviceName, as_adapting, open_backend
+from lattice_inference.backends.protocol import AdaptingProgram, BackendProgram, PageStorage, Pending, WeightSize
 from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.calibration import InputRange
 from lattice_inference.errors import InvalidInputError, NonFiniteError
@@ -26,6 +27,9 @@ __all__ = ["DecoderProgram"]
 
 Int32Array = npt.NDArray[np.int32]
 Float32Array = npt.NDArray[np.float32]
+STEPS_IN_FLIGHT = 2
+"""Steps of a long prompt that are submitted before the first of them is waited for."""
+
 Request = tuple[CachedSequence, Int32Array, Literal["last", "all", "none"]]
 
 
@@ -51,17 +55,26 @@ class DecoderProgram:
         source: TensorSource,
         *,
         precision: Precision,
-        activations: Activations = "int8",
+        activations: Activations | None = None,
         input_ranges: Mapping[str, InputRange] | None = None,
         threads: int | None = None,
         backend: BackendName = "cpu",
+        device: DeviceName = "cpu",
     ) -> None:
         self._specs = program.kv_specs
         self._vocab_size = program.outputs["logits"].width
         self._backend = open_backend(
-            backend, threads=threads, precision=precision, activations=activations, input_ranges=input_ranges
+            backend,
+            device=device,
+            threads=threads,
+            precision=precision,
+            activations=activations,
+            input_ranges=input_ranges,
         )
-        self._program: BackendProgram | None = self._backend.compile(program, source)
+        compiled = self._backend.compile(program, source)
+        self._program: BackendProgram | None = compiled
+        self.device = compiled.device
+        self.device_identity = compiled.device_identity
 
     def open_state(
         self, *, dtype: Literal["float16", "float32", "bfloat16", "int8"], page_tokens: int, pages: int
@@ -128,13 +141,17 @@ class DecoderProgram:
         before = [sequence.length for sequence in sequences]
         try:
             rooms = [sequence.extend(ids) for sequence, ids, _ in requests]
-            for pieces in steps:
-                logits, rows = self._step(program, sequences, rooms, pieces)
-                if len(rows) == total:  # one step had all that is wanted
-                    results = logits
-                elif rows:
-                    results = results if len(results) else np.empty((total, self._vocab_size), np.float32)
-                    results[rows] = logits
+            in_flight: deque[tuple[Pending, list[int]]] = deque()
+            for index, pieces in enumerate(steps):
+                in_flight.append(self._submit(program, sequences, rooms, pieces))
+                while in_flight and (len(in_flight) == STEPS_IN_FLIGHT or index == len(steps) - 1):
+                    pending, rows = in_flight.popleft()
+                    logits = self._finish(pending, rows)
+                    if len(rows) == total:  # one step had all that is wanted
+                        results = logits
+                    elif rows:
+                        results = results if len(results) else np.empty((total, self._vocab_size), np.float32)
+                        results[rows] = logits
         except BaseException:
             for sequence, length in zip(sequences, before, strict=True):
                 if sequence.length != length:
@@ -150,13 +167,13 @@ class DecoderProgram:
         raise InvalidInputError("this model is closed: load it again")
 
     @staticmethod
-    def _step(
+    def _submit(
         program: BackendProgram,
         sequences: Sequence[CachedSequence],
         rooms: Sequence[Room],
         pieces: Sequence[_Piece],
-    ) -> tuple[Float32Array, list[int]]:
-        """Run one step and return its logits, and the rows of the result that they are."""
+    ) -> tuple[Pending, list[int]]:
+        """Begin one step; return it, and the rows of the result that its logits are."""
         parts: list[Int32Array] = []
         bounds, context, tables = [0], [], []
         logit_rows: list[int] = []
@@ -179,12 +196,16 @@ class DecoderProgram:
             logit_rows=np.array(logit_rows, np.int32),
         )
         storage = sequences[0].cache.storage
+        if not adapters:
+            return program.submit(batch, outputs=("logits",), state=storage), result_rows
+        prepared = [adapter.prepared for adapter in adapters]
+        return as_adapting(program).submit(batch, outputs=("logits",), state=storage, adapters=prepared), result_rows
+
+    @staticmethod
+    def _finish(pending: Pending, result_rows: Sequence[int]) -> Float32Array:
+        """Return the logits of a step."""
         try:
-            if not adapters:
-                return program.run(batch, outputs=("logits",), state=storage)["logits"], result_rows
-            adapting, prepared = as_adapting(program), [adapter.prepared for adapter in adapters]
-            results = adapting.run(batch, outputs=("logits",), state=storage, adapters=prepared)
-            return results["logits"], result_rows
+            return pending.wait()["logits"]
         except NonFiniteError as error:
             bad = tuple([result_rows[row] for row in error.rows])
             raise NonFiniteError(

@@ -210,6 +210,8 @@ class CpuProgram:
         self.program: Program = plan.program
         self.threads = threads
         self.adapter_sites = sites
+        self.device = "cpu"
+        self.device_identity: str | None = None
         self._arenas = ArenaPool()
         self._plan: StepPlan | None = plan
         self._adapted: StepPlan | None = None

@@ -17,6 +17,7 @@ from lattice_inference.backends.cpu.forms.weight_form import (
     WeightUse,
 )
 from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.backends.weight_reading import RepackedWeightsWarning
 from lattice_inference.calibration import RANGE_SUFFIX, InputRange
 from lattice_inference.checkpoint.tensor_rows import beside
 from lattice_inference.errors import CheckpointError, InvalidInputError
@@ -24,11 +25,7 @@ from lattice_inference.graph.cutting import cut_linear
 from lattice_inference.graph.program import Buffer, Op, Program, Rows, View, WeightRef
 from lattice_inference.precision import Activations, Precision
 
-__all__ = ["Bfloat16Products", "RepackedWeightsWarning", "WeightForms"]
-
-
-class RepackedWeightsWarning(UserWarning):
-    """A tensor's block format has no kernel of its own, so that it takes another form, and more memory, once loaded."""
+__all__ = ["Bfloat16Products", "WeightForms"]
 
 
 class WeightForms:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 
 from lattice_inference.backends.cpu import _cpu
-from lattice_inference.backends.cpu.forms.float import narrow
 from lattice_inference.backends.cpu.forms.weight_form import PackTogether, PlacedWeight, StoredArray, WeightForm
 from lattice_inference.backends.cpu.weight_forms import WeightForms
 from lattice_inference.backends.protocol import WeightSize
@@ -14,7 +13,7 @@ from lattice_inference.backends.tensor_source import StoredTensorSource, TensorS
 from lattice_inference.graph.memory import ALIGNMENT
 from lattice_inference.graph.program import Program, WeightRef
 
-__all__ = ["ResidentWeights", "StoredTensorSource", "TensorSource", "WeightLayout", "matrix_bytes", "narrow"]
+__all__ = ["ResidentWeights", "StoredTensorSource", "TensorSource", "WeightLayout", "matrix_bytes"]
 
 
 class WeightLayout:

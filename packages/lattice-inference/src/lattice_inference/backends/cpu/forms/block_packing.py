@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
-from lattice_inference.backends.cpu.forms.reading import check_shapes
 from lattice_inference.backends.cpu.forms.weight_form import PlacedWeight
 from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.backends.weight_reading import check_shapes
 from lattice_inference.checkpoint.blocks import BLOCK_FORMATS, dequantize_blocks
 from lattice_inference.errors import CheckpointError
 from lattice_inference.graph.program import Program

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.forms.input_rows import FloatRows, InputRows
-from lattice_inference.backends.cpu.forms.reading import read_float32
 from lattice_inference.backends.cpu.forms.weight_form import (
     LinearUse,
     PlacedWeight,
@@ -19,11 +18,10 @@ from lattice_inference.backends.cpu.forms.weight_form import (
     WeightUse,
 )
 from lattice_inference.backends.tensor_source import TensorSource
-from lattice_inference.checkpoint.dtypes import bfloat16_bits
+from lattice_inference.backends.weight_reading import narrow, read_float32
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor
-from lattice_inference.errors import CheckpointError
 
-__all__ = ["FLOAT16", "FLOAT32", "FloatForm", "narrow"]
+__all__ = ["FLOAT16", "FLOAT32", "FloatForm"]
 
 Float32Array = npt.NDArray[np.float32]
 
@@ -98,27 +96,3 @@ class _Float16(FloatForm):
 
 FLOAT32 = _Float32("float32", 4)
 FLOAT16 = _Float16("float16", 2)
-
-
-def narrow(weight: Float32Array, precision: str, name: str) -> StoredArray:
-    """Return ``weight`` in ``precision``, rounded to nearest even; 16-bit types as the uint16 of their bits.
-
-    Raises:
-        CheckpointError: a finite value would become infinite; ``name`` says of which tensor.
-    """
-    if precision == "float32":
-        return weight
-    finite = np.isfinite(weight)
-    if precision == "float16":
-        with np.errstate(over="ignore"):
-            halves = weight.astype(np.float16).view(np.uint16)
-    else:
-        halves = bfloat16_bits(weight)
-    infinite = (halves & 0x7FFF) == (0x7C00 if precision == "float16" else 0x7F80)
-    if (infinite & finite).any():
-        limit = 65504.0 if precision == "float16" else 3.3895e38
-        raise CheckpointError(
-            f"{name} holds {float(np.abs(weight[finite]).max()):g} and {precision} ends at {limit:g}: load the model with "
-            "precision='float32'" + (" or 'bfloat16'" if precision == "float16" else "")
-        )
-    return np.ascontiguousarray(halves)

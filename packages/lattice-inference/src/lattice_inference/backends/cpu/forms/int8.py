@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.forms.input_rows import FloatRows, InputRows, IntegerRows
-from lattice_inference.backends.cpu.forms.reading import read_int8
 from lattice_inference.backends.cpu.forms.weight_form import LinearUse, PlacedWeight, Terms, WeightForm, WeightUse
 from lattice_inference.backends.tensor_source import TensorSource
+from lattice_inference.backends.weight_reading import read_int8
 from lattice_inference.checkpoint.int8_weights import SCALE_SUFFIX, quantize_matrix
 from lattice_inference.checkpoint.safetensors_writer import StoredTensor
 from lattice_inference.errors import UnsupportedError

@@ -6,14 +6,21 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.backends.tensor_source import StoredTensorSource, TensorSource
+from lattice_inference.checkpoint.dtypes import bfloat16_bits
 from lattice_inference.checkpoint.int8_weights import SCALE_SUFFIX, Int8Matrix, quantize_matrix
 from lattice_inference.checkpoint.tensor_rows import beside
 from lattice_inference.errors import CheckpointError
 from lattice_inference.graph.program import WeightRef
 
-__all__ = ["check_shapes", "read_float32", "read_int8"]
+__all__ = ["RepackedWeightsWarning", "check_shapes", "narrow", "read_float32", "read_int8"]
 
 Float32Array = npt.NDArray[np.float32]
+
+_INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}
+
+
+class RepackedWeightsWarning(UserWarning):
+    """A tensor's block format has no kernel of its own, so that it takes another form, and more memory, once loaded."""
 
 
 def read_float32(ref: WeightRef, source: TensorSource) -> Float32Array:
@@ -73,3 +80,27 @@ def check_shapes(ref: WeightRef, shapes: list[tuple[int, ...]]) -> None:
     if {shape[1:] for shape in shapes} != {ref.shape[1:]} or sum([shape[0] for shape in shapes]) != ref.shape[0]:
         names = " + ".join(f"{name} {shape}" for name, shape in zip(ref.sources, shapes, strict=True))
         raise CheckpointError(f"the model needs a tensor of shape {ref.shape}, the checkpoint has {names}")
+
+
+def narrow(weight: Float32Array, precision: str, name: str) -> Float32Array | npt.NDArray[np.uint16]:
+    """Return ``weight`` in ``precision``, rounded to nearest even; 16-bit types as the uint16 of their bits.
+
+    Raises:
+        CheckpointError: a finite value would become infinite; ``name`` says of which tensor.
+    """
+    if precision == "float32":
+        return weight
+    finite = np.isfinite(weight)
+    if precision == "float16":
+        with np.errstate(over="ignore"):
+            halves = weight.astype(np.float16).view(np.uint16)
+    else:
+        halves = bfloat16_bits(weight)
+    infinite = (halves & 0x7FFF) == _INFINITY[precision]
+    if (infinite & finite).any():
+        limit = 65504.0 if precision == "float16" else 3.3895e38
+        raise CheckpointError(
+            f"{name} holds {float(np.abs(weight[finite]).max()):g} and {precision} ends at {limit:g}: load the model with "
+            "precision='float32'" + (" or 'bfloat16'" if precision == "float16" else "")
+        )
+    return np.ascontiguousarray(halves)

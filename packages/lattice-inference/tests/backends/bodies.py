@@ -1,0 +1,50 @@
+"""Every body of the ops of inference: the levels of the CPU, and WGPU where its package and an adapter are there."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from lattice_inference.backends.cpu import CpuBackend, _cpu
+from lattice_inference.errors import DeviceUnavailableError
+
+
+@dataclass(frozen=True)
+class Body:
+    """One body: its name, and what makes its backend."""
+
+    name: str
+    backend: Callable[..., Any]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def has_wgpu() -> bool:
+    """Whether tests may use WGPU here. ``LATTICE_REQUIRE_WGPU=1`` makes it an error that they may not."""
+    try:
+        if importlib.util.find_spec("wgpu") is None:
+            raise DeviceUnavailableError("the package wgpu is not installed")
+        from lattice_inference.backends.wgpu.adapters import usable_adapter
+
+        usable_adapter()
+    except DeviceUnavailableError:
+        if os.environ.get("LATTICE_REQUIRE_WGPU") == "1":
+            raise
+        return False
+    return True
+
+
+def _wgpu(**options: Any) -> Any:
+    from lattice_inference.backends.wgpu import WgpuBackend
+
+    return WgpuBackend(**options)
+
+
+CPU_BODIES = [Body(isa, partial(CpuBackend, isa=isa)) for isa in _cpu.available_isas()]
+GPU_BODIES = [Body("wgpu", _wgpu)] if has_wgpu() else []
+BODIES = [*CPU_BODIES, *GPU_BODIES]
