@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lattice_embed.migration.journal import Journal
 
 from lattice_embed import InvalidInputError, InvalidTransitionError, SpaceMismatchError, StoreCorruptError, StoreError
 from lattice_embed.migration import (
@@ -28,6 +27,7 @@ from lattice_embed.migration import (
     Side,
 )
 from lattice_embed.migration.claims import Claimant
+from lattice_embed.migration.migration_journal import MigrationJournal
 from lattice_embed.stores import (
     DocumentEmbedder,
     DocumentState,
@@ -357,7 +357,7 @@ def test_write_overtakes_a_batch_that_is_being_embedded(bench: Bench) -> None:
 
 def test_a_document_that_another_writer_has_claimed_meanwhile_stays_that_ones(bench: Bench) -> None:
     """It has noted its intent and not written yet, so the texts still agree: only the claim tells."""
-    journal, writer = Journal(bench.folder / "journal"), Claimant(bench.folder / "journal")
+    journal, writer = MigrationJournal(bench.folder / "journal"), Claimant(bench.folder / "journal")
     claim = writer.new_claim()
 
     def claim_one() -> None:
@@ -382,7 +382,7 @@ def test_a_write_during_which_the_routes_change_is_done_anew(make: Callable[...,
     """The migration is completed after the write has noted its intent and before it holds the journal's lock again."""
     bench = make(dual_write=False)
     bench.coordinator.run(max_batches=3)
-    other, journal = Journal(bench.folder / "journal"), bench.coordinator._journal
+    other, journal = MigrationJournal(bench.folder / "journal"), bench.coordinator._journal
     asked, transaction = itertools.count(), journal.transaction
 
     def complete_before_the_second() -> AbstractContextManager[None]:
@@ -404,7 +404,7 @@ def test_a_write_during_which_the_routes_change_is_done_anew(make: Callable[...,
 
 def test_progress_counts_batches_of_a_window_only(bench: Bench) -> None:
     """Ten documents a second, before and after the window of 64 batches is full."""
-    with closing(Journal(bench.folder / "journal")) as journal:
+    with closing(MigrationJournal(bench.folder / "journal")) as journal:
         journal.start_clock(bench.now)
         for second in range(1, 101):
             bench.now += 1

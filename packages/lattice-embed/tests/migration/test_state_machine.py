@@ -245,7 +245,7 @@ class Migration(RuleBasedStateMachine):
         """The backfill has read a document's old text when the new one is written."""
         assert self.coordinator is not None
         for side in Side:
-            self.coordinator._participants.embedder(side)  # each asks its service once, which is no batch
+            self.coordinator._endpoints.embedder(side)  # each asks its service once, which is no batch
         text = self.new_text("")
         self.allowed[document] = self.allowed.get(document, {None}) | {text}
 
