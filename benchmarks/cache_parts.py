@@ -1,4 +1,6 @@
-"""Times each hand-written part of the caches beside the plain way to do the same, in microseconds of processor time.
+"""Times each hand-written part of the caches beside the plain way to do the same.
+
+Times are in microseconds of processor time.
 
 *Warm* is the median of short loops. *Cold* is a single call after 32 MiB went through the processor's caches, as a model
 does between two calls of a service. Both ways take turns. docs/adr/0011-parts-of-the-caches.md says what was decided.
@@ -93,7 +95,10 @@ def table_pairs() -> dict[str, tuple[Call, Call]]:
 
 
 class PlainDatabase:
-    """The table of the cache on disk by SQLite alone: write-ahead log, prepared statements, one transaction a store."""
+    """The table of the cache on disk by SQLite alone.
+
+    It has a write-ahead log, prepared statements and one transaction a store.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()

@@ -1,4 +1,6 @@
-"""Draws the charts of the README and of the manual from the committed records, as SVG files in docs/charts.
+"""Draws the charts of the README and of the manual from the committed records.
+
+The charts are SVG files in docs/charts.
 
 Nothing is measured, and no package beside ours is needed.
 """
@@ -86,7 +88,10 @@ def prompts(record: Record) -> Chart:
 
 
 def _rates(record: Record, title: str, rate: Callable[[Mapping[str, Any]], float | None]) -> Chart:
-    """Return a group for each model and context, with most threads; engines without a rate are left out."""
+    """Return a group for each model and context, with most threads.
+
+    Engines without a rate are left out.
+    """
     threads = max(sample["threads"] for sample in record["samples"])
     found: dict[str, dict[str, list[float]]] = {}
     for sample in record["samples"]:

@@ -1,4 +1,6 @@
-"""Times adapters beside a model: decoding and prompts with and without one, many sequences over four, and attaching.
+"""Times adapters beside a model.
+
+It times decoding and prompts with and without one, many sequences over four, and attaching.
 
 One process, one thread, the processor's time; what is compared takes turns, and a figure is the least of its turns. The
 model is a GGUF file, by default SmolLM2-135M-Instruct in Q4_1; adapters are drawn. Attaching an adapter of about 20 MB from
@@ -131,7 +133,10 @@ def _prompt(model: CausalLanguageModel, name: str | None) -> float:
 
 
 def _batches(model: CausalLanguageModel, count: int, adapted: bool) -> float:
-    """Return the seconds of one token of each sequence, with four adapters or none, in ``count`` steps."""
+    """Return the seconds of one token of each sequence in ``count`` steps.
+
+    The sequences have four adapters or none.
+    """
     from lattice_inference import Extension
 
     with model.open_cache(tokens=64 * SEQUENCES) as cache:

@@ -1,4 +1,6 @@
-"""Draws two plots of the packages for the manual, from seeded data: a drift report and the losses of a training.
+"""Draws two plots of the packages for the manual, from seeded data.
+
+They are a drift report and the losses of a training.
 
 python tools/manual_plots.py [FOLDER]    by default docs/charts; needs matplotlib
 """
@@ -17,7 +19,10 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "charts"
 
 
 def draw_drift(path: Path) -> None:
-    """Draw the report of 300 points that were moved by a quarter of their deviation, and of a few far away."""
+    """Draw the report of 300 moved points and of a few far away.
+
+    The points were moved by a quarter of their deviation.
+    """
     from lattice_transport import detect_drift
 
     random = np.random.default_rng(0)

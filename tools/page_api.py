@@ -1,4 +1,6 @@
-"""A hook of mkdocs: a page for each package with the docstrings and signatures of its public names.
+"""A hook of mkdocs: a page for each package.
+
+A page has the docstrings and signatures of its public names.
 
 The sources are parsed, not imported, so the site is built without the packages. A page lists what the package's
 ``__all__`` names; the imports under ``TYPE_CHECKING`` say where each name is defined.
@@ -50,7 +52,10 @@ def api_page(package: str) -> str:
 
 
 def _describe(name: str, found: _Definition | ast.stmt | Path) -> Iterator[str]:
-    """Yield the lines of one name: a heading, the signature, the docstring, and the public methods of a class."""
+    """Yield the lines of one name.
+
+    They are a heading, the signature, the docstring, and the public methods of a class.
+    """
     yield from (f"## {name}", "")
     if isinstance(found, Path):
         yield from (*_text(ast.get_docstring(ast.parse(found.read_text(encoding="utf-8"))) or ""), "")
@@ -111,7 +116,7 @@ def _text(docstring: str) -> list[str]:
 
 
 def _find(package: str, name: str) -> _Definition | ast.stmt | Path | None:
-    """Return where a name of a module is defined: the statement, or the file of a module of that name."""
+    """Return where a name of a module is defined: a statement, or the file of a module."""
     source = _source(package)
     if source is None:
         return None

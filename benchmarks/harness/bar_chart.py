@@ -1,4 +1,7 @@
-"""Writes bar charts as SVG text: the same bytes from the same figures, in light and in dark surroundings."""
+"""Writes bar charts as SVG text, in light and in dark surroundings.
+
+The same figures give the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: what it shows, how it is read and where the figures are from; whether its groups have one scale."""
+    """A chart: what it shows, how it is read and where the figures are from.
+
+    ``one_scale`` says whether its groups have one scale.
+    """
 
     title: str
     reading: str

@@ -1,4 +1,7 @@
-"""The walk-through of docs/add-an-op.md: its patches fit, its Python runs, and its kernel gives the reference's values."""
+"""The walk-through of docs/add-an-op.md.
+
+Its patches fit, its Python runs, and its kernel gives the reference's values.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ __attribute__((visibility("default"))) void softsign(float *x, float *y, int64_t
 
 
 def apply_patches(folder: Path) -> list[str]:
-    """Apply the section's patches to a copy of the package and return the files. Each hunk fits one place."""
+    """Apply the section's patches to a copy of the package and return the files.
+
+    Each hunk fits one place.
+    """
     changed = []
     for block in blocks_of(SECTION):
         if block.info != "diff":

@@ -43,7 +43,7 @@ def test_every_picture_is_shown_and_every_shown_one_is_there() -> None:
 
 
 def words_of(picture: Path) -> list[str]:
-    """The texts of a picture that are no numbers: ticks may differ with the release of matplotlib."""
+    """The texts of a picture that are no numbers; ticks may differ by release of matplotlib."""
     texts = [
         "".join(node.itertext()).strip() for node in ElementTree.parse(picture).iter() if node.tag.endswith("text")
     ]

@@ -1,4 +1,7 @@
-"""Which modules rely on Python's lock: the page says it, and embedding without a cache imports none of them."""
+"""Which modules rely on Python's lock: the page says it.
+
+Embedding without a cache imports none of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Makes the tokens that llama.cpp generates from small Qwen3 models with drawn weights, dense and of experts.
+"""Makes the tokens that llama.cpp generates from small Qwen3 models, dense and of experts.
+
+The models have drawn weights.
 
 The directories are those of qwen3_files.py and qwen3_moe_files.py in packages/lattice-inference/tests/models. gguf-py
 writes them as F32 files (qwen3_gguf.py). Writes tests/data/qwen3/llama_cpp.json: the ids of a prompt, and the twenty most
@@ -42,7 +44,10 @@ def directory(name: str, seed: str, folder: Path) -> Path:
 
 
 def name_bytes(directory: Path) -> Path:
-    """Give the bytes that are no characters names: llama.cpp's server keeps tokens back that end within a character."""
+    """Give the bytes that are no characters names.
+
+    llama.cpp's server keeps tokens back that end within a character.
+    """
     path = directory / "tokenizer.json"
     content = json.loads(path.read_text())
     vocabulary = content["model"]["vocab"]

@@ -21,7 +21,7 @@ _by_name: dict[str, ModelDescription] = {}
 def add_model(description: ModelDescription, *, aliases: Iterable[str] = ()) -> ModelDescription:
     """Make a model of yours known by name, so that services take it like one of the catalogue.
 
-    Prompts, licence and whether shorter vectors may be asked for come from the description. So do pooling and the token
+    Prompts, licence and whether vectors may be shortened come from the description. So do pooling and the token
     limit where the model's files do not state them. It counts in this process, and again in processes that a service is
     pickled to. Adding the same description twice is harmless.
 
@@ -61,7 +61,10 @@ def add_model(description: ModelDescription, *, aliases: Iterable[str] = ()) -> 
 
 
 def list_models() -> tuple[ModelDescription, ...]:
-    """Return what is known of every model that has a name here: the catalogue's, then those that were added."""
+    """Return what is known of every model that has a name here.
+
+    The catalogue's models come first, then those that were added.
+    """
     return (*(model.description for model in EmbeddingModel), *_added.values())
 
 
@@ -79,6 +82,6 @@ def _in_catalogue(name: str) -> bool:
 
 
 def _absolute(model_id: str) -> str:
-    """Return a path that names the same files after a change of the working directory; an id as it is."""
+    """Return a path that survives a change of the working directory; an id as it is."""
     path = Path(os.path.expanduser(model_id))
     return os.path.abspath(path) if path.is_absolute() or model_id.startswith(("~", ".")) or path.exists() else model_id

@@ -104,7 +104,7 @@ class EncodingPool:
 
 
 def chunk_size_of(texts: int, processes: int, chunk_size: int | None) -> int:
-    """Return how many texts a chunk has: what the caller wants, else a tenth of a process's part.
+    """Return how many texts a chunk has: the caller's number, else a tenth of a process's part.
 
     Raises:
         InvalidInputError: the caller wants less than one.

@@ -9,7 +9,10 @@ __all__ = ["installed_models", "what_to_do_instead"]
 
 
 def installed_models() -> tuple[EmbeddingModel, ...]:
-    """Return the models of the catalogue whose files are here; nothing is opened but directories, no server is asked."""
+    """Return the models of the catalogue whose files are here.
+
+    Nothing is opened but directories, and no server is asked.
+    """
     from lattice_embed.errors import InvalidInputError
     from lattice_inference.files.hub import describe_sources
 

@@ -1,4 +1,4 @@
-"""The model that a caller means: catalogue member, added model, hub id, directory, GGUF file."""
+"""The model that a caller means: catalogue member, added model, hub id, directory or GGUF."""
 
 from __future__ import annotations
 
@@ -121,7 +121,10 @@ def _location(model: EmbeddingModel) -> str:
 
 
 def _location_of(model: ModelDescription) -> str:
-    """Return where a described model is: the files of a directory, of a member of the catalogue, or of a hub id."""
+    """Return where a described model is.
+
+    That is the files of a directory, of a member of the catalogue, or of a hub id.
+    """
     name = model.model_id.strip()
     try:
         return resolve_model(EmbeddingModel.parse(name)).location

@@ -373,7 +373,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         return self._opened(encoder, ModelConfig(description), prompts)
 
     def _opened(self, encoder: Encoder, config: ModelConfig, prompts: Mapping[Role, str]) -> _LoadedModel:
-        """Return what is open, with the caller's limit and adapter; close the encoder if it cannot have them."""
+        """Return what is open, with the caller's limit and adapter; close it if it cannot have them."""
         limit, adapter = self._limit_of(encoder), None
         if self._adapter is not None:
             try:
@@ -615,7 +615,7 @@ def check_cache(
 
 
 def _absolute_path(name: str, path: object) -> str:
-    """Return an argument that is a path, so that it means the same after a change of the working directory."""
+    """Return an argument that is a path as one that survives a change of the working directory."""
     if not isinstance(path, (str, os.PathLike)) or not isinstance(text := os.fspath(path), str) or not text:
         raise InvalidInputError(f"{name} is {path!r:.80}; pass a path, or None")
     return os.path.abspath(os.path.expanduser(text))

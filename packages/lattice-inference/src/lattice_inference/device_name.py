@@ -7,4 +7,4 @@ from typing import Literal
 __all__ = ["DeviceName"]
 
 DeviceName = Literal["cpu", "wgpu", "metal", "auto"]
-"""What computes: ``"auto"`` is a GPU that can be used and computes what is asked for, else the CPU."""
+"""What computes: ``"auto"`` is a GPU that can be used and computes what the caller wants, else the CPU."""

@@ -110,7 +110,10 @@ class DeviceUnavailableError(LatticeError, RuntimeError):
 
 
 class DeviceMemoryError(LatticeError, MemoryError):
-    """A device has no room for what a call needs; nothing has changed, and the error says how many bytes were wanted."""
+    """A device has no room for what a call needs; nothing has changed.
+
+    The error says how many bytes were wanted.
+    """
 
 
 class DeviceLostError(LatticeError, RuntimeError):

@@ -130,7 +130,9 @@ class LoadedModel(Generic[Owned]):
 
     @property
     def adapter_sites(self) -> Mapping[str, tuple[int, int]]:
-        """Outputs and inputs of each linear that an adapter may change, by its path: ``model.layers.0.mlp.up_proj``.
+        """Outputs and inputs of each linear that an adapter may change, by its path.
+
+        A path is, for example, ``model.layers.0.mlp.up_proj``.
 
         Raises:
             UnsupportedError: adapters are not built for the model.

@@ -155,7 +155,9 @@ Observer = Callable[[SinkhornProgress], "bool | None"]
 
 
 def config_or_settings(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Refuse a call of ``function`` that gives ``config`` and one of its settings: it is not said which one counts.
+    """Refuse a call of ``function`` that gives ``config`` and one of its settings.
+
+    Such a call does not say which one counts.
 
     Raises:
         InvalidInputError: at the call; the message names the settings.

@@ -1,4 +1,4 @@
-"""Components of Haystack (``haystack-ai``): embedders of queries and documents, and a ranker."""
+"""Components of Haystack (``haystack-ai``): embedders of queries and documents, a ranker."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class LatticeDocumentEmbedder:
 
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> Documents:
-        """Return copies of the documents with their vectors in ``embedding``; no documents give none.
+        """Return copies of the documents with vectors in ``embedding``; no documents give none.
 
         Raises:
             InvalidInputError: ``documents`` is no list of documents.
@@ -158,7 +158,9 @@ class LatticeDocumentEmbedder:
 
 @component
 class LatticeRanker:
-    """A ranker for Haystack over :class:`~lattice_embed.CrossEncoder`: orders documents by how well they answer a query.
+    """A ranker for Haystack over :class:`~lattice_embed.CrossEncoder`.
+
+    It orders documents by how well they answer a query.
 
     Args:
         model: a cross-encoder's name or directory.

@@ -36,7 +36,7 @@ class ModelOptions(TypedDict, total=False):
 
 
 class ServiceOptions(ModelOptions, total=False):
-    """The options of :class:`~lattice_embed.NativeEmbeddingService`, for adapters that pass them on."""
+    """The options of :class:`~lattice_embed.NativeEmbeddingService`, the device among them."""
 
     device: DeviceName
 

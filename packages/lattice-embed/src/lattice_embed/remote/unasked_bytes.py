@@ -1,4 +1,6 @@
-"""Closes a kept connection on which bytes follow an answer: the next request would take them for its own answer.
+"""Closes a kept connection on which bytes follow an answer.
+
+The next request would take them for its own answer.
 
 The HTTP library looks at the socket before it uses a connection again, but not at what it has read from it already.
 """
@@ -18,7 +20,10 @@ _TO_CONNECTION = ("stream", "_stream", "_httpcore_stream", "_stream", "_connecti
 
 
 class AnswerWatch:
-    """Watches one request. ``response`` is set as soon as there is one; ``trace`` and ``atrace`` are for the library."""
+    """Watches one request; ``response`` is set as soon as there is one.
+
+    ``trace`` and ``atrace`` are for the library.
+    """
 
     def __init__(self) -> None:
         self.response: Any = None

@@ -1,4 +1,7 @@
-"""Columns of texts as inputs: one input for each value, 1 where the cell is that value and 0 elsewhere."""
+"""Columns of texts as inputs: one input for each value.
+
+An input is 1 where the cell is that value and 0 elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,7 @@ def expand(
 
 
 def stored_values(metadata: Mapping[str, str], columns: Sequence[str] | None) -> dict[str, list[str]]:
-    """Return the values of text columns that a network's metadata state; empty where it has none.
+    """Return the values of text columns that a network's metadata state; empty if it has none.
 
     Raises:
         FormatError: they are malformed.

@@ -110,7 +110,9 @@ def read_inputs(
     inputs: str | None,
     values: Mapping[str, list[str]],
 ) -> Float32Array:
-    """Return the inputs of a file to predict on: ``columns`` by name if the header has them, else all in order.
+    """Return the inputs of a file to predict on.
+
+    They are ``columns`` by name if the header has them, else all in order.
 
     ``values`` are the texts of each column of texts. Such columns are found by their names alone.
 
@@ -145,7 +147,10 @@ def read_inputs(
 def _inputs(
     name: str, header: list[str], rows: list[list[str]], kept: list[int], values: Mapping[str, list[str]]
 ) -> Float32Array:
-    """Return the inputs that the kept columns are: numbers as they are, texts as one input for each value."""
+    """Return the inputs that the kept columns are.
+
+    Numbers stay as they are; a column of texts becomes one input for each value.
+    """
     if not values:
         return _numbers(name, header, rows, kept)
     numbers = _numbers(name, header, rows, [i for i in kept if header[i] not in values])

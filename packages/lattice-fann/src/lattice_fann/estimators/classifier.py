@@ -155,7 +155,10 @@ class MLPClassifier(BaseMLP):
             return np.log(self.predict_proba(x).astype(np.float64))
 
     def predict(self, x: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Return the most probable labels, (samples,); (samples, labels) of 0 and 1 where samples have several."""
+        """Return the most probable labels, (samples,).
+
+        Where samples have several labels, return (samples, labels) of 0 and 1.
+        """
         chances = self.predict_proba(x)
         if self._loss is not None:
             return (chances > 0.5).astype(np.int64)
@@ -164,7 +167,7 @@ class MLPClassifier(BaseMLP):
         return labels
 
     def score(self, x: npt.ArrayLike, y: npt.ArrayLike, sample_weight: npt.ArrayLike | None = None) -> float:
-        """Return the (weighted) part of the samples whose label, or all of whose labels, are predicted."""
+        """Return the (weighted) part of the samples all of whose labels are predicted."""
         if self._fitted() is not None and self._loss is not None:
             given = self.predict(x)
             wanted = indicators_of(y, len(given))

@@ -54,7 +54,9 @@ def labels_of(y: npt.ArrayLike, samples: int | None = None, name: str = "y") -> 
 
 
 def indicators_of(y: npt.ArrayLike, samples: int) -> npt.NDArray[np.int64] | None:
-    """Return ``y`` as (samples, labels) of 0 and 1, where it says which labels each sample has; None where it does not.
+    """Return ``y`` as (samples, labels) of 0 and 1, or None.
+
+    It is None where ``y`` does not say which labels each sample has.
 
     Raises:
         SizeMismatchError: another number of rows.

@@ -1,4 +1,7 @@
-"""Reads a weight from its source: all of its tensors, in floats or in integers, of the shape that the program says."""
+"""Reads a weight from its source: all of its tensors, in floats or in integers.
+
+Its shape is the one that the program says.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ _INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}
 
 
 class RepackedWeightsWarning(UserWarning):
-    """A tensor's block format has no kernel of its own, so that it takes another form, and more memory, once loaded."""
+    """A tensor's block format has no kernel here, so it takes another form once loaded.
+
+    The other form takes more memory.
+    """
 
 
 def read_float32(ref: WeightRef, source: TensorSource) -> Float32Array:
@@ -83,7 +89,9 @@ def check_shapes(ref: WeightRef, shapes: list[tuple[int, ...]]) -> None:
 
 
 def narrow(weight: Float32Array, precision: str, name: str) -> Float32Array | npt.NDArray[np.uint16]:
-    """Return ``weight`` in ``precision``, rounded to nearest even; 16-bit types as the uint16 of their bits.
+    """Return ``weight`` in ``precision``, rounded to nearest even.
+
+    16-bit types are the uint16 of their bits.
 
     Raises:
         CheckpointError: a finite value would become infinite; ``name`` says of which tensor.

@@ -183,7 +183,10 @@ class MappedTensors:
         return flat.reshape(shape)
 
     def _swapped(self, rows: TensorRows) -> npt.NDArray[np.generic]:
-        """Return rows of a matrix of a stack whose axes are stored swapped: a view, and one matrix is all that is read."""
+        """Return rows of a matrix of a stack whose axes are stored swapped.
+
+        It is a view, and one matrix is all that is read.
+        """
         matrices = self._array(rows.tensor, self._tensors[rows.tensor])
         matrix, first = divmod(rows.first, matrices.shape[2])
         return matrices[matrix, :, first : first + rows.end - rows.first].T

@@ -30,7 +30,10 @@ class TensorRows:
 
 
 def rows_name(tensor: str, first: int, count: int, *, swapped: bool = False) -> str:
-    """Return the name of ``count`` rows of a tensor from row ``first`` on; ``swapped``: of its matrices transposed."""
+    """Return the name of ``count`` rows of a tensor from row ``first`` on.
+
+    With ``swapped`` they are rows of its matrices transposed.
+    """
     return f"{tensor}{'^T' if swapped else ''}[{first}:{first + count}]"
 
 

@@ -78,7 +78,10 @@ def _run(
 
 
 def _check_command(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """End the process, with status 2, where no command is named (with the help) or one that is nearly one of ours."""
+    """End the process, with status 2, where no command of ours is named.
+
+    Without a command the help is printed. A name that is nearly one of ours is answered with that one.
+    """
     for place in range(len(words) + 1):
         commands = next((_.choices for _ in parser._actions if isinstance(_, argparse._SubParsersAction)), None)
         if commands is None:

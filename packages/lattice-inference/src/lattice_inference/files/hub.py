@@ -219,7 +219,7 @@ def describe_sources(
 
 
 def _cache_folder(folder: object) -> Path:
-    """Return the folder as an absolute path, which stays right when the caller changes directory."""
+    """Return the folder as an absolute path, which survives a change of the directory."""
     text = os.fspath(folder) if isinstance(folder, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise InvalidInputError(f"cache_folder is {value_text(folder)}; pass a folder")

@@ -1,4 +1,7 @@
-"""Rewrites a program so that sequences may have adapters: an op ``low_rank`` after each linear that is a site."""
+"""Rewrites a program so that sequences may have adapters.
+
+An op ``low_rank`` follows each linear that is a site.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ __all__ = ["add_low_rank", "linear_sites"]
 
 
 def linear_sites(program: Program) -> dict[str, tuple[int, int]]:
-    """Return the shape of every weight that one linear multiplies by, a whole tensor, by the tensor's name.
+    """Return the shape of every weight that one linear multiplies by, by the tensor's name.
+
+    Such a weight is a whole tensor.
 
     ``program`` is as a model wrote it, before fusion.
     """
@@ -27,7 +32,9 @@ def linear_sites(program: Program) -> dict[str, tuple[int, int]]:
 
 
 def add_low_rank(program: Program, sites: Mapping[str, tuple[int, int]]) -> Program:
-    """Return ``program`` with a ``low_rank`` for each linear of ``sites``. Without adapters it means the same.
+    """Return ``program`` with a ``low_rank`` for each linear of ``sites``.
+
+    Without adapters it means the same.
 
     ``program`` may be fused. A linear that was laid side by side with others has a site for each range of columns. The op
     stands after bias and residual, and before an activation, which becomes an op again; fused or not, the bits are the same.
@@ -83,7 +90,7 @@ def _low_rank(linear: Op, sites: Mapping[str, tuple[int, int]]) -> Iterator[Op]:
 
 
 def _changes(op: Op, sites: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, int, int]]:
-    """Yield each site of a linear, and the column and the number of columns of its output that it gives."""
+    """Yield each site of a linear, with the first column and the number of columns it gives."""
     sources = op.weights["weight"].sources
     if len(sources) > 1 and not all(source in sites for source in sources):
         return  # single rows of a matrix, which is no site

@@ -1,4 +1,4 @@
-"""Adapters of low rank (LoRA): read, written, blended, run beside a model, and merged into its files."""
+"""Adapters of low rank (LoRA): read, written, blended, run, and merged into a model's files."""
 
 from lattice_inference.lora.adapter import MAX_RANK, LoraAdapter, LoraSite
 from lattice_inference.lora.attached_adapter import AttachedAdapter

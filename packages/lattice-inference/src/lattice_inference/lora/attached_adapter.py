@@ -13,7 +13,9 @@ __all__ = ["AttachedAdapter"]
 
 @dataclass(frozen=True, eq=False)
 class AttachedAdapter:
-    """One adapter of a loaded model. Immutable: what began with it ends with it, whatever its name means meanwhile.
+    """One adapter of a loaded model. Immutable.
+
+    What began with it ends with it, whatever its name means meanwhile.
 
     Attributes:
         name: what it is called in this process.

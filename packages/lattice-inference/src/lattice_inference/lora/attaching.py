@@ -1,4 +1,4 @@
-"""The adapters of one loaded model: found their places, checked, and swapped by name between steps."""
+"""The adapters of one loaded model: placed, checked, and swapped by name between steps."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class ModelAdapters:
 
 
 def _places(sites: AdapterSites, tensors: Mapping[str, tuple[int, int]]) -> dict[str, _Place]:
-    """Return the linears of a program that a family's adapters may change, by the stems of their paths."""
+    """Return the linears of a program that adapters may change, by the stems of their paths."""
     places: dict[str, _Place] = {}
     for tensor, shape in tensors.items():
         name = tensor.removesuffix(".weight")

@@ -20,7 +20,10 @@ class LoraHook(Protocol):
 
     @property
     def sites(self) -> Iterable[str]:
-        """Paths of the linears that it changes, as transformers has them: ``model.layers.0.self_attn.q_proj``."""
+        """Paths of the linears that it changes, as transformers has them.
+
+        For example, ``model.layers.0.self_attn.q_proj``.
+        """
         ...
 
     def factors(self, site: str) -> LoraSite:
@@ -28,7 +31,9 @@ class LoraHook(Protocol):
         ...
 
     def validate_against(self, linears: Mapping[str, tuple[int, int]]) -> None:
-        """Raise InvalidInputError if the adapter is not for a model with these linears: (outputs, inputs) by path.
+        """Raise InvalidInputError if the adapter is not for a model with these linears.
+
+        ``linears`` holds (outputs, inputs) by path.
 
         The model compares paths and shapes itself; this is for what only the hook knows.
         """

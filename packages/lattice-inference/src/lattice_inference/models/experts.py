@@ -1,4 +1,4 @@
-"""What a configuration says of a mixture of experts, and how sources of weights spell the experts' matrices.
+"""What a configuration says of a mixture of experts, and how sources spell the matrices.
 
 Three spellings are read: a tensor for each matrix, stacks of gates, ups and downs (GGUF files), and stacks in which each
 expert's gates stand before its ups, (experts, 2 * inner, in). The last may be stored with their axes swapped.
@@ -82,7 +82,7 @@ class Matrices:
 
 @dataclass(frozen=True)
 class ExpertNames:
-    """How a source spells the tensors of a layer with experts: the router's name, and the experts' matrices."""
+    """How a source spells a layer with experts: the router's name, and the experts' matrices."""
 
     router: str
     gate: Matrices
@@ -156,7 +156,10 @@ def find_expert_names(checkpoint: Checkpoint, experts: Experts, hidden: int, pre
 
 
 def find_gguf_experts(checkpoint: Checkpoint, experts: Experts, hidden: int) -> ExpertNames:
-    """Return the spelling of a GGUF file, and check that all layers' stacks fit. Raises as :func:`find_expert_names`."""
+    """Return the spelling of a GGUF file, and check that all layers' stacks fit.
+
+    Raises as :func:`find_expert_names`.
+    """
     at = "blk.{layer}.ffn_"
     router, down = f"{at}gate_inp.weight", f"{at}down_exps.weight"
     both, gate, up = (f"{at}{part}_exps.weight" for part in ("gate_up", "gate", "up"))

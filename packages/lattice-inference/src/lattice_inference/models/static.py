@@ -1,8 +1,8 @@
-"""Static models: a vector for each token of the vocabulary, and their mean. The form that model2vec writes.
+"""Static models: a vector for each token, and their mean, as model2vec writes them.
 
 ``config.json`` says how vectors are scaled and how long a text may be; the sizes stand in ``model.safetensors`` alone:
 
-- ``embeddings`` (rows, width): the vectors, in floats or int8 (which has no scale of its own: vectors keep its size);
+- ``embeddings`` (rows, width): the vectors, in floats or int8 (without a scale: vectors keep its size);
 - ``weights`` (tokens,), optional: what the vector of each token is multiplied by;
 - ``mapping`` (tokens,), optional: the row of each token, where tokens share rows.
 

@@ -134,7 +134,10 @@ class PackedEncoding:
         )
 
     def without(self, token_id: int) -> PackedEncoding:
-        """Return the encoding without the tokens of an id; a text may have none left. Counts stay as they are."""
+        """Return the encoding without the tokens of an id; a text may have none left.
+
+        Counts stay as they are.
+        """
         kept = self.token_ids != token_id
         before = np.zeros(len(kept) + 1, np.int32)
         np.cumsum(kept, out=before[1:])

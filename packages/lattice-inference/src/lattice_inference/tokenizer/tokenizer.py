@@ -98,7 +98,7 @@ class Tokenizer:
 
     @property
     def unknown_id(self) -> int | None:
-        """The id of the token that stands for what the vocabulary lacks; ``None`` where there is no such token."""
+        """The id of the token for what the vocabulary lacks; ``None`` where there is no such token."""
         model = self._definition.model
         if isinstance(model, Unigram):
             return model.unknown_id

@@ -1,4 +1,7 @@
-"""Checks of what the registry stores: names, aliases, texts, digests, paths inside a version, JSON."""
+"""Checks of what the registry stores: names, aliases, texts, digests, paths and JSON.
+
+A path lies inside a version.
+"""
 
 from __future__ import annotations
 

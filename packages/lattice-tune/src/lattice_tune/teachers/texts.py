@@ -1,4 +1,7 @@
-"""Checks of texts, lists and files of teachers: those of lattice_inference, with errors of this package."""
+"""Checks of texts, lists and files of teachers, with errors of this package.
+
+The checks are those of lattice_inference.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An adapter as the CPU keeps it: the matrices of each group of linears in panels, in the fewest bits that hold them."""
+"""An adapter as the CPU keeps it.
+
+The matrices of each group of linears lie in panels, in the fewest bits that hold them.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ def _panel_bytes(matrix: Float32Array, form: FloatForm) -> int:
 
 
 def _form_of(matrices: Sequence[Float32Array]) -> FloatForm:
-    """Return the narrowest form that holds every number exactly: what they were stored in, or wider."""
+    """Return the narrowest form that holds every number exactly: the stored one, or wider."""
     if all(_is_bfloat16(matrix) for matrix in matrices):
         return BFLOAT16
     return FLOAT16 if all(_is_float16(matrix) for matrix in matrices) else FLOAT32

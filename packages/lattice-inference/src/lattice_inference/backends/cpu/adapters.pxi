@@ -2,7 +2,7 @@
 
 
 cdef class Adapter:
-    """What an adapter adds to the groups of ``plan``, in panels that lie in ``memory``. Immutable.
+    """What an adapter adds to the groups of ``plan``, in panels in ``memory``. Immutable.
 
     ``groups`` has an entry for each group of the plan: None, or (weight type, byte offset of A, parts). A part, in the order of
     columns, is (byte offset of B, rank, first column, columns, scale); see kernels/linear/low_rank.h.
@@ -68,7 +68,10 @@ cdef inline int64_t panels_of(int64_t columns) noexcept:
 
 
 cdef void list_rows(const int32_t *of_row, int64_t rows, int64_t adapters, int32_t *listed, int32_t *bounds) noexcept nogil:
-    """The rows of each adapter one after the other, ascending: a counting sort. Rows of no adapter, -1, are left out."""
+    """The rows of each adapter one after the other, ascending: a counting sort.
+
+    Rows of no adapter, -1, are left out.
+    """
     cdef int64_t i
     for i in range(adapters + 1):
         bounds[i] = 0
@@ -87,7 +90,10 @@ cdef void list_rows(const int32_t *of_row, int64_t rows, int64_t adapters, int32
 
 
 cdef class StepAdapters:
-    """The adapters of a step, and which of them each sequence has: ``numbers``, int32 [sequences], -1 for none."""
+    """The adapters of a step, and which of them each sequence has.
+
+    ``numbers`` is int32 [sequences], with -1 for none.
+    """
 
     cdef lattice_step_adapters adapters
     cdef const lattice_low_rank_group **groups

@@ -1,4 +1,7 @@
-"""How the ops of a mixture of experts (:mod:`~lattice_inference.backends.cpu.expert_ops`) become arguments of C kernels."""
+"""How the ops of a mixture of experts become arguments of C kernels.
+
+The ops are those of :mod:`~lattice_inference.backends.cpu.expert_ops`.
+"""
 
 from __future__ import annotations
 

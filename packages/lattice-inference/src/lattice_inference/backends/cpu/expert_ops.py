@@ -107,7 +107,7 @@ class _Expansion:
         return given, logit
 
     def _rows_of_x(self, rows: InputRows) -> View:
-        """Return the rows of the input as a product takes them: they are made once, before they are sent."""
+        """Return the rows of the input as a product takes them, made once before they are sent."""
         if rows not in self._rounded:
             self._rounded[rows] = self._round(self._x, self._x.width, rows, "x")
         return self._rounded[rows]

@@ -1,4 +1,4 @@
-"""Joins what adapters add to linears that lie side by side: one op for them reads their input once."""
+"""Joins what adapters add to linears side by side: one op reads their input once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ class SitePlace:
 
 
 def join_low_rank(program: Program) -> tuple[Program, tuple[tuple[SitePlace, ...], ...]]:
-    """Return ``program`` with each run of ``low_rank`` over one input as a ``low_rank_group``, and the sites of each."""
+    """Return ``program`` with ``low_rank`` ops over one input joined, and the sites of each.
+
+    Each run of them becomes a ``low_rank_group``.
+    """
     ops: list[Op] = []
     groups: list[list[SitePlace]] = []
     for op in program.ops:

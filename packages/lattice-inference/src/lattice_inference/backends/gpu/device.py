@@ -1,4 +1,4 @@
-"""What a device offers to the GPU backends: buffers, upload, kernels, submit, read back; and nothing else."""
+"""What a device offers to GPU backends, and no more: buffers, kernels, submit, read back."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ class Bindings(Protocol):
 
 
 class Dispatch(NamedTuple):
-    """One kernel call of a step: its kernel, its own bindings, the number of its record, and how many workgroups it has."""
+    """One kernel call of a step.
+
+    It has a kernel, the call's bindings, the number of its record, and how many workgroups it has.
+    """
 
     kernel: Kernel
     bindings: Bindings | None
@@ -138,7 +141,10 @@ class GpuDevice(Protocol):
         ...
 
     def upload(self, buffer: GpuBuffer, data: ByteArray, offset: int = 0) -> None:
-        """Write bytes into a buffer from ``offset`` on, a multiple of four, before all steps that are submitted later."""
+        """Write bytes into a buffer from ``offset`` on, which is a multiple of four.
+
+        The write is done before all steps that are submitted later.
+        """
         ...
 
     def kernel(self, name: str, constants: Constants) -> Kernel:

@@ -1,4 +1,4 @@
-"""Fusions beyond the CPU's: what saves a GPU a launch. Like those, they change no byte of a result."""
+"""Fusions that save a GPU a launch, beyond the CPU's. They change no byte of a result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GATED_LINEAR = "linear_silu_mul"
 
 
 def join_gates(program: Program, suits: Callable[[WeightRef], bool]) -> Program:
-    """Return ``program`` with every ``silu_mul`` of the two halves of a linear joined to that linear.
+    """Return ``program`` with ``silu_mul`` of a linear's two halves joined to that linear.
 
     ``suits`` says whether a weight is kept in one piece.
     """
@@ -51,7 +51,9 @@ def _readers(program: Program) -> dict[Buffer, int]:
 
 
 def join_rope_and_write(program: Program) -> Program:
-    """Return ``program`` with every ``rope`` whose result only a ``kv_write`` reads, as its keys, joined to that.
+    """Return ``program`` with each ``rope`` of keys joined to the ``kv_write`` that reads it.
+
+    Nothing else may read the result of the ``rope``.
 
     ``Fusion`` joins whole views to the first operand that matches; here the operand must be the keys.
     """

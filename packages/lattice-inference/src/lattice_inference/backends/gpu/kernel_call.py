@@ -1,4 +1,7 @@
-"""A kernel call as the lowering makes it: what is known when a program is compiled, and how a step completes it."""
+"""A kernel call as the lowering makes it.
+
+It holds what is known when a program is compiled, and how a step completes it.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ class RecordTemplate:
         self._rows = [call.rows for call in calls]
 
     def fill(self, shape: StepShape, offsets: Sequence[int], scratch: int) -> npt.NDArray[np.uint8]:
-        """Return the records of a step as bytes; ``offsets`` of the slots and ``scratch`` are in bytes."""
+        """Return a step's records as bytes; ``offsets`` of the slots and ``scratch`` are in bytes."""
         records = self._records
         starts = np.array(offsets, np.int64) // 4
         for name, (calls, slots, columns) in self._places.items():

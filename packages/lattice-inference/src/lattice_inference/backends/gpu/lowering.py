@@ -69,7 +69,10 @@ class _Lowering:
 
 
 def _queries(program: Program, *, is_software: bool) -> int:
-    """Return the rows of a tile of attention, which change no bit; a CPU takes twice as long to compile twice as many."""
+    """Return the rows of a tile of attention, which change no bit.
+
+    A CPU takes twice as long to compile twice as many.
+    """
     widths = [int(op.attributes["head_dim"]) for op in program.ops if "attention" in op.kind]
     return 8 if is_software or max(widths, default=0) > _WIDE_HEAD else 16
 

@@ -1,4 +1,7 @@
-"""A program on a GPU: a step is one submission of kernels, whose results are read when they are waited for."""
+"""A program on a GPU: a step is one submission of kernels.
+
+Its results are read when they are waited for.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,9 @@ class _Resources:
 
 
 class GpuProgram:
-    """A program ready to run. Thread-safe: a lock orders submissions, and any number of steps may be in flight.
+    """A program ready to run. Thread-safe: a lock orders submissions.
+
+    Any number of steps may be in flight.
 
     Steps share one arena, since a device runs them in order.
     """
@@ -212,7 +217,10 @@ class GpuProgram:
         words: npt.NDArray[np.uint32],
         pages: tuple[Bindings, ...],
     ) -> None:
-        """Give the device what the step reads; records and dispatches of a step of the same shape are there already."""
+        """Give the device what the step reads.
+
+        Records and dispatches of a step of the same shape are there already.
+        """
         scratch_bytes = 0
         if shape.is_short:
             scratch_bytes = 4 * shape.tokens * shape.segments * self._lowered.scratch_width
@@ -263,7 +271,10 @@ class GpuProgram:
 
 
 def _angles(batch: Batch, frequencies: Float32Array, scale: float) -> Float32Array:
-    """Return cosines and sines of a step's positions: float64, which shading languages lack, rounded to float32."""
+    """Return cosines and sines of a step's positions, rounded to float32.
+
+    They are computed in float64, which shading languages lack.
+    """
     assert batch.positions is not None
     exact = (batch.positions.astype(np.float32)[:, None] * frequencies).astype(np.float64)
     return np.concatenate([np.cos(exact), np.sin(exact)], axis=1).astype(np.float32) * np.float32(scale)

@@ -1,4 +1,4 @@
-"""The parameters of a kernel call as one NumPy type, and that type written out for shading languages.
+"""The parameters of a kernel call as a NumPy type, and as text for shading languages.
 
 Every kernel reads the same record and uses the fields that it needs, so a step's records are one array: NumPy fills what
 depends on the batch in a few assignments, and one write takes them to the device.

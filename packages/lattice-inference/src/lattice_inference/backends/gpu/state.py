@@ -1,4 +1,6 @@
-"""Pages of keys and values on a device: a buffer a layer for keys and one for values, which grow as pages come into use.
+"""Pages of keys and values on a device.
+
+Each layer has a buffer for keys and one for values, which grow as pages come into use.
 
 A page holds [head][token][dimension] in whole words a vector, then, of int8, a scale for each vector. Only GPU
 backends share this layout; kernels/kv.wgsl reads and writes it.

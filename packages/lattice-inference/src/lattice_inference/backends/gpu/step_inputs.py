@@ -1,4 +1,6 @@
-"""What a step's kernels read of its batch: one array of 32-bit words, with a header that says where each part begins.
+"""What a step's kernels read of its batch: one array of 32-bit words.
+
+A header says where each part begins.
 
 Records depend on row counts only, so that equal counts write none anew: whatever else varies from step to step is here.
 """

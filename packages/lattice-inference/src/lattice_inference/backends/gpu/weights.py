@@ -1,4 +1,7 @@
-"""The weights of a program as GPU backends keep them: the file's bytes, one layout for every device, never widened."""
+"""The weights of a program as GPU backends keep them.
+
+They are the file's bytes, in one layout for every device, never widened.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,7 @@ class GpuWeightForms:
         return math.prod(ref.shape[:-1]) * _row_bytes(self.choose(ref, ref.sources[0]), ref.shape[-1])
 
     def cut(self, program: Program) -> Program:
-        """Return ``program`` with each linear over tensors of several forms cut into one for each run of one form."""
+        """Return ``program`` with each linear of several forms cut into one for each run of a form."""
         return replace(program, ops=tuple(part for op in program.ops for part in self._parts(op)))
 
     def _parts(self, op: Op) -> Iterator[Op]:
@@ -207,7 +210,10 @@ def _rows(pieces: Sequence[ByteArray], first: int, count: int) -> Iterator[ByteA
 
 
 def _upload(device: GpuDevice, pieces: Sequence[ByteArray]) -> GpuBuffer:
-    """Return a buffer with the bytes of ``pieces``, and a word more, which kernels may read and ignore."""
+    """Return a buffer with the bytes of ``pieces``, and a word more that kernels may read.
+
+    Kernels ignore what they read there.
+    """
     total = sum(piece.size for piece in pieces)
     buffer = device.buffer(-(-total // 4) * 4 + 4)
     data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
@@ -216,7 +222,10 @@ def _upload(device: GpuDevice, pieces: Sequence[ByteArray]) -> GpuBuffer:
 
 
 def _block_rows(source: StoredTensorSource, name: str, form: str) -> ByteArray:
-    """Return a tensor of blocks as the bytes of its rows, requantized where it is of another format than ``form``."""
+    """Return a tensor of blocks as the bytes of its rows, in the format ``form``.
+
+    A tensor of another format is requantized.
+    """
     stored = source.info(name).dtype
     format = BLOCK_FORMATS[stored]
     blocks = source.array(name)

@@ -1,4 +1,7 @@
-"""The WGPU backend: WebGPU's kernels (WGSL) on Vulkan, by the package ``wgpu``, which the extra ``[wgpu]`` brings."""
+"""The WGPU backend: WebGPU's kernels (WGSL) on Vulkan.
+
+It uses the package ``wgpu``, which the extra ``[wgpu]`` brings.
+"""
 
 from lattice_inference.backends.wgpu.backend import WgpuBackend
 

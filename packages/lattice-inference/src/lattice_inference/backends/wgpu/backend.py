@@ -10,7 +10,9 @@ __all__ = ["WgpuBackend"]
 
 
 class WgpuBackend(GpuBackend):
-    """Runs programs on this machine's Vulkan device; see :class:`~lattice_inference.backends.gpu.backend.GpuBackend`.
+    """Runs programs on this machine's Vulkan device.
+
+    See :class:`~lattice_inference.backends.gpu.backend.GpuBackend`.
 
     Raises:
         DeviceUnavailableError: there is none; the error names the remedy.

@@ -81,7 +81,9 @@ class WgpuReading:
 
 
 class WgpuDevice:
-    """A device; see :class:`~lattice_inference.backends.gpu.device.GpuDevice`. Use :func:`open_device`.
+    """A device of WebGPU. Use :func:`open_device`.
+
+    See :class:`~lattice_inference.backends.gpu.device.GpuDevice`.
 
     Args:
         handle: the package's device.
@@ -124,7 +126,7 @@ class WgpuDevice:
         return self._handle.create_bind_group_layout(label=kind, entries=entries)
 
     def check(self) -> None:
-        """Raise DeviceUnavailableError in a forked child, and DeviceLostError for a device that is lost."""
+        """Raise DeviceUnavailableError in a forked child, and DeviceLostError if the device is lost."""
         if os.getpid() != self._process:
             raise DeviceUnavailableError(
                 "this process was forked from one that uses the GPU, and its device does not work here: start processes "
@@ -144,7 +146,7 @@ class WgpuDevice:
 
     @contextlib.contextmanager
     def translated_errors(self, nbytes: int = 0) -> Iterator[None]:
-        """Raise the package's errors as ours; ``nbytes`` are those that the block asks the device for."""
+        """Raise the package's errors as ours; the block asks the device for ``nbytes``."""
         self.check()
         try:
             yield
@@ -263,7 +265,10 @@ class WgpuDevice:
         return WgpuReading(self, staging, nbytes).wait()
 
     def _take_staging(self, nbytes: int) -> WgpuBuffer:
-        """Return a buffer that the host can read, one that is idle if one is large enough and not far too large."""
+        """Return a buffer that the host can read.
+
+        An idle one is taken if it is large enough and not far too large.
+        """
         with self._lock:
             for index, buffer in enumerate(self._staging):
                 if nbytes <= buffer.nbytes <= 4 * nbytes + 4096:

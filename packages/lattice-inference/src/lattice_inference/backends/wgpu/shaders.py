@@ -1,4 +1,4 @@
-"""Puts the text of a kernel together: the record, constants, and the files that the kernel is made of."""
+"""Puts the text of a kernel together: the record, constants, and the kernel's files."""
 
 from __future__ import annotations
 
