@@ -328,7 +328,10 @@ def recipes(session: nox.Session) -> None:
 
 @nox.session
 def wgpu(session: nox.Session) -> None:
-    """Run the ops and tiny models on Vulkan (libvulkan1; without a GPU mesa-vulkan-drivers, a CPU that plays one)."""
+    """Run the ops and tiny models on Vulkan.
+
+    Needs libvulkan1, and without a GPU mesa-vulkan-drivers, whose device is the CPU.
+    """
     install_packages(session)
     session.install(*TEST, "wgpu>=0.32")
     session.install("--no-deps", DECODER_MODEL)

@@ -6,7 +6,6 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
@@ -29,6 +28,7 @@ from lattice_embed.errors import (
 from lattice_embed.lazy_model import LazyModel
 from lattice_embed.model_config import ModelConfig
 from lattice_embed.model_source import default_model, resolve_model
+from lattice_embed.opened_encoder import OpenedEncoder
 from lattice_embed.origin import DeferredProvenance
 from lattice_embed.provenance import VectorProvenance
 from lattice_embed.result import EmbeddingResult, Float32Array
@@ -85,58 +85,7 @@ def missing_feature(description: ModelDescription) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class _LoadedModel:
-    """An open encoder and what follows from it."""
-
-    encoder: Encoder
-    config: ModelConfig
-    prompts: Mapping[Role, str]
-    precision: Precision
-    limit: int | None = None  # of tokens, where the caller wants a lower one than the model's
-    adapter: str | None = None  # its name in the encoder
-    _provenances: dict[tuple[str, bool], VectorProvenance] = field(default_factory=dict)
-
-    @property
-    def max_tokens(self) -> int:
-        """Tokens that are read of a text."""
-        return self.encoder.max_tokens if self.limit is None else self.limit
-
-    def close(self) -> None:
-        """Release the encoder's memory."""
-        self.encoder.close()
-
-    def trim(self) -> None:
-        """Give the encoder's working memory back."""
-        self.encoder.trim()
-
-    def _fingerprint(self) -> str:
-        return self.encoder.space if self.adapter is None else self.encoder.fingerprint_with(self.adapter)
-
-    def provenance(self, prompt: str, normalize: bool) -> VectorProvenance:
-        """Return all that a vector's bits depend on besides the text.
-
-        The first call reads the model's files.
-        """
-        known = self._provenances.get((prompt, normalize))
-        if known is None:
-            from lattice_inference.runtime import NUMERICS_VERSION
-
-            known = VectorProvenance(
-                model=self.config.description.slug,
-                weights=self._fingerprint() + ("" if self.limit is None else f":first{self.limit}"),
-                pooling=self.encoder.pooling,
-                prompt=prompt,
-                dimensions=self.config.dimensions,
-                precision=self.precision,
-                normalized=normalize,
-                numerics_version=NUMERICS_VERSION,
-            )
-            self._provenances[prompt, normalize] = known
-        return known
-
-
-class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
+class NativeEmbeddingService(LazyModel["OpenedEncoder"], EmbeddingService):
     """Embeds texts with one model, in this process.
 
     The model is loaded once, on first use, from any thread. After a failed load the next call tries again. All
@@ -216,7 +165,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         self._special_tokens_in_text = check_flag("special_tokens_in_text", special_tokens_in_text)
         self._max_tokens = None if max_tokens is None else check_limit("max_tokens", max_tokens, lowest=LEAST_TOKENS)
         self._adapter = None if adapter is None else _absolute_path("adapter", adapter)
-        self._last_provenance: tuple[_LoadedModel | None, Role, bool, VectorProvenance] | None = None
+        self._last_provenance: tuple[OpenedEncoder | None, Role, bool, VectorProvenance] | None = None
         super().__init__()
 
     def _check_output_dim(self, output_dim: int | None) -> int | None:
@@ -322,7 +271,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             options["device"] = self._device
         return self._source.known or self._source.location, options
 
-    def _open(self) -> _LoadedModel:
+    def _open(self) -> OpenedEncoder:
         import lattice_inference
 
         known, member = self._source.known, self._source.description
@@ -372,7 +321,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         prompts = {role: description.prompt(role) for role in Role}
         return self._opened(encoder, ModelConfig(description), prompts)
 
-    def _opened(self, encoder: Encoder, config: ModelConfig, prompts: Mapping[Role, str]) -> _LoadedModel:
+    def _opened(self, encoder: Encoder, config: ModelConfig, prompts: Mapping[Role, str]) -> OpenedEncoder:
         """Return what is open, with the caller's limit and adapter; close it if it cannot have them."""
         limit, adapter = self._limit_of(encoder), None
         if self._adapter is not None:
@@ -384,7 +333,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
             except BaseException:
                 encoder.close()
                 raise
-        return _LoadedModel(encoder, config, prompts, self._precision, limit, adapter)
+        return OpenedEncoder(encoder, config, prompts, self._precision, limit, adapter)
 
     def _limit_of(self, encoder: Encoder) -> int | None:
         """Return the caller's token limit, or None if it changes nothing.
@@ -560,7 +509,7 @@ class NativeEmbeddingService(LazyModel["_LoadedModel"], EmbeddingService):
         taken = loaded.encoder.count_tokens([""], prompt=loaded.prompts[check_role(role)])
         return loaded.max_tokens - int(taken[0])
 
-    def _too_many_tokens(self, loaded: _LoadedModel, texts: list[str], prompt: str) -> TextTooLongError:
+    def _too_many_tokens(self, loaded: OpenedEncoder, texts: list[str], prompt: str) -> TextTooLongError:
         """Name the first text over the token limit. Counting again is paid by the error only."""
         counts = loaded.encoder.count_tokens(texts, prompt=prompt)
         limit = loaded.max_tokens

@@ -21,7 +21,7 @@ BackendName = Literal["cpu", "reference"]
 
 
 def check_backend(name: object, device: object = "cpu") -> None:
-    """Raise UnsupportedError if there is no backend or device of that name, or they do not go together."""
+    """Raise UnsupportedError unless a backend and a device are known and fit each other."""
     check_choice("backend", name, get_args(BackendName), UnsupportedError)
     check_choice("device", device, get_args(DeviceName), UnsupportedError)
     if name == "reference" and device != "cpu":
@@ -29,7 +29,7 @@ def check_backend(name: object, device: object = "cpu") -> None:
 
 
 def default_activations(device: str) -> Activations:
-    """Return what quantized weights are multiplied by on a device, unless a caller says otherwise."""
+    """Return what quantized weights are multiplied by on a device, by default."""
     return "int8" if device == "cpu" else "float32"
 
 

@@ -288,9 +288,9 @@ class Encoder(TextModel):
         """Identifies all that a vector depends on.
 
         It covers the weights and the tokenizer (SHA-256 of their files), those of modules on top, pooling, token limit,
-        precision, calibration and ``NUMERICS_VERSION``, ``special_tokens_in_text`` where it is False, and for linears that
-        multiply bfloat16 the kind of instruction (``"avx512-tiles"``); of a GPU also device and driver. Worked out on first
-        use, which reads the files.
+        precision, calibration and ``NUMERICS_VERSION``. It also covers ``special_tokens_in_text`` if it is False, the kind
+        of instruction of linears that multiply bfloat16 (``"avx512-tiles"``), and of a GPU device and driver. Worked out
+        on first use, which reads the files.
 
         Raises:
             CheckpointError: a file was changed after the model was loaded, before the first use.

@@ -51,7 +51,9 @@ class TextModel(LoadedModel[TextProgram]):
         raise NotImplementedError
 
     def fingerprint_with(self, adapter: str) -> str:
-        """Return what results with an adapter depend on: ``fingerprint``, and the digest of the adapter's content.
+        """Return what results with an adapter depend on.
+
+        These are ``fingerprint`` and the digest of the adapter's content.
 
         Raises:
             CheckpointError: as ``fingerprint`` does.

@@ -94,7 +94,9 @@ class TextProgram:
     def run(
         self, packed: PackedEncoding, output: str, adapter: AttachedAdapter | None = None
     ) -> npt.NDArray[np.float32]:
-        """Return one row of the program's ``output`` a text, in the order of the texts; all with one adapter, or none.
+        """Return one row of the program's ``output`` a text, in the order of the texts.
+
+        All texts have one adapter, or none.
 
         Raises:
             InvalidInputError: the program is closed.
