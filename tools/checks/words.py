@@ -112,7 +112,7 @@ def _without_links(text: str) -> str:
 
 _STRING = (
     r"(?P<prefix>(?<!\w)[rbuftRBUFT]{1,2}(?=[\"'])|)"
-    r"(?P<quote>\"{3}|'{3}|\"|')(?P<body>(?:\\.|(?!(?P=quote))[^\\])*+)(?P=quote)"
+    r"(?P<quote>\"{3}|'{3}|\"|')(?P<body>(?:\\.|(?!(?P=quote))[^\\])*)(?P=quote)"
 )
 _PROGRAM = re.compile(r"^\s*(?:import|from|CREATE|SELECT|INSERT|UPDATE|def) ", re.MULTILINE)
 _PIECE = re.compile(rf"#(?P<comment>[^\n]*)|{_STRING}", re.DOTALL)
