@@ -294,7 +294,7 @@ def parity(session: nox.Session) -> None:
         "sampling.py",
         "chat_templates.py",
         "smollm2.py",
-        "lora.py",
+        "lora_peft.py",
         "static.py",
     ):
         environment = {**ONE_THREAD, "OMP_NUM_THREADS": "1", "LATTICE_OFFLINE": "1"}

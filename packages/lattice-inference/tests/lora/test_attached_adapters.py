@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from gguf_models import write_decoder_gguf
 from lattice_inference import (
     Extension,
     GenerateConfig,
@@ -31,7 +32,6 @@ from lattice_inference.runtime import get_num_threads
 from tiny_decoders import write_drawn_model
 
 from .conftest import BASES, CASES, DATA
-from .gguf_models import write_decoder_gguf
 
 DECODERS = ("llama", "llama-all-linear", "qwen2-plain", "qwen3", "qwen3-expression")
 GREEDY = GenerateConfig.greedy(6)

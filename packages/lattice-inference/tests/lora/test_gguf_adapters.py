@@ -6,6 +6,7 @@ import gguf
 import numpy as np
 import pytest
 
+from gguf_models import write_decoder_gguf
 from lattice_inference.checkpoint.gguf import open_gguf
 from lattice_inference.errors import CheckpointError, InvalidInputError, ModelConfigError, UnsupportedError
 from lattice_inference.lora import (
@@ -18,8 +19,6 @@ from lattice_inference.lora import (
     unmerge,
 )
 from lattice_inference.quantize import quantize_gguf
-
-from .gguf_models import write_decoder_gguf
 
 
 @pytest.fixture(scope="module")

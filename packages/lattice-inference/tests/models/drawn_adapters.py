@@ -1,12 +1,12 @@
 """Adapters as PEFT writes them, with drawn numbers: what is stored of a case is its configuration, and names and shapes.
 
-``tools/goldens/lora.py`` writes the same directories and has PEFT merge them.
+``tools/goldens/lora_peft.py`` writes the same directories and has PEFT merge them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,26 @@ import numpy as np
 import numpy.typing as npt
 
 from drawn_checkpoints import draw
+from lattice_inference.lora import LoraAdapter, LoraSite
 
-__all__ = ["adapter_tensors", "write_adapter"]
+__all__ = ["adapter_of_linears", "adapter_tensors", "write_adapter"]
+
+
+def adapter_of_linears(
+    name: str, linears: Mapping[str, tuple[int, int]], *, rank: int, scales: Sequence[float]
+) -> LoraAdapter:
+    """Draw a pair for each linear of the layers, given with rows and columns. The linears take the scales in turn."""
+    layers = sorted((linear, shape) for linear, shape in linears.items() if ".layers." in linear)
+    return LoraAdapter(
+        {
+            linear: LoraSite(
+                draw(f"{name}:{linear}:a", (rank, columns)),
+                draw(f"{name}:{linear}:b", (rows, rank)),
+                scales[index % len(scales)],
+            )
+            for index, (linear, (rows, columns)) in enumerate(layers)
+        }
+    )
 
 
 def adapter_tensors(name: str, shapes: Mapping[str, list[int]]) -> dict[str, npt.NDArray[np.float32]]:
