@@ -231,6 +231,7 @@ def types(session: nox.Session) -> None:
     session.install(
         "mypy>=1.15",
         "pyright[nodejs]>=1.1.400",
+        "gguf==0.19.*",
         "llguidance==1.9.*",
         "numpy>=2.0",
         "nox",
