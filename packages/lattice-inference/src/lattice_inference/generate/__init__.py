@@ -1,1 +1,1 @@
-"""From logits to text: sampling, stopping, sessions, chat, and what measures a model's predictions."""
+"""Text generation: sampling, stopping, sessions, chat, and measures of model quality."""

@@ -1,4 +1,4 @@
-"""A decoder: token ids in, logits of the next token out, with keys and values of every sequence kept in a cache."""
+"""A causal language model: from token ids to next-token logits, with a key-value cache."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["CacheType", "CausalLanguageModel", "Extension", "load_model"]
 
 CacheType = Literal["float16", "float32", "bfloat16", "int8"]
-"""What keys and values are kept in."""
+"""The type of the cached keys and values."""
 
 Logits = Literal["last", "all", "none"]
 _LOGITS = get_args(Logits)
@@ -51,10 +51,10 @@ class Extension:
     """Tokens to run at the end of a sequence.
 
     Attributes:
-        sequence: what the cache holds of the sequence; it holds ``token_ids`` too afterwards.
+        sequence: the cached sequence; the call appends ``token_ids`` to it.
         token_ids: at least one id, each below the model's ``vocab_size``.
-        logits: for which of ``token_ids`` the logits of the token after it are wanted: the last one, all, or none of them.
-            Those that are not wanted are not computed.
+        logits: for which of ``token_ids`` to return the next token's logits: the last one, all, or none. The others are not
+            computed.
     """
 
     sequence: CachedSequence
@@ -64,7 +64,7 @@ class Extension:
 
 @dataclass(frozen=True)
 class _Texts:
-    """What turns ids into texts, read at load so that no bad file waits for the first session."""
+    """What turns ids into texts; it is read at load, so that a bad file is found then."""
 
     tokenizer: Tokenizer | None
     special_tokens: dict[str, str]
@@ -81,27 +81,26 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
     ...     while (token := int(logits[0].argmax())) not in model.eos_token_ids:
     ...         logits = model.forward([Extension(sequence, [token])])
 
-    A sequence's logits are the same bits whatever else is in the call, in whatever chunks its tokens were given, and on any
-    number of threads. Thread-safe: calls from several threads take turns on the thread pool, but a sequence belongs to one
-    call at a time. A context manager; :meth:`close` gives the weights back. Pickling stores where the model came from, not
-    its weights, and no cache.
+    A sequence's logits have the same bits in any batch, for any chunks of its tokens, and with any number of threads.
+    Thread-safe: calls from several threads take turns on the thread pool, but a sequence belongs to one call at a time. A
+    context manager; :meth:`close` frees the weights. A pickle stores where the model came from; it stores neither weights
+    nor caches.
 
     Attributes:
-        vocab_size: logits a token.
-        context_length: positions that the model was made for; longer sequences are refused.
+        vocab_size: the number of logits per token.
+        context_length: the most positions of a sequence; longer sequences raise an error.
         bos_token_id: the id that begins a text, or None.
         eos_token_ids: ids that end a text, from ``config.json`` and ``generation_config.json`` together. A tokenizer or a
-            chat template may know more.
-        generation_config: what the model's own ``generation_config.json`` says, as parsed; empty where it has none.
+            chat template may add more.
+        generation_config: the content of the model's own ``generation_config.json``; empty without the file.
         source: where the files were found; see :func:`lattice_inference.files.hub.find_model`.
-        directory: the files, or the GGUF file.
-        precision: what the weights are kept in.
-        activations: what quantized weights are multiplied by.
-        calibration: what it was loaded with, or None.
-        config: sizes and choices of the network.
-        has_tokenizer: whether the model's files hold a tokenizer. Without one, token ids go in and come out.
-        special_tokens: the texts of special tokens by their roles, ``"bos_token"``, ``"eos_token"``, ..., as the files
-            name them.
+        directory: the directory of the files, or the GGUF file.
+        precision: the type of the weights in memory.
+        activations: the type of the inputs that quantized weights are multiplied by.
+        calibration: the calibration it was loaded with, or None.
+        config: the hyperparameters of the network.
+        has_tokenizer: whether the model's files hold a tokenizer. A model without one reads and returns token ids only.
+        special_tokens: the texts of special tokens by their roles in the files, ``"bos_token"``, ``"eos_token"``, ...
     """
 
     def __init__(
@@ -145,7 +144,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         """The model's tokenizer.
 
         Raises:
-            TokenizerError: the model's files have none.
+            TokenizerError: the model's files hold no tokenizer.
         """
         if self._texts.tokenizer is not None:
             return self._texts.tokenizer
@@ -155,9 +154,9 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """What logits depend on, as text: the files, how their weights are multiplied, and ``NUMERICS_VERSION``.
+        """Identifies all that logits depend on.
 
-        First use reads the files.
+        It covers the files, the way their weights are multiplied, and ``NUMERICS_VERSION``. The first use reads the files.
 
         Raises:
             CheckpointError: a file was changed after the model was loaded, before the first use.
@@ -168,7 +167,9 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         )
 
     def fingerprint_with(self, adapter: str) -> str:
-        """Return what logits with an adapter depend on: :attr:`fingerprint`, and the digest of the adapter's content.
+        """Return what logits with an adapter depend on.
+
+        These are :attr:`fingerprint` and the digest of the adapter's content.
 
         Raises:
             CheckpointError: as :attr:`fingerprint` does.
@@ -178,7 +179,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
 
     @cached_property
     def chat_template(self) -> ChatTemplate | None:
-        """The model's own chat template, read from its files on first use; None where it has none.
+        """The model's own chat template, or None; read from its files on first use.
 
         Raises:
             TokenizerError, ModelConfigError: a file, or the template, is malformed.
@@ -187,12 +188,12 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
 
     @property
     def weight_sizes(self) -> tuple[WeightSize, ...]:
-        """What each weight takes in memory."""
+        """The memory that each weight takes."""
         return self._program.weight_sizes
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of memory that is kept for the activations of later calls."""
+        """Bytes of memory that are kept for the activations of later calls."""
         return self._program.arena_bytes
 
     def open_cache(
@@ -205,18 +206,18 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
     ) -> KvCache:
         """Return a cache for keys and values of this model.
 
-        Address space for all of it is reserved at once; memory is taken when a page is first used.
+        All of its address space is reserved at once; memory is allocated when a page is first used.
 
         Args:
-            tokens: how many tokens fit, all sequences together; by default one sequence of ``context_length``.
-            dtype: what keys and values are rounded to. float16 is as good as float32 for nearly every model; bfloat16
-                has the range of float32; int8 has a scale a head and token.
-            page_tokens: tokens in a page; a sequence's last page is filled in part.
-            prefix_bytes: the most that remembered beginnings may hold, within ``tokens``; see :meth:`KvCache.remember`.
+            tokens: the most tokens that fit, over all sequences; by default one sequence of ``context_length``.
+            dtype: the type that keys and values are rounded to. float16 is as good as float32 for nearly every model;
+                bfloat16 has the range of float32; int8 has a scale per head and token.
+            page_tokens: tokens in a page; a sequence's last page may be partly filled.
+            prefix_bytes: the most bytes of remembered prefixes, within ``tokens``; see :meth:`KvCache.remember`.
 
         Raises:
             InvalidInputError: an argument is out of range.
-            CacheFullError: this process has no address space for so many tokens.
+            CacheFullError: the process has too little address space.
         """
         check_choice("dtype", dtype, get_args(CacheType))
         check_choice("page_tokens", page_tokens, (16, 32, 64))
@@ -236,19 +237,18 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         )
 
     def forward(self, extensions: Sequence[Extension]) -> npt.NDArray[np.float32]:
-        """Run tokens of several sequences of one cache, each at the end of what is held of it.
+        """Run new tokens of several sequences of one cache, each at the end of its sequence.
 
-        Long inputs are run in steps of about a thousand tokens. When the call raises, every sequence
-        is what it was before.
+        Long inputs are run in steps of about a thousand tokens. If the call raises, every sequence stays as it was.
 
         Returns:
-            (R, vocab_size) float32: the rows wanted, in the order of ``extensions`` and of their tokens.
+            (R, vocab_size) float32: the logits wanted, in the order of ``extensions`` and of their tokens.
 
         Raises:
-            InvalidInputError: an id is no row of the vocabulary, a list is empty, a sequence is closed, occurs twice, or
+            InvalidInputError: an id is outside the vocabulary, a list is empty, or a sequence is closed, occurs twice or
                 belongs to another cache than the first one.
             TextTooLongError: a sequence would exceed ``context_length``.
-            CacheFullError: the cache has no room.
+            CacheFullError: the cache has too few free pages.
             NonFiniteError: logits hold NaN or infinity; its ``rows`` are rows of the result.
         """
         if not isinstance(extensions, Sequence):
@@ -298,30 +298,32 @@ def load_model(
     backend: BackendName = "cpu",
     device: DeviceName = "cpu",
 ) -> CausalLanguageModel:
-    """Load a language model: Llama, Mistral, Qwen2 or Qwen3, in Hugging Face's form or from a GGUF file.
+    """Load a language model: Llama, Mistral, Qwen2 or Qwen3.
+
+    The files are a directory in Hugging Face's format, or a GGUF file.
 
     Args:
         path_or_name: a directory, a GGUF file, or a model's name; see :func:`lattice_inference.files.hub.find_model`.
-        precision: what weights are kept in; by default what they are stored in, block formats included. Sums are always
-            float32.
-        activations: what quantized weights are multiplied by: rows rounded to integers (``"int8"``), 32 elements to a
-            scale, or floats (``"float32"``), which is slower and exact in the weights' values. By default integers on the
-            CPU and floats on a GPU, which has nothing else. Other weights are always multiplied by floats.
-        calibration: fixed ranges for the inputs of int8 linears, instead of each row's own or those that the files have; see
-            :class:`lattice_inference.quantize.Calibrator`.
-        offline: never open a connection; by default what ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
-        threads: the most threads a call may use; by default all of the process's pool.
+        precision: the type of the weights in memory; by default the type in the files, block formats included. Sums are
+            always float32.
+        activations: the type of the inputs that quantized weights are multiplied by. ``"int8"`` rounds rows to integers,
+            with a scale per 32 elements. ``"float32"`` is slower, and does not round them. The default is int8 on the CPU.
+            A GPU supports only float32. Other weights are always multiplied by floats.
+        calibration: fixed ranges for the inputs of int8 linears; they replace each row's range and the ranges in the
+            files. See :class:`lattice_inference.quantize.Calibrator`.
+        offline: never open a connection; by default as ``LATTICE_OFFLINE`` and ``HF_HUB_OFFLINE`` say.
+        threads: the most threads of a call; by default all of the process's pool.
         backend: ``"cpu"``, or ``"reference"``: NumPy in float64, slow and readable, to compare results with. It rounds
-            nothing, so it takes no ``threads``, the precisions ``"float32"`` and ``"stored"`` only, and quantized weights
-            with ``activations="float32"``.
+            nothing to lower precisions. It takes no ``threads``, only the precisions ``"float32"`` and ``"stored"``, and
+            quantized weights only with ``activations="float32"``.
         device: ``"cpu"``, ``"wgpu"`` (a GPU by Vulkan, with the extra ``[wgpu]``), or ``"auto"``: a GPU if one can be used,
-            else the CPU. ``"metal"`` is not built. GPUs take no ``precision="int8"``; see the page on GPUs.
+            else the CPU. ``"metal"`` is not supported. GPUs do not support ``precision="int8"``; see the page on GPUs.
 
     Raises:
-        ModelNotFoundError: no place holds the model, or a file is missing.
+        ModelNotFoundError: the model was not found, or a file is missing.
         ChecksumError, CheckpointError, ModelConfigError, TokenizerError: a file is damaged or malformed.
-        DeviceUnavailableError, DeviceMemoryError: ``device`` cannot be used here, or has no room.
-        UnsupportedError: the architecture, the tokenizer or an option does not exist here.
+        DeviceUnavailableError, DeviceMemoryError: ``device`` cannot be used here, or has too little memory.
+        UnsupportedError: the architecture, the tokenizer or an option is not supported.
     """
     threads = None if threads is None else check_thread_count(threads)
     check_precision(precision)

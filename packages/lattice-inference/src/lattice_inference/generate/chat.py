@@ -1,4 +1,4 @@
-"""A conversation: messages, rendered by the model's own template, answered in one session."""
+"""A conversation: messages that the model's chat template renders and one session answers."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ class Chat:
     >>> chat = Chat(session, system="Answer in one sentence.")                            # doctest: +SKIP
     >>> chat.send("Why is the sky blue?").text                                            # doctest: +SKIP
 
-    Every turn renders the whole conversation by the template; of its tokens, those that the session holds already are not
-    run again. For one call at a time: one beside another, or while an answer's stream is open, raises :class:`BusyError`.
+    Every turn renders the whole conversation by the template. Tokens that the session holds already are not run again. A
+    chat is for one call at a time: a second call, or one while an answer's stream is open, raises :class:`BusyError`.
 
     Args:
-        session: where it takes place; its context is the conversation's.
-        template: by default the model's own.
-        system: the first message, by the one who sets the model up.
-        config: how to generate, unless a turn says otherwise.
-        variables: what the template may ask for, such as ``{"enable_thinking": False}``, ``tools`` and ``documents`` too.
-        special_tokens_in_text: let special tokens that messages, tools, documents or variables spell out become those
-            tokens. By default they are text like any other there, so that a message cannot end its turn or begin
-            another's; the template's own text keeps them, and added tokens that are not special are found everywhere.
+        session: the session that runs it; the session's context becomes the conversation's.
+        template: the chat template; by default the model's own.
+        system: the system message.
+        config: how to generate, unless a turn has its own configuration.
+        variables: further variables of the template, such as ``{"enable_thinking": False}``, ``tools`` and ``documents``.
+        special_tokens_in_text: whether the spelling of a special token in messages, tools, documents or variables becomes
+            that token. By default it stays text, so that a message cannot end its turn or begin another one. In the
+            template's own text it always becomes the token. Added tokens that are not special are found everywhere.
 
     Raises:
-        UnsupportedError: there is no template.
-        InvalidInputError: a variable has the name of something that the chat itself gives the template.
+        UnsupportedError: there is no template, or no tokenizer.
+        InvalidInputError: a variable has a name that the chat itself sets.
 
     Attributes:
         session: the session.
-        template: the template.
-        special_tokens_in_text: whether special tokens come out of messages; can be changed between turns.
+        template: the chat template.
+        special_tokens_in_text: as the argument; it can be changed between turns.
         messages: the messages so far, answers included; change them to change the history.
     """
 
@@ -87,7 +87,7 @@ class Chat:
         """Forget all but the system message.
 
         Raises:
-            BusyError: an answer is not complete.
+            BusyError: an answer is still being generated.
         """
         with self._turn:
             self.session.settle()
@@ -97,13 +97,13 @@ class Chat:
         return [] if self.system is None else [{"role": "system", "content": self.system}]
 
     def prompt_ids(self) -> list[int]:
-        """Return the tokens of the conversation so far, with the beginning of an answer.
+        """Return the tokens of the conversation so far, with the prompt for an answer.
 
         Raises:
             InvalidInputError: a message is malformed, or the template refuses the conversation.
-            UnsupportedError: the template leaves out the system message, or another thing; see :meth:`ChatTemplate.render`.
+            UnsupportedError: the template ignores the system message or another input; see :meth:`ChatTemplate.render`.
         """
-        assert self.session.tokenizer is not None  # checked at the beginning
+        assert self.session.tokenizer is not None  # __init__ has checked it
         if self.special_tokens_in_text:
             return encode_rendered(self.session.tokenizer, self.template.render(self.messages, **self.variables))
         return encode_rendered(self.session.tokenizer, *self.template.render_marked(self.messages, **self.variables))
@@ -111,23 +111,23 @@ class Chat:
     def send(
         self, text: str, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None
     ) -> GenerateResult:
-        """Say ``text`` and return the answer. Raises as :meth:`Session.generate` and :meth:`prompt_ids` do.
+        """Send ``text`` as the user's message and return the answer.
 
-        When it raises, the conversation is what it was before.
+        It raises the errors of :meth:`Session.generate` and :meth:`prompt_ids`. An error leaves the conversation as it was.
         """
         return self.stream(text, config, cancelled=cancelled).finish()
 
     def stream(
         self, text: str, config: GenerateConfig | None = None, *, cancelled: Cancelled | None = None
     ) -> GenerationStream:
-        """Say ``text`` and return the answer piece by piece; see :meth:`send`.
+        """Send ``text`` as the user's message and stream the answer; see :meth:`send`.
 
-        The answer is part of the conversation once the stream has ended, or been closed with some of it there.
+        The answer joins the conversation when the stream ends, or when it is closed after some text.
         """
         if not isinstance(text, str):
             raise InvalidInputError(f"a message is a {type(text).__name__}; expected a str")
         with self._turn:
-            self.session.settle()  # what was left of the last answer belongs into the messages before they are rendered
+            self.session.settle()  # adds the last answer to the messages before they are rendered
             before = list(self.messages)
             question = {"role": "user", "content": text}
             self.messages.append(question)
@@ -144,7 +144,7 @@ class Chat:
 
 
 def _take_answer(messages: list[dict[str, Any]], question: dict[str, Any], result: GenerateResult | None) -> None:
-    """Take the answer into the conversation, or, where it failed or nothing came of it, the question out."""
+    """Add the answer to the conversation; without an answer, remove the question."""
     if result is not None and (result.finish_reason is not FinishReason.CANCELLED or result.text):
         messages.append({"role": "assistant", "content": result.text})
     elif messages and messages[-1] is question:

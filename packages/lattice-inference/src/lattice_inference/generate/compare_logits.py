@@ -1,4 +1,4 @@
-"""How much one model's predictions differ from another's: two precisions of one model, say."""
+"""Compares the predictions of two models, such as two precisions of one model."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class LogitComparison:
     """Two models' predictions of the same text, position by position.
 
     Attributes:
-        tokens: how many were predicted by both.
-        reference_perplexity: of the first model.
-        perplexity: of the second.
-        agreement: the share of positions where both find the same token most probable.
+        tokens: the number of tokens that both models predicted.
+        reference_perplexity: the perplexity of the first model.
+        perplexity: the perplexity of the second model.
+        agreement: the fraction of positions where both have the same most probable token.
         mean_kl: the mean Kullback-Leibler divergence of the second's distribution from the first's, in nats.
-        max_kl: the largest one.
-        kl: (tokens,) float64, each position's.
-        agrees: (tokens,) bool, whether both find the same token most probable.
+        max_kl: the largest divergence, in nats.
+        kl: (tokens,) float64, the divergence at each position.
+        agrees: (tokens,) bool, whether both have the same most probable token.
     """
 
     tokens: int
@@ -60,21 +60,23 @@ def compare_logits(
     progress: Callable[[int], object] | None = None,
     adapter: str | None = None,
 ) -> LogitComparison:
-    """Compare what two models predict for each token of ``text``, through the windows of :func:`perplexity`.
+    """Compare two models' predictions of each token of ``text``.
+
+    The text is split into windows as by :func:`perplexity`.
 
     Args:
-        reference: the model that is taken for right.
-        model: the one that is compared with it.
-        text: a text, or token ids; the reference's tokenizer cuts it for both.
-        window: tokens that a model sees at once.
-        stride: tokens from one window's beginning to the next one's.
-        max_tokens: use only so many tokens of the text.
+        reference: the model that the other is measured against.
+        model: the model to measure.
+        text: a text, or token ids; the reference's tokenizer tokenizes it for both.
+        window: the number of tokens in a window.
+        stride: the number of tokens from the start of a window to the start of the next.
+        max_tokens: the most tokens of the text to use.
         tokenizer: by default the reference's own.
         progress: called with the number of tokens that are new in each window.
-        adapter: the name of one of ``model.adapters`` that ``model`` runs with; the reference runs with none.
+        adapter: the name of one of ``model.adapters`` for ``model``; the reference runs without an adapter.
 
     Raises:
-        InvalidInputError: the vocabularies differ in size, or as :func:`perplexity`.
+        InvalidInputError: the vocabularies differ in size, or :func:`perplexity` refuses the arguments.
         NonFiniteError: a model computed NaN or infinity.
     """
     check_callable("progress", progress)
@@ -106,7 +108,7 @@ def compare_logits(
                 rows, index = np.arange(len(one.targets)), one.positions - 1
                 p, q = log_probabilities(one.logits), log_probabilities(other.logits)
                 nlls[0, index], nlls[1, index] = -p[rows, one.targets], -q[rows, one.targets]
-                # rounding may leave a divergence of nothing a little below 0
+                # rounding may put a divergence of 0 slightly below 0
                 kl[index] = np.maximum((np.exp(p) * (p - q)).sum(axis=1), 0)
                 agrees[index] = one.logits.argmax(axis=1) == other.logits.argmax(axis=1)
             if progress is not None:

@@ -1,4 +1,4 @@
-"""What the caller of a generation may set, and where what is left out comes from."""
+"""The configuration of a generation, and the defaults of its fields."""
 
 from __future__ import annotations
 
@@ -25,46 +25,51 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULTS", "MOST_LOGPROBS", "GenerateConfig", "ResolvedConfig"]
 
 MOST_LOGPROBS = 20
-"""How many alternatives a token's log-probabilities may list."""
+"""The most alternatives per token that log-probabilities may list."""
 
 MOST_SEED = 2**64 - 1
 
 
 @dataclass(frozen=True)
 class GenerateConfig:
-    """How to generate. ``None`` leaves a field to the model's own generation_config.json, then to :data:`DEFAULTS`.
+    """How to generate.
 
-    A temperature of 0, or below the range of float32 (1.2e-38), means the most probable token (of equals the one with the
-    lowest id) in place of a draw; what is left out beside it then changes no logits: ``temperature=0`` alone is greedy
-    decoding, unless the model's own file states a repetition penalty. :meth:`greedy` leaves nothing to the model's file.
+    A field that is ``None`` takes its value from the model's own generation_config.json, then from :data:`DEFAULTS`.
+
+    A temperature of 0, or below the range of float32 (1.2e-38), takes the most probable token instead of sampling. Of equal
+    tokens it takes the lowest id. Fields that neither the caller nor the model's file sets then change no logits. So
+    ``temperature=0`` alone is greedy decoding, unless the model's file has a repetition penalty. :meth:`greedy` uses
+    nothing of the model's file.
 
     A step's logits go through, in this order: ``grammar``; ``logit_bias``; the repetition, presence and frequency penalties;
-    ``temperature``; ``top_k``; ``typical_p``; ``top_p``; ``min_p``. Each works on what the one before has left.
+    ``temperature``; ``top_k``; ``typical_p``; ``top_p``; ``min_p``. Each works on the result of the one before.
 
     Attributes:
         max_new_tokens: the most tokens to generate; 0 generates none. Default 256.
         temperature: the logits are divided by it. 0 to 100; default 0.7. See above for 0.
-        top_k: keep so many of the most probable tokens; 0 keeps all. Default 50.
-        top_p: keep the most probable tokens whose probabilities together reach it. 0 to 1, 1 keeps all. Default 0.9.
-        min_p: drop tokens less probable than this share of the most probable one. 0 to 1, 0 keeps all. Default 0.
-        typical_p: keep the tokens whose surprise is nearest to the expected one (Meister et al. 2022, arXiv
-            2202.00666) until their probabilities together reach it. 0 to 1, 1 keeps all. Default 1.
-        repetition_penalty: of every token in the prompt or generated, positive logits are divided by it and others
-            multiplied, once however often the token stands there (Keskar et al. 2019, arXiv 1909.05858). Above 0, 1
-            changes nothing. Default 1.1.
+        top_k: keep the ``top_k`` most probable tokens; 0 keeps all. Default 50.
+        top_p: keep the most probable tokens until the sum of their probabilities reaches it. 0 to 1, 1 keeps all. Default
+            0.9.
+        min_p: drop tokens less probable than this fraction of the most probable one. 0 to 1, 0 keeps all. Default 0.
+        typical_p: keep the tokens whose surprise is nearest to the entropy (Meister et al. 2022, arXiv 2202.00666), until
+            the sum of their probabilities reaches it. 0 to 1, 1 keeps all. Default 1.
+        repetition_penalty: applies once to every token that is in the prompt or was generated. Positive logits are divided
+            by it and others are multiplied (Keskar et al. 2019, arXiv 1909.05858). Above 0; 1 changes nothing. Default
+            1.1.
         presence_penalty: subtracted from the logit of every token generated so far. -100 to 100; default 0.
         frequency_penalty: subtracted from it once for each time it was generated. -100 to 100; default 0.
-        logit_bias: token ids to what is added to their logits; ``-inf`` forbids a token.
-        seed: of the draws; the same seed draws the same token at the same position. 0 to 2**64 - 1. ``None`` takes a
-            new one, which the result tells.
+        logit_bias: a mapping of token ids to what is added to their logits; ``-inf`` forbids a token.
+        seed: the seed of the random draws; the same seed draws the same token at the same position. 0 to 2**64 - 1.
+            ``None`` takes a random one, and the result reports it.
         stop: texts that end the generation; the text ends before the first of them. One ``str`` is one text.
-        stop_token_ids: tokens that end it, beside those that the model, its tokenizer and its chat template name.
-        ignore_stop_tokens: go on past all of them; for measuring.
-        logprobs: tell each token's log-probability and those of so many alternatives (0 to 20), from the logits as the
-            model gives them. ``None`` tells none.
-        grammar: what the text has to obey: a :class:`JsonSchema`, :class:`Regex`, :class:`Gbnf`, :class:`Lark` or
-            :class:`Choice`. It comes before all that changes logits. A text that ends by a stop token obeys it; one that
-            ends by its length, a stop text or a cancellation is the beginning of one that does.
+        stop_token_ids: tokens that end the generation, in addition to those of the model, its tokenizer and its chat
+            template.
+        ignore_stop_tokens: continue past all stop tokens; for measurements.
+        logprobs: return each token's log-probability and those of this many alternatives (0 to 20). They come from the
+            model's unchanged logits. ``None`` returns none.
+        grammar: the grammar that the text follows: a :class:`JsonSchema`, :class:`Regex`, :class:`Gbnf`, :class:`Lark` or
+            :class:`Choice`. It is applied before all that changes logits. A text that ends with a stop token follows it
+            completely. One that ends by its length, a stop text or a cancellation is the beginning of such a text.
 
     Raises:
         InvalidInputError: a value out of its range or of the wrong type.
@@ -123,7 +128,7 @@ class GenerateConfig:
 
     @classmethod
     def greedy(cls, max_new_tokens: int | None = None) -> GenerateConfig:
-        """Return the configuration that always takes the most probable token, whatever the model's file says."""
+        """Return greedy decoding; it ignores the model's generation_config.json."""
         return cls(
             max_new_tokens=max_new_tokens,
             temperature=0.0,
@@ -138,7 +143,10 @@ class GenerateConfig:
         )
 
     def filled_from(self, other: GenerateConfig) -> GenerateConfig:
-        """Return this configuration with what it leaves out taken from ``other``; ``stop_token_ids`` are united."""
+        """Return this configuration with its unset fields taken from ``other``.
+
+        ``stop_token_ids`` is the union of both.
+        """
         if not isinstance(other, GenerateConfig):
             raise InvalidInputError(f"a GenerateConfig is filled from another one, not from {value_text(other)}")
         left_out = {item.name: getattr(other, item.name) for item in fields(self) if getattr(self, item.name) is None}
@@ -146,10 +154,10 @@ class GenerateConfig:
         return replace(self, **{**left_out, "stop_token_ids": ids})
 
     def resolve(self, model: GenerateConfig | None = None, *, stop_token_ids: Iterable[int] = ()) -> ResolvedConfig:
-        """Return the configuration with every value decided.
+        """Return the configuration with every field set.
 
         Args:
-            model: what the model's own generation_config.json states.
+            model: the configuration from the model's own generation_config.json.
             stop_token_ids: further tokens that end a generation.
         """
         config = self if model is None else self.filled_from(model)
@@ -188,23 +196,23 @@ DEFAULTS = GenerateConfig(
     presence_penalty=0.0,
     frequency_penalty=0.0,
 )
-"""What a field is that neither the caller nor the model's own generation_config.json sets."""
+"""The values of fields that neither the caller nor the model's generation_config.json sets."""
 
 _GREEDY_DEFAULTS = replace(DEFAULTS, top_k=0, top_p=1.0, repetition_penalty=1.0)
 
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """A configuration with every value decided; made by :meth:`GenerateConfig.resolve`.
+    """A configuration with every field set; made by :meth:`GenerateConfig.resolve`.
 
     Attributes:
         max_new_tokens: the most tokens to generate.
         sampling: how a token is chosen.
-        seed: of the draws.
+        seed: the seed of the random draws.
         stop: texts that end the generation.
-        stop_token_ids: tokens that end it.
-        logprobs: how many alternatives to tell for each token, ``None`` for no log-probabilities at all.
-        grammar: what the text has to obey, ``None`` for nothing.
+        stop_token_ids: tokens that end the generation.
+        logprobs: how many alternatives to return per token; ``None`` returns no log-probabilities.
+        grammar: the grammar that the text follows, or ``None``.
     """
 
     max_new_tokens: int

@@ -1,4 +1,4 @@
-"""Checks of what a configuration of a generation holds; each error names the value and what is expected."""
+"""Checks of a generation's configuration; each error names the value and what is expected."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from lattice_inference.value_text import value_text
 __all__ = ["MOST_TOKENS", "check_integer", "check_number", "checked_bias", "checked_ids", "checked_texts"]
 
 MOST_TOKENS = 2**31 - 1
-"""The largest number of tokens, and the largest token id, that is not refused out of hand."""
+"""The largest number of tokens and the largest token id that a configuration may hold."""
 
 MOST_BIAS = float(np.finfo(np.float32).max)
-"""Logits are float32, and so is what is added to them."""
+"""The largest bias: logits are float32, and so is what is added to them."""
 
 
 def checked_bias(bias: object) -> dict[int, float]:
@@ -41,7 +41,7 @@ def checked_bias(bias: object) -> dict[int, float]:
 
 
 def checked_texts(stop: object) -> tuple[str, ...]:
-    """Return the texts of one ``str`` or of a collection, each once."""
+    """Return the distinct texts of a ``str`` or of a collection."""
     texts = (stop,) if isinstance(stop, str) else stop
     if isinstance(texts, np.ndarray):
         texts = texts.ravel().tolist()

@@ -1,4 +1,4 @@
-"""Runs a compiled decoder over tokens of several sequences, step by step, and keeps their cache in order."""
+"""Runs a compiled decoder over tokens of several sequences, and updates their cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["DecoderProgram"]
 Int32Array = npt.NDArray[np.int32]
 Float32Array = npt.NDArray[np.float32]
 STEPS_IN_FLIGHT = 2
-"""Steps of a long prompt that are submitted before the first of them is waited for."""
+"""The most steps of a long prompt that are submitted before the first one is awaited."""
 
 Request = tuple[CachedSequence, Int32Array, Literal["last", "all", "none"]]
 
@@ -38,16 +38,16 @@ class _Piece(NamedTuple):
 
     request: int
     token_ids: Int32Array
-    start: int  # of the request's tokens
+    start: int  # index into the request's tokens
     logit_rows: range  # rows of the piece
     result_row: int  # where its logits begin in the result
 
 
 class DecoderProgram:
-    """A decoder ready to run; see ``CausalLanguageModel.forward`` for what a call does."""
+    """A compiled decoder; see ``CausalLanguageModel.forward`` for what a call does."""
 
     STEP_LOGITS = 1 << 24
-    """Logits that a step computes at most (64 MiB of them), if that is a row or more."""
+    """The most logits of a step (64 MiB), unless a single row has more."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class DecoderProgram:
 
     @property
     def weight_sizes(self) -> tuple[WeightSize, ...]:
-        """What each weight takes."""
+        """The memory that each weight takes."""
         return self._open().weight_sizes
 
     @property
@@ -96,26 +96,26 @@ class DecoderProgram:
 
     @property
     def numerics(self) -> str | None:
-        """What decides the last bits of results beside ``NUMERICS_VERSION``; None if nothing does."""
+        """What the last bits of results depend on besides ``NUMERICS_VERSION``, or None."""
         return self._open().numerics
 
     def adapting(self) -> AdaptingProgram:
-        """Return the program, which may be given adapters.
+        """Return the program as one that takes adapters.
 
         Raises:
-            UnsupportedError: adapters are not built for its backend.
-            InvalidInputError: it is closed.
+            UnsupportedError: its backend does not support adapters.
+            InvalidInputError: the program is closed.
         """
         return as_adapting(self._open())
 
     def close(self) -> None:
-        """Give the weights back. Further runs raise InvalidInputError; closing twice is harmless."""
+        """Free the weights. Later runs raise InvalidInputError; closing twice is harmless."""
         program, self._program = self._program, None
         if program is not None:
             program.close()
 
     def trim(self) -> None:
-        """Give the memory that steps left behind back to the operating system."""
+        """Return the unused memory of earlier steps to the operating system."""
         if self._program is not None:
             self._program.trim()
 
@@ -124,7 +124,7 @@ class DecoderProgram:
 
         Raises:
             InvalidInputError: the program or a sequence is closed, a sequence occurs twice, or caches are mixed.
-            CacheFullError: there is no room.
+            CacheFullError: the cache has too few free pages.
             NonFiniteError: logits hold NaN or infinity; its ``rows`` are rows of the result.
         """
         program = self._program
@@ -147,7 +147,7 @@ class DecoderProgram:
                 while in_flight and (len(in_flight) == STEPS_IN_FLIGHT or index == len(steps) - 1):
                     pending, rows = in_flight.popleft()
                     logits = self._finish(pending, rows)
-                    if len(rows) == total:  # one step had all that is wanted
+                    if len(rows) == total:  # one step computes all logits wanted
                         results = logits
                     elif rows:
                         results = results if len(results) else np.empty((total, self._vocab_size), np.float32)
@@ -173,7 +173,7 @@ class DecoderProgram:
         rooms: Sequence[Room],
         pieces: Sequence[_Piece],
     ) -> tuple[Pending, list[int]]:
-        """Begin one step; return it, and the rows of the result that its logits are."""
+        """Submit one step; return it and the result rows of its logits."""
         parts: list[Int32Array] = []
         bounds, context, tables = [0], [], []
         logit_rows: list[int] = []
@@ -215,7 +215,10 @@ class DecoderProgram:
             ) from error
 
     def _steps(self, requests: Sequence[Request], most_tokens: int) -> tuple[list[list[_Piece]], int]:
-        """Cut the requests into steps of ``most_tokens`` and STEP_LOGITS; return them, and how many logits are wanted."""
+        """Split the requests into steps; return them and the number of logit rows wanted.
+
+        A step has at most ``most_tokens`` tokens and STEP_LOGITS logits.
+        """
         most_rows = max(1, self.STEP_LOGITS // self._vocab_size)
         steps: list[list[_Piece]] = []
         tokens = rows = total = 0
@@ -239,7 +242,10 @@ class DecoderProgram:
 
 
 def _adapters_of(sequences: Sequence[CachedSequence]) -> tuple[list[AttachedAdapter], Int32Array | None]:
-    """Return the adapters of a step, each once, and the number of each sequence's; nothing where none has one."""
+    """Return a step's distinct adapters and each sequence's index into them.
+
+    A sequence without an adapter has the index -1. If no sequence has one, the second value is None.
+    """
     adapters = list(dict.fromkeys([sequence.adapter for sequence in sequences if sequence.adapter is not None]))
     if not adapters:
         return adapters, None

@@ -1,4 +1,4 @@
-"""One generation in progress: what it has to run next, and what becomes of the logits that come back."""
+"""One generation in progress: the tokens to run next, and the choice from their logits."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ __all__ = ["Generation", "advance"]
 
 
 class Generation:
-    """Generates after ``sequence`` and the ``pending`` tokens; driven by :func:`advance`.
+    """Generates tokens after ``sequence`` and ``pending``; :func:`advance` runs the steps.
 
-    A token that was chosen is run only when another one is wanted after it, so the last one never is; until then it is in
-    ``pending``, with a stop token behind it where one came.
+    A chosen token is run only when another token is wanted after it, so the last one never is. Until then it is in
+    ``pending``. A stop token stays there too.
 
     Args:
-        sequence: what the cache holds; it begins the context.
-        pending: the rest of the context, at least one token unless nothing is to be generated.
+        sequence: the cached beginning of the context.
+        pending: the rest of the context; at least one token, unless nothing is to be generated.
         config: how to generate.
-        tokenizer: turns tokens into text; without one there is none.
-        vocab_size: how many logits count; what a model has beyond them belongs to no token.
-        most_tokens: how long the context may become.
-        continues: whether the text goes on from a text, so that a leading blank of its first token is kept.
-        cancelled: asked before every step.
-        constraint: what the text has to obey, at its beginning.
+        tokenizer: turns tokens into text; without one the text is empty.
+        vocab_size: how many of the logits belong to tokens; the model's further logits are ignored.
+        most_tokens: the longest context.
+        continues: whether the text continues a text, so that a leading blank of its first token is kept.
+        cancelled: called before every step; true ends the generation.
+        constraint: the grammar's constraint in its start state.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Generation:
         self._prompt_tokens = sequence.length + len(self.pending)
         self._position = self._prompt_tokens
         context = (*sequence.token_ids, *self.pending) if config.sampling.repetition_penalty != 1 else ()
-        # what belongs to no token may stand in a prompt, and is never chosen
+        # a prompt may hold ids that belong to no token; they are never chosen
         seen = {token_id for token_id in context if token_id < vocab_size}
         self._sampler = Sampler(config.sampling, config.seed, seen, vocab_size)
         self._token_ids: list[int] = []
@@ -85,7 +85,7 @@ class Generation:
         self.check()
 
     def check(self) -> StreamPiece | None:
-        """Finish where there is nothing left to do; the piece is then what was held back."""
+        """Finish if nothing is left to do; the piece is then the text that was held back."""
         if self.finish_reason is not None:
             return None
         if self._cancelled():
@@ -97,7 +97,7 @@ class Generation:
         return None
 
     def take(self, logits: npt.NDArray[np.float32]) -> list[StreamPiece]:
-        """Choose the next token by its logits, (vocabulary,), and return what it brought.
+        """Choose the next token from ``logits``, (vocabulary,), and return the new pieces.
 
         Raises:
             NonFiniteError: the logits allow no choice.
@@ -120,7 +120,7 @@ class Generation:
         return pieces
 
     def _accept(self, token_id: int, logprobs: TokenLogprobs | None) -> list[StreamPiece]:
-        """Take the next token and return what it brought."""
+        """Append the next token and return the new pieces."""
         self.pending.append(token_id)
         self._position += 1
         if token_id in self._config.stop_token_ids:
@@ -141,7 +141,7 @@ class Generation:
         return [piece] if last is None else [piece, last]
 
     def result(self) -> GenerateResult:
-        """Return what has been generated; what it is before the end, is as if the caller had cancelled."""
+        """Return what has been generated; before the end it reads as if it were cancelled."""
         prompt_ended = self._ended if self._prompt_ended is None else self._prompt_ended
         return GenerateResult(
             text="".join(self._texts),
@@ -158,11 +158,11 @@ class Generation:
         )
 
     def cancel(self) -> StreamPiece | None:
-        """End it here, if it has not ended."""
+        """End the generation, if it has not ended."""
         return None if self.finish_reason is not None else self._finish(FinishReason.CANCELLED)
 
     def _text_of(self, token_id: int) -> str:
-        """Return a token's text; an id that no token has is none, as in a vocabulary with gaps."""
+        """Return a token's text; an id in a gap of the vocabulary has none."""
         if self._stream is None or self._tokenizer is None or self._tokenizer.id_to_token(token_id) is None:
             return ""
         return self._stream.push(token_id)
@@ -178,10 +178,10 @@ class Generation:
 
 
 def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_tokens: int) -> list[list[StreamPiece]]:
-    """Run one step of generations that have not ended, together, and return what it brought to each.
+    """Run one step for all generations that have not ended, and return each one's new pieces.
 
-    Each token to follow generated ones takes part; prompts share what is left of ``most_tokens``, in their order, so a step
-    is bounded however long they are.
+    Every generation with one pending token takes part. The prompts share the rest of ``most_tokens`` in order, so a
+    step is bounded for prompts of any length.
     """
     from lattice_inference.generate.causal_language_model import Extension
 
@@ -210,7 +210,7 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
         return pieces
     try:
         logits = model.forward(extensions)
-    finally:  # an interrupt may come before or after the tokens are held, and leaves either
+    finally:  # after an interrupt a sequence holds all of its new tokens or none
         for (_, generation, _), length in zip(takers, before, strict=True):
             del generation.pending[: generation.sequence.length - length]
     row = 0
@@ -226,7 +226,7 @@ def _given(piece: StreamPiece | None) -> list[StreamPiece]:
 
 
 def _stream_after_text(tokenizer: Tokenizer) -> TokenStream:
-    """Return a stream whose first token is not the first of the text, so that its leading blank is one."""
+    """Return a stream in the middle of a text, which keeps the next token's leading blank."""
     stream = tokenizer.stream()
     text = "".join([stream.push(token_id) for token_id in tokenizer.encode("a", add_special_tokens=False).ids.tolist()])
     return stream if text == "a" else tokenizer.stream()

@@ -1,4 +1,4 @@
-"""Reads a model's own generation_config.json: what it recommends, and the tokens that end a text."""
+"""Reads a model's generation_config.json: sampling defaults and the tokens that end a text."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ _UNBUILT = {
     "eta_cutoff": (None, 0),
     "guidance_scale": (None, 1),
 }
-"""Fields that would change the text and are not built, with the values under which they change nothing."""
+"""Unsupported fields that would change the text, with the values that change nothing."""
 
 
 def read_generation_config(directory: Path) -> GenerateConfig:
-    """Return what the generation_config.json in ``directory`` states; without the file, nothing.
+    """Return the configuration in ``directory``, which is empty without the file.
 
     Raises:
-        ModelConfigError: the file is malformed or a value is out of range.
-        UnsupportedError: it asks for a way of generating that is not built.
+        ModelConfigError: the file is malformed, or a value is out of range.
+        UnsupportedError: a field demands a way of generating that is not supported.
     """
     path = directory / GENERATION_CONFIG_NAME
     return parse_generation_config(load_json_object(path), str(path)) if path.is_file() else GenerateConfig()
 
 
 def parse_generation_config(values: Mapping[str, object], source: str) -> GenerateConfig:
-    """Return what ``values`` state; ``source`` names them in messages.
+    """Return the configuration of a file's ``values``; errors name the file ``source``.
 
-    ``do_sample: false`` is a temperature of 0, and ``eos_token_id`` (one or a list) are stop tokens. ``max_length``,
-    which counts the prompt too, is not taken: the context's end bounds the text as well.
+    ``do_sample: false`` becomes a temperature of 0. ``eos_token_id`` (an id or a list) becomes stop tokens.
+    ``max_length``, which counts the prompt too, is ignored: the end of the context limits the text.
     """
     for name, neutral in _UNBUILT.items():
         if values.get(name) not in neutral:
@@ -75,10 +75,10 @@ def parse_generation_config(values: Mapping[str, object], source: str) -> Genera
 
 
 def token_ids_of(values: Mapping[str, object], name: str, source: str) -> frozenset[int]:
-    """Return a field that holds a token id, a list of them, or nothing.
+    """Return the token ids of a field that holds an id, a list of ids, or nothing.
 
     Raises:
-        ModelConfigError: it holds something else.
+        ModelConfigError: the field holds something else.
     """
     value = values.get(name)
     ids = [] if value is None else value if isinstance(value, list) else [value]

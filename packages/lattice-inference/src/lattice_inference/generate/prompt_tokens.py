@@ -1,4 +1,4 @@
-"""A prompt's tokens: exactly one beginning-of-text token where the tokenizer puts one, and the tokens that end texts."""
+"""The tokens of prompts, with one beginning-of-text token, and the tokens that end texts."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def prompt_ids(
     what: str = "the prompt",
     special_tokens_in_text: bool = True,
 ) -> list[int]:
-    """Return the tokens of a prompt, or the given ones.
+    """Return the tokens of a prompt; given token ids stay as they are.
 
     Args:
-        tokenizer: the model's, or None where it has none.
+        tokenizer: the model's tokenizer, or None.
         prompt: a text or token ids.
-        begins: whether the text begins a context; the tokenizer's beginning stands before it then, exactly once.
-        what: how an error calls it.
-        special_tokens_in_text: whether special tokens that the text spells out become those tokens.
+        begins: whether the text begins a context; the tokenizer's beginning tokens then come first, exactly once.
+        what: the prompt's name in errors.
+        special_tokens_in_text: whether the spelling of a special token in the text becomes that token.
 
     Raises:
-        InvalidInputError: it is neither a text nor token ids, or a text and there is no tokenizer.
+        InvalidInputError: the prompt is neither a text nor token ids, or is a text and there is no tokenizer.
     """
     if isinstance(prompt, str):
         if tokenizer is None:
@@ -49,7 +49,7 @@ def prompt_ids(
 
 
 def check_vocabulary(token_ids: Sequence[int], vocab_size: int, what: str) -> None:
-    """Refuse tokens that a model has no row for: given ids, or those of a tokenizer with more tokens.
+    """Raise an error if a token id is outside the model's vocabulary.
 
     Raises:
         InvalidInputError: ``what`` holds an id that is not below ``vocab_size``.
@@ -61,15 +61,15 @@ def check_vocabulary(token_ids: Sequence[int], vocab_size: int, what: str) -> No
 
 
 def encode_rendered(tokenizer: Tokenizer, text: str, plain: Sequence[tuple[int, int]] = ()) -> list[int]:
-    """Return the tokens of a text that begins a context: the tokenizer's beginning exactly once, and nothing behind.
+    """Return the tokens of a text that begins a context.
 
-    A chat template usually writes the beginning itself, some after a line break of their own, which goes; where it does
-    not, the tokenizer's own beginning is put before.
+    They have the tokenizer's beginning tokens exactly once. No special tokens are added at the end. A chat template usually
+    writes the beginning itself, and blanks before it are removed. Otherwise the tokenizer's beginning tokens are added.
 
     Args:
-        tokenizer: the model's.
+        tokenizer: the model's tokenizer.
         text: a prompt, or a rendered conversation.
-        plain: the characters that are part of no special token; see :meth:`Tokenizer.encode_marked`.
+        plain: the ranges of characters that are part of no special token; see :meth:`Tokenizer.encode_marked`.
     """
     ids: list[int] = tokenizer.encode_marked(text, plain, add_special_tokens=False).ids.tolist()
     beginning = _beginning(tokenizer)
@@ -96,17 +96,17 @@ def _beginning(tokenizer: Tokenizer) -> list[int]:
 
 
 def end_token_ids(tokenizer: Tokenizer, special_tokens: Mapping[str, str]) -> set[int]:
-    """Return the tokens that end a text by their roles in the tokenizer's files."""
+    """Return the tokens whose role in the tokenizer's files is to end a text."""
     ids = {tokenizer.token_to_id(special_tokens[role]) for role in _END_ROLES if role in special_tokens}
     return {token_id for token_id in ids if token_id is not None}
 
 
 def answer_end_ids(tokenizer: Tokenizer, template: ChatTemplate) -> set[int]:
-    """Return the special token that the chat template puts behind an answer, as a set of one or none."""
+    """Return the special token with which the chat template ends an answer, or an empty set."""
     end = template.answer_end().lstrip()
     for token_id in tokenizer.encode(end, add_special_tokens=False).ids.tolist()[:1] if end else []:
         if tokenizer.token_of(token_id, skip_special_tokens=True) is None or (
-            # some files do not mark it as special
+            # some files do not mark the token as special
             tokenizer.id_to_token(token_id) == end.rstrip() and len(end.rstrip()) > 1 and not end.rstrip().isalnum()
         ):
             return {token_id}

@@ -1,7 +1,7 @@
-"""From one row of logits to one token.
+"""Samples one token from a row of logits.
 
-Every step is a function of the logits and of counters, never of hidden state: the draw at a position depends on the
-seed and that position alone, so a fork, a rewind or a batch draws what one session by itself would have drawn.
+Every step is a function of the logits and of counters, never of hidden state. The draw at a position depends on the seed
+and the position alone. So a fork, a rewind and a batch draw the same tokens as one session does.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ Bits = npt.NDArray[np.uint32]
 Adjusted = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 LEAST_TEMPERATURE = 2.0**-126
-"""The least normal float32: below it a temperature is 0, and the most probable token is taken, not drawn."""
+"""The smallest normal float32; a lower temperature counts as 0, which is greedy."""
 
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """How a token is chosen; see :class:`GenerateConfig` for each field. The values here are decided and checked."""
+    """How a token is chosen; every field is set and checked.
+
+    See :class:`GenerateConfig` for the fields.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
@@ -43,12 +46,12 @@ class SamplingConfig:
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """How probable a token was, by the logits as the model gave them.
+    """How probable a token was, by the model's unchanged logits.
 
     Attributes:
         token_id: the token.
         logprob: the natural logarithm of its probability.
-        top: the most probable tokens and their log-probabilities, most probable first, of equals the lower id.
+        top: the most probable tokens and their log-probabilities, most probable first; of equal ones the lower id first.
     """
 
     token_id: int
@@ -57,13 +60,13 @@ class TokenLogprobs:
 
 
 class Sampler:
-    """Chooses the tokens of one generation. For one thread at a time.
+    """Chooses the tokens of one generation; for one thread at a time.
 
     Args:
-        config: how.
-        seed: of the draws, 0 to 2**64 - 1.
-        prompt_ids: what stands before; it counts for the repetition penalty.
-        vocab_size: length of a row of logits.
+        config: how a token is chosen.
+        seed: the seed of the random draws, 0 to 2**64 - 1.
+        prompt_ids: the tokens of the prompt, to which the repetition penalty applies too.
+        vocab_size: the length of a row of logits.
 
     Raises:
         InvalidInputError: a token id in ``prompt_ids`` or in the bias is not below ``vocab_size``.
@@ -84,13 +87,13 @@ class Sampler:
             self._generated = np.zeros(vocab_size, np.int32)
 
     def sample(self, logits: Floats, position: int, allowed: Bits | None = None) -> int:
-        """Return the token for ``logits`` ((vocabulary,) float32, left as they are).
+        """Return the next token.
 
         Args:
-            logits: as the model gives them.
-            position: the index that the token will have in its sequence, the prompt's tokens counted.
-            allowed: one bit a token, of token i bit i % 32 of word i // 32: no other token is chosen. It comes before all
-                else that changes logits.
+            logits: (vocabulary,) float32, from the model; they are not changed.
+            position: the index of the new token in its sequence, counted from the start of the prompt.
+            allowed: a bit per token: bit i % 32 of word i // 32 says whether token i may be chosen. It is applied before all
+                that changes logits.
 
         Raises:
             NonFiniteError: a logit is NaN or +inf, or no token is left.
@@ -103,19 +106,19 @@ class Sampler:
         return int(ids[_draw(weights, uniform(self._seed, position))])
 
     def distribution(self, logits: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
-        """Return the tokens that :meth:`sample` may choose for ``logits``, in ascending order, and their probabilities."""
+        """Return the tokens that :meth:`sample` may choose, ascending, and their probabilities."""
         if self._config.temperature < LEAST_TEMPERATURE:
             return np.array([argmax(self._adjust(logits))]), np.ones(1)
         ids, weights = self._weights(logits)
         return ids, weights / weights.sum()
 
     def _weights(self, logits: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
-        """Return the tokens that are left, and their probabilities times one factor."""
+        """Return the remaining tokens and their unnormalised probabilities."""
         config = self._config
         adjusted = self._adjust(logits)
-        argmax(adjusted)  # refuses what no token can be drawn from
+        argmax(adjusted)  # raises if no token can be drawn
         ids = keep_top_k(adjusted, config.top_k)
-        ids = ids[adjusted[ids] > -np.inf]  # what the bias forbids has no surprise to compare
+        ids = ids[adjusted[ids] > -np.inf]  # a forbidden token has no finite surprise to compare
         scaled = adjusted[ids].astype(np.float64)
         scaled -= scaled.max()
         scaled /= config.temperature
@@ -137,11 +140,11 @@ class Sampler:
         try:
             with np.errstate(over="raise"):
                 return self._adjusted(logits.copy())
-        except FloatingPointError:  # an extreme penalty or bias leaves float32, and its order of the tokens with it
+        except FloatingPointError:  # an extreme penalty or bias overflows float32; float64 keeps the tokens' order
             return self._adjusted(logits.astype(np.float64))
 
     def _adjusted(self, adjusted: Adjusted) -> Adjusted:
-        """Apply bias and penalties in place, in the array's own type."""
+        """Apply bias and penalties in place, in the array's dtype."""
         config = self._config
         number: Any = adjusted.dtype.type
         adjusted[self._bias_ids] += self._bias
@@ -162,28 +165,28 @@ class Sampler:
 
 def _masked(logits: Floats, allowed: Bits) -> Floats:
     """Return the logits with -inf for each token whose bit is not set."""
-    argmax(logits)  # a NaN that the mask would hide is one all the same
+    argmax(logits)  # finds a NaN that the mask would hide
     bits = np.unpackbits(allowed.view(np.uint8), count=logits.size, bitorder="little")
     return np.where(bits.view(np.bool_), logits, np.float32(-np.inf))
 
 
 def argmax(logits: Adjusted) -> int:
-    """Return the index of the greatest logit, of equals the first.
+    """Return the index of the largest logit; of equal ones the first.
 
     Raises:
         NonFiniteError: a logit is NaN or +inf, or all are -inf.
     """
-    index = int(np.argmax(logits))  # NumPy takes the first NaN for the greatest
+    index = int(np.argmax(logits))  # NumPy treats the first NaN as the largest
     if not np.isfinite(logits[index]):
         raise NonFiniteError(f"no token can be chosen: the greatest logit, of token {index:,}, is {logits[index]}")
     return index
 
 
 def uniform(seed: int, position: int) -> float:
-    """Return the number in [0, 1) that belongs to ``position`` under ``seed``.
+    """Return a uniform random number in [0, 1) that depends on ``seed`` and ``position`` only.
 
-    The first word of Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") with the key
-    (seed, 0) and the counter ``position`` + 1, its upper 53 bits as a binary fraction.
+    It is made of the upper 53 bits of the first word of Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as
+    easy as 1, 2, 3"). The key is (seed, 0) and the counter is ``position`` + 1.
     """
     word = np.random.Philox(key=seed, counter=position).random_raw()  # NumPy counts up before it computes
     return float((int(word) >> 11) * 2.0**-53)
@@ -201,10 +204,10 @@ def token_logprobs(logits: Floats, token_id: int, top: int) -> TokenLogprobs:
 
 
 def _draw(weights: npt.NDArray[np.float64], fraction: float) -> int:
-    """Return an index by the inverse of the cumulative distribution, in the order of the tokens' ids."""
+    """Return an index by inverting the cumulative distribution, in the order of token ids."""
     cumulative = np.cumsum(weights)
-    # ``fraction`` is at most 1 - 2**-53, so the product is below the total, rounded or not. With side="right" the index is
-    # that of the first sum above it: a token that adds nothing to the sum before it is never taken.
+    # ``fraction`` is at most 1 - 2**-53, so the rounded product is below the total. With side="right" the index is that of
+    # the first sum above the product, so a token that adds nothing to the sum is never chosen.
     return int(np.searchsorted(cumulative, fraction * cumulative[-1], side="right"))
 
 

@@ -1,4 +1,4 @@
-"""A session: one growing context of a model, and everything that may be done with it."""
+"""A session: one growing context of a model, and the operations on it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ Prompt = str | Sequence[int]
 """A text, or token ids."""
 
 Cancelled = threading.Event | Callable[[], bool]
-"""What ends a generation early: an event that is set, or a function that returns true. Asked before every step."""
+"""What ends a generation early: an event that is set, or a function that returns true.
+
+It is checked before every step.
+"""
 
 MOST_CHUNK = 2**20
 
@@ -46,18 +49,20 @@ CLOSED = "this session is closed: make another one"
 
 @dataclass(frozen=True)
 class SessionConfig:
-    """What a session is made with.
+    """The configuration of a session.
 
     Attributes:
-        max_tokens: the longest context, prompt and generated tokens together; by default the model's own.
-        chunk_tokens: how many tokens of prompts go through the model between two looks at a cancellation. 1 to 2**20.
-        cache_tokens: tokens that fit into the cache, all sequences of a batch and all forks together; by default
-            ``max_tokens``. Memory is taken as they come.
-        cache_dtype: what keys and values are kept in.
-        prefix_bytes: how much of earlier prompts is remembered, so that one that begins alike costs only its rest.
-        use_model_config: let the model's own generation_config.json fill what a :class:`GenerateConfig` leaves out.
-        special_tokens_in_text: let special tokens that a prompt's text spells out become those tokens, unless a call says
-            otherwise. A :class:`Chat` has its own setting.
+        max_tokens: the longest context, prompt and generated tokens together; by default the model's context length.
+        chunk_tokens: the most prompt tokens of a step; a cancellation is checked between steps. 1 to 2**20.
+        cache_tokens: the most tokens in the cache, over all sequences of a batch and all forks; by default ``max_tokens``.
+            Memory is allocated as tokens arrive.
+        cache_dtype: the type of the cached keys and values.
+        page_tokens: the number of tokens in a page of the cache.
+        prefix_bytes: the most bytes of remembered prompts. A prompt with a remembered prefix runs only its other tokens.
+        use_model_config: whether the model's own generation_config.json sets the fields that a :class:`GenerateConfig`
+            does not.
+        special_tokens_in_text: whether the spelling of a special token in a prompt becomes that token; a call may override
+            it. A :class:`Chat` has its own setting.
 
     Raises:
         InvalidInputError: a value out of its range.
@@ -82,36 +87,35 @@ class SessionConfig:
 
 
 class Session:
-    """One context of a model: a prompt and what was generated after it, with its keys and values kept.
+    """One context of a model: a prompt and its generated tokens, with cached keys and values.
 
     >>> session = Session(model)                                                          # doctest: +SKIP
     >>> session.generate("The capital of France is", GenerateConfig.greedy(20)).text      # doctest: +SKIP
     >>> for piece in session.stream("Once upon a time"):                                  # doctest: +SKIP
     ...     print(piece.text, end="", flush=True)
 
-    For one call at a time: a call beside another one, from a thread or a task, or while a stream is open, raises
-    :class:`BusyError` and changes nothing. Several sessions of one model, and forks, may run side by side. A context
-    manager; :meth:`close` gives the cache's memory back. What a generation holds after its last token is run only when
-    something follows.
+    A session is for one call at a time. A second call at the same time, or one while a stream is open, raises
+    :class:`BusyError` and changes nothing. Several sessions of one model, and forks, may run in parallel. A context
+    manager; :meth:`close` frees the cache. The last token of a generation is run only when another token follows it.
 
     Args:
         model: made by :func:`load_model`.
-        tokenizer: by default the model's own. A model whose files have none takes and gives token ids only; texts of its
-            results are empty.
+        tokenizer: by default the model's own. Without a tokenizer the session takes and returns token ids only, and the
+            texts of its results are empty.
         config: see :class:`SessionConfig`.
-        adapter: the name of one of ``model.adapters``, for all that the session runs. It stays what it is now, whatever its
-            name comes to mean.
+        adapter: the name of one of ``model.adapters``, for all that the session runs. The session keeps the adapter even if
+            the name is given to another one later.
 
     Raises:
-        InvalidInputError: the configuration does not suit the model, or it has no such adapter.
-        UnsupportedError: the model's generation_config.json asks for what is not built.
+        InvalidInputError: the configuration does not fit the model, or the model has no such adapter.
+        UnsupportedError: the model's generation_config.json demands something that is not supported.
 
     Attributes:
         model: the model.
         tokenizer: the tokenizer, or ``None``.
-        config: what the session was made with.
+        config: the session's configuration.
         max_tokens: the longest context.
-        adapter: what the session runs with, or ``None``.
+        adapter: the adapter that the session runs with, or ``None``.
     """
 
     def __init__(
@@ -165,9 +169,9 @@ class Session:
 
     @cached_property
     def stop_token_ids(self) -> frozenset[int]:
-        """The tokens that end a text by the model's files, its tokenizer's and its chat template.
+        """The tokens that end a text, from the model's files, the tokenizer and the chat template.
 
-        The template is asked for them when they are first needed, not when the model is opened.
+        The template is rendered on the first use of this property, not when the model is loaded.
         """
         ids = frozenset(self.model.eos_token_ids)
         if self.tokenizer is not None:
@@ -178,13 +182,13 @@ class Session:
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """The context: prompts, generated tokens and stop tokens; those of an open stream so far."""
+        """The context: prompts, generated tokens and stop tokens, an open stream's included."""
         with self._turn:
             return self._context()
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of keys and values that this session's cache holds, forks included."""
+        """Bytes of keys and values in this session's cache, forks included."""
         return self._cache.used_bytes
 
     @property
@@ -200,17 +204,19 @@ class Session:
         cancelled: Cancelled | None = None,
         special_tokens_in_text: bool | None = None,
     ) -> GenerateResult:
-        """Begin a new context with ``prompt`` and generate. What it shares with the present context is not run again.
+        """Begin a new context with ``prompt`` and generate.
+
+        A prefix that it shares with the present context is not run again.
 
         Args:
             prompt: a text, or token ids.
-            config: how; see :class:`GenerateConfig`.
-            cancelled: what ends it early.
-            special_tokens_in_text: whether special tokens that the text spells out become those tokens; by default what
-                the session's configuration says.
+            config: how to generate; see :class:`GenerateConfig`.
+            cancelled: what ends the generation early.
+            special_tokens_in_text: whether the spelling of a special token in the text becomes that token; by default as
+                in the session's configuration.
 
         Raises:
-            InvalidInputError: there is nothing to begin with, or an argument is malformed.
+            InvalidInputError: the prompt has no tokens, or an argument is malformed.
             TextTooLongError: the prompt does not fit into the context.
             NonFiniteError: the model computed NaN or infinity.
             BusyError: another call of this session runs, or a stream of it is open.
@@ -225,9 +231,10 @@ class Session:
         cancelled: Cancelled | None = None,
         special_tokens_in_text: bool | None = None,
     ) -> GenerateResult:
-        """Put ``text`` behind the present context and generate; with ``max_new_tokens=0`` only put it there.
+        """Append ``text`` to the present context and generate.
 
-        No special tokens are put around it: those that it needs are written in it. Raises as :meth:`generate` does.
+        ``max_new_tokens=0`` only appends it. No special tokens are added around it; write those that it needs in the text.
+        It raises the errors of :meth:`generate`.
         """
         return self.stream(
             text, config, extend=True, cancelled=cancelled, special_tokens_in_text=special_tokens_in_text
@@ -243,14 +250,16 @@ class Session:
         continues: bool | None = None,
         special_tokens_in_text: bool | None = None,
     ) -> GenerationStream:
-        """Generate piece by piece: iterate over it, with ``for`` or ``async for``. See :meth:`generate`.
+        """Generate piece by piece; iterate over the result with ``for`` or ``async for``.
+
+        It raises the errors of :meth:`generate`.
 
         Args:
             prompt: a text, or token ids.
-            config: how.
-            extend: put the prompt behind the present context, as :meth:`extend` does.
-            cancelled: what ends it early; so do leaving the loop and ``stream.close()``.
-            continues: whether the text goes on from the prompt's, so that a leading blank counts. By default it does
+            config: how to generate.
+            extend: append the prompt to the present context, as :meth:`extend` does.
+            cancelled: what ends the generation early. Leaving the loop and ``stream.close()`` end it too.
+            continues: whether the text continues the prompt's text, so that a leading blank is kept. By default it does,
                 unless the prompt ends with a special token.
             special_tokens_in_text: as in :meth:`generate`.
         """
@@ -287,21 +296,22 @@ class Session:
         special_tokens_in_text: bool | None = None,
         adapter: Sequence[str | None] | None = None,
     ) -> list[GenerateResult]:
-        """Generate for several prompts together; each result is what :meth:`generate` gives for its prompt alone.
+        """Generate for several prompts together.
 
-        The session's own context stays as it is. Prompts that the cache has no room for yet wait for others to end.
+        Each result equals that of :meth:`generate` for its prompt alone. The session's own context stays as it is. Prompts
+        that do not fit into the cache wait until others end.
 
         Args:
             prompts: texts or token ids.
-            config: how, for all or for each.
+            config: how to generate: one configuration for all prompts, or a list with one for each.
             cancelled: what ends all of them early.
             special_tokens_in_text: as in :meth:`generate`.
-            adapter: for each prompt the name of one of ``model.adapters``, or None for none; by default all have the
-                session's.
+            adapter: a list with the name of one of ``model.adapters``, or None, for each prompt. By default all prompts use
+                the session's adapter.
 
         Raises:
-            InvalidInputError, TextTooLongError, NonFiniteError, BusyError: as :meth:`generate`; no result is then
-                returned.
+            InvalidInputError, TextTooLongError, NonFiniteError, BusyError: as :meth:`generate` raises them; no results are
+                returned then.
         """
         prompts = list(check_text_list(prompts, "prompts", "prompts"))
         configs = list(config) if isinstance(config, Sequence) else [config] * len(prompts)
@@ -358,11 +368,11 @@ class Session:
         return results
 
     def reset(self) -> None:
-        """Begin anew with an empty context."""
+        """Start again with an empty context."""
         self.rewind(0)
 
     def rewind(self, length: int) -> None:
-        """Keep the first ``length`` tokens of :attr:`token_ids` and forget the others.
+        """Keep the first ``length`` tokens of :attr:`token_ids` and drop the others.
 
         Raises:
             InvalidInputError: ``length`` is not from 0 to the present length.
@@ -379,13 +389,13 @@ class Session:
             self._pending = list(context[self._sequence.length : length])
 
     def fork(self) -> Session:
-        """Return another session with the same context; what both hold is kept once. They share one cache.
+        """Return another session with the same context.
 
-        The cache's room is shared too: ``SessionConfig(cache_tokens=...)`` makes it larger than one context. Both may then
-        run side by side.
+        Both share one cache, and their common tokens are stored once. ``SessionConfig(cache_tokens=...)`` makes the cache
+        larger than one context, so that both may run in parallel.
 
         Raises:
-            BusyError: another call of this session runs, or a stream of it is open: fork before.
+            BusyError: another call of this session runs, or a stream of it is open; fork before.
         """
         with self._turn:
             self._settle()
@@ -399,27 +409,28 @@ class Session:
             return other
 
     def settle(self) -> None:
-        """Take over what the last generation left.
+        """Add the result of the last generation to the context.
 
         Raises:
-            BusyError: it has not ended, or another call of this session runs.
+            BusyError: the generation has not ended, or another call of this session runs.
         """
         with self._turn:
             self._settle()
 
     def close(self) -> None:
-        """Give the memory back: of the whole cache, or, for a fork, of what it alone holds. Twice is harmless.
+        """Free the cache's memory; closing twice is harmless.
 
-        An open stream and a running batch end at their next step, and their callers get an error.
+        A fork frees only what no other session holds. An open stream and a running batch end at their next step, and their
+        callers get an error.
 
         Raises:
-            BusyError: it is called from within a step, as by ``cancelled``.
+            BusyError: it is called from within a step, such as by ``cancelled``.
         """
         if self._running is not None:
             self._running.end(CLOSED)
         self._is_closed = True
         with self._turn.waited():
-            if self._running is not None:  # it may have begun meanwhile
+            if self._running is not None:  # it may have started while this call waited
                 self._running.end(CLOSED)
                 self._pending = list(self._running.generation.pending)
                 self._running = None
@@ -437,7 +448,7 @@ class Session:
         self.close()
 
     def _settle(self) -> None:
-        """Take over what the last generation left, or refuse where somebody may still read it."""
+        """Add the result of the last generation to the context; raise if its stream is open."""
         if self._is_closed:
             raise InvalidInputError(CLOSED)
         if self._running is None:
@@ -476,7 +487,7 @@ class Session:
         return resolved
 
     def _constraint(self, config: ResolvedConfig) -> Constraint | None:
-        """Return what keeps a text to the configuration's grammar."""
+        """Return the constraint that makes a text follow the configuration's grammar."""
         if config.grammar is None:
             return None
         if self.tokenizer is None:
@@ -497,7 +508,10 @@ class Session:
         check_vocabulary(context, self.model.vocab_size, "the prompt")
 
     def _move_to(self, context: list[int]) -> None:
-        """Make ``context`` the session's, keeping what is held of it; its last token is always left to run."""
+        """Make ``context`` the session's context and keep the cached prefix.
+
+        Its last token is always left to run.
+        """
         held = self._sequence.token_ids
         common = 0
         for mine, wanted in zip(held, context[:-1], strict=False):
@@ -515,7 +529,7 @@ class Session:
         self._pending = context[common:]
 
     def _continues(self, context: list[int], config: ResolvedConfig) -> bool:
-        """Whether a leading blank of the first token counts: after a text, and for a grammar, which counts every one."""
+        """Return whether a leading blank is kept: after a text, and always with a grammar."""
         return config.grammar is not None or (
             self.tokenizer is not None
             and bool(context)
@@ -537,7 +551,7 @@ def _as_function(cancelled: Cancelled | None) -> Callable[[], bool]:
 
 
 def _known_tokens(tokenizer: Tokenizer, vocab_size: int) -> int:
-    """Return how many of a model's logits belong to tokens: some models have rows to spare at the end."""
+    """Return how many of a model's logits belong to tokens; unused rows are at the end."""
     known = vocab_size
     while known and tokenizer.id_to_token(known - 1) is None:
         known -= 1

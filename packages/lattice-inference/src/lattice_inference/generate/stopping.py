@@ -1,4 +1,4 @@
-"""Where a generation's text ends: stop texts that may begin in one token and end in another."""
+"""Finds stop texts, which may begin in one token and end in another."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["StopTexts"]
 
 
 class StopTexts:
-    """Watches one text for the first stop text while pieces of it come in; for one thread at a time.
+    """Searches a text that comes in pieces for the first stop text; for one thread at a time.
 
-    The match is the stop text whose last character comes first, of several that end there the longest, so it does not
-    depend on how the text was cut into pieces. What may yet turn out to begin a stop text is held back: each piece is
-    certain to stand before the match. State and work per character are bounded by the stop texts (Knuth, Morris and
-    Pratt's automaton for each).
+    The match is the stop text that ends first; of several that end at the same character it is the longest. So the match
+    does not depend on the split into pieces. Text that may begin a stop text is held back, so every returned piece stands
+    before the match. Each stop text has an automaton of Knuth, Morris and Pratt. So memory, and work per character, depend
+    on the stop texts only.
 
     Attributes:
         matched: the stop text that was found, or ``None``.
@@ -25,7 +25,7 @@ class StopTexts:
         self._held = ""
 
     def push(self, piece: str) -> str:
-        """Take the next piece and return the text that certainly stands before any match; after a match ``""``."""
+        """Take the next piece and return the text that is before any match; after one ``""``."""
         if self.matched is not None or not self._automata:
             return piece if self.matched is None else ""
         text = self._held + piece
@@ -40,13 +40,13 @@ class StopTexts:
         return text[: len(text) - held]
 
     def finish(self) -> str:
-        """Return what was held back, now that no more text comes."""
+        """Return the text that was held back; call it at the end of the text."""
         held, self._held = self._held, ""
         return held
 
 
 class _Automaton:
-    """How much of one stop text the text so far ends with: ``length`` characters of ``text``."""
+    """How many characters, ``length``, of a stop text the text so far ends with."""
 
     def __init__(self, text: str) -> None:
         self.text = text

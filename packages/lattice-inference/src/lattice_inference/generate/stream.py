@@ -1,4 +1,4 @@
-"""A generation as an iterator, for a loop or for an event loop."""
+"""A generation as an iterator and as an asynchronous iterator."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["GenerationStream", "Steps"]
 
 
 class Steps:
-    """The steps of one generation and the pieces not read yet: what a stream and its session share.
+    """The steps of a generation and its unread pieces, which a stream and its session share.
 
-    Steps and their end take turns, so a session that ends them waits for the present step.
+    Steps and the end of the generation take turns, so a session that ends it waits for the present step.
 
     Attributes:
-        refusal: why a reader may not read on, where something other than the reader has ended the generation.
+        refusal: the error for the reader if something other than the reader has ended the generation.
     """
 
     def __init__(self, model: CausalLanguageModel, generation: Generation, chunk_tokens: int) -> None:
@@ -41,11 +41,11 @@ class Steps:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is, or may be, a piece to read."""
+        """Whether there is, or may come, a piece to read."""
         return not self._is_left and (self.generation.finish_reason is None or bool(self.ready))
 
     def fill(self, is_left: Callable[[], bool] = bool) -> None:
-        """Have a piece ready, or the generation ended, unless who asked has left meanwhile."""
+        """Run steps until a piece is ready, the generation has ended or the reader has left."""
         with self._turn.waited():
             while not self.ready and self.generation.finish_reason is None and not is_left():
                 try:
@@ -54,7 +54,7 @@ class Steps:
                     self.generation.cancel()
                     self.tell(None)
                     raise
-                except BaseException:  # an interrupt: what there is of the text stays
+                except BaseException:  # an interrupt: the text so far stays
                     self.generation.cancel()
                     self.tell(self.generation.result())
                     raise
@@ -63,7 +63,7 @@ class Steps:
                     self._end()
 
     def end(self, refusal: str | None = None) -> None:
-        """End the generation after the present step; ``refusal`` is what a reader of pieces to come is told."""
+        """End the generation after the present step; later reads raise ``refusal``, if given."""
         with self._turn.waited():
             if self.is_open:
                 self.refusal = refusal
@@ -79,7 +79,7 @@ class Steps:
             return (*self.generation.sequence.token_ids, *self.generation.pending)
 
     def leave(self) -> None:
-        """End a generation without a reader; a running step is not waited for, and ends it."""
+        """End a generation without a reader, without waiting; a running step ends it afterwards."""
         self._is_left = True
         try:
             with self._turn:
@@ -88,7 +88,7 @@ class Steps:
             return
 
     def tell(self, result: GenerateResult | None) -> None:
-        """Tell the result to those who asked for it, once."""
+        """Call each registered function once with the result."""
         told, self.when_ended = self.when_ended, []
         for tell in told:
             tell(result)
@@ -102,12 +102,12 @@ class Steps:
 class GenerationStream(Iterator[StreamPiece]):
     """The pieces of a text as they are generated; made by :meth:`Session.stream`.
 
-    An iterator and an asynchronous one. Their texts put together are the result's text. A step runs when a piece is asked
-    for, in another thread where the asking is asynchronous; where that is cancelled, the next asking gets the piece. For
-    one reader at a time: another one beside it gets a :class:`BusyError`.
+    It is an iterator and an asynchronous iterator. The pieces' texts, joined, are the result's text. Reading a piece runs a
+    step; an asynchronous read runs it in another thread. If such a read is cancelled, the next read gets the piece. A
+    stream is for one reader at a time; a second one gets a :class:`BusyError`.
 
-    The session refuses other work until the stream has ended: it was read to its end, or closed, or dropped, as by
-    ``break`` out of ``for piece in session.stream(...)``. A context manager; leaving it closes the stream.
+    The session refuses other work until the stream has ended. It ends when it is read to its end, closed, or dropped, such
+    as by ``break`` out of ``for piece in session.stream(...)``. A context manager; leaving it closes the stream.
     """
 
     def __init__(self, steps: Steps) -> None:
@@ -148,7 +148,7 @@ class GenerationStream(Iterator[StreamPiece]):
         """The result, once the generation has ended.
 
         Raises:
-            InvalidInputError: it has not.
+            InvalidInputError: the generation has not ended.
         """
         if self._steps.generation.finish_reason is None:
             raise InvalidInputError("the generation has not ended: iterate to the end, or close it")
@@ -166,11 +166,14 @@ class GenerationStream(Iterator[StreamPiece]):
         return self.result
 
     def close(self) -> None:
-        """End the generation where it is; what was held back of the text is in the result. Twice is harmless."""
+        """End the generation now; closing twice is harmless.
+
+        The text that was held back is part of the result.
+        """
         self._steps.end()
 
     def when_ended(self, tell: Callable[[GenerateResult | None], None]) -> None:
-        """Have ``tell`` called once with the result when the stream has ended, or with ``None`` if it failed."""
+        """Call ``tell`` once when the stream has ended: with the result, or ``None`` if it failed."""
         self._steps.when_ended.append(tell)
 
     def __enter__(self) -> Self:

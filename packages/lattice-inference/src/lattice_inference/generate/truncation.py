@@ -1,7 +1,8 @@
-"""Which tokens may be drawn: each function takes scaled logits and returns the indices to keep, in ascending order.
+"""Truncation of distributions: top-k, top-p, min-p and typical sampling.
 
-The logits of the kept tokens stand for a distribution again, so the next function sees probabilities that add up to 1.
-Nothing sorts the whole vocabulary: the best few are selected first, and more only if they do not suffice.
+Each function takes scaled logits and returns the indices to keep, in ascending order. The logits that are kept define a
+new distribution, so the next function sees probabilities that add up to 1. Nothing sorts the whole vocabulary: a few of
+the best tokens are selected first, and more only if needed.
 """
 
 from __future__ import annotations
@@ -18,37 +19,43 @@ Doubles = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
 FIRST_SELECTION = 128
-"""How many tokens are looked at first for a probability mass; usually they hold it."""
+"""How many tokens are selected first for a probability mass; usually they suffice."""
 
 SELECTION_GROWTH = 8
 
 BLOCK = 64
-"""How many neighbours stand for themselves by their best one when a few of many are selected."""
+"""The size of the blocks whose minima limit the candidates when a few of many are selected."""
 
 
 def keep_top_k(logits: Floats, k: int) -> Indices:
-    """Return the ``k`` greatest, exactly so many: of equals the lower index. 0 keeps all."""
+    """Return exactly the ``k`` largest; of equal ones the lower index. 0 keeps all."""
     if k == 0 or k >= logits.size:
         return np.arange(logits.size)
     return _least(-logits, k)
 
 
 def keep_top_p(logits: Doubles, mass: float) -> Indices:
-    """Return the shortest row of the most probable that together reach ``mass``, at least one. 1 keeps all."""
+    """Return the most probable ones until the sum of their probabilities reaches ``mass``.
+
+    At least one is kept. A ``mass`` of 1 keeps all.
+    """
     if mass >= 1:
         return np.arange(logits.size)
     return np.sort(_shortest_row(-logits, _probabilities(logits), mass))
 
 
 def keep_min_p(logits: Doubles, share: float) -> Indices:
-    """Return those at least ``share`` times as probable as the most probable. 0 keeps all."""
+    """Return those at least ``share`` times as probable as the most probable one. 0 keeps all."""
     if share <= 0:
         return np.arange(logits.size)
     return np.flatnonzero(logits >= logits.max() + math.log(share))
 
 
 def keep_typical(logits: Doubles, mass: float) -> Indices:
-    """Return those whose surprise is nearest to the entropy, until they reach ``mass``. 1 keeps all."""
+    """Return those whose surprise is nearest to the entropy until they reach ``mass``.
+
+    A ``mass`` of 1 keeps all.
+    """
     if mass >= 1:
         return np.arange(logits.size)
     probabilities = _probabilities(logits)
@@ -63,10 +70,13 @@ def _probabilities(logits: Doubles) -> Doubles:
 
 
 def _least(keys: Floats, count: int) -> Indices:
-    """Return the indices of the ``count`` least keys, of equals the lower ones, in ascending order."""
+    """Return the indices of the ``count`` smallest keys, in ascending order.
+
+    Of equal keys the lower indices are taken.
+    """
     blocks = keys.size // BLOCK
     if count < blocks:
-        # At least `count` keys are no greater than the count-th least of the blocks' minima: the others are out.
+        # At least `count` keys are no greater than the count-th smallest of the blocks' minima, so only they can be chosen.
         minima = keys[: blocks * BLOCK].reshape(blocks, BLOCK).min(axis=1)
         candidates = np.flatnonzero(keys <= np.partition(minima, count - 1)[count - 1])
         if candidates.size < keys.size:
@@ -78,7 +88,10 @@ def _least(keys: Floats, count: int) -> Indices:
 
 
 def _shortest_row(keys: Doubles, probabilities: Doubles, mass: float) -> Indices:
-    """Return the first indices in the order of ``keys`` (of equals the lower index) that together reach ``mass``."""
+    """Return the first indices in the order of ``keys`` until they reach ``mass``.
+
+    Of equal keys the lower index comes first.
+    """
     count = min(FIRST_SELECTION, keys.size)
     while True:
         row = _least(keys, count) if count < keys.size else np.arange(keys.size)

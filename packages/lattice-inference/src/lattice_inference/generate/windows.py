@@ -1,4 +1,4 @@
-"""A long text seen through windows: every token but the first is predicted once, with as much before it as fits."""
+"""Splits a long text into windows, in which every token but the first is predicted once."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["Predictions", "Window", "check_windows", "log_probabilities", "predictions", "windows_of"]
 
 LOGITS_AT_ONCE = 1 << 22
-"""Logits that are held at once for one model (16 MiB), if that is a row or more."""
+"""The most logits in memory at once for a model (16 MiB), unless a single row has more."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens ``start`` to ``end`` of a text, of which those from ``scored`` on are predicted here."""
+    """Tokens ``start`` to ``end`` of a text; those from ``scored`` on are predicted."""
 
     start: int
     end: int
@@ -37,8 +37,8 @@ class Predictions:
 
     Attributes:
         logits: (n, vocabulary) float32.
-        targets: (n,) the tokens that stand there.
-        positions: (n,) where in the text.
+        targets: (n,) the text's tokens at these positions.
+        positions: (n,) the positions in the text.
     """
 
     logits: npt.NDArray[np.float32]
@@ -47,10 +47,10 @@ class Predictions:
 
 
 def check_windows(tokens: int, window: int, stride: int, context_length: int) -> None:
-    """Refuse windows that leave tokens out or that the model does not take, and a text without a prediction.
+    """Check the sizes of the windows and the length of the text.
 
     Raises:
-        InvalidInputError: what is wrong.
+        InvalidInputError: a window is longer than the context, the stride leaves tokens out, or the text is too short.
     """
     if type(window) is not int or not 2 <= window <= context_length:
         raise InvalidInputError(
@@ -63,7 +63,7 @@ def check_windows(tokens: int, window: int, stride: int, context_length: int) ->
 
 
 def windows_of(tokens: int, window: int, stride: int) -> Iterator[Window]:
-    """Yield the windows: each begins ``stride`` tokens after the one before; the last one ends with the text."""
+    """Yield the windows, ``stride`` tokens apart; the last one ends with the text."""
     scored = 1
     for start in range(0, tokens, stride):
         end = min(start + window, tokens)
@@ -76,7 +76,10 @@ def windows_of(tokens: int, window: int, stride: int) -> Iterator[Window]:
 def predictions(
     model: CausalLanguageModel, sequence: CachedSequence, token_ids: Sequence[int], window: Window
 ) -> Iterator[Predictions]:
-    """Yield what the model predicts for the scored tokens of a window, some rows at a time. ``sequence`` is begun anew."""
+    """Yield the model's predictions of a window's scored tokens, some rows at a time.
+
+    ``sequence`` is rewound to its start first.
+    """
     from lattice_inference.generate.causal_language_model import Extension
 
     sequence.rewind(0)
@@ -93,7 +96,7 @@ def predictions(
 
 
 def log_probabilities(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Return the natural logarithms of the probabilities, (n, vocabulary) float64."""
+    """Return the natural logarithm of the softmax of each row, (n, vocabulary) float64."""
     values = logits.astype(np.float64)
     values -= values.max(axis=1, keepdims=True)
     values -= np.log(np.exp(values).sum(axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""The one form a batch has: its sequences one after the other, with no padding anywhere."""
+"""A batch: its sequences packed one after the other, without padding."""
 
 from __future__ import annotations
 
@@ -14,18 +14,25 @@ __all__ = ["Batch"]
 Int32Array = npt.NDArray[np.int32]
 
 FEW_SEQUENCES = 8
-"""Up to here Python's min and max of the lengths are faster than NumPy's."""
+"""For at most this many sequences, Python's min and max of the lengths are faster than NumPy's."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """T tokens of B sequences, packed; ``tokens`` is T, ``sequences`` B, ``logit_count`` the rows whose logits are wanted.
+    """T tokens of B sequences, packed.
 
     ``token_ids[T]``, ``token_type_ids[T]`` and ``positions[T]`` hold the sequences in order; sequence ``b`` is the rows
-    ``cu_seqlens[b]`` to ``cu_seqlens[b + 1]``. The fields below those are for programs that keep state: how many tokens
-    of each sequence are in the cache already, which pages and slots belong to it (enough for what is there and what is
-    added), and which rows' logits are wanted. Positions count on from ``context_lengths`` unless they are given.
-    ``adapter[B]`` is the number of each sequence's adapter among those that the step is given; -1 is none.
+    ``cu_seqlens[b]`` to ``cu_seqlens[b + 1]``. Positions continue from ``context_lengths`` unless they are given.
+    ``adapter[B]`` is the index of each sequence's adapter in the step's list of adapters; -1 is none.
+
+    Programs that keep state use these fields:
+
+    - ``context_lengths[B]``: how many tokens of each sequence the cache holds already.
+    - ``block_table``: each sequence's pages, enough for its present and its new tokens.
+    - ``read_slots`` and ``write_slots``: the slots of its recurrent state.
+    - ``logit_rows``: the rows whose logits are wanted.
+
+    ``tokens`` is T, ``sequences`` is B and ``logit_count`` is the length of ``logit_rows``.
 
     Raises:
         InvalidInputError: lengths disagree, ``cu_seqlens`` does not start at 0, does not end at T, or a sequence is empty.
@@ -120,7 +127,7 @@ def _zeros(bounds: Int32Array, lengths: Int32Array, context: Int32Array | None) 
 
 
 def _positions(bounds: Int32Array, lengths: Int32Array, context: Int32Array | None) -> Int32Array:
-    """Positions of each sequence's tokens: they count up by one from what the cache holds of it, or from 0."""
+    """Return each token's position, counted from its sequence's context length or from 0."""
     rows = np.arange(int(bounds[-1]), dtype=np.int32)
     if context is None:
         return rows if len(lengths) == 1 else rows - np.repeat(bounds[:-1], lengths)

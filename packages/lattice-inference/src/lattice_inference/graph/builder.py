@@ -1,4 +1,4 @@
-"""Writes programs: a method an op, each checked as it is added.
+"""Builds programs: one method per op; each op is checked when it is added.
 
 >>> g = GraphBuilder()
 >>> x = g.embed_rows(g.weight("words", (30522, 384), use="rows"), ids="token_ids")
@@ -43,13 +43,16 @@ class GraphBuilder:
 
     @staticmethod
     def rows_weight(name: str, rows: Sequence[int], depth: int) -> WeightRef:
-        """Name single rows of a matrix of ``depth`` columns, in this order, as the weight of a linear."""
+        """Name rows of a matrix of ``depth`` columns, in this order, as the weight of a linear."""
         names = tuple(rows_name(name, row, 1) for row in rows)
         return WeightRef(names, (len(rows), depth), "linear", "concat" if len(rows) > 1 else "none")
 
     @staticmethod
     def stack(names: Sequence[str], shape: tuple[int, int, int]) -> WeightRef:
-        """Name the matrices of a stack (count, out, in), each the rows of as many tensors of ``names`` as every other."""
+        """Name the matrices of a stack of shape (count, out, in).
+
+        Each matrix is made of the same number of tensors of ``names``, one below the other.
+        """
         return WeightRef(tuple(names), shape, "linear", "concat" if len(names) > 1 else "none")
 
     def embed_rows(self, table: WeightRef, *, ids: Literal["token_ids", "token_type_ids", "positions"]) -> View:
@@ -92,12 +95,15 @@ class GraphBuilder:
     def rms_norm(
         self, x: View, weight: WeightRef, *, epsilon: float, heads: int = 1, offset: Literal[0, 1] = 0
     ) -> View:
-        """Divide every row, or each of its ``heads`` parts, by its root mean square, then scale by ``offset + weight``."""
+        """Divide each row by its root mean square, then scale by ``offset + weight``.
+
+        With ``heads`` above 1, each of that many equal parts of a row is normalised separately.
+        """
         attributes: dict[str, AttributeValue] = {"epsilon": float(epsilon), "heads": heads, "offset": float(offset)}
         return self._append("rms_norm", (x,), {"weight": weight}, attributes)
 
     def rope_angles(self, frequencies: WeightRef, *, scale: float = 1.0) -> View:
-        """Return cosines and sines of every token's position times ``frequencies``, for :meth:`rope`."""
+        """Return cosines and sines of each position times ``frequencies``, for :meth:`rope`."""
         return self._append("rope_angles", (), {"frequencies": frequencies}, {"scale": float(scale)})
 
     def rope(
@@ -117,9 +123,9 @@ class GraphBuilder:
     def paged_attention(
         self, query: View, *, layer: int, heads: int, kv_heads: int, head_dim: int, scale: float, window: int = 0
     ) -> View:
-        """Attend to what the pages of layer ``layer`` hold of the sequence, up to the token itself.
+        """Attend to the keys and values in the pages of layer ``layer``, up to the token itself.
 
-        ``window`` limits it to the last so many positions; 0 is all of them.
+        ``window`` is how many of the last positions a token sees; 0 is all of them.
         """
         attributes: dict[str, AttributeValue] = {
             "layer": layer,
@@ -148,9 +154,10 @@ class GraphBuilder:
         mask: Literal["bidirectional", "causal"] = "bidirectional",
         window: int = 0,
     ) -> View:
-        """Attend within each sequence of the batch; with the mask ``"causal"`` up to the token itself.
+        """Attend within each sequence of the batch.
 
-        ``window`` limits that to the last so many positions; 0 is all of them.
+        With the mask ``"causal"`` a token sees the positions up to its own. ``window`` is how many of the last of them it
+        sees; 0 is all of them.
         """
         attributes: dict[str, AttributeValue] = {
             "heads": heads,
@@ -163,7 +170,7 @@ class GraphBuilder:
         return self._append("attention", (query, key, value), {}, attributes)
 
     def low_rank(self, y: View, x: View, *, site: str) -> View:
-        """Add to ``y``, in place, what each sequence's adapter has for ``site``: the scaled product B (A x)."""
+        """Add the scaled product B (A x) of each sequence's adapter for ``site`` to ``y``, in place."""
         attributes: dict[str, AttributeValue] = {"site": site}
         op = Op("low_rank", (y, x), {}, (y,), attributes)
         validate(op)
@@ -190,21 +197,21 @@ class GraphBuilder:
         normalized: bool,
         shared: Mapping[str, WeightRef] | None = None,
     ) -> View:
-        """Send each row through ``chosen`` experts and add up what they give, by the router's probabilities.
+        """Apply a mixture of experts: ``chosen`` experts a row, weighted by the router.
 
         Args:
             x: the rows.
             router: (experts, in).
             gate, up, down: stacks, (experts, inner, in) and (experts, in, inner).
-            chosen: how many experts a row goes through.
-            normalized: whether the probabilities of those are divided by their sum.
+            chosen: how many experts each row goes through.
+            normalized: whether the probabilities of the chosen experts are divided by their sum.
             shared: the weights :data:`~lattice_inference.graph.ops.SHARED_EXPERT` of an expert for every row.
         """
         weights = {"router": router, "gate": gate, "up": up, "down": down, **(shared or {})}
         return self._append("moe", (x,), weights, {"chosen": chosen, "normalized": normalized})
 
     def build(self, outputs: Mapping[str, View], *, kv_specs: Sequence[KvSpec] = ()) -> Program:
-        """Return the program that yields ``outputs`` by name and keeps the state ``kv_specs``, one entry a layer."""
+        """Return the program with these named outputs; ``kv_specs`` has an entry per layer."""
         return Program(tuple(self._ops), outputs, tuple(kv_specs))
 
     def _append(

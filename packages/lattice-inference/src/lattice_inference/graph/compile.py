@@ -1,4 +1,4 @@
-"""From a model's program to what a backend runs: fused ops and a place for every buffer."""
+"""Compiles a model's program for a backend: fuses ops and plans the memory of buffers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ def compile_program(
     rewrite: Callable[[Program], Program] | None = None,
     in_place: Mapping[str, int] | None = None,
 ) -> CompiledProgram:
-    """Fuse ``program`` by ``rules`` and plan its memory; see :mod:`fusion` and :mod:`memory` for both.
+    """Fuse ``program`` by ``rules`` and plan its memory.
 
-    ``rewrite`` is what else a backend does to the fused program: it may bring in ops that only the backend knows.
+    See :mod:`~lattice_inference.graph.fusion` and :mod:`~lattice_inference.graph.memory`. ``rewrite`` is applied to the
+    fused program; it may add ops that only the backend knows.
     """
     fused = fuse(program, rules)
     if rewrite is not None:

@@ -1,4 +1,4 @@
-"""Cuts a linear whose weight is several tensors into linears over runs of them: the opposite of ``Concat``."""
+"""Splits a linear whose weight is several tensors: the opposite of ``Concat``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["cut_linear"]
 
 
 def cut_linear(op: Op, widths: Sequence[int], kind: Callable[[WeightRef, View], Hashable]) -> Iterator[Op]:
-    """Yield ``op``, or a linear for each run of tensors of one kind. It changes no bit.
+    """Yield ``op``, or a linear for each run of tensors of one kind. Results keep their bits.
 
     Args:
         op: a linear, fused or not, whose weight has several sources.
         widths: the output columns of each source.
-        kind: told of one source, as a weight, and of the columns of the output that it gives.
+        kind: returns the kind of one source, given as a weight and the output columns that it computes.
     """
     weight = op.weights["weight"]
     starts = [0, *accumulate(widths)]

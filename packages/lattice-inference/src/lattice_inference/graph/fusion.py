@@ -1,8 +1,8 @@
-"""Rewrites a program into the fused ops that a backend declares. Fusion moves data less; it never changes a bit.
+"""Rewrites a program into the fused ops that a backend declares.
 
-Two kinds of rewriting exist. A :class:`Fusion` joins a producer and its only consumer into one op, whose kernel computes
-exactly what the two would have. A :class:`Concat` lays several linears over the same input side by side in one, whose
-output columns the consumer then reads as views.
+Fusion saves memory traffic; it never changes a bit of the results. There are two kinds of rule. A :class:`Fusion` joins
+a producer and its only consumer into one op, whose kernel computes exactly what the two did. A :class:`Concat` joins
+linears that read the same input into one. Consumers then read its output columns as views.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def _always(producer: Op, consumer: Op) -> bool:
 
 @dataclass(frozen=True)
 class Fusion:
-    """Joins ``pattern[0]`` and the ``pattern[1]`` that alone reads its output into one op named ``name``.
+    """Joins a producer ``pattern[0]`` and its only reader ``pattern[1]`` into one op ``name``.
 
-    The fused op has the producer's inputs, then the consumer's other inputs; weights and attributes of both.
+    The fused op has the producer's inputs, then the consumer's other inputs. It has the weights and attributes of both.
     """
 
     name: str
@@ -33,7 +33,10 @@ class Fusion:
 
 @dataclass(frozen=True)
 class Concat:
-    """Lays linears that read the same input side by side: those that feed one op of kind ``consumer``, or all (None)."""
+    """Joins linears that read the same input into one, with their output columns side by side.
+
+    ``consumer`` is the kind of the op that the linears feed; None joins all that read the same input.
+    """
 
     consumer: str | None
 
@@ -50,11 +53,11 @@ BIT_NEUTRAL_RULES: tuple[Fusion | Concat, ...] = (
     Concat("silu_mul"),
     Concat(None),
 )
-"""Fusions that keep every bit where a backend's fused kernels do what the two ops do."""
+"""Fusions that keep every bit if a backend's fused kernels compute exactly what the two ops do."""
 
 
 def fuse(program: Program, rules: Sequence[Fusion | Concat]) -> Program:
-    """Apply ``rules`` in order, each until it matches nothing more."""
+    """Apply ``rules`` in order, each until it has no more matches."""
     for rule in rules:
         program = _join(program, rule) if isinstance(rule, Fusion) else _lay_side_by_side(program, rule)
     return program
@@ -77,7 +80,7 @@ def _join(program: Program, rule: Fusion) -> Program:
         return program
     readers = _readers(program)
     ops: list[Op] = []
-    joined: set[int] = set()  # producers by identity: comparing ops would take as long as there are pairs of them
+    joined: set[int] = set()  # producers by identity: comparing every pair of ops would be slow
     pending: dict[Buffer, Op] = {}  # producers that may still be joined to their consumer, which comes later
     for op in program.ops:
         match = _match(op, pending) if op.kind == second else None
@@ -100,7 +103,7 @@ def _join(program: Program, rule: Fusion) -> Program:
 
 
 def _match(consumer: Op, pending: dict[Buffer, Op]) -> View | None:
-    """Return the first operand that is all of what a producer in ``pending`` makes."""
+    """Return the first operand that is the whole output of a producer in ``pending``."""
     for view in consumer.inputs:
         if view.buffer in pending and view.is_whole:
             return view
@@ -113,7 +116,7 @@ def _lay_side_by_side(program: Program, rule: Concat) -> Program:
     readers = _readers(program)
     outputs = {view.buffer for view in program.outputs.values()}
     places = {id(op): place for place, op in enumerate(program.ops)}
-    instead: dict[int, Op | None] = {}  # by the identity of an op that is laid beside others
+    instead: dict[int, Op | None] = {}  # by the identity of an op that is joined with others
     moved: dict[Buffer, View] = {}
     for group in _groups(program, rule):
         if len(group) < 2 or group[0].kind != "linear":
@@ -136,7 +139,7 @@ def _lay_side_by_side(program: Program, rule: Concat) -> Program:
 
 
 def _reading(op: Op, moved: dict[Buffer, View]) -> Op:
-    """Return ``op`` with the views of ``moved`` in place of the buffers that were laid side by side."""
+    """Return ``op`` with the views of ``moved`` in place of the joined linears' buffers."""
     inputs = list(op.inputs)
     for place, view in enumerate(inputs):
         inputs[place] = moved.get(view.buffer, view)
@@ -144,7 +147,7 @@ def _reading(op: Op, moved: dict[Buffer, View]) -> Op:
 
 
 def _groups(program: Program, rule: Concat) -> Iterator[Sequence[Op]]:
-    """Yield the ops that ``rule`` would lay side by side, each in at most one group."""
+    """Yield the groups of ops that ``rule`` may join; an op is in at most one group."""
     if rule.consumer is None:
         linears: dict[tuple[View, ...], list[Op]] = {}
         for op in program.ops:

@@ -1,7 +1,7 @@
-"""Gives every buffer a place: buffers whose lives do not overlap share a slot, and slots lie one after the other.
+"""Plans the memory of buffers: those whose lifetimes do not overlap share a slot.
 
-A slot has a row for each of one row symbol, so its size is that symbol's count times a width fixed here; where it begins
-is worked out for each step from the counts of the batch. A step therefore asks for memory once.
+The slots lie one after the other in an arena. A slot has a row for each row of one row symbol, and a width that is fixed
+here. Its size and its offset follow from the row counts of a batch, so a step allocates memory once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Slot:
-    """A stretch of the arena with ``width`` floats for each row of ``rows``."""
+    """A range of the arena with ``width`` floats for each row of ``rows``."""
 
     rows: Rows
     width: int
@@ -27,13 +27,13 @@ class Slot:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Which slot each buffer lies in."""
+    """The slot of each buffer."""
 
     slots: tuple[Slot, ...]
     placement: Mapping[Buffer, int]
 
     def offsets(self, counts: Mapping[Rows, int]) -> tuple[list[int], int]:
-        """Return the byte offset of every slot, and the bytes of all of them, for a batch with these row counts."""
+        """Return the byte offset of each slot, and their total size, for these row counts."""
         offsets, total = [], 0
         rows, count = None, 0
         for slot in self.slots:
@@ -45,10 +45,11 @@ class MemoryPlan:
 
 
 def plan_memory(program: Program, in_place: Mapping[str, int]) -> MemoryPlan:
-    """Colour the buffers of ``program`` to slots.
+    """Assign the buffers of ``program`` to slots.
 
-    ``in_place`` names the ops that may write over one of their inputs, and which one: a slot is handed on to the output
-    when that input is read for the last time there, by no other operand, and has the output's width.
+    ``in_place`` maps the kinds of op that may overwrite an input to the index of that input. The output takes over the
+    input's slot if three things hold: the op is the input's last reader, no other operand reads it, and both have the same
+    rows and width.
     """
     last_use = _last_uses(program)
     slots: list[Slot] = []
@@ -56,13 +57,13 @@ def plan_memory(program: Program, in_place: Mapping[str, int]) -> MemoryPlan:
     placement: dict[Buffer, int] = {}
     for index, op in enumerate(program.ops):
         dying = dict.fromkeys([view.buffer for view in op.inputs if last_use[view.buffer] == index])
-        if not op.outputs:  # what it writes is the program's state
+        if not op.outputs:  # it writes only the program's state
             free += [placement[buffer] for buffer in dying]
             continue
         donor = op.inputs[in_place[op.kind]] if op.kind in in_place else None
         for position, output in enumerate([view.buffer for view in op.outputs]):
             if output not in last_use:
-                raise ValueError(f"nothing reads {output.name}: the program computes it for nobody")
+                raise ValueError(f"nothing reads {output.name}: remove the op that computes it")
             if output in placement:  # another op has written other columns of it
                 continue
             if (
@@ -93,7 +94,7 @@ def _last_uses(program: Program) -> dict[Buffer, int]:
 
 
 def _take(slots: list[Slot], free: list[int], buffer: Buffer) -> int:
-    """Take the free slot that fits best, widening it if none is wide enough, or open a new one."""
+    """Take the free slot that fits best, widened if none is wide enough, or add a new one."""
     candidates = [index for index in free if slots[index].rows is buffer.rows]
     if not candidates:
         slots.append(Slot(buffer.rows, buffer.width))

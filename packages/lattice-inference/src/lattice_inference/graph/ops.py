@@ -1,8 +1,8 @@
-"""Every op: its inputs, weights, attributes and shapes, and what it means down to the order of additions.
+"""The primitive ops: inputs, weights, attributes, shapes, and the exact meaning of each.
 
-The meaning is what each backend must compute. ``fold16`` stands for a sum over sixteen virtual lanes: element ``i`` is
-accumulated into lane ``i % 16`` in ascending order, then the lanes are added as ``i + (i + 8)``, ``i + (i + 4)``,
-``i + (i + 2)``, ``i + (i + 1)``. ``fma`` rounds once. Every value is float32.
+The meaning is what each backend must compute, down to the order of additions. ``fold16`` is a sum over sixteen virtual
+lanes. Element ``i`` is accumulated into lane ``i % 16`` in ascending order. Then the lanes are added as ``i + (i + 8)``,
+``i + (i + 4)``, ``i + (i + 2)``, ``i + (i + 1)``. ``fma`` rounds once. Every value is float32.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from lattice_inference.graph.program import AttributeValue, Op, Rows
 __all__ = ["KEY_SEGMENT", "OPS", "SHARED_EXPERT", "OpDefinition", "validate"]
 
 KEY_SEGMENT = 512
-"""Attention takes keys in segments of this many, from position 0."""
+"""Attention processes keys in segments of this length, from position 0."""
 
 SHARED_EXPERT = ("shared_router", "shared_gate", "shared_up", "shared_down")
-"""The weights of the expert that every row goes through; an op has all of them or none."""
+"""The weights of the shared expert, which every row goes through; an op has all of them or none."""
 
 Shape = tuple[Rows, int]
 
@@ -31,9 +31,9 @@ class OpDefinition:
 
     Attributes:
         inputs: how many views it reads.
-        weights: names of its weights; those that end in ``?`` may be left out.
+        weights: names of its weights; those that end in ``?`` are optional.
         attributes: names and types of its attributes, all required.
-        shape: from the op to the rows and width of its output; raises InvalidInputError when the operands do not fit.
+        shape: returns the rows and width of the op's output; raises InvalidInputError when the operands do not fit.
         meaning: what it computes.
     """
 
@@ -45,12 +45,12 @@ class OpDefinition:
 
     @cached_property
     def required_weights(self) -> frozenset[str]:
-        """Names of weights that must be there."""
+        """Names of the weights that must be given."""
         return frozenset([name for name in self.weights if not name.endswith("?")])
 
     @cached_property
     def allowed_weights(self) -> frozenset[str]:
-        """Names of weights that may be there."""
+        """Names of the weights that may be given."""
         return frozenset([name.rstrip("?") for name in self.weights])
 
 
@@ -229,13 +229,14 @@ OPS: Mapping[str, OpDefinition] = {
         {},
         _linear,
         "y[t, n] = c + bias[n], where c is one chain over k from 0: c = fma(x[t, k], weight[n, k], c), starting at 0. "
-        "With weights kept as integers and integer activations the CPU computes instead, all sums of integers exact: of "
-        "int8, c = (float(sum of (q_x - zero[t]) * q_w) * scale_w[n]) * scale_x[t], with a row's q_x = "
-        "min(max(round(x * (255 / range)) + zero, 0), 255), zero = round(-low * (255 / range)), scale_x = range / 255 "
-        "(rows/integer_rows.h); of block formats one chain over blocks of 32, c = fma(I, d * scale_x, c), then, where "
-        "the format has offsets, c = fma(S, m * scale_x, c), with a block's q_x = round(x * (127 / max|x|)) and scale_x = "
-        "max|x| / 127 (linear/block_tiles.h); of a linear that gives logits the sum of that over x and over what rounding "
-        "x left out, x - scale_x * q_x.",
+        "With integer weights and integer activations the CPU computes another c, whose sums of integers are exact. "
+        "For int8, c = (float(sum of (q_x - zero[t]) * q_w) * scale_w[n]) * scale_x[t]. "
+        "There a row has zero = round(-low * (255 / range)), q_x = min(max(round(x * (255 / range)) + zero, 0), 255) and "
+        "scale_x = range / 255 (rows/integer_rows.h). "
+        "For block formats, c is one chain over blocks of 32: c = fma(I, d * scale_x, c), then, if the format has "
+        "offsets, c = fma(S, m * scale_x, c). "
+        "There a block has q_x = round(x * (127 / max|x|)) and scale_x = max|x| / 127 (linear/block_tiles.h). "
+        "With blocks, a linear that gives logits adds the c of x and the c of x's rounding error, x - scale_x * q_x.",
     ),
     "add": OpDefinition(2, (), {}, _alike, "y = a + b."),
     "mul": OpDefinition(2, (), {}, _alike, "y = a * b."),
@@ -263,8 +264,9 @@ OPS: Mapping[str, OpDefinition] = {
         ("weight",),
         {"epsilon": float, "heads": int, "offset": float},
         _rms_norm,
-        "A row is so many heads of n columns, and each is a row for itself: r = 1 / sqrt(fold16(x * x, by fma) / n + "
-        "epsilon); y = (x * r) * w, with w = weight, and where offset is 1 w = weight + 1.",
+        "A row is split into heads of n columns, and each head is normalised separately: "
+        "r = 1 / sqrt(fold16(x * x, by fma) / n + epsilon); y = (x * r) * w. "
+        "With offset 0, w = weight; with offset 1, w = weight + 1.",
     ),
     "rope_angles": OpDefinition(
         0,
@@ -272,7 +274,7 @@ OPS: Mapping[str, OpDefinition] = {
         {"scale": float},
         _rope_angles,
         "For a token at position p and pair i: a = p * frequencies[i], rounded to float32; y[i] = scale * cos(a), "
-        "y[n + i] = scale * sin(a), n the number of frequencies. Cosine and sine are worked out in float64 and rounded.",
+        "y[n + i] = scale * sin(a), n the number of frequencies. Cosine and sine are computed in float64 and rounded.",
     ),
     "rope": OpDefinition(
         2,
@@ -289,20 +291,20 @@ OPS: Mapping[str, OpDefinition] = {
         {"layer": int, "kv_heads": int, "head_dim": int},
         _kv_write,
         "Writes the keys and values of row i of a sequence to position context_length + i of its pages, rounded to the "
-        "type of the state: to nearest even for 16-bit floats; for int8, with m = max(|x|) over a head's vector, "
-        "s = m / 127 is kept beside q = x * (127 / m) to nearest even; both are 0 where m < 1e-30. No output.",
+        "type of the state. 16-bit floats are rounded to nearest even. For int8, with m = max(|x|) over a head's vector, "
+        "it stores s = m / 127, and q = x * (127 / m) rounded to nearest even; both are 0 where m < 1e-30. No output.",
     ),
     "paged_attention": OpDefinition(
         1,
         (),
         {"layer": int, "heads": int, "kv_heads": int, "head_dim": int, "scale": float, "window": int},
         _paged_attention,
-        "Attention over the pages of the sequence, after kv_write: row i, at position P = context_length + i, sees the "
-        "positions j <= P, and with a window w > 0 only j > P - w. Otherwise as attention, with key head "
-        "g = h // (heads / kv_heads) and segments of KEY_SEGMENT from position 0; keys that a row does not see have "
-        "s = -inf, p = 0 and no part in the chain of o; segments without a key that it sees have no part in merging. "
-        "Keys and values count as the float32 of what is stored; of int8 the products are taken over q, and "
-        "s[j] = scale * (c * key_scale[j]), while o chains (p[j] * value_scale[j]) * q[j, d].",
+        "Attention over the pages of the sequence, after kv_write. Row i, at position P = context_length + i, sees the "
+        "positions j <= P; with a window w > 0 it sees only j > P - w. The rest is as in attention, with key head "
+        "g = h // (heads / kv_heads) and segments of KEY_SEGMENT from position 0. Keys that a row does not see have "
+        "s = -inf and p = 0, and the chain of o leaves them out. Segments without a key that the row sees are not merged. "
+        "Stored keys and values are converted to float32. For int8 the products use q: "
+        "s[j] = scale * (c * key_scale[j]), and o is the chain of (p[j] * value_scale[j]) * q[j, d].",
     ),
     "gather_rows": OpDefinition(1, (), {}, _gather_rows, "y[r] = x[logit_rows[r]]: the rows whose results are wanted."),
     "attention": OpDefinition(
@@ -314,8 +316,8 @@ OPS: Mapping[str, OpDefinition] = {
         "segments of KEY_SEGMENT from position 0. In a segment s[j] = scale * c with c one fma chain over the head's "
         "dimensions; m = max(s); p[j] = exp(s[j] - m); l = fold16(p); o[d] = one fma chain over j of p[j] * v[j, d]. "
         "Segments are merged left to right: M = max(m1, m2), f1 = exp(m1 - M), f2 = exp(m2 - M), "
-        "l = fma(l2, f2, l1 * f1), o = fma(o2, f2, o1 * f1). y = o / l. With the mask 'causal' row i sees the keys j <= i, "
-        "and with a window w > 0 only j > i - w, as paged_attention says: it gives what that does over pages of float32.",
+        "l = fma(l2, f2, l1 * f1), o = fma(o2, f2, o1 * f1). y = o / l. With the mask 'causal' row i sees the keys j <= i; "
+        "with a window w > 0 it sees only j > i - w. The result is that of paged_attention over pages of float32.",
     ),
     "pool": OpDefinition(
         1,
@@ -331,8 +333,8 @@ OPS: Mapping[str, OpDefinition] = {
         {"site": str},
         _low_rank,
         "Inputs y and x; y is changed in place. A row whose sequence has no adapter, or one without factors A, B and scale "
-        "for this site, stays as it is. Else u[j] is one chain over k from 0: u[j] = fma(x[k], A[j, k], u[j]); "
-        "v[j] = u[j] * scale; and y[n] goes on from its value in one chain over j: y[n] = fma(v[j], B[n, j], y[n]).",
+        "for this site, stays as it is. Otherwise u[j] is one chain over k from 0: u[j] = fma(x[k], A[j, k], u[j]). Then "
+        "v[j] = u[j] * scale, and y[n] continues from its value in one chain over j: y[n] = fma(v[j], B[n, j], y[n]).",
     ),
     "l2_normalize": OpDefinition(1, (), {}, _same, "y = x / max(sqrt(fold16(x * x, by fma)), 1e-12)."),
     "moe": OpDefinition(
@@ -340,11 +342,11 @@ OPS: Mapping[str, OpDefinition] = {
         ("router", "gate", "up", "down", *(f"{name}?" for name in SHARED_EXPERT)),
         {"chosen": int, "normalized": bool},
         _moe,
-        "A mixture of experts. r = linear(x, router), in float32 whatever the other weights are kept in; m = max(r); "
-        "e = exp(r - m); p = e / fold16(e). The experts with the largest p are chosen, of equal ones the lower number; "
-        "they are taken in ascending order of their numbers. Where normalized, p is divided by the sum of the chosen p, "
-        "added up in that order from 0. An expert gives d = linear(silu(linear(x, gate)) * linear(x, up), down); y is one "
-        "chain over the chosen experts, y = fma(p, d, y), starting at 0. With a shared expert, of output s, follows "
+        "A mixture of experts. r = linear(x, router), in float32 for every precision of the other weights; m = max(r); "
+        "e = exp(r - m); p = e / fold16(e). The experts with the largest p are chosen; of equal ones the lower index wins. "
+        "They are processed in ascending order of index. If normalized, p is divided by the sum of the chosen p, "
+        "added up in that order from 0. An expert computes d = linear(silu(linear(x, gate)) * linear(x, up), down). y is "
+        "one chain over the chosen experts, y = fma(p, d, y), starting at 0. A shared expert with output s then adds "
         "y = fma(1 / (1 + exp(-linear(x, shared_router))), s, y), its router in float32 too.",
     ),
 }

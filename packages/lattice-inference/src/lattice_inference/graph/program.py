@@ -1,6 +1,6 @@
 """A program: a flat list of primitive ops over symbolic buffers.
 
-Row counts are symbols that a batch gives values to, so one program serves every batch. Programs are immutable.
+Row counts are symbols, and each batch gives them values, so one program serves every batch. Programs are immutable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AttributeValue = int | float | str | bool
 
 
 class Rows(Enum):
-    """What a buffer has a row for."""
+    """The row symbols: what a buffer has one row for."""
 
     TOKENS = "T"
     SEQUENCES = "B"
@@ -40,7 +40,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class View:
-    """Columns ``column`` to ``column + width`` of every row of a buffer. Its row stride is the buffer's width."""
+    """Columns ``column`` to ``column + width`` of a buffer, whose width is the row stride."""
 
     buffer: Buffer
     column: int
@@ -48,7 +48,7 @@ class View:
 
     @property
     def rows(self) -> Rows:
-        """What the view has a row for."""
+        """The row symbol of the view's buffer."""
         return self.buffer.rows
 
     @property
@@ -59,15 +59,16 @@ class View:
 
 @dataclass(frozen=True)
 class WeightRef:
-    """A weight by the names of its tensors in the checkpoint.
+    """A weight, named by its tensors in the checkpoint.
 
     Attributes:
-        sources: tensor names, or names of rows of one, ``tensor[first:end]``; several only with ``transform="concat"``.
-        shape: the shape after the transform: of a stack of matrices (count, out, in).
-        transform: ``"none"``, or ``"concat"`` (along the first axis, in the order of ``sources``; for a stack as many of
-            them make each matrix).
-        use: the form a backend keeps resident: ``"linear"`` ([out, in], multiplied), ``"rows"`` (looked up by row) or
-            ``"vector"``.
+        sources: tensor names, or names of a tensor's rows, ``tensor[first:end]``; several only with
+            ``transform="concat"``.
+        shape: the shape after the transform; (count, out, in) for a stack of matrices.
+        transform: ``"none"``, or ``"concat"``: along the first axis, in the order of ``sources``. In a stack each matrix
+            has the same number of sources.
+        use: the form that a backend keeps in memory: ``"linear"`` ([out, in], multiplied), ``"rows"`` (looked up by row)
+            or ``"vector"``.
     """
 
     sources: tuple[str, ...]
@@ -77,25 +78,25 @@ class WeightRef:
 
     @property
     def is_stack(self) -> bool:
-        """Whether it is several matrices, of which an op multiplies by one at a time."""
+        """Whether it is a stack of matrices; an op multiplies by one of them at a time."""
         return self.use == "linear" and len(self.shape) == 3
 
     @property
     def source_shape(self) -> tuple[int, ...]:
-        """The shape that each source must have; several share the rows evenly."""
+        """The shape that each source must have; several sources have the same number of rows."""
         if len(self.sources) == 1 and not self.is_stack:
             return self.shape
         return math.prod(self.shape[:-1]) // len(self.sources), self.shape[-1]
 
     @property
     def text(self) -> str:
-        """What texts call it: the names of its sources, of many the first and the last."""
+        """Its name in messages: the names of its sources, or of the first and the last of many."""
         if not self.is_stack or len(self.sources) <= 2:
             return "+".join(self.sources)
         return f"{self.sources[0]}+...+{self.sources[-1]}"
 
     def matrices(self) -> tuple[WeightRef, ...]:
-        """Return the matrices of a stack; of any other weight, the weight alone."""
+        """Return the matrices of a stack; for any other weight, the weight itself."""
         if not self.is_stack:
             return (self,)
         each = len(self.sources) // self.shape[0]
@@ -106,7 +107,7 @@ class WeightRef:
 
 @dataclass(frozen=True)
 class KvSpec:
-    """Keys and values that a layer keeps for each token of a sequence, in pages that the backend stores."""
+    """A layer's keys and values for each token of a sequence, in pages of the backend."""
 
     layer: int
     kv_heads: int
@@ -117,7 +118,7 @@ class KvSpec:
 
 @dataclass(frozen=True)
 class RecurrentSpec:
-    """State of fixed size that a layer keeps for each sequence, in slots that the backend stores."""
+    """A layer's state of fixed size for each sequence, in slots of the backend."""
 
     layer: int
     name: str
@@ -127,7 +128,10 @@ class RecurrentSpec:
 
 @dataclass(frozen=True)
 class Op:
-    """One operation: a kind of :mod:`~lattice_inference.graph.ops`, or a fused kind that only a backend makes."""
+    """One operation.
+
+    ``kind`` is a kind of :mod:`~lattice_inference.graph.ops`, or a fused kind that only a backend makes.
+    """
 
     kind: str
     inputs: tuple[View, ...]
@@ -154,11 +158,11 @@ class Program:
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """Every buffer that an op writes, in the order of first writing."""
+        """Every buffer that an op writes, in the order of the first write."""
         return tuple(dict.fromkeys(view.buffer for op in self.ops for view in op.outputs))
 
     def describe(self) -> str:
-        """Return the program as text, an op a line."""
+        """Return the program as text, one op per line."""
         lines = []
         for op in self.ops:
             operands = [_view_text(view) for view in op.inputs]

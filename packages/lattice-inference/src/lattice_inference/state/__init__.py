@@ -1,4 +1,7 @@
-"""Which pages belong to whom: reference counts, block tables, remembered prefixes. Ids only; a backend owns the bytes."""
+"""Key-value cache bookkeeping: reference counts, block tables and remembered prefixes.
+
+It works with the ids of pages; a backend owns the memory.
+"""
 
 from lattice_inference.state.kv_cache import CachedSequence, KvCache, Room
 from lattice_inference.state.page_pool import PagePool

@@ -1,4 +1,4 @@
-"""One pool of pages for everything that keeps keys and values: sessions, remembered prompts, batches."""
+"""The key-value cache: one pool of pages for sessions, batches and remembered prefixes."""
 
 from __future__ import annotations
 
@@ -31,20 +31,21 @@ Int32Array = npt.NDArray[np.int32]
 
 
 class KvCache:
-    """Keys and values of any number of sequences, in pages of one store. Made by ``CausalLanguageModel.open_cache``.
+    """Keys and values of any number of sequences, in pages of one store.
 
-    Memory is taken page by page as sequences grow, and pages are shared: a fork costs nothing until one side is extended,
-    and a remembered beginning (:meth:`remember`) is used again by every sequence that starts with it.
+    It is made by ``CausalLanguageModel.open_cache``. Memory is allocated page by page as sequences grow, and pages are
+    shared. A fork costs nothing until one side is extended. Every sequence that starts with a remembered prefix
+    (:meth:`remember`) uses its pages.
 
-    Sequences of one cache may be used from several threads, each sequence by one thread at a time. A context manager;
+    Several threads may use sequences of one cache, but each sequence is for one thread at a time. A context manager;
     :meth:`close` ends all of its sequences.
 
     Args:
         storage: the backend's pages.
-        prefix_bytes: the most that remembered beginnings may hold by themselves; 0 remembers nothing. What is in use always
-            comes first: a full cache forgets remembered pages before it refuses.
-        identity: text that says what model computed the pages; a saved prefix is restored only under the same one.
-            Called when it is first needed.
+        prefix_bytes: the most bytes of remembered prefixes; 0 remembers nothing. Sequences in use have priority: a full
+            cache forgets remembered pages before it raises an error.
+        identity: returns text that identifies the model. A saved prefix is restored only if its identity is equal. It is
+            called when it is first needed.
         adapter_named: returns the model's adapter of a name.
     """
 
@@ -74,7 +75,7 @@ class KvCache:
         self.close()
 
     def close(self) -> None:
-        """Give the memory back. Sequences of this cache cannot be used any more; closing twice is harmless."""
+        """Free the memory and end the cache's sequences; closing twice is harmless."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -87,21 +88,21 @@ class KvCache:
 
     @property
     def capacity(self) -> int:
-        """Tokens that fit, all sequences together."""
+        """The most tokens that fit, over all sequences."""
         return self.storage.pages * self.storage.page_tokens
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the pages that sequences or remembered beginnings hold."""
+        """Bytes of the pages that sequences or remembered prefixes hold."""
         return (self.storage.pages - self._pool.free) * self.storage.page_bytes
 
     @property
     def remembered_bytes(self) -> int:
-        """Bytes of the pages that remembered beginnings hold, shared or not."""
+        """Bytes of the pages that remembered prefixes hold, shared or not."""
         return len(self._prefixes) * self.storage.page_bytes
 
     def sequence(self, *, adapter: str | AttachedAdapter | None = None) -> CachedSequence:
-        """Return an empty sequence, with an adapter of the model for as long as it lives.
+        """Return an empty sequence; it keeps ``adapter`` until it is closed.
 
         Raises:
             InvalidInputError: the cache is closed, or the model has no such adapter.
@@ -110,14 +111,14 @@ class KvCache:
         return CachedSequence(self, adapter=self._adapter(adapter))
 
     def start(self, token_ids: Sequence[int], *, adapter: str | AttachedAdapter | None = None) -> CachedSequence:
-        """Return a sequence that already holds the longest remembered beginning of ``token_ids``.
+        """Return a sequence that already holds the longest remembered prefix of ``token_ids``.
 
-        ``sequence.length`` says how much that is; it is at least one token less than ``token_ids``, so that there is
-        something left to run for the logits of the last one. What was remembered of sequences with another adapter, or
-        none, does not count: adapters are told apart by their content.
+        ``sequence.length`` is the length of the prefix. It is less than that of ``token_ids``, so that the last token
+        remains to be run for its logits. Only prefixes that were computed with the same adapter are found. Adapters are
+        compared by their content.
 
         Raises:
-            InvalidInputError: the cache is closed, these are no token ids, or the model has no such adapter.
+            InvalidInputError: the cache is closed, ``token_ids`` are no token ids, or the model has no such adapter.
         """
         token_ids = checked_token_ids(token_ids, "token_ids")
         found = self._adapter(adapter)
@@ -127,7 +128,7 @@ class KvCache:
             return CachedSequence(self, [self._pool.share(page) for page in pages], token_ids[:length], adapter=found)
 
     def remember(self, sequence: CachedSequence) -> None:
-        """Keep what ``sequence`` holds now for later sequences that begin alike, within ``prefix_bytes``."""
+        """Keep the content of ``sequence`` as a prefix for later ones, within ``prefix_bytes``."""
         check_provides("sequence", sequence, "check_open", "a CachedSequence")
         with self._lock:
             sequence.check_open()
@@ -135,14 +136,14 @@ class KvCache:
                 self._prefixes.insert(sequence.token_ids, sequence.pages, _digest(sequence.adapter))
 
     def forget(self) -> None:
-        """Drop every remembered beginning; sequences that use one keep it."""
+        """Drop every remembered prefix; sequences that use one keep it."""
         with self._lock:
             self._prefixes.clear()
 
     def save(self, path: str | os.PathLike[str], sequence: CachedSequence) -> None:
-        """Write what ``sequence`` holds to a file, so that another process can go on from it.
+        """Write the content of ``sequence`` to a file, so that another process can continue from it.
 
-        The file appears whole or not at all. Its size is that of the pages: ``storage.page_bytes`` a page.
+        The file is written completely or not at all. Its size is about ``storage.page_bytes`` per page.
 
         Raises:
             WriteError: the file cannot be written.
@@ -156,12 +157,14 @@ class KvCache:
         write_prefix(Path(path), self.storage, sequence.token_ids, sequence.pages, identity=identity, adapter=adapter)
 
     def restore(self, path: str | os.PathLike[str], *, adapter: str | AttachedAdapter | None = None) -> CachedSequence:
-        """Return a sequence with what :meth:`save` wrote; of a sequence with an adapter, given one of the same content.
+        """Return a sequence with the content that :meth:`save` wrote.
+
+        ``adapter`` must have the content of the saved sequence's adapter.
 
         Raises:
             ModelNotFoundError: there is no such file.
-            CheckpointError: it is damaged, or was written by another model, adapter, precision or kind of cache.
-            CacheFullError: it does not fit.
+            CheckpointError: the file is damaged, or was written by another model, adapter, precision or kind of cache.
+            CacheFullError: the sequence does not fit.
             InvalidInputError: the model has no such adapter.
         """
         check_path("path", path)
@@ -190,7 +193,7 @@ class KvCache:
         return self._adapter_named(adapter)
 
     def _take(self, count: int) -> list[int]:
-        """Return ``count`` pages, forgetting remembered ones where none are free."""
+        """Return ``count`` pages; forget remembered pages if too few are free."""
         with self._lock:
             while self._pool.free < count and self._prefixes.evict():
                 pass
@@ -210,7 +213,7 @@ class Room(NamedTuple):
     """Where the keys and values of a sequence's new tokens are written.
 
     Attributes:
-        position: the position of the first of them: how many tokens came before.
+        position: the position of the first new token, which is the number of tokens before it.
         pages: int32, the sequence's pages in order; an array that must not be changed.
     """
 
@@ -219,13 +222,14 @@ class Room(NamedTuple):
 
 
 class CachedSequence:
-    """What a cache holds of one sequence of tokens. Made by :meth:`KvCache.sequence`, :meth:`KvCache.start` or :meth:`fork`.
+    """The cached keys and values of one sequence of tokens.
 
-    It is extended by ``CausalLanguageModel.forward``. A context manager; :meth:`close` gives its pages back.
+    It is made by :meth:`KvCache.sequence`, :meth:`KvCache.start` or :meth:`fork`, and extended by
+    ``CausalLanguageModel.forward``. A context manager; :meth:`close` returns its pages to the cache.
 
     Attributes:
         page_tokens: tokens in a page.
-        adapter: the adapter that its tokens are run with, the same for as long as it lives; None for none.
+        adapter: the adapter that its tokens are run with, or None. It never changes.
     """
 
     def __init__(
@@ -257,7 +261,7 @@ class CachedSequence:
 
     @property
     def length(self) -> int:
-        """Tokens whose keys and values are held."""
+        """The number of tokens whose keys and values are cached."""
         return len(self._token_ids)
 
     @property
@@ -267,7 +271,7 @@ class CachedSequence:
 
     @property
     def pages(self) -> tuple[int, ...]:
-        """The pages that hold them, in order; the last ones may be empty still."""
+        """The pages of the sequence, in order; the last ones may still be empty."""
         return tuple(self._pages)
 
     @property
@@ -278,7 +282,10 @@ class CachedSequence:
         return self._table
 
     def fork(self) -> CachedSequence:
-        """Return another sequence with the same content and adapter. Pages are shared until one of the two is extended."""
+        """Return another sequence with the same content and adapter.
+
+        The two share their pages until one of them is extended.
+        """
         with self.cache._lock:
             self.check_open()
             pages = self._pages[: self._pages_for(self.length)]
@@ -286,7 +293,7 @@ class CachedSequence:
             return CachedSequence(self.cache, shared, self._token_ids, adapter=self.adapter)
 
     def rewind(self, length: int) -> None:
-        """Forget all tokens from position ``length`` on.
+        """Drop all tokens from position ``length`` on.
 
         Raises:
             InvalidInputError: ``length`` is not from 0 to the present length.
@@ -299,26 +306,27 @@ class CachedSequence:
         self._drop_pages(self._pages_for(kept))
 
     def close(self) -> None:
-        """Give the pages back; closing twice is harmless."""
+        """Return the pages to the cache; closing twice is harmless."""
         if not self._closed:
             self._closed = True
             self._drop_pages(0)
 
     def check_open(self) -> None:
-        """Raise InvalidInputError when the sequence or its cache was closed."""
+        """Raise InvalidInputError if the sequence or its cache is closed."""
         self.cache._check_open()
         if self._closed:
             raise InvalidInputError("this sequence is closed: start another one")
 
     def extend(self, token_ids: Sequence[int] | Int32Array) -> Room:
-        """Hold ``token_ids``, too, and return where their keys and values go. For backends' callers.
+        """Append ``token_ids`` and return where their keys and values go; for callers of backends.
 
-        The caller has them written before anything reads them, or rewinds to ``Room.position``.
+        The caller has the backend write them before anything reads them, or rewinds to ``Room.position``. An error
+        changes nothing.
 
         Raises:
-            InvalidInputError: these are no token ids (which an int32 array is not asked), or the sequence is closed;
-                nothing has changed.
-            CacheFullError: there is no room; nothing has changed.
+            InvalidInputError: the sequence is closed, or ``token_ids`` are no token ids. The ids of an int32 array are not
+                checked.
+            CacheFullError: there is no room.
         """
         if self._closed or self.cache._closed:
             self.check_open()
@@ -328,7 +336,7 @@ class CachedSequence:
         try:
             self._token_ids.frombytes(token_ids.tobytes())
             missing = -(-len(self._token_ids) // self.page_tokens) - len(pages)
-            first = held // self.page_tokens  # the page of the first of them
+            first = held // self.page_tokens  # the page of the first new token
             is_shared = first < len(pages) and self.cache._pool.holders(pages[first]) > 1
             if missing > 0 or is_shared:
                 self._take_pages(max(0, missing), first if is_shared else None)
@@ -338,11 +346,11 @@ class CachedSequence:
         return Room(held, self.block_table)
 
     def _take_pages(self, missing: int, shared: int | None) -> None:
-        """Append ``missing`` pages, and put a copy in the place of the page at ``shared``, which others hold, too."""
+        """Append ``missing`` pages, and replace the page at index ``shared`` by a copy."""
         with self.cache._lock:
             fresh = self.cache._take(missing + (shared is not None))
             if shared is not None:
-                # its first tokens are this sequence's too, and what others hold must stay as it is
+                # the page's first tokens belong to this sequence too, and other holders need the page unchanged
                 own = fresh.pop()
                 self.cache.storage.copy_page(self._pages[shared], own)
                 self.cache._pool.release([self._pages[shared]])

@@ -1,4 +1,4 @@
-"""Deals out pages and counts who holds them."""
+"""A pool of pages with reference counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["PagePool"]
 
 
 class PagePool:
-    """Numbers 0 to ``pages - 1``, each free or held by one or more.
+    """The page numbers 0 to ``pages - 1``; each is free or has one or more holders.
 
     Not thread-safe: :class:`~lattice_inference.state.kv_cache.KvCache` holds a lock around it.
     """
@@ -18,19 +18,19 @@ class PagePool:
     def __init__(self, pages: int) -> None:
         self.pages = pages
         self._holders = [0] * pages
-        # the lowest numbers are dealt first, so that a small use touches little memory
+        # the lowest numbers are taken first, so that a few pages touch little memory
         self._free = list(range(pages - 1, -1, -1))
 
     @property
     def free(self) -> int:
-        """Pages that nobody holds."""
+        """The number of free pages."""
         return len(self._free)
 
     def take(self) -> int:
-        """Return a free page, held once.
+        """Take a free page and return it; it then has one holder.
 
         Raises:
-            CacheFullError: there is none.
+            CacheFullError: no page is free.
         """
         if not self._free:
             raise CacheFullError(f"all {self.pages} pages are in use")
@@ -39,13 +39,13 @@ class PagePool:
         return page
 
     def share(self, page: int) -> int:
-        """Hold ``page`` once more and return it."""
+        """Add a holder to ``page`` and return it."""
         assert self._holders[page] > 0, "a free page cannot be shared"
         self._holders[page] += 1
         return page
 
     def release(self, pages: Iterable[int]) -> None:
-        """Hold each of ``pages`` once less; those that nobody holds are free."""
+        """Remove a holder from each of ``pages``; a page without holders is free."""
         for page in pages:
             assert self._holders[page] > 0, "a free page cannot be released"
             self._holders[page] -= 1
@@ -53,5 +53,5 @@ class PagePool:
                 self._free.append(page)
 
     def holders(self, page: int) -> int:
-        """Return how often ``page`` is held."""
+        """Return how many holders ``page`` has."""
         return self._holders[page]

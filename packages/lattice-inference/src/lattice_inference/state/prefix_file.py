@@ -1,8 +1,15 @@
-"""Pages of a sequence in a file.
+"""Saves a sequence's pages to a file and reads them again.
 
-Layout, little-endian: the eight bytes ``LATTICKV``, the length of the header as uint64, the header (JSON: what computed
-the pages, their form, the number of tokens), token ids as int32, the pages one after the other, and the SHA-256 of
-everything before it. The size follows from the header and is checked before anything is believed.
+The file is little-endian and holds, in this order:
+
+- the eight bytes ``LATTICKV``;
+- the length of the header as uint64;
+- the header, JSON: what computed the pages, their form and the number of tokens;
+- the token ids as int32;
+- the pages one after the other;
+- the SHA-256 of everything before it.
+
+The file's size follows from the header, and is checked before its content is used.
 """
 
 from __future__ import annotations
@@ -36,7 +43,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class SavedPrefix:
-    """An open, checked file; see :func:`read_prefix`."""
+    """An open file that has been checked; see :func:`read_prefix`."""
 
     token_ids: npt.NDArray[np.int32]
     file: BinaryIO
@@ -58,9 +65,9 @@ def write_prefix(
     identity: str,
     adapter: str = "",
 ) -> None:
-    """Write ``token_ids`` and the pages that hold them; the file appears whole or not at all.
+    """Write ``token_ids`` and their pages to a file, completely or not at all.
 
-    ``adapter`` is the digest of the adapter that they were computed with.
+    ``adapter`` is the digest of the adapter that the pages were computed with.
     """
     used = -(-len(token_ids) // storage.page_tokens)
     header = json.dumps({**_form(storage, identity, adapter), "tokens": len(token_ids)}).encode()
@@ -75,11 +82,11 @@ def write_prefix(
 
 @contextlib.contextmanager
 def read_prefix(path: Path, storage: PageStorage, *, identity: str, adapter: str = "") -> Iterator[SavedPrefix]:
-    """Open a file of :func:`write_prefix` and check it whole: form, size and digest.
+    """Open a file of :func:`write_prefix` and check its form, size and digest.
 
     Raises:
         ModelNotFoundError: there is no such file.
-        CheckpointError: it is damaged, or holds pages of another model or form.
+        CheckpointError: the file is damaged, or holds pages of another model or form.
     """
     descriptor, size = open_model_file(path, error=CheckpointError)
     with os.fdopen(descriptor, "rb") as file:
@@ -110,7 +117,7 @@ def read_prefix(path: Path, storage: PageStorage, *, identity: str, adapter: str
 
 
 def _form(storage: PageStorage, identity: str, adapter: str) -> dict[str, object]:
-    """What must be equal in the cache that a prefix is restored to."""
+    """Return the header fields that must be equal in the cache that restores the prefix."""
     return {
         "version": _VERSION,
         "identity": identity,
@@ -122,13 +129,13 @@ def _form(storage: PageStorage, identity: str, adapter: str) -> dict[str, object
 
 
 def _tokens(header: bytes, path: Path, storage: PageStorage, form: dict[str, object]) -> int:
-    """Return the number of tokens that a header states, having compared the rest of it."""
+    """Return the number of tokens in a header, after checking its other fields."""
     try:
         stated = json.loads(header)
         tokens = stated.pop("tokens")
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as cause:
         raise CheckpointError(f"{path}: the header is not the one of a saved prefix") from cause
-    stated.setdefault("adapter", "")  # as files before adapters have it
+    stated.setdefault("adapter", "")  # older files have no such field
     for name, here in form.items():
         if stated.get(name) != here:
             raise CheckpointError(

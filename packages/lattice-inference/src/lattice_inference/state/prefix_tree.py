@@ -1,4 +1,4 @@
-"""Remembers which pages hold which beginnings of token sequences."""
+"""A prefix tree: finds the pages that hold the beginning of a token sequence."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Tokens = tuple[int, ...]
 
 @dataclass(eq=False)
 class _Node:
-    """One page of a remembered sequence; ``tokens`` are what it holds, fewer than a page only in a leaf.
+    """One page of a remembered sequence.
 
-    A root has no page; ``owner`` is whose beginnings are below it.
+    ``tokens`` are the tokens of the page; only a leaf may have fewer than a page holds. A root has no page, and
+    ``owner`` is the owner of the prefixes below it.
     """
 
     tokens: Tokens
@@ -28,12 +29,13 @@ class _Node:
 
 
 class PrefixTree:
-    """A tree of pages by their tokens: a path from the root is a beginning that some sequence had.
+    """A tree of pages by their tokens: a path from a root is a prefix of some sequence.
 
-    The tree holds each of its pages once in ``pool``. At most ``max_pages`` stay; the least recently used go first, ends
-    before beginnings. A beginning is found to the token: where a page agrees only in part, that part counts.
+    The tree is one holder of each of its pages in ``pool``. It keeps at most ``max_pages`` and evicts the least recently
+    used first, leaves before their parents. A match may end within a page.
 
-    Beginnings belong to an owner, the digest of an adapter's content or nothing, and are found only by the same.
+    A prefix belongs to an owner: the digest of an adapter's content, or ``""`` without an adapter. Only a search for the
+    same owner finds it.
     """
 
     def __init__(self, pool: PagePool, *, page_tokens: int, max_pages: int) -> None:
@@ -41,16 +43,17 @@ class PrefixTree:
         self._pool = pool
         self._page_tokens = page_tokens
         self._roots: dict[str, _Node] = {}
-        # least recently used first; a node stands before its parent, so the first one is always a leaf
+        # least recently used first; a node comes before its parent, so the first one is always a leaf
         self._order: OrderedDict[int, _Node] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._order)
 
     def find(self, token_ids: Sequence[int], owner: str = "") -> tuple[list[int], int]:
-        """Return the pages of the longest remembered beginning of ``token_ids``, and its length in tokens.
+        """Return the pages of the longest remembered prefix of ``token_ids``, and its length.
 
-        The pages are not held for the caller yet. The last one may hold more than what agrees.
+        The length is in tokens. The caller is not yet a holder of the pages. The last page may hold more tokens than the
+        prefix has.
         """
         pages: list[int] = []
         node, length = self._roots.get(owner), 0
@@ -73,28 +76,28 @@ class PrefixTree:
         return pages, length
 
     def insert(self, token_ids: Sequence[int], pages: Sequence[int], owner: str = "") -> None:
-        """Remember that ``pages`` hold ``token_ids``; pages that are new to the tree are held by it from now on."""
+        """Remember that ``pages`` hold ``token_ids``; the tree becomes a holder of its new pages."""
         root = node = self._roots.get(owner) or _Node((), -1, None, owner=owner)
         for index, page in enumerate(pages):
             tokens = tuple(token_ids[index * self._page_tokens : (index + 1) * self._page_tokens])
             child = node.children.get(tokens)
             if child is None:
                 if any(tokens == other.tokens[: len(tokens)] for other in node.children.values()):
-                    break  # a page that holds these and more is there
+                    break  # the tree has a page that holds these tokens and more
                 for other in [c for c in node.children.values() if c.tokens == tokens[: len(c.tokens)]]:
-                    self._remove(other)  # a page that holds a part of these: a leaf
+                    self._remove(other)  # a leaf whose page holds a part of these tokens
                 child = _Node(tokens, self._pool.share(page), node)
                 node.children[tokens] = child
                 self._order[id(child)] = child
             node = child
-        if root.children:  # it may have lost all of them meanwhile, and its place
+        if root.children:  # the loop may have removed all of its children, and the root with them
             self._roots[owner] = root
         self._touch(node)
         while len(self._order) > self.max_pages:
             self._remove(next(iter(self._order.values())))
 
     def evict(self) -> bool:
-        """Forget the least recently used page that only the tree holds; False when there is none."""
+        """Drop the least recently used leaf that only the tree holds; return False if there is none."""
         for node in self._order.values():
             if not node.children and self._pool.holders(node.page) == 1:
                 self._remove(node)
@@ -102,7 +105,7 @@ class PrefixTree:
         return False
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all pages."""
         while self._order:
             self._remove(next(iter(self._order.values())))
 
@@ -123,7 +126,7 @@ class PrefixTree:
 
 
 def _common(a: Tokens, b: Tokens) -> int:
-    """Return how many first tokens agree."""
+    """Return the length of the common prefix."""
     length = 0
     for x, y in zip(a, b, strict=False):
         if x != y:
