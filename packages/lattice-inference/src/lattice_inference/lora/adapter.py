@@ -1,4 +1,7 @@
-"""An adapter of low rank: for each linear that it changes two thin matrices, whose scaled product is added to the weight."""
+"""A low-rank adapter (LoRA): two thin matrices for each linear layer that it changes.
+
+Their scaled product is added to the layer's weight.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,10 @@ class LoraSite:
     Attributes:
         a: A, (rank, inputs) float32.
         b: B, (outputs, rank) float32.
-        scale: what the product is multiplied by.
-        magnitude: DoRA's length of each row of the changed weight, (outputs,) float32; None for plain LoRA.
-        bias: what is added to the linear's bias, (outputs,) float32, the scale included; None for nothing.
+        scale: the factor of the product.
+        magnitude: DoRA's magnitude vector: the length of each row of the changed weight, (outputs,) float32. None for
+            plain LoRA.
+        bias: is added to the linear's bias, (outputs,) float32, with the scale applied; None for nothing.
     """
 
     a: Float32Array
@@ -47,7 +51,7 @@ class LoraSite:
     bias: Float32Array | None = None
 
     def __post_init__(self) -> None:
-        """Check shapes and numbers, and keep arrays that nothing writes to."""
+        """Check shapes and numbers, and keep read-only arrays."""
         a, b = _frozen("a", self.a, 2), _frozen("b", self.b, 2)
         object.__setattr__(self, "a", a)
         object.__setattr__(self, "b", b)
@@ -79,27 +83,27 @@ class LoraSite:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Shape of the weight that is changed: outputs, inputs."""
+        """Shape of the changed weight: outputs, inputs."""
         return int(self.b.shape[0]), int(self.a.shape[1])
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is the product of two matrices and nothing else."""
+        """Whether the site is the product of two matrices and nothing else."""
         return self.magnitude is None and self.bias is None
 
 
 @dataclass(frozen=True, eq=False)
 class LoraAdapter:
-    """An adapter, apart from any model. Immutable; any number of threads may read it.
+    """An adapter, independent of any model. Immutable; any number of threads may read it.
 
     Attributes:
         sites: what is added to each linear, by the linear's path in transformers: ``model.layers.0.self_attn.q_proj``.
-        replaced: whole tensors of the base that the adapter replaces, trained biases or heads, by their names without
-            the class around them: ``classifier.weight``.
-        base_model: the model that it was trained on, as its file says; None where it does not.
+        replaced: whole tensors of the base that the adapter replaces: trained biases or heads. The keys are their names
+            without the class around them: ``classifier.weight``.
+        base_model: the model that the adapter was trained on, if its file names one; else None.
         architecture: ``general.architecture`` of a GGUF adapter; None for other formats.
-        row_order: how rows of queries and keys are ordered. Those of a GGUF adapter of ``llama`` are interleaved.
-        source: what it was read from, for messages.
+        row_order: the order of the rows of queries and keys. A GGUF adapter of ``llama`` has them interleaved.
+        source: the file or directory that it was read from, for messages.
     """
 
     sites: Mapping[str, LoraSite]
@@ -110,7 +114,7 @@ class LoraAdapter:
     source: str = "the adapter"
 
     def __post_init__(self) -> None:
-        """Check that there is something, and that no linear is named twice."""
+        """Check that there is a site, and that no linear is named twice."""
         if not isinstance(self.sites, Mapping) or not isinstance(self.replaced, Mapping):
             raise InvalidInputError("sites and replaced must map names to sites and to arrays")
         if not self.sites:
@@ -136,7 +140,7 @@ class LoraAdapter:
         return f"LoraAdapter({self.source!r:.200}, {len(self.sites)} sites of rank {', '.join(map(str, ranks))})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the fields; the views of their mappings cannot be."""
+        """Pickle the fields; read-only views of mappings cannot be pickled."""
         fields = (
             dict(self.sites),
             dict(self.replaced),
@@ -158,7 +162,7 @@ class LoraAdapter:
         """Return A, B and scale of one of :attr:`sites`.
 
         Raises:
-            InvalidInputError: it is none of them.
+            InvalidInputError: the adapter has no such site.
         """
         found = self.sites.get(site) if isinstance(site, str) else None
         if found is None:
@@ -172,7 +176,7 @@ class LoraAdapter:
             linears: outputs and inputs of each linear by its path; ``model.adapter_sites``.
 
         Raises:
-            InvalidInputError: sites, all of them listed, are no linears of the model or have other shapes.
+            InvalidInputError: sites are no linears of the model or have other shapes; the message lists them.
         """
         if not isinstance(linears, Mapping):
             raise InvalidInputError(f"linears: a mapping of paths to shapes is needed, not {type(linears).__name__}")
@@ -198,19 +202,19 @@ class LoraAdapter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it consists of pairs of matrices only: no DoRA, no biases, no replaced tensors."""
+        """Whether the adapter has pairs of matrices only: no DoRA, no biases, no replaced tensors."""
         return not self.replaced and all(site.is_plain for site in self.sites.values())
 
     @property
     def parameter_count(self) -> int:
-        """How many numbers the matrices have."""
+        """How many numbers the matrices hold."""
         return sum(site.a.size + site.b.size for site in self.sites.values())
 
     @cached_property
     def sha256(self) -> str:
-        """The SHA-256 of the content, in hexadecimal: equal for two adapters that change a model alike.
+        """The SHA-256 of the content, in hexadecimal; equal for adapters that change a model alike.
 
-        Of the names without the classes around them, the shapes, scales and numbers; not of where they were read from.
+        It covers names without the classes around them, shapes, scales and numbers. It does not cover the source.
         """
         digest = hashlib.sha256(f"lattice-lora-1 {self.row_order}\n".encode())
         for stem, site in sorted((module_stem(name), site) for name, site in self.sites.items()):
@@ -224,7 +228,7 @@ class LoraAdapter:
 
 
 def listed(names: list[str]) -> str:
-    """Return names for a message: at most 20 of them."""
+    """Return at most 20 of the names, joined for a message."""
     more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
     return ", ".join(f"{name:.200}" for name in names[:_MOST_LISTED]) + more
 
@@ -236,7 +240,7 @@ def _digest(update: object, part: str, array: Float32Array) -> None:
 
 
 def _frozen(name: str, value: object, dimensions: int | None) -> Float32Array:
-    """Return finite float32 that nothing writes to: the array itself where it is that already."""
+    """Return the array as finite, read-only float32, without a copy where it is that already."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or isinstance(value, np.ma.MaskedArray):
         raise InvalidInputError(f"{name}: an array of floats is needed, not {type(value).__name__}")
     if dimensions is not None and value.ndim != dimensions:

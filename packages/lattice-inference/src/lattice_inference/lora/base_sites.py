@@ -1,4 +1,7 @@
-"""Where the sites of an adapter are in a model's files, and in what order the rows of its queries and keys are there."""
+"""Finds the sites of an adapter in a model's files.
+
+The rows of queries and keys can have two orders in such files; this converts an adapter from one to the other.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +30,14 @@ _PREFIXES = ("model.", "bert.", "roberta.", "")
 
 @dataclass(frozen=True)
 class Base:
-    """The open model that an adapter is for.
+    """The open base model of an adapter.
 
     Attributes:
         path: the directory, or the GGUF file.
-        is_gguf: whether it is one.
-        checkpoint: its weights.
-        config: its configuration.
-        sites: the linears of its family.
+        is_gguf: whether ``path`` is a GGUF file.
+        checkpoint: the weights.
+        config: the configuration.
+        sites: the linears of the model's family.
         is_tied: whether the output matrix is the embedding.
     """
 
@@ -47,16 +50,16 @@ class Base:
 
     @property
     def architecture(self) -> str:
-        """What a GGUF file of it says under ``general.architecture``."""
+        """The value of ``general.architecture`` in a GGUF file of this model."""
         return self.sites.architecture(self.config)
 
     @property
     def row_order(self) -> RowOrder:
-        """How its files order the rows of queries and keys."""
+        """The order of the rows of queries and keys in the model's files."""
         return "interleaved" if self.is_gguf and self.architecture in self.sites.interleaved else "half"
 
     def tensor(self, module: str, end: str = "weight") -> str | None:
-        """Return the checkpoint's name of a module's tensor; None where there is none."""
+        """Return the checkpoint's name of a module's tensor; None if it has no such tensor."""
         if self.is_gguf:
             name = self.sites.gguf_name(module)
             found = None if name is None else f"{name}.{end}"
@@ -68,8 +71,8 @@ class Base:
         """Return the checkpoint's tensor of each site.
 
         Raises:
-            InvalidInputError: sites, all of them listed, are no linears of this model or have other shapes.
-            UnsupportedError: a site is the output matrix where that is the embedding.
+            InvalidInputError: sites are no linears of this model or have other shapes; the message lists them.
+            UnsupportedError: a site is the output matrix, which is tied to the embedding.
         """
         if adapter.architecture is not None and adapter.architecture != self.architecture:
             raise InvalidInputError(
@@ -109,11 +112,11 @@ class Base:
 
 @contextmanager
 def open_base(path: str | os.PathLike[str]) -> Iterator[Base]:
-    """Open a model, and check that its files are whole.
+    """Open a model, and check that its files are complete.
 
     Raises:
         ModelNotFoundError, CheckpointError, ModelConfigError: a file is missing or malformed.
-        UnsupportedError: adapters are not built for its family.
+        UnsupportedError: adapters of this family are not built.
     """
     check_path("base", path)
     place = Path(path)
@@ -129,7 +132,10 @@ def open_base(path: str | os.PathLike[str]) -> Iterator[Base]:
 
 
 def row_permutation(rows: int, heads: int, *, interleaved: bool) -> npt.NDArray[np.intp]:
-    """Return which rows of the other order come first, second, ...: to interleaved pairs of each head, or back."""
+    """Return the permutation of rows that interleaves the pairs of each head, or the inverse.
+
+    Element i is the index, in the other order, of row i.
+    """
     numbers = np.arange(rows).reshape(heads, 2, -1) if interleaved else np.arange(rows).reshape(heads, -1, 2)
     return numbers.swapaxes(1, 2).reshape(-1)
 
@@ -137,16 +143,17 @@ def row_permutation(rows: int, heads: int, *, interleaved: bool) -> npt.NDArray[
 def in_row_order(adapter: LoraAdapter, base: str | os.PathLike[str], order: RowOrder) -> LoraAdapter:
     """Return an adapter whose rows of queries and keys are in another order.
 
-    GGUF files of ``llama`` have these rows interleaved (``"interleaved"``), all others as transformers has (``"half"``).
+    GGUF files of ``llama`` interleave these rows (``"interleaved"``). All others have the order of transformers
+    (``"half"``).
 
     Args:
         adapter: the adapter.
-        base: the model that it is for, which says how many heads there are.
+        base: its base model, which states the number of heads.
         order: the order.
 
     Raises:
-        InvalidInputError: no such order, or the adapter is for another base.
-        CheckpointError, ModelConfigError, ModelNotFoundError, UnsupportedError: ``base`` is no model that is built.
+        InvalidInputError: there is no such order, or the adapter is for another base.
+        CheckpointError, ModelConfigError, ModelNotFoundError, UnsupportedError: ``base`` cannot be read as a model.
     """
     if not isinstance(adapter, LoraAdapter):
         raise InvalidInputError(f"adapter: a LoraAdapter is needed, not {type(adapter).__name__}")
@@ -157,7 +164,10 @@ def in_row_order(adapter: LoraAdapter, base: str | os.PathLike[str], order: RowO
 
 
 def turned(adapter: LoraAdapter, linears: AdapterSites, config: object, order: RowOrder) -> LoraAdapter:
-    """Return the adapter in ``order``; its sites fit the model with ``linears`` and ``config``."""
+    """Return the adapter in ``order``.
+
+    Its sites must fit the model with ``linears`` and ``config``.
+    """
     if adapter.row_order == order:
         return adapter
     sites = {}

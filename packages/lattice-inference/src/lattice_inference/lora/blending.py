@@ -1,4 +1,7 @@
-"""Several adapters as one: the sum of their updates, exact in float32 but for the rounding of weight times scale times B."""
+"""Combines several adapters into one whose update is the weighted sum of theirs.
+
+Only the product of weight, scale and B is rounded, to float32.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,17 @@ __all__ = ["blend"]
 
 
 def blend(weighted: Sequence[tuple[LoraAdapter, float]]) -> LoraAdapter:
-    """Return one adapter whose update is the weighted sum of others'.
+    """Return one adapter whose update is the weighted sum of the updates of others.
 
-    Where several have a site, their A are stacked and their B laid side by side, each times its weight and scale: the rank
-    is the sum of theirs, and no information is lost. A site that only some have is taken from those.
+    If several adapters have a site, the result stacks their A. It sets their B side by side, each times its weight and
+    scale. The rank is the sum of theirs, and no information is lost. A site that only some have is taken from those.
 
     Args:
-        weighted: adapters with their weights, which may be negative.
+        weighted: pairs of an adapter and its weight, which may be negative.
 
     Raises:
-        InvalidInputError: there is none, a weight is not finite, shapes differ, or a rank would exceed 4,096.
-        UnsupportedError: an adapter is more than pairs of matrices, or they are of different bases or orders of rows.
+        InvalidInputError: the list is empty, a weight is not finite, shapes differ, or a rank would exceed 4,096.
+        UnsupportedError: an adapter has more than pairs of matrices, or bases or orders of rows differ.
     """
     if not isinstance(weighted, (list, tuple)) or not weighted:
         raise InvalidInputError("blend takes a list of one or more pairs (adapter, weight)")

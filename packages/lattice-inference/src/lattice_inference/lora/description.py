@@ -1,4 +1,4 @@
-"""What an adapter is, in a few words and numbers."""
+"""Describes an adapter in a few words and numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["adapter_weights", "describe_adapter"]
 
 
 def adapter_weights(path: Path) -> Path | None:
-    """Return the file with the weights of the adapter in ``path``; None where that is no adapter."""
+    """Return the file with the weights of the adapter in ``path``; None if it is no adapter."""
     if os.path.isdir(path):
         if not os.path.isfile(path / CONFIG_FILE) or os.path.exists(path / "config.json"):
             return None
@@ -28,7 +28,7 @@ def adapter_weights(path: Path) -> Path | None:
 
 
 def describe_adapter(path: Path) -> dict[str, object]:
-    """Read an adapter and return what there is to say of it.
+    """Read an adapter and return its description, by field.
 
     Raises:
         LatticeError: as :func:`~lattice_inference.lora.loading.load_adapter_file` does.

@@ -1,4 +1,8 @@
-"""Adapters as llama.cpp keeps them: GGUF files of ``general.type`` adapter, with the base's names and order of rows."""
+"""Reads and writes adapters in llama.cpp's format.
+
+An adapter is a GGUF file whose ``general.type`` is adapter. It has the tensor names and the order of rows of the
+base's GGUF file.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,14 @@ _ENDS = {".weight.lora_a": "a", ".weight.lora_b": "b"}
 
 
 def load_gguf_adapter(path: Path) -> LoraAdapter:
-    """Read a GGUF adapter. For ``llama``, the rows of queries and keys stay interleaved, as ``row_order`` then says.
+    """Read a GGUF adapter.
+
+    For ``llama``, the rows of queries and keys stay interleaved, and ``row_order`` says so.
 
     Raises:
         ModelNotFoundError: there is no such file.
-        CheckpointError, ModelConfigError: it is malformed, is no adapter, or holds other tensors, which are listed.
-        UnsupportedError: it is of another kind or architecture than are built.
+        CheckpointError, ModelConfigError: it is malformed, is no adapter, or holds other tensors. The message lists them.
+        UnsupportedError: adapters of its kind or architecture are not built.
     """
     with open_gguf_file(path) as file:
         fields = ConfigFields(file.metadata, str(path))
@@ -81,23 +87,23 @@ def save_gguf(
 ) -> Path:
     """Write an adapter as llama.cpp reads it, in F32. The file appears when it is complete.
 
-    A GGUF adapter has one alpha: where sites differ from it, B carries the difference.
+    A GGUF adapter has one alpha. If the alpha of a site differs, B is multiplied by the ratio.
 
     Args:
         adapter: the adapter: pairs of matrices only.
         path: the file.
-        base: the model that it is for, a directory or a GGUF file, which says the architecture and how many heads the rows
-            of queries and keys belong to. Its weights are not read.
+        base: its base model, a directory or a GGUF file. It states the architecture and the number of heads, for the
+            order of the rows of queries and keys. Its weights are not read.
         overwrite: replace ``path`` if it exists.
 
     Returns:
         The file.
 
     Raises:
-        InvalidInputError: ``path`` exists or lies in no folder, or the adapter is for another base.
-        UnsupportedError: the adapter is more than pairs of matrices, or such files do not have one of its sites.
+        InvalidInputError: ``path`` exists or its folder does not, or the adapter is for another base.
+        UnsupportedError: the adapter has more than pairs of matrices, or a site that such files do not have.
         CheckpointError, ModelConfigError, ModelNotFoundError: ``base`` is no model.
-        WriteError: it cannot be written; what was there is there still.
+        WriteError: the file cannot be written; an older file stays as it was.
     """
     if not isinstance(adapter, LoraAdapter):
         raise InvalidInputError(f"adapter: a LoraAdapter is needed, not {type(adapter).__name__}")

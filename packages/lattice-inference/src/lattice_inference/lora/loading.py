@@ -1,4 +1,4 @@
-"""Finds out which format an adapter is in, and reads it."""
+"""Detects the format of an adapter, and reads it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["load_adapter_file"]
 
 
 def load_adapter_file(path: str | os.PathLike[str]) -> LoraAdapter:
-    """Read an adapter of low rank: a directory of PEFT's or of mlx-lm's, or a GGUF adapter of llama.cpp.
+    """Read a low-rank adapter: a directory of PEFT or mlx-lm, or a GGUF file of llama.cpp.
 
-    The weights file in such a directory may be named as well. A and B become float32, which is exact.
+    ``path`` may also be the weights file in such a directory. A and B become float32, which is exact.
 
     Raises:
-        ModelNotFoundError: there is nothing, or a file of it is missing.
+        ModelNotFoundError: ``path`` does not exist, or a file of the adapter is missing.
         ModelConfigError: ``adapter_config.json`` is malformed, or a field is wrong.
-        CheckpointError: the weights are malformed, hold NaN, or do not belong to the configuration; every tensor that has
-            no place is listed.
-        UnsupportedError: it asks for what is not built; the message says what to do instead.
+        CheckpointError: the weights are malformed, hold NaN, or do not match the configuration. The message lists every
+            tensor that matches no site.
+        UnsupportedError: it needs a feature that is not built; the message says what to do instead.
     """
     check_path("path", path)
     place = Path(path)

@@ -1,4 +1,4 @@
-"""An adapter merged into a model's files, and taken out of them again. Sums are in float32."""
+"""Merges an adapter into a model's files, and removes it from them again, in float32."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _PIECE_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class MergeReport:
-    """What a merge came to.
+    """The result of a merge.
 
     Attributes:
-        path: the directory or the file.
-        merged: how many linears were changed.
-        replaced: how many biases and whole tensors were changed or replaced.
-        tensors: how many changed tensors there are of each type.
-        kept: how much of the update is in the written weights: the change that was written, projected on the update; 1
-            for all of it. Near 0, the weights' type is too coarse for the update.
-        rounding_error: the length of what rounding changed, as a part of the update's length.
-        kept_by_site: the same as ``kept`` for each linear.
+        path: the written directory or file.
+        merged: number of linears that were changed.
+        replaced: number of biases and whole tensors that were changed or replaced.
+        tensors: number of changed tensors of each type.
+        kept: the share of the update that is in the written weights: the written change projected on the update. 1 is
+            all of it. Near 0, the weights' type is too coarse for the update.
+        rounding_error: the norm of the rounding error, relative to the norm of the update.
+        kept_by_site: ``kept`` for each linear.
     """
 
     path: Path
@@ -78,18 +78,17 @@ class _Sums:
 
 @dataclass
 class _Merge:
-    """What is done to which tensor of the base's checkpoint.
+    """What to do with each tensor of the base's checkpoint.
 
     Attributes:
         checkpoint: the base's weights.
-        adapter: in the order of rows that the base has.
-        sites: the sites by the checkpoint's names of their weights.
-        modules: their modules.
-        biases: what is added to biases.
-        whole: what replaces tensors.
-        sign: 1 to merge, -1 to take out.
+        sites: the sites, with the base's order of rows, by the checkpoint's names of their weights.
+        modules: the modules of the sites, by the same names.
+        biases: updates of biases.
+        whole: tensors that replace those of the base.
+        sign: 1 to merge, -1 to remove.
         types: the type of each tensor in the result.
-        sums: what came of each site, by its module.
+        sums: the sums of each site that was written, by its module.
     """
 
     checkpoint: Checkpoint
@@ -105,7 +104,7 @@ class _Merge:
         return name in self.sites or name in self.biases or name in self.whole
 
     def stored(self, name: str) -> npt.NDArray[np.generic]:
-        """Return a changed tensor as it is written."""
+        """Return a changed tensor in the type of the result."""
         weight = self.whole[name].copy() if name in self.whole else self.checkpoint.float32(name)
         site = self.sites.get(name)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -152,26 +151,26 @@ def merge_adapter(
     overwrite: bool = False,
     on_tensor: Callable[[str], object] | None = None,
 ) -> MergeReport:
-    """Write a model with an adapter merged into its weights: W + scale * B A for each site, summed in float32.
+    """Write a model with an adapter merged into its weights: W + scale * B A for each site.
 
-    DoRA, biases and heads that the adapter holds whole are merged as PEFT merges them. Tensors that the adapter does not
-    change are copied.
+    The sum is in float32. DoRA, biases and whole heads in the adapter are merged as PEFT merges them. Other tensors are
+    copied.
 
     Args:
         base: the model: a directory with safetensors weights, or a GGUF file.
         adapter: the adapter.
-        output: the directory to be made, or, for a GGUF base, the file. It appears when it is complete.
-        dtype: the type of changed matrices. By default what they were; F16 for quantized ones, for which an update is
-            mostly too small.
+        output: the directory to write, or, for a GGUF base, the file. It appears when it is complete.
+        dtype: the type of changed matrices. By default it is their type in the base, but F16 for quantized ones: most
+            updates are too small for those types.
         overwrite: replace ``output`` if it is a model.
-        on_tensor: told of each tensor that was written, by its name.
+        on_tensor: called with the name of each tensor that was written.
 
     Raises:
-        InvalidInputError: the adapter is for another base (what does not fit is listed), ``output`` exists, or no such
-            type.
-        UnsupportedError: the base's family has no adapters, or its weights are int8.
+        InvalidInputError: the adapter is for another base (the message lists the differences), ``output`` exists, or
+            there is no such type.
+        UnsupportedError: adapters of the base's family are not built, or its weights are int8.
         CheckpointError, ModelConfigError, ModelNotFoundError: a file of the base is malformed or missing.
-        WriteError: ``output`` cannot be written; what was there is there still.
+        WriteError: ``output`` cannot be written; an older one stays as it was.
     """
     return _write(base, adapter, output, dtype, overwrite, on_tensor, 1)
 
@@ -185,10 +184,10 @@ def unmerge(
     overwrite: bool = False,
     on_tensor: Callable[[str], object] | None = None,
 ) -> MergeReport:
-    """Write a model with an adapter taken out of its weights again: W - scale * B A.
+    """Write a model with an adapter removed from its weights: W - scale * B A.
 
-    The base comes back up to what rounding took when it was merged, and takes now. Arguments and errors are those of
-    :func:`merge_adapter`; DoRA and adapters that replace tensors cannot be taken out, which is an UnsupportedError.
+    The result is the base up to the rounding of both steps. Arguments and errors are those of :func:`merge_adapter`.
+    DoRA and adapters that replace tensors cannot be removed, which is an UnsupportedError.
     """
     if isinstance(adapter, LoraAdapter) and (
         adapter.replaced or any(site.magnitude is not None for site in adapter.sites.values())
@@ -241,7 +240,7 @@ def _write(
 
 
 def _plan(base: Base, adapter: LoraAdapter, dtype: QuantizedType | None, sign: int) -> _Merge:
-    """Find the place of everything in the adapter, and the type of everything in the result."""
+    """Match the adapter's parts to the base's tensors, and choose the types in the result."""
     checkpoint = base.checkpoint
     places = base.places(adapter)
     ordered = turned(adapter, base.sites, base.config, base.row_order)
@@ -302,7 +301,7 @@ def _changed(weight: Float32Array, site: LoraSite, sign: int) -> Float32Array:
     changed: Float32Array = weight + (site.b @ site.a) * np.float32(sign * site.scale)
     if site.magnitude is not None:
         lengths = np.sqrt(np.square(changed, dtype=np.float64).sum(axis=1)).astype(np.float32)
-        with np.errstate(divide="ignore"):  # a row of zeros has no direction, which the check of the sum refuses
+        with np.errstate(divide="ignore"):  # a row of zeros has no direction; the check of the sum refuses it
             changed = (site.magnitude / lengths)[:, None] * changed
     return changed
 

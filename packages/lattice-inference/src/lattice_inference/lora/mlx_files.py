@@ -1,4 +1,7 @@
-"""Adapters as mlx-lm keeps them: transposed matrices in ``adapters.safetensors``, one scale in the configuration."""
+"""Reads and writes adapters in mlx-lm's format.
+
+Their matrices are transposed, in ``adapters.safetensors``; the configuration holds one scale for all.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,13 @@ _PARTS = {"lora_a": "a", "lora_b": "b", "m": "lora_magnitude_vector"}
 
 
 def load_mlx_directory(directory: Path) -> LoraAdapter:
-    """Read a directory of mlx-lm's: A is (inputs, rank), B (rank, outputs), and ``scale`` multiplies their product.
+    """Read a directory of mlx-lm.
+
+    There A is (inputs, rank), B is (rank, outputs), and ``scale`` multiplies their product.
 
     Raises:
         ModelNotFoundError: a file is missing.
-        ModelConfigError, CheckpointError: a file is malformed; the message lists every tensor that has no place.
+        ModelConfigError, CheckpointError: a file is malformed; the message lists every tensor of no site.
         UnsupportedError: whole weights were trained, or the configuration is of an old form with another scale.
     """
     source = directory / CONFIG_FILE
@@ -79,22 +84,23 @@ def load_mlx_directory(directory: Path) -> LoraAdapter:
 
 
 def save_mlx(adapter: LoraAdapter, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write an adapter as mlx-lm reads it, in float32. The directory appears when it is complete.
+    """Write an adapter as mlx-lm reads it, in float32.
 
-    mlx-lm knows one scale: where sites differ, B carries the difference, and where ranks differ, rows of zeros fill up A.
+    The directory appears when it is complete. mlx-lm has one scale and one rank: if scales differ, B is multiplied by
+    each site's scale. If ranks differ, A and B are padded with zeros.
 
     Args:
-        adapter: the adapter: pairs of matrices only, with rows in transformers' order.
-        directory: the directory to be made.
-        overwrite: replace ``directory`` if it is an adapter's.
+        adapter: the adapter: pairs of matrices only, with rows in the order of transformers.
+        directory: the directory to write.
+        overwrite: replace ``directory`` if it holds an adapter.
 
     Returns:
         The directory.
 
     Raises:
-        InvalidInputError: ``directory`` exists or lies in no folder.
-        UnsupportedError: the adapter is more than pairs of matrices, or has its rows in another order.
-        WriteError: it cannot be written; what was there is there still.
+        InvalidInputError: ``directory`` exists, or its parent does not.
+        UnsupportedError: the adapter has more than pairs of matrices, or another order of rows.
+        WriteError: the directory cannot be written; an older one stays as it was.
     """
     if not isinstance(adapter, LoraAdapter):
         raise InvalidInputError(f"adapter: a LoraAdapter is needed, not {type(adapter).__name__}")

@@ -1,6 +1,7 @@
-"""Which modules of a model an adapter's configuration means: PEFT's lists of endings, regular expressions and layers.
+"""Selects a model's modules as PEFT's configurations do.
 
-The expressions come out of a file, so those that may take very long are refused: what repeats has one element.
+The fields hold endings, regular expressions and numbers of layers. The expressions come from a file, so those
+that may take very long are refused: a repetition may hold one element only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from lattice_inference.errors import ModelConfigError, UnsupportedError
 __all__ = ["MAX_PATH_CHARACTERS", "checked_pattern", "matching_value", "module_is_targeted"]
 
 MAX_PATTERN_CHARACTERS = 4096
-#: The longest path of a module; longer ones are refused before any expression sees them.
+#: The longest path of a module. Longer ones are refused before they are matched.
 MAX_PATH_CHARACTERS = 512
 _MOST_REPEATS = 6
 _ELEMENTS = (_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, _constants.IN, _constants.AT)
@@ -27,11 +28,12 @@ Value = TypeVar("Value")
 
 @lru_cache(maxsize=16_384)
 def checked_pattern(pattern: str, where: str) -> re.Pattern[str]:
-    """Compile an expression out of a file.
+    """Compile an expression from a file.
 
     Raises:
         ModelConfigError: it is no regular expression.
-        UnsupportedError: it is too long, or could take very long: a repeated group, or more than 6 repetitions in a row.
+        UnsupportedError: it is too long, or could take very long: it repeats a group, or has more than 6 repetitions in
+            a row.
     """
     if len(pattern) > MAX_PATTERN_CHARACTERS:
         raise UnsupportedError(
@@ -51,7 +53,10 @@ def checked_pattern(pattern: str, where: str) -> re.Pattern[str]:
 
 
 def _repeats(parsed: Iterable[tuple[Any, Any]]) -> float:
-    """Return how many open repetitions may follow each other; infinite where one holds more than an element."""
+    """Return how many open repetitions may follow each other.
+
+    The result is infinite if a repetition holds more than one element.
+    """
     total = 0.0
     for operation, argument in parsed:
         if operation in _REPEATS:
@@ -75,7 +80,10 @@ def _repeats(parsed: Iterable[tuple[Any, Any]]) -> float:
 
 
 def matching_value(patterns: Mapping[str, Value], module: str, default: Value, where: str) -> Value:
-    """Return the value of the first pattern that a module's path ends with, as ``rank_pattern`` is read."""
+    """Return the value of the first pattern that matches the end of a module's path.
+
+    PEFT reads ``rank_pattern`` like this.
+    """
     for pattern, value in patterns.items():
         if checked_pattern(rf"(.*\.)?({pattern})", where).fullmatch(module):
             return value
@@ -83,12 +91,12 @@ def matching_value(patterns: Mapping[str, Value], module: str, default: Value, w
 
 
 def module_is_targeted(module: str, config: Mapping[str, object], where: str) -> bool:
-    """Whether the fields of an ``adapter_config.json`` that choose modules choose this one.
+    """Return whether the fields of an ``adapter_config.json`` choose this module.
 
     Args:
-        module: the path, as PEFT spells it.
+        module: its path in PEFT's spelling.
         config: ``target_modules``, ``exclude_modules``, ``layers_to_transform`` and ``layers_pattern``, checked.
-        where: names the file in messages.
+        where: the file, for messages.
     """
     if _is_listed(module, config.get("exclude_modules"), f"{where}: exclude_modules"):
         return False

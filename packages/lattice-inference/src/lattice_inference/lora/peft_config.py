@@ -1,4 +1,7 @@
-"""``adapter_config.json`` as PEFT writes it: every field is used, known to have no effect here, or refused."""
+"""Reads PEFT's ``adapter_config.json``.
+
+Every field is used, known to have no effect here, or refused.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ from lattice_inference.models.config_fields import ConfigFields, shown
 __all__ = ["FIELDS_REFUSED", "FIELDS_USED", "FIELDS_WITHOUT_EFFECT", "PeftConfig", "read_peft_config"]
 
 MAX_CONFIG_BYTES = 1 << 24
-#: Most names in a list, and most patterns in an object: each is tried on every module.
+#: Most names in a list, and most patterns in an object: each is matched with every module.
 _MOST_NAMES = 10_000
 _MOST_PATTERNS = 4_096
 
-#: Fields that change what an adapter computes, and are applied.
+#: Fields that change what an adapter computes; they are applied.
 FIELDS_USED = (
     "peft_type base_model_name_or_path r lora_alpha rank_pattern alpha_pattern use_rslora target_modules exclude_modules "
     "layers_to_transform layers_pattern fan_in_fan_out use_dora bias lora_bias modules_to_save init_lora_weights"
 ).split()
 
-#: Fields that only training reads, or that say how a file came about.
+#: Fields that only training reads, or that record how a file was made.
 FIELDS_WITHOUT_EFFECT = (
     "task_type auto_mapping peft_version revision inference_mode lora_dropout loftq_config eva_config corda_config "
     "lora_ga_config runtime_config megatron_core qalora_group_size ensure_weight_tying velora_config"
@@ -47,7 +50,7 @@ FIELDS_REFUSED = {
     "kasa_config": "it has singular values besides the two matrices (KaSA)",
 }
 
-#: Ways to begin that change the base's weights, so that the file alone is not the adapter of the plain base.
+#: Initializations that change the base's weights: the file alone is then no adapter of the unchanged base.
 _CHANGED_BASES = ("pissa", "olora", "corda", "loftq", "lora_ga")
 _REMEDY = "write plain LoRA in PEFT: save_pretrained(..., path_initial_model_for_weight_conversion=...)"
 _OTHER_REMEDY = "merge it in PEFT with merge_and_unload(), then save_pretrained, and load the result"
@@ -64,7 +67,7 @@ class PeftConfig:
         use_dora: whether each site has magnitudes.
         lora_bias: whether each B has a bias.
         bias: ``none``, ``all`` or ``lora_only``.
-        modules_to_save: names of modules that the file holds whole.
+        modules_to_save: names of the modules whose whole tensors are in the file.
     """
 
     source: str
@@ -76,7 +79,7 @@ class PeftConfig:
     modules_to_save: tuple[str, ...]
 
     def rank_and_scale(self, module: str) -> tuple[int, float]:
-        """Return the rank of a module's site, and what its product is multiplied by."""
+        """Return the rank of a module's site, and the factor of its product."""
         rank, alpha, is_root = self._defaults
         rank = matching_value(self._ranks, module, rank, f"{self.source}: rank_pattern")
         alpha = matching_value(self._alphas, module, alpha, f"{self.source}: alpha_pattern")
@@ -97,12 +100,12 @@ class PeftConfig:
         return _numbers(ConfigFields(self.fields, self.source), self.fields, "alpha_pattern")
 
     def targets(self, module: str) -> bool:
-        """Whether the fields that choose modules choose this one."""
+        """Return whether the fields that choose modules choose this one."""
         return module_is_targeted(module, self.fields, self.source)
 
     @property
     def listed_targets(self) -> tuple[str, ...]:
-        """The endings in ``target_modules`` where it is a list."""
+        """The endings in ``target_modules``, if it is a list."""
         listed = self.fields.get("target_modules")
         return tuple(listed) if isinstance(listed, list) else ()
 
@@ -113,11 +116,11 @@ def read_peft_config(path: Path) -> PeftConfig:
     Raises:
         ModelNotFoundError: it does not exist.
         ModelConfigError: it is no JSON object, or a field has a value of a wrong type or out of range.
-        UnsupportedError: it asks for what is not built, and how to go on.
+        UnsupportedError: it needs a feature that is not built; the message says what to do instead.
     """
     source = str(path)
     content = load_json_object(path, max_bytes=MAX_CONFIG_BYTES)
-    # null is the default of every field that may be null
+    # every field that may be null has the default null
     mapping = {name: value for name, value in content.items() if value is not None}
     fields = ConfigFields(mapping, source)
     kind = fields.text("peft_type")
@@ -131,7 +134,7 @@ def read_peft_config(path: Path) -> PeftConfig:
     bias = fields.text("bias", default="none")
     if bias not in ("none", "all", "lora_only"):
         raise fields.error("bias", f"{shown(bias)} is none of 'none', 'all' and 'lora_only'")
-    fields.flag("fan_in_fan_out", default=False)  # only a base of PEFT's is transposed: A and B are stored alike
+    fields.flag("fan_in_fan_out", default=False)  # PEFT transposes the base only: A and B are stored alike
     config = PeftConfig(
         source,
         mapping,

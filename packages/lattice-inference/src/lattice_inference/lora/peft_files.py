@@ -1,4 +1,7 @@
-"""Adapters as PEFT keeps them: a directory with ``adapter_config.json`` and ``adapter_model.safetensors``."""
+"""Reads and writes adapters in PEFT's format.
+
+An adapter is a directory with ``adapter_config.json`` and ``adapter_model.safetensors``.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +39,13 @@ _EMBEDDINGS = ("lora_embedding_A", "lora_embedding_B", "embed_tokens", "word_emb
 
 
 def load_peft_directory(directory: Path) -> LoraAdapter:
-    """Read a directory of PEFT's.
+    """Read a directory of PEFT.
 
     Raises:
         ModelNotFoundError: a file is missing.
-        ModelConfigError, CheckpointError: a file is malformed, or both do not belong together: the message lists every
-            tensor that has no place, and every module that is promised and not there.
-        UnsupportedError: it asks for what is not built.
+        ModelConfigError, CheckpointError: a file is malformed, or the two do not match. The message lists every tensor
+            of no site, and every module of the configuration that the weights lack.
+        UnsupportedError: it needs a feature that is not built.
     """
     config = read_peft_config(directory / CONFIG_FILE)
     path = directory / PEFT_WEIGHTS
@@ -71,7 +74,10 @@ def load_peft_directory(directory: Path) -> LoraAdapter:
 def _sorted_keys(
     file: MappedTensors, config: PeftConfig
 ) -> tuple[dict[str, dict[str, str]], dict[str, str], list[str]]:
-    """Return the keys of each module's parts, those of whole tensors by their names, and the others."""
+    """Return the keys of each module's parts, those of whole tensors, and the others.
+
+    Whole tensors are listed by their names.
+    """
     parts: dict[str, dict[str, str]] = {}
     whole: dict[str, str] = {}
     unknown: list[str] = []
@@ -95,11 +101,11 @@ def _sorted_keys(
                 known[part] = key
                 continue
         plain = name.replace(".modules_to_save.default", "").replace(".modules_to_save", "").replace(".base_layer", "")
-        # of a module that is saved whole, bias="all" stores the base's bias, and its own a second time
+        # with bias="all", PEFT also stores the base's bias of a module that is saved whole, and the trained bias again
         if ".original_module." in name or (plain != name and f"{_PREFIX}{plain}" in file):
             continue
         is_saved = any(part in config.modules_to_save for part in plain.split("."))
-        # of an output matrix that it adapts, PEFT stores the base's weight, too, and loads it
+        # PEFT also stores, and loads, the base's weight of an adapted output matrix
         is_kept = name.endswith(".base_layer.weight")
         is_bias = config.bias != "none" and plain.endswith(".bias")
         if key.startswith(_PREFIX) and (is_saved or is_kept or is_bias):
@@ -110,7 +116,7 @@ def _sorted_keys(
 
 
 def _check_targets(parts: dict[str, dict[str, str]], config: PeftConfig, path: Path) -> None:
-    """Refuse pairs that the configuration does not choose, and chosen endings without a pair."""
+    """Refuse pairs of modules that are not targets, and targets without a pair."""
     strays = [module for module in parts if not config.targets(module)]
     if strays:
         raise CheckpointError(
@@ -151,10 +157,12 @@ def _site(file: MappedTensors, module: str, found: dict[str, str], config: PeftC
 def built_site(
     file: MappedTensors, module: str, keys: dict[str, str], scale: float, *, transposed: bool = False
 ) -> LoraSite:
-    """Read one pair; ``keys`` are those of ``a``, ``b``, and maybe ``lora_magnitude_vector`` and ``b.bias``.
+    """Read one pair.
+
+    ``keys`` are the tensor names of ``a``, ``b``, and optionally ``lora_magnitude_vector`` and ``b.bias``.
 
     Raises:
-        CheckpointError: half of the pair is missing, is no matrix, does not fit the other, or holds NaN.
+        CheckpointError: A or B is missing, is no matrix, does not fit the other, or holds NaN.
     """
     for part in ("a", "b"):
         if part not in keys:
@@ -191,14 +199,17 @@ def built_site(
 
 
 def _owned(array: Float32Array, *, transposed: bool) -> Float32Array:
-    """Return a copy, apart from the file, that nothing writes to."""
+    """Return a read-only copy that does not depend on the file."""
     copy = np.array(array.T if transposed else array, order="C")
     copy.flags.writeable = False
     return copy
 
 
 def _check_saved(replaced: dict[str, Float32Array], config: PeftConfig) -> None:
-    """Refuse a missing module; of a classifier PEFT lists all names that heads have, so one of those is enough."""
+    """Refuse a missing module.
+
+    For a classifier, PEFT lists all names that a head may have, so one of those is enough.
+    """
     missing = [name for name in config.modules_to_save if not any(name in key.split(".") for key in replaced)]
     if set(config.modules_to_save) >= {"classifier", "score"} > set(missing):
         missing = [name for name in missing if name not in ("classifier", "score")]
@@ -211,23 +222,24 @@ def _check_saved(replaced: dict[str, Float32Array], config: PeftConfig) -> None:
 def save_peft_safetensors(
     adapter: LoraAdapter, directory: str | os.PathLike[str], *, base_model: str | None = None, overwrite: bool = False
 ) -> Path:
-    """Write an adapter as PEFT does: ``adapter_config.json`` and ``adapter_model.safetensors``, in float32.
+    """Write an adapter as PEFT does, in float32.
 
-    The same adapter gives the same bytes. The directory appears when it is complete.
+    The files are ``adapter_config.json`` and ``adapter_model.safetensors``. The same adapter gives the same bytes. The
+    directory appears when it is complete.
 
     Args:
-        adapter: the adapter, with rows in transformers' order.
-        directory: the directory to be made.
-        base_model: ``base_model_name_or_path``; by default what the adapter's own file said.
-        overwrite: replace ``directory`` if it is an adapter's.
+        adapter: the adapter, with rows in the order of transformers.
+        directory: the directory to write.
+        base_model: ``base_model_name_or_path``; by default the ``base_model`` of the adapter.
+        overwrite: replace ``directory`` if it holds an adapter.
 
     Returns:
         The directory.
 
     Raises:
-        InvalidInputError: ``directory`` exists or lies in no folder.
-        UnsupportedError: the adapter replaces tensors, adds to biases, or has its rows in another order.
-        WriteError: it cannot be written; what was there is there still.
+        InvalidInputError: ``directory`` exists, or its parent does not.
+        UnsupportedError: the adapter replaces tensors, adds to biases, or has another order of rows.
+        WriteError: the directory cannot be written; an older one stays as it was.
     """
     if not isinstance(adapter, LoraAdapter):
         raise InvalidInputError(f"adapter: a LoraAdapter is needed, not {type(adapter).__name__}")
@@ -269,7 +281,7 @@ def save_peft_safetensors(
 
 
 def _config_of(adapter: LoraAdapter, base_model: str | None, *, use_dora: bool) -> dict[str, object]:
-    """Return the fields: rank and alpha of most sites, and patterns for the others."""
+    """Return the fields: the most common rank and alpha, and patterns for the other sites."""
     settings = {module: (site.rank, site.scale * site.rank) for module, site in adapter.sites.items()}
     for module, (rank, alpha) in settings.items():
         if not math.isfinite(alpha) or not abs(alpha) < 1e30:

@@ -1,1 +1,4 @@
-"""The model families: each file turns a config into a program. No kernels, no threads, no fused ops."""
+"""The model families: each file turns a configuration into a program.
+
+There are no kernels, threads or fused ops here.
+"""

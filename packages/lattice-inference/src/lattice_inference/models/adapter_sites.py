@@ -1,4 +1,4 @@
-"""Where a family's linears are, by the names that PEFT has for them: what an adapter of low rank is attached to."""
+"""The linears of a family that low-rank adapters may change, by PEFT's names for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LAYER_NUMBER = re.compile(r"(?<=\.)[0-9]{1,9}(?=\.)")
 
 
 def module_stem(module: str) -> str:
-    """Return a module's path without the names of the classes around it: ``layers.0.mlp.up_proj``."""
+    """Return a module's path without its class prefixes: ``layers.0.mlp.up_proj``."""
     return _PREFIX.sub("", module, count=1) if _PREFIX.match(module) else module
 
 
@@ -24,13 +24,13 @@ class AdapterSites:
     """The linears of a family that adapters may change.
 
     Attributes:
-        linears: for each linear, the stem of PEFT's path with ``{layer}`` for the number, and the name in a GGUF file
-            without ``.weight``, or None where such files do not have it.
-        prefix: what a causal model's, or an encoder's, paths have before the stem.
-        head_counts: for stems whose rows may be paired in another order, the field of the configuration that counts the
-            heads that these rows belong to.
-        architecture: gives ``general.architecture`` for a configuration.
-        interleaved: the architectures whose GGUF files have these rows interleaved.
+        linears: maps the stem of PEFT's path, with ``{layer}`` for the number, to the name in a GGUF file without
+            ``.weight``. None if such files do not have the linear.
+        prefix: the text before the stem in PEFT's paths.
+        head_counts: the rows of these stems may have another order in some files. Each value is the field of the
+            configuration that holds the number of their heads.
+        architecture: returns ``general.architecture`` for a configuration.
+        interleaved: the architectures whose GGUF files interleave these rows.
     """
 
     linears: Mapping[str, str | None]
@@ -45,14 +45,14 @@ class AdapterSites:
         return pattern if pattern in self.linears else None
 
     def gguf_name(self, module: str) -> str | None:
-        """Return the name in a GGUF file, without ``.weight``; None where such files do not have the module."""
+        """Return the name in a GGUF file, without ``.weight``; None if such files lack the module."""
         pattern = self.pattern_of(module)
         name = None if pattern is None else self.linears[pattern]
         number = _LAYER_NUMBER.search(module_stem(module))
         return name if name is None or number is None else name.replace("{layer}", str(int(number[0])))
 
     def module_of(self, name: str) -> str | None:
-        """Return the path of the module that a GGUF file calls ``name``; None if there is none."""
+        """Return the path of the module with ``name`` in a GGUF file; None if there is none."""
         number = _LAYER_NUMBER.search(name)
         wanted = name if number is None else _LAYER_NUMBER.sub("{layer}", name, count=1)
         for stem, theirs in self.linears.items():
@@ -62,7 +62,7 @@ class AdapterSites:
         return None
 
     def head_count(self, module: str, config: object) -> int | None:
-        """Return how many heads the module's rows belong to, where their order differs between files."""
+        """Return the number of heads of a module's rows; None if all files order them alike."""
         pattern = self.pattern_of(module)
         name = None if pattern is None else self.head_counts.get(pattern)
         return None if name is None else int(getattr(config, name))
@@ -70,14 +70,14 @@ class AdapterSites:
 
 @dataclass(frozen=True)
 class AdapterBase:
-    """What a loaded model knows of itself for adapters.
+    """The facts of a loaded model that adapters need.
 
     Attributes:
-        path: its directory, or its GGUF file.
-        is_gguf: whether it is one.
-        family: the name of its family.
-        sites: the linears that adapters may change; None where adapters are not built for the family.
-        config: its configuration.
+        path: the model's directory or GGUF file.
+        is_gguf: whether ``path`` is a GGUF file.
+        family: the name of the model's family.
+        sites: the linears that adapters may change; None if adapters of the family are not built.
+        config: the model's configuration.
         tied: whether the output matrix is the embedding.
     """
 

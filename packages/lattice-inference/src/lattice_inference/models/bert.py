@@ -1,4 +1,4 @@
-"""BERT and its kin as programs: token ids in, pooled vectors or the logits of a classification head out.
+"""BERT and RoBERTa models as programs: from token ids to pooled vectors or class logits.
 
 The architecture is Devlin et al. 2018 (https://arxiv.org/abs/1810.04805), post-norm:
 
@@ -8,10 +8,10 @@ The architecture is Devlin et al. 2018 (https://arxiv.org/abs/1810.04805), post-
         x = LayerNorm(x + W2 act(W1 x + b1) + b2)
 
 RoBERTa and XLM-RoBERTa are the same network (Liu et al. 2019, https://arxiv.org/abs/1907.11692; Conneau et al. 2019,
-https://arxiv.org/abs/1911.02116) with positions that begin behind the padding token's id: see
+https://arxiv.org/abs/1911.02116). Their positions begin after the padding token's id; see
 :meth:`~lattice_inference.models.bert_config.BertConfig.position_ids`.
 
-A text's vector is the pooled hidden states, scaled to length 1 when the model says so. A classifier looks at the first
+A text's vector is the pooled hidden states, scaled to length 1 if the model says so. A classifier reads the first
 token: BERT's is ``classifier(tanh(pooler.dense(x)))``, RoBERTa's ``classifier.out_proj(tanh(classifier.dense(x)))``.
 """
 
@@ -33,12 +33,12 @@ __all__ = ["TensorNames", "build_bert_classifier", "build_bert_encoder", "find_n
 
 @dataclass(frozen=True)
 class TensorNames:
-    """How a checkpoint spells what other checkpoints of the family spell otherwise.
+    """The tensor names that differ between checkpoints of the family.
 
     Attributes:
-        prefix: what stands before ``embeddings.`` and ``encoder.``: nothing where the encoder was saved alone.
-        layer_norm: the last part of the names of a LayerNorm's scale and shift. Checkpoints that come from TensorFlow,
-            the original BERT among them, say gamma and beta.
+        prefix: the text before ``embeddings.`` and ``encoder.``; empty if the encoder was saved alone.
+        layer_norm: the last parts of the names of a LayerNorm's scale and shift. Checkpoints from TensorFlow, such as
+            the original BERT, have gamma and beta.
     """
 
     prefix: str = ""
@@ -49,7 +49,7 @@ def find_names(tensors: Container[str]) -> TensorNames:
     """Return the spelling of a checkpoint that holds ``tensors``.
 
     Raises:
-        CheckpointError: no known form of the word embeddings is there.
+        CheckpointError: no known name of the word embeddings is there.
     """
     for prefix in ("", "bert.", "roberta."):
         if f"{prefix}embeddings.word_embeddings.weight" in tensors:
@@ -72,13 +72,13 @@ def build_bert_encoder(
 
     Args:
         config: sizes and activation.
-        pooling: how the rows of a sequence become one vector.
-        names: how the checkpoint spells its tensors; see :func:`find_names`.
-        layers: what a sentence-transformers model does with the pooled vector.
+        pooling: how to combine the rows of a sequence into one vector.
+        names: the checkpoint's spelling of its tensors; see :func:`find_names`.
+        layers: the layers of a sentence-transformers model after the pooling.
 
     Returns:
-        A program with the outputs ``pooled``, the vectors (B, width) after ``layers``, and ``normalized``, the same scaled
-        to length 1.
+        A program with two outputs: ``pooled``, the vectors (B, width) after ``layers``, and ``normalized``, the same
+        scaled to length 1.
     """
     g = GraphBuilder()
     vectors = g.pool(_add_encoder(g, config, names or TensorNames()), mode=pooling)
@@ -146,7 +146,7 @@ def _add_encoder(g: GraphBuilder, config: BertConfig, names: TensorNames) -> Vie
 
 
 class _Weights:
-    """Names weights as a checkpoint does and adds the ops that use them."""
+    """Names weights as the checkpoint does, and adds the ops that use them."""
 
     def __init__(self, names: TensorNames) -> None:
         self._prefix = names.prefix

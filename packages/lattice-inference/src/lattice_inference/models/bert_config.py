@@ -1,9 +1,8 @@
-"""The configuration of a BERT encoder or of one of its kin, read strictly from ``config.json``.
+"""The configuration of a BERT or RoBERTa encoder, read strictly from ``config.json``.
 
-RoBERTa, XLM-RoBERTa and CamemBERT are BERT with other vocabularies, positions that begin behind the padding token's row,
-and another classification head. A field that is missing is an error that names it: a guessed width or layer count would
-give vectors that look right and are not. Only the fields that Hugging Face itself leaves out have a default, the one it
-documents.
+RoBERTa, XLM-RoBERTa and CamemBERT are BERT with other vocabularies and another classification head. Their positions begin
+after the padding token's row. A missing field is an error that names it, because a guessed width or layer count would
+give vectors that look right and are wrong. Fields that Hugging Face itself leaves out have the default that it documents.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Int32Array = npt.NDArray[np.int32]
 
 
 class Activation(Enum):
-    """The function between the two halves of the feed-forward block, by its name in ``config.json``."""
+    """The activation of the feed-forward block, by its name in ``config.json``."""
 
     GELU = "gelu"
     #: The same function as GELU; an old name.
@@ -54,7 +53,7 @@ class Activation(Enum):
 
 
 class BertFamily(Enum):
-    """Which of the kin a checkpoint is, by its ``model_type``."""
+    """The kind of encoder, by its ``model_type``."""
 
     BERT = "bert"
     ROBERTA = "roberta"
@@ -63,17 +62,17 @@ class BertFamily(Enum):
 
     @property
     def class_name(self) -> str:
-        """How transformers' class names of the family begin."""
+        """The beginning of transformers' class names of the family."""
         return {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"}[self.value]
 
     @property
     def is_roberta(self) -> bool:
-        """Whether positions begin behind the padding token's, and the classification head is RoBERTa's."""
+        """Whether the positions and the classification head are those of RoBERTa."""
         return self is not BertFamily.BERT
 
 
 class BertArchitecture(Enum):
-    """What stands on top of the encoder: the end of the name of the class that wrote the checkpoint."""
+    """The layers on top of the encoder, by the end of the name of the checkpoint's class."""
 
     ENCODER = "Model"
     MASKED_LM = "ForMaskedLM"
@@ -82,11 +81,13 @@ class BertArchitecture(Enum):
 
 @dataclass(frozen=True)
 class BertConfig:
-    """Sizes and choices of a BERT encoder. Validated on construction from a file; see :meth:`from_directory`.
+    """Sizes and choices of a BERT encoder.
+
+    They are checked when they are read from a file; see :meth:`from_directory`.
 
     Attributes:
-        family: which of the kin it is; tells the tensor names, the positions and the head.
-        architecture: what the checkpoint has on top of the encoder.
+        family: the kind of encoder; sets the tensor names, the positions and the head.
+        architecture: the layers that the checkpoint has on top of the encoder.
         vocab_size: rows of the word embedding.
         hidden_size: width of the residual stream; a multiple of ``num_attention_heads``.
         num_hidden_layers: number of transformer blocks.
@@ -97,8 +98,8 @@ class BertConfig:
         type_vocab_size: rows of the token type embedding.
         layer_norm_eps: added to the variance in every LayerNorm.
         position_embedding_type: always ``"absolute"``; the relative kinds are refused.
-        pad_token_id: the padding token, or None for none. Nothing here pads, but RoBERTa's positions count from it.
-        label_count: outputs of the classification head, where there is one.
+        pad_token_id: the padding token, or None. Batches have no padding here, but RoBERTa's positions count from it.
+        label_count: outputs of the classification head, if there is one.
     """
 
     family: BertFamily
@@ -118,12 +119,12 @@ class BertConfig:
 
     @cached_property
     def position_padding_id(self) -> int | None:
-        """The token id that positions begin behind and that does not count as one, or None where they begin at 0."""
+        """The padding token's id, after which positions begin; None if they begin at 0."""
         return self.pad_token_id if self.family.is_roberta else None
 
     @property
     def has_token_types(self) -> bool:
-        """Whether the tokens of a pair's second text have another type; RoBERTa has a single one."""
+        """Whether the tokens of a pair's second text have another type; RoBERTa has one type."""
         return not self.family.is_roberta
 
     @property
@@ -152,10 +153,11 @@ class BertConfig:
         return replace(self, num_hidden_layers=1)
 
     def position_ids(self, token_ids: Int32Array, cu_seqlens: Int32Array) -> Int32Array | None:
-        """Return the row of the position embedding for each token of a packed batch; None for 0, 1, 2, ... of each sequence.
+        """Return the row of the position embedding for each token of a packed batch.
 
-        RoBERTa's rule, as transformers has it: tokens that are not padding are numbered from ``pad_token_id + 1``, and a
-        padding token (a text may hold one, spelled out) has the position ``pad_token_id`` and takes no number.
+        None stands for 0, 1, 2, ... in each sequence. RoBERTa's rule, as in transformers: tokens that are not padding
+        are numbered from ``pad_token_id + 1``. A padding token (a text may spell one out) has the position
+        ``pad_token_id``, and the numbering skips it.
         """
         padding = self.position_padding_id
         if padding is None:
@@ -173,14 +175,17 @@ class BertConfig:
         Raises:
             ModelNotFoundError: there is no such file.
             ModelConfigError: it is malformed, or a field is missing, of the wrong type or out of range.
-            UnsupportedError: it describes a model, or an option, that is not built.
+            UnsupportedError: it has a model type or an option that is not built.
         """
         path = Path(directory) / "config.json"
         return cls.from_mapping(load_json_object(path), source=str(path))
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, object], *, source: str = "config.json") -> Self:
-        """Read the parsed content of a ``config.json``; ``source`` names it in messages. Raises the same errors."""
+        """Read the parsed content of a ``config.json``, with the same errors.
+
+        ``source`` is its name in messages.
+        """
         fields = ConfigFields(mapping, source)
         family = fields.choice("model_type", BertFamily)
         architecture = _architecture(fields, family)
@@ -215,7 +220,7 @@ class BertConfig:
         return config
 
     def _check_products(self, fields: ConfigFields) -> None:
-        """Check what no single field shows: sizes that only together are impossible."""
+        """Check for sizes that are impossible together."""
         if self.hidden_size % self.num_attention_heads != 0:
             raise fields.error(
                 "hidden_size", f"{self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
@@ -235,7 +240,7 @@ class BertConfig:
         if self.longest_input < 1:
             raise fields.error(
                 "max_position_embeddings",
-                f"{self.max_position_embeddings} leaves no position behind that of pad_token_id {self.pad_token_id}",
+                f"{self.max_position_embeddings} leaves no position after that of pad_token_id {self.pad_token_id}",
             )
         nbytes = self.hidden_size * self.intermediate_size * _FLOAT32_BYTES
         if nbytes > MAX_FEED_FORWARD_BYTES:
@@ -261,12 +266,15 @@ def _pad_token_id(
         if family.is_roberta:
             raise fields.error("pad_token_id", "is null, but the positions of this family are counted from it")
         return None
-    # a vocabulary of one token leaves RoBERTa's default without a row, which the check then says
+    # with a vocabulary of one token, RoBERTa's default has no row, and the check refuses it
     return fields.integer("pad_token_id", 0, vocab_size - 1, default=int(family.is_roberta))
 
 
 def _label_count(fields: ConfigFields, mapping: Mapping[str, object]) -> int:
-    """Return the outputs of a classification head as transformers counts them: the entries of ``id2label``, else 2."""
+    """Return the number of outputs of a classification head.
+
+    As in transformers, it is the number of entries of ``id2label``, or 2 without them.
+    """
     labels = mapping.get("id2label")
     if labels is None:
         return fields.integer("num_labels", 1, MAX_LABELS, default=2)

@@ -1,7 +1,8 @@
-"""BERT encoders in GGUF files: llama.cpp's names for what :mod:`lattice_inference.models.bert` builds.
+"""BERT encoders in GGUF files, with llama.cpp's names.
 
-RoBERTa and its kin are there as BERT, without the rows of the position embedding that their positions never reach. The
-activation is not in a file: BERT's GELU (by erf) is what these models were trained with.
+:mod:`lattice_inference.models.bert` builds their programs. Such files store RoBERTa models as BERT, without the rows of
+the position embedding that their positions never reach. No key states the activation: it is BERT's GELU (by erf), with
+which these models were trained.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from lattice_inference.models.weight_check import refuse_adapter_file
 
 __all__ = ["ARCHITECTURE", "gguf_export", "gguf_names", "read_bert_gguf"]
 
-#: Its value of ``general.architecture``.
+#: The value of ``general.architecture``.
 ARCHITECTURE = "bert"
 
 _TABLES = {
@@ -40,7 +41,7 @@ _LAYER_PARTS = {
 
 
 def gguf_names(layer_count: int) -> dict[str, str]:
-    """Return the GGUF name of each tensor of an encoder by transformers' name."""
+    """Return the GGUF name of each tensor of an encoder, by its name in transformers."""
     names = dict(_TABLES)
     pairs = [
         _EMBEDDING_NORM,
@@ -57,12 +58,12 @@ def gguf_names(layer_count: int) -> dict[str, str]:
 
 
 def read_bert_gguf(checkpoint: Checkpoint) -> tuple[BertConfig, Pooling | None]:
-    """Return the configuration of the encoder in an open GGUF file, and its pooling where the file names one.
+    """Return the configuration of the encoder in an open GGUF file, and its pooling if stated.
 
     Raises:
         UnsupportedError: it is another architecture, or a reranker.
         ModelConfigError: a key is missing, of the wrong type or out of range.
-        CheckpointError: a table that the sizes follow from is missing.
+        CheckpointError: a table that gives the sizes is missing.
     """
     source = str(checkpoint.directory)
     fields = ConfigFields(checkpoint.metadata, source)
@@ -99,11 +100,13 @@ def read_bert_gguf(checkpoint: Checkpoint) -> tuple[BertConfig, Pooling | None]:
 
 
 def gguf_export(checkpoint: Checkpoint, config: BertConfig, pooling: Pooling | None, source: str) -> GgufExport:
-    """Say how the encoder in an open safetensors checkpoint is written as a GGUF file; ``source`` names it in messages.
+    """Describe how to write the encoder in an open safetensors checkpoint as a GGUF file.
+
+    ``source`` is its name in messages.
 
     Raises:
         UnsupportedError: it is not a BERT encoder with GELU.
-        CheckpointError: no known form of the word embeddings is there.
+        CheckpointError: no known name of the word embeddings is there.
     """
     if config.family is not BertFamily.BERT or config.hidden_act not in (Activation.GELU, Activation.GELU_PYTHON):
         raise UnsupportedError(

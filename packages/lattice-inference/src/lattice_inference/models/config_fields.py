@@ -1,4 +1,7 @@
-"""Typed, checked access to the fields of a parsed configuration file; every error names file and field."""
+"""Typed, checked access to the fields of a parsed configuration file.
+
+Every error names the file and the field.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from lattice_inference.errors import ModelConfigError, UnsupportedError
 
 __all__ = ["MAX_LAYERS", "MAX_POSITIONS", "MAX_VOCAB_SIZE", "ConfigFields", "shown", "token_ids_of"]
 
-#: Most tokens of a vocabulary, blocks of a network and positions of an encoder that a configuration may promise.
+#: Most tokens of a vocabulary, blocks of a network and positions of an encoder that a configuration may state.
 MAX_VOCAB_SIZE = 4_000_000
 MAX_LAYERS = 4_096
 MAX_POSITIONS = 2**22
@@ -42,7 +45,7 @@ class ConfigFields:
         return self._mapping.get(name) is not None
 
     def error(self, name: str, problem: str) -> ModelConfigError:
-        """Return (not raise) the error that says what is wrong with the field ``name``."""
+        """Return (not raise) the error for a problem of the field ``name``."""
         return ModelConfigError(f"{self._source}: {name}: {problem}")
 
     def integer(self, name: str, least: int, most: int, *, default: int | None = None) -> int:
@@ -90,10 +93,10 @@ class ConfigFields:
         Args:
             name: the field.
             choices: an enumeration with string values.
-            value: the field's text, where the caller has already taken it out of something.
+            value: the field's text, if the caller has read it already.
 
         Raises:
-            UnsupportedError: the name is none of them.
+            UnsupportedError: the field holds none of them.
         """
         text = self.text(name) if value is None else value
         for member in choices:
@@ -124,6 +127,6 @@ def token_ids_of(mapping: Mapping[str, object], name: str, *, source: str) -> tu
 
 
 def shown(value: object) -> str:
-    """Return a value as messages show it: not all of a long one."""
+    """Return a value as messages show it; a long one is cut."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:100]}..."

@@ -1,7 +1,7 @@
-"""How a cross-encoder's directory says its pairs are cut and its logits become scores.
+"""The longest pair and the activation of a cross-encoder, read from its directory.
 
-sentence-transformers keeps this in ``config.json`` up to version 5 and in ``config_sentence_transformers.json`` from
-version 6; a directory that transformers alone has written has neither, and the defaults are sentence-transformers'.
+sentence-transformers keeps them in ``config.json`` up to version 5, and in ``config_sentence_transformers.json`` from
+version 6. A directory from transformers alone has neither; then the defaults of sentence-transformers apply.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["CrossEncoderConfig", "ScoreActivation", "read_asked_config", "read_c
 
 ScoreActivation = Literal["sigmoid", "identity"]
 
-#: Tokens of a pair that a language model is asked about: what Qwen3-Reranker's card reads.
+#: Longest pair in tokens for a language model as a ranker, as on Qwen3-Reranker's model card.
 ASKED_TOKENS = 8_192
 
 _ACTIVATIONS: Mapping[str, ScoreActivation] = {
@@ -32,12 +32,12 @@ _ACTIVATIONS: Mapping[str, ScoreActivation] = {
 
 @dataclass(frozen=True)
 class CrossEncoderConfig:
-    """What surrounds a cross-encoder's network.
+    """The settings of a cross-encoder outside its network.
 
     Attributes:
         activation: the function from logits to scores.
         max_tokens: longest pair in tokens, special tokens included.
-        longest: the most that ``max_tokens`` can be.
+        longest: the largest possible ``max_tokens``.
     """
 
     activation: ScoreActivation
@@ -46,11 +46,11 @@ class CrossEncoderConfig:
 
 
 def read_cross_encoder_config(directory: Path, config: TextConfig) -> CrossEncoderConfig:
-    """Read the files of the cross-encoder in ``directory``; ``config`` is its network's.
+    """Read the files of the cross-encoder in ``directory``; ``config`` is that of its network.
 
     Raises:
         ModelConfigError: a file is malformed.
-        UnsupportedError: the directory holds another kind of model, or an option is not built.
+        UnsupportedError: the directory holds another kind of model, or sets an option that is not built.
     """
     if not config.classifies:
         raise UnsupportedError(
@@ -64,7 +64,10 @@ def read_cross_encoder_config(directory: Path, config: TextConfig) -> CrossEncod
 
 
 def read_asked_config(directory: Path, config: TextConfig, *, is_gguf: bool) -> CrossEncoderConfig:
-    """Read the files of a language model that is asked, in ``directory`` or a GGUF file; arguments and errors as above."""
+    """Read the files of a language model that ranks, in ``directory`` or a GGUF file.
+
+    Arguments and errors are those of :func:`read_cross_encoder_config`.
+    """
     if not is_gguf:
         _check_modules(directory / "modules.json")
     activation = "sigmoid" if is_gguf else _activation(directory, config.label_count)
@@ -72,7 +75,7 @@ def read_asked_config(directory: Path, config: TextConfig, *, is_gguf: bool) -> 
 
 
 def _check_modules(path: Path) -> None:
-    """Refuse a list of modules with more in it than the network itself."""
+    """Refuse a list of modules that has more than the network itself."""
     if not os.path.lexists(path):
         return
     modules = load_json(path)
@@ -89,7 +92,10 @@ def _folder(path: object) -> str | None:
 
 
 def _activation(directory: Path, label_count: int) -> ScoreActivation:
-    """Return the activation that the newest of the places states, else the one for this number of labels."""
+    """Return the stated activation, of the newest place first.
+
+    If no place states it, it depends on the number of labels.
+    """
     path = directory / "config_sentence_transformers.json"
     newest = load_json_object(path) if os.path.lexists(path) else {}
     if newest:

@@ -1,6 +1,6 @@
-"""What the configurations of decoders have in common, read strictly from ``config.json``.
+"""The common part of decoders' configurations, read strictly from ``config.json``.
 
-A field that is missing is an error that names it, except where transformers itself documents a default.
+A missing field is an error that names it, unless transformers documents a default.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
     "windows_of_layers",
 ]
 
-#: Largest values that a configuration may hold.
+#: The largest values that a configuration may hold.
 MAX_LAYERS = 1_024
 MAX_HEADS = 8_192
 MAX_HEAD_DIM = 1_024
@@ -45,16 +45,16 @@ class DecoderConfig:
         num_attention_heads: heads of the queries.
         num_key_value_heads: heads of keys and values; divides ``num_attention_heads``.
         head_dim: width of a head; need not be ``hidden_size / num_attention_heads``.
-        context_length: positions that the model was made for, ``max_position_embeddings``.
+        context_length: the number of positions that the model was made for, ``max_position_embeddings``.
         rms_norm_eps: added to the mean square in every norm.
         rope: how positions become angles.
-        rotary_dim: dimensions of a head that turn.
+        rotary_dim: dimensions of a head that are rotated.
         tied: whether the output matrix is the embedding.
-        windows: for every layer how many positions attention looks back, itself included; 0 for all of them.
-        query_key_value_bias, output_bias, feed_forward_bias: which linear maps have biases.
+        windows: for each layer, the number of positions that attention reads, its own included; 0 for all.
+        query_key_value_bias, output_bias, feed_forward_bias: whether these linears have biases.
         bos_token_id: the id that begins a text, if the model has one.
-        eos_token_ids: ids that end one.
-        experts: the mixtures of experts, where there are some.
+        eos_token_ids: ids that end a text.
+        experts: the mixtures of experts, if there are some.
     """
 
     vocab_size: int
@@ -83,7 +83,7 @@ class DecoderConfig:
         return replace(self, num_hidden_layers=1, windows=self.windows[:1], experts=experts)
 
     def kinds_of_layers(self) -> tuple[tuple[Self, tuple[int, ...]], ...]:
-        """Return for each kind of layer a model of one such layer, and the numbers of those that are like it."""
+        """Return, for each kind of layer, a model with one such layer and these layers' numbers."""
         if self.experts is None:
             return ((self.with_one_layer(), tuple(range(self.num_hidden_layers))),)
         one, layers = self.with_one_layer(), self.experts.layers
@@ -97,11 +97,13 @@ class DecoderConfig:
 def read_decoder_sizes(
     fields: ConfigFields, mapping: Mapping[str, object], *, head_dim: int | None = None
 ) -> dict[str, Any]:
-    """Return the arguments of :class:`DecoderConfig` that all families spell alike, but windows and biases of attention.
+    """Return the arguments of :class:`DecoderConfig` that all families spell alike.
+
+    Windows and biases of attention are left out.
 
     Args:
         fields, mapping: the parsed ``config.json``.
-        head_dim: the width of a head where the file does not say it; by default ``hidden_size`` over the heads.
+        head_dim: the width of a head if the file does not state it; by default ``hidden_size`` over the heads.
 
     Raises:
         ModelConfigError: a field is missing, of the wrong type or out of range.
@@ -148,7 +150,10 @@ def read_decoder_sizes(
 
 
 def windows_of_layers(fields: ConfigFields, mapping: Mapping[str, object], layers: int) -> tuple[int, ...]:
-    """Return the window of each layer as transformers has it since Qwen2: by ``layer_types``, or from a layer on."""
+    """Return the window of each layer, as transformers has it since Qwen2.
+
+    ``layer_types`` states it, or it begins at one layer.
+    """
     if not fields.flag("use_sliding_window", default=False) or not fields.has("sliding_window"):
         return (0,) * layers
     window = fields.integer("sliding_window", 1, MAX_CONTEXT)

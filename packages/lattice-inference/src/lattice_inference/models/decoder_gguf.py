@@ -1,4 +1,7 @@
-"""What the metadata of decoders in GGUF files has in common: llama.cpp's keys under the name of the architecture."""
+"""The common part of decoders' metadata in GGUF files.
+
+llama.cpp's keys begin with the name of the architecture.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ __all__ = ["FACTORS", "read_decoder_metadata", "rotary_frequencies"]
 
 _LARGEST_FACTOR = 1e6
 
-#: The tensor that divides the frequencies of rotary positions, where a file has it.
+#: The tensor that divides the frequencies of rotary positions, if a file has it.
 FACTORS = "rope_freqs.weight"
 
 
@@ -30,12 +33,12 @@ def read_decoder_metadata(
 ) -> dict[str, Any]:
     """Return the arguments of :class:`~lattice_inference.models.decoder_config.DecoderConfig`.
 
-    ``experts``: whether the architecture has mixtures of experts, which are then read; other files must not have them.
+    ``experts`` says whether the architecture has mixtures of experts. They are then read; other files must not have them.
 
     Raises:
-        UnsupportedError: the file uses what is not built.
+        UnsupportedError: the file uses a feature that is not built.
         ModelConfigError: a key is missing, of the wrong type or out of range.
-        CheckpointError: a tensor that the sizes follow from is missing or has another shape.
+        CheckpointError: a tensor that gives the sizes is missing or has another shape.
     """
     source, at = fields.source, f"{architecture}."
     if not experts and fields.has(f"{at}expert_count") and fields.integer(f"{at}expert_count", 0, MAX_EXPERTS):
@@ -88,7 +91,10 @@ def read_decoder_metadata(
 
 
 def _experts(fields: ConfigFields, at: str, tensors: Collection[str], layers: int) -> Experts:
-    """Return the mixtures; a layer without router and with a feed-forward block is dense. llama.cpp always normalizes."""
+    """Return the mixtures of experts.
+
+    A layer with a feed-forward block and without a router is dense. llama.cpp always normalizes.
+    """
     count = fields.integer(f"{at}expert_count", 1, MAX_EXPERTS)
     chosen = fields.integer(f"{at}expert_used_count", 1, MAX_EXPERTS)
     if chosen > count:
@@ -130,7 +136,7 @@ def _rope(fields: ConfigFields, at: str, context: int) -> RopeScaling:
         return fields.real(key, above=0, at_most=_LARGEST_FACTOR) if fields.has(key) else default
 
     kind = fields.text(f"{at}rope.scaling.type", default="linear")
-    # before there were types, a lone scale meant linear; without any factor it is no scaling
+    # older files have no type: a factor alone means linear, and without a factor there is no scaling
     factor = number("rope.scaling.factor", number("rope.scale_linear", 1.0))
     if kind == "none" or (kind == "linear" and factor == 1.0):
         return RopeScaling(base)
@@ -151,7 +157,10 @@ def _rope(fields: ConfigFields, at: str, context: int) -> RopeScaling:
 
 
 def rotary_frequencies(checkpoint: Checkpoint, rope: RopeScaling, rotary_dim: int) -> npt.NDArray[np.float32]:
-    """Return the frequencies, divided by the file's factors where it has some: Llama 3.1's scaling is stored so."""
+    """Return the frequencies, divided by the file's factors if it has them.
+
+    Llama 3.1's scaling is stored as such factors.
+    """
     plain = rope.frequencies(rotary_dim)
     if FACTORS not in checkpoint:
         return plain

@@ -1,4 +1,4 @@
-"""The table of model families, and which of them a model's files belong to."""
+"""The table of model families, and the search for the family of a model's files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ FAMILIES: tuple[AnyFamily, ...] = (BERT, LLAMA, QWEN3, STATIC)
 
 
 def family_of_config(mapping: Mapping[str, object], source: str, *, causal: bool | None = None) -> AnyFamily:
-    """Return the family of a parsed ``config.json``, by its ``model_type`` or by that of its ``text_config``.
+    """Return the family of a parsed ``config.json``, by its ``model_type``.
+
+    The ``model_type`` of its ``text_config`` counts as well.
 
     Args:
         mapping: the content.
-        source: names it in messages.
-        causal: look among the language models, or among those that read whole texts; by default among all.
+        source: its name in messages.
+        causal: search the language models (True) or the models of whole texts (False); by default all families.
 
     Raises:
         ModelConfigError: ``model_type`` is missing or no text.
@@ -46,7 +48,9 @@ def family_of_config(mapping: Mapping[str, object], source: str, *, causal: bool
 
 
 def family_of_gguf(metadata: Mapping[str, object], source: str, *, causal: bool | None = None) -> AnyFamily:
-    """Return the family of an open GGUF file by its ``general.architecture``; arguments as :func:`family_of_config` has.
+    """Return the family of an open GGUF file, by its ``general.architecture``.
+
+    The arguments are those of :func:`family_of_config`.
 
     Raises:
         ModelConfigError: ``general.architecture`` is missing or no text.

@@ -1,6 +1,7 @@
-"""What a model family says of itself. Everything outside of ``models/`` asks this, and knows no family by name.
+"""The description of a model family.
 
-A family is a file (or several) in this folder and a row in :mod:`~lattice_inference.models.families`.
+Code outside of ``models/`` uses it and names no family. A family has one or more files in this folder and a row in
+:mod:`~lattice_inference.models.families`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Int32Array = npt.NDArray[np.int32]
 
 
 class ModelConfig(Protocol):
-    """What every configuration can be asked."""
+    """The properties of every configuration."""
 
     @property
     def vocab_size(self) -> int:
@@ -56,7 +57,7 @@ class ModelConfig(Protocol):
 
 
 class TextConfig(ModelConfig, Protocol):
-    """What the configuration of a model of whole texts can be asked: an encoder, or a classifier on top of one."""
+    """The properties of the configuration of an encoder, or of a classifier on top of one."""
 
     @property
     def hidden_size(self) -> int:
@@ -65,12 +66,12 @@ class TextConfig(ModelConfig, Protocol):
 
     @property
     def longest_input(self) -> int:
-        """The longest input in tokens that there are positions for."""
+        """The longest input in tokens that the positions allow."""
         ...
 
     @property
     def has_token_types(self) -> bool:
-        """Whether the tokens of a pair's second text may have another type than those of its first."""
+        """Whether the tokens of a pair's second text may have another type than the first's."""
         ...
 
     @property
@@ -94,11 +95,11 @@ class TextConfig(ModelConfig, Protocol):
 
 
 class CausalConfig(ModelConfig, Protocol):
-    """What the configuration of a language model can be asked."""
+    """The properties of the configuration of a language model."""
 
     @property
     def context_length(self) -> int:
-        """Positions that the model was made for."""
+        """The number of positions that the model was made for."""
         ...
 
     @property
@@ -108,7 +109,7 @@ class CausalConfig(ModelConfig, Protocol):
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
-        """Ids that end one."""
+        """The ids that end a text."""
         ...
 
 
@@ -117,13 +118,13 @@ Config = TypeVar("Config", bound=ModelConfig)
 
 @dataclass(frozen=True)
 class Head:
-    """What a program gives in the end.
+    """The output of a program.
 
     Attributes:
-        kind: one vector a text, the logits of a classification head, or those of the next token.
-        pooling: for vectors, how those of tokens become one.
-        layers: for vectors, what happens to the pooled one.
-        answers: for scores of a language model, the ids of the tokens whose logits it gives instead of all.
+        kind: one vector a text, the logits of a classification head, or the logits of the next token.
+        pooling: for vectors, how to combine those of tokens into one.
+        layers: for vectors, the layers after the pooling.
+        answers: for scores of a language model, the ids of the tokens whose logits it gives; it gives no others.
     """
 
     kind: Literal["vectors", "scores", "logits"]
@@ -146,16 +147,16 @@ class StoredWeights(Generic[Config]):
     """How an open checkpoint holds the weights of a model with some head.
 
     Attributes:
-        build: makes the program of a configuration; may be asked for fewer layers than there are.
-        first_layer: what the checkpoint's names of the first layer's tensors begin with, up to ``0.``.
-        layers_told_by: where the number of layers stands, for messages.
-        idle: matches the names of tensors that may be there although nothing reads them.
-        renamed: the checkpoint's names of tensors that the program calls otherwise.
+        build: makes the program of a configuration, also of one with fewer layers than the checkpoint.
+        first_layer: the beginning of the checkpoint's names of the first layer's tensors, up to ``0.``.
+        layers_told_by: the field that states the number of layers, for messages.
+        idle: matches the names of tensors that a file may hold although nothing reads them.
+        renamed: the checkpoint's names of tensors that have another name in the program.
         computed: tensors of the program that no file holds.
-        also_read: tensors that are read if they are there.
-        same: a tensor, and another one that it is said to be; both may be there if they are the same bytes.
-        kinds_of_layers: where layers differ, for each kind the configuration of a model of one such layer, and the numbers
-            of the layers that are like it; else empty, and :meth:`ModelConfig.with_one_layer` stands for all.
+        also_read: tensors that are read if the file holds them.
+        same: two tensors that the configuration ties. A file may hold both if their bytes are the same.
+        kinds_of_layers: if layers differ, one entry for each kind: the configuration of a model with one such layer, and
+            the numbers of these layers. Else it is empty, and :meth:`ModelConfig.with_one_layer` represents all.
     """
 
     build: Callable[[Config], Program]
@@ -171,12 +172,12 @@ class StoredWeights(Generic[Config]):
 
 @dataclass(frozen=True)
 class GgufModel(Generic[Config]):
-    """What an open GGUF file says of a model.
+    """The description of a model in an open GGUF file.
 
     Attributes:
         config: sizes and choices.
-        weights: says how the file holds the weights of the model with a head.
-        pooling: how vectors of tokens become one, where the file says it.
+        weights: returns, for a head, how the file holds the weights.
+        pooling: how to combine vectors of tokens into one, if the file states it.
     """
 
     config: Config
@@ -186,14 +187,14 @@ class GgufModel(Generic[Config]):
 
 @dataclass(frozen=True)
 class GgufExport:
-    """How a model is written as a GGUF file.
+    """How to write a model as a GGUF file.
 
     Attributes:
         architecture: ``general.architecture``.
         network: the keys that describe the network.
         pooling: the keys that name the pooling.
-        names: the file's name of each tensor, with the checkpoint's.
-        floats: the file's names of matrices that stay F32 whatever type is asked for.
+        names: maps the file's name of each tensor to the checkpoint's name.
+        floats: the file's names of matrices that stay F32 for any requested type.
         token_types: rows of the token type embedding, which the tokenizer's keys repeat.
     """
 
@@ -210,26 +211,27 @@ class Family(Generic[Config]):
     """One row of the table of families.
 
     Attributes:
-        name: the modules of the family in ``models/`` are called so, or begin with it and an underscore.
+        name: the name of the family's module in ``models/``; its other modules begin with the name and an underscore.
         model_types: values of ``model_type`` in ``config.json``.
-        read_config: reads the parsed ``config.json``; the second argument names it in messages.
-        read_weights: says how an open safetensors checkpoint holds the weights of the model with a head.
+        read_config: reads the parsed ``config.json``; the second argument is its name in messages.
+        read_weights: returns, for a head, how an open safetensors checkpoint holds the weights.
         is_causal: whether it is a language model, whose configuration is a :class:`CausalConfig`.
-        reads_texts: whether whole texts can be read with it, as an encoder or a classifier; its configuration is then a
-            :class:`TextConfig`. By default where it is not causal.
-        ends_texts: whether a text whose last token counts ends with the first of ``eos_token_ids``, which is added where
-            the tokenizer does not.
-        pair_template: how a language model is asked for the score of a pair; None where pairs are the tokenizer's.
+        reads_texts: whether it can read whole texts, as an encoder or a classifier. Its configuration is then a
+            :class:`TextConfig`. By default, this holds if it is not causal.
+        ends_texts: whether a text ends with the first of ``eos_token_ids`` if its last token is pooled. The token is
+            added if the tokenizer does not add it.
+        pair_template: the prompt of a language model for the score of a pair; None if the tokenizer joins pairs.
         text_model_types: values of ``model_type`` in the object ``text_config`` of a ``config.json``.
         gguf_architectures: values of ``general.architecture``.
         read_gguf: reads an open GGUF file of one of them.
-        export_gguf: says how an open checkpoint, of a configuration and with a pooling, is written as GGUF. The last
-            argument names it in messages. None where it is not built.
-        adapter_sites: the linears that adapters may change; None where adapters are not built.
-        read_sizes: adds to the configuration the sizes that only the open checkpoint states; None where it lacks none.
-        sentence: what the configuration says that ``modules.json`` says of others; None where that file is read.
-        reads_words_only: whether a text is read without special tokens around it, and without those that stand for what
-            the vocabulary lacks. The vector of a text without tokens is zero then.
+        export_gguf: returns, for an open checkpoint, its configuration and a pooling, how to write it as GGUF. The last
+            argument is its name in messages. None if the export is not built.
+        adapter_sites: the linears that adapters may change; None if adapters are not built.
+        read_sizes: adds the sizes that only the open checkpoint states to the configuration; None if there are none.
+        sentence: reads from the configuration what ``modules.json`` states for other families; None if the family has
+            that file.
+        reads_words_only: whether a text is read without special tokens around it, and without unknown tokens. The vector
+            of a text without tokens is then zero.
     """
 
     name: str
@@ -251,7 +253,7 @@ class Family(Generic[Config]):
 
     @property
     def encodes(self) -> bool:
-        """Whether whole texts can be read with it."""
+        """Whether the family can read whole texts."""
         return not self.is_causal if self.reads_texts is None else self.reads_texts
 
 

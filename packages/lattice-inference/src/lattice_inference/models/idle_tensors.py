@@ -1,7 +1,7 @@
-"""Parts of patterns for tensors that a model's file may hold although nothing reads them; others are refused.
+"""Parts of the patterns for idle tensors, which a file may hold but nothing reads.
 
-They are buffers that a program works out itself, and poolers and heads of tasks other than the one that a model is loaded
-for. What a family allows stands in its own file; ``docs/models-and-files.md`` publishes the list.
+They are buffers that a program computes itself, and poolers and heads of other tasks. Other unread tensors are refused.
+Each family's file states the idle tensors that it allows; ``docs/models-and-files.md`` lists them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ __all__ = ["PARTS", "PRETRAINING_HEADS", "TEXT_CLASSIFIER"]
 #: The ends of the names of a linear's tensors.
 PARTS = r"\.(?:weight|bias)"
 
-#: Heads that BERT and RoBERTa were trained with, by transformers' names. The names are whole: an adapter inside a head,
-#: such as classifier.modules_to_save.default.weight, is none of them.
+#: Heads that BERT and RoBERTa were trained with, by transformers' names. Names match as a whole, so an adapter inside a
+#: head, such as classifier.modules_to_save.default.weight, does not match.
 PRETRAINING_HEADS = (
     rf"cls\.predictions\.(?:bias|decoder{PARTS}|transform\.dense{PARTS}"
     r"|transform\.LayerNorm\.(?:weight|bias|gamma|beta))",

@@ -1,17 +1,18 @@
-"""Llama, and what other decoders have of it, as programs: token ids in, logits out, keys and values in pages.
+"""Llama, and the parts that other decoders share, as programs: from token ids to logits.
 
-Touvron et al. 2023 (https://arxiv.org/abs/2302.13971), pre-norm:
+Keys and values are kept in pages. The network is that of Touvron et al. 2023 (https://arxiv.org/abs/2302.13971),
+pre-norm::
 
     x = embedding[id]
     for each layer:
-        q, k, v = W x' with x' = RMSNorm(x); q and k turned by their position; k and v kept in the cache
-        x = x + Wo attention(q, everything kept up to here)
+        q, k, v = W x' with x' = RMSNorm(x); q and k rotated by their position; k and v kept in the cache
+        x = x + Wo attention(q, all k and v up to here)
         x = x + Wdown (silu(Wgate x'') * Wup x'') with x'' = RMSNorm(x)
     logits = Wout RMSNorm(x)
 
-Where the names say so, q and k go through a norm of each head before they are turned (Qwen3). Where the configuration says
-so, a layer has a mixture of experts in place of the feed-forward block. Only the rows whose results are wanted go through
-what follows the last layer's attention.
+If the names say so, each head of q and k is normed before the rotation (Qwen3). If the configuration says so, a layer has
+a mixture of experts in place of the feed-forward block. After the last layer's attention, only the rows with a result
+are computed.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ ROPE_FREQUENCIES = "rope.frequencies"
 
 @dataclass(frozen=True)
 class DecoderNames:
-    """How a source of weights spells the tensors; those of a layer hold ``{layer}``.
+    """The names of the tensors in a source of weights; those of a layer hold ``{layer}``.
 
-    ``query_norm`` and ``key_norm`` are None where heads are not normed. ``pairing`` is how the rows of queries and keys are
-    paired for turning, which goes with the spelling: GGUF files of architecture ``llama`` have them interleaved. ``experts``
-    spells the layers with experts, where there are some.
+    ``query_norm`` and ``key_norm`` are None if heads are not normed. ``pairing`` is how the rows of queries and keys form
+    pairs for the rotation. It depends on the source: GGUF files of architecture ``llama`` interleave them. ``experts``
+    holds the names in layers with experts, if there are some.
     """
 
     embedding: str
@@ -106,14 +107,14 @@ GGUF_NAMES = DecoderNames(
 
 
 def find_decoder_names(tensors: Container[str], *, tied: bool = False) -> DecoderNames:
-    """Return the spelling of a safetensors checkpoint that holds ``tensors``.
+    """Return the names of a safetensors checkpoint that holds ``tensors``.
 
     Args:
         tensors: the checkpoint, or the names of its tensors.
-        tied: whether the output matrix is the embedding, which may then stand under either name.
+        tied: whether the output matrix is the embedding, which may then have either name.
 
     Raises:
-        CheckpointError: no known form of the embedding is there.
+        CheckpointError: no known name of the embedding is there.
     """
     for prefix in ("model.", ""):
         if f"{prefix}embed_tokens.weight" in tensors:
@@ -128,7 +129,7 @@ def find_decoder_names(tensors: Container[str], *, tied: bool = False) -> Decode
 def build_llama(config: DecoderConfig, names: DecoderNames = HUGGING_FACE_NAMES) -> Program:
     """Return the program of a decoder, with the output ``logits``, (R, vocab_size)."""
     g = GraphBuilder()
-    # a tied embedding is kept once, in the form that is multiplied
+    # a tied embedding is kept once, in the form for multiplication
     layers = DecoderLayers(g, config, names, table_use="linear" if config.tied else "rows")
     x = layers.states(g.gather_rows)
     logits = g.linear(x, layers.embedding if config.tied else layers.weight(names.output, config.vocab_size, x.width))
@@ -145,9 +146,9 @@ class DecoderLayers:
     Args:
         g: writes the program.
         config: sizes and choices.
-        names: how the source of weights spells the tensors.
-        table_use: the form that the embedding is kept in.
-        keeps_keys: whether keys and values are kept in pages for later steps; else each sequence is whole in its step.
+        names: the names of the tensors in the source of weights.
+        table_use: the form in which the embedding is kept.
+        keeps_keys: whether keys and values are kept in pages for later steps; else each step has whole sequences.
 
     Attributes:
         embedding: the table of tokens.
@@ -170,9 +171,9 @@ class DecoderLayers:
         self.embedding = g.weight(f"{names.embedding}.weight", (config.vocab_size, config.hidden_size), use=table_use)
 
     def states(self, keep: Callable[[View], View]) -> View:
-        """Add all layers and the last norm, and return what it gives.
+        """Add all layers and the last norm, and return the norm's output.
 
-        After the last layer's attention only the rows that ``keep`` returns of its input go on.
+        After the last layer's attention, only the rows that ``keep`` selects are computed.
         """
         g, config = self._g, self._config
         x = g.embed_rows(self.embedding, ids="token_ids")
@@ -184,7 +185,7 @@ class DecoderLayers:
         return self._norm(x, self._names.norm)
 
     def _add(self, x: View, angles: View, layer: int, keep: Callable[[View], View] | None) -> View:
-        """Add one layer; with ``keep`` only some rows go on after its attention."""
+        """Add one layer; ``keep`` selects the rows to compute after its attention."""
         g, config, names = self._g, self._config, self._names
         context = self._attend(self._norm(x, names.attention_norm.format(layer=layer)), angles, layer)
         if keep is not None:
@@ -205,7 +206,7 @@ class DecoderLayers:
     def _mix(self, normal: View, layer: int, experts: Experts) -> View:
         """Add a layer's mixture of experts."""
         g, names = self._g, self._names.experts
-        assert names is not None  # they come with the configuration's
+        assert names is not None  # names of experts come with the configuration's experts
         count, width, hidden = experts.count, experts.width, normal.width
         gate, up = (
             g.stack(matrices.sources(layer, count, width), (count, width, hidden))

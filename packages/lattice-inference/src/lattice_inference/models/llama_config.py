@@ -1,6 +1,6 @@
 """The configuration of a Llama, Mistral or Qwen2 model, read strictly from ``config.json``.
 
-They are one network: Mistral limits how far attention looks back, Qwen2 adds biases to queries, keys and values.
+They share one network: Mistral limits the window of attention, and Qwen2 adds biases to queries, keys and values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["LlamaConfig", "LlamaFamily"]
 
 
 class LlamaFamily(Enum):
-    """Which of these models a checkpoint is, by its ``model_type``."""
+    """The kind of model of a checkpoint, by its ``model_type``."""
 
     LLAMA = "llama"
     MISTRAL = "mistral"
@@ -38,7 +38,7 @@ class LlamaConfig(DecoderConfig):
     """Sizes and choices of such a decoder.
 
     Attributes:
-        family: which of them it is.
+        family: the kind of model.
     """
 
     family: LlamaFamily
@@ -50,14 +50,17 @@ class LlamaConfig(DecoderConfig):
         Raises:
             ModelNotFoundError: there is no such file.
             ModelConfigError: it is malformed, or a field is missing, of the wrong type or out of range.
-            UnsupportedError: it describes a model, or an option, that is not built.
+            UnsupportedError: it has a model type or an option that is not built.
         """
         path = Path(directory) / "config.json"
         return cls.from_mapping(load_json_object(path), source=str(path))
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, object], *, source: str = "config.json") -> Self:
-        """Read the parsed content of a ``config.json``; ``source`` names it in messages. Raises the same errors."""
+        """Read the parsed content of a ``config.json``, with the same errors.
+
+        ``source`` is its name in messages.
+        """
         fields = ConfigFields(mapping, source)
         family = fields.choice("model_type", LlamaFamily)
         architecture = fields.only_text("architectures")
@@ -76,7 +79,7 @@ class LlamaConfig(DecoderConfig):
 
 
 def _windows(fields: ConfigFields, mapping: Mapping[str, object], family: LlamaFamily, layers: int) -> tuple[int, ...]:
-    """Return the window of each layer as transformers has it."""
+    """Return the window of each layer, as in transformers."""
     if family is LlamaFamily.QWEN2:
         return windows_of_layers(fields, mapping, layers)
     if family is LlamaFamily.LLAMA or ("sliding_window" in mapping and not fields.has("sliding_window")):

@@ -30,7 +30,7 @@ from lattice_inference.models.llama_gguf import ARCHITECTURES, read_llama_gguf
 
 __all__ = ["IDLE_IN_DECODER_GGUF", "LLAMA", "decoder_sites", "decoder_weights", "idle_in_decoder"]
 
-#: The linears that adapters may change, by their fields in the names.
+#: The linears that adapters may change, by their fields in ``DecoderNames``.
 _ADAPTED = ("query", "key", "value", "attention_output", "gate", "up", "down", "output")
 
 #: Matches the idle tensors of decoders in GGUF files; ``rope_freqs.weight`` is read.
@@ -38,7 +38,10 @@ IDLE_IN_DECODER_GGUF = re.compile(r"blk\.[0-9]+\.attn_rot_embd(?:\.weight)?")
 
 
 def idle_in_decoder(prefix: str) -> re.Pattern[str]:
-    """Return what matches the names of idle tensors of a decoder; ``prefix`` stands before ``embed_tokens.``."""
+    """Return a pattern for the names of a decoder's idle tensors.
+
+    ``prefix`` is the text before ``embed_tokens.``.
+    """
     frequencies = rf"{re.escape(prefix)}(?:layers\.[0-9]+\.self_attn\.)?rotary_emb\.inv_freq"
     return re.compile(rf"{frequencies}|score\.weight|v_head\.summary{PARTS}")
 
@@ -81,14 +84,15 @@ def decoder_weights(
     build: Callable[[Config], Program],
     layout: tuple[str, str, re.Pattern[str]],
 ) -> StoredWeights[Config]:
-    """Say how the weights of a decoder are held.
+    """Describe how a checkpoint holds the weights of a decoder.
 
     Args:
         config: sizes and choices.
-        names: how the tensors are spelled.
-        frequencies: of rotary positions.
+        names: the names of the tensors.
+        frequencies: the frequencies of rotary positions.
         build: makes the program of a configuration.
-        layout: what the names of the first layer begin with, where the number of layers stands, and what lies idle.
+        layout: the beginning of the first layer's names, the field with the number of layers, and a pattern for idle
+            tensors.
     """
     first_layer, told_by, idle = layout
     output, embedding = f"{names.output}.weight", f"{names.embedding}.weight"
@@ -105,7 +109,10 @@ def decoder_weights(
 
 
 def decoder_sites(architecture: Callable[[Any], str]) -> AdapterSites:
-    """Return the sites of decoders with the names of :class:`~lattice_inference.models.llama.DecoderNames`."""
+    """Return the adapter sites of decoders.
+
+    Their names are those of :class:`~lattice_inference.models.llama.DecoderNames`.
+    """
     pairs: dict[str, str | None] = {
         module_stem(getattr(HUGGING_FACE_NAMES, name)): getattr(GGUF_NAMES, name) for name in _ADAPTED
     }

@@ -1,7 +1,8 @@
-"""Llama, Mistral and Qwen2 in GGUF files: llama.cpp's keys for what :mod:`lattice_inference.models.llama` builds.
+"""Llama, Mistral and Qwen2 in GGUF files, with llama.cpp's keys.
 
-Mistral is there as ``llama`` with a window. Files of architecture ``llama`` have the rows of queries and keys in another
-order than transformers: pairs that turn together are neighbours. Those of ``qwen2`` are as they were.
+:mod:`lattice_inference.models.llama` builds their programs. Mistral is stored as ``llama`` with a window. Files of
+architecture ``llama`` have the rows of queries and keys in another order than transformers: the two rows of a rotated
+pair are neighbours. Those of ``qwen2`` have the order of transformers.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ __all__ = ["ARCHITECTURES", "LlamaGguf", "read_llama_gguf"]
 
 _FAMILIES = {"llama": LlamaFamily.LLAMA, "qwen2": LlamaFamily.QWEN2}
 
-#: The values of ``general.architecture`` that are read.
+#: The values of ``general.architecture`` that can be read.
 ARCHITECTURES = tuple(_FAMILIES)
 
 
 @dataclass(frozen=True)
 class LlamaGguf:
-    """What an open GGUF file says of a decoder.
+    """The description of a decoder in an open GGUF file.
 
     Attributes:
         config: sizes and choices.
-        names: how it spells and pairs the tensors.
-        frequencies: of rotary positions, (rotary_dim / 2,) float32, with the file's factors applied.
+        names: the names of the tensors, and the pairing of their rows.
+        frequencies: the frequencies of rotary positions, (rotary_dim / 2,) float32, with the file's factors applied.
     """
 
     config: LlamaConfig
@@ -46,9 +47,9 @@ def read_llama_gguf(checkpoint: Checkpoint) -> LlamaGguf:
     """Read the metadata of a decoder.
 
     Raises:
-        UnsupportedError: it is another architecture, or uses what is not built.
+        UnsupportedError: it is another architecture, or uses a feature that is not built.
         ModelConfigError: a key is missing, of the wrong type or out of range.
-        CheckpointError: a tensor that the sizes follow from is missing or has another shape.
+        CheckpointError: a tensor that gives the sizes is missing or has another shape.
     """
     source = str(checkpoint.directory)
     fields = ConfigFields(checkpoint.metadata, source)

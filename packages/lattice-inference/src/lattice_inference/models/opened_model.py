@@ -1,4 +1,7 @@
-"""A model's files, opened once for whatever is made of them: a loaded model, a calibration, a smaller copy."""
+"""Opens a model's files once, for every use of them.
+
+The uses are a loaded model, a calibration or a quantized copy.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +45,12 @@ class OpenedModel:
 
     Attributes:
         path: the directory, or the GGUF file.
-        is_gguf: whether it is one.
-        family: which family it is of.
+        is_gguf: whether ``path`` is a GGUF file.
+        family: the model's family.
         config: sizes and choices of the network: a :class:`~lattice_inference.models.family.CausalConfig` if the family
             is causal, else a :class:`~lattice_inference.models.family.TextConfig`.
-        metadata: what ``config.json``, or the header of the GGUF file, says.
-        pooling: how vectors of tokens become one, where a GGUF file says it.
+        metadata: the content of ``config.json``, or of the GGUF file's header.
+        pooling: how to combine vectors of tokens into one, if a GGUF file states it.
     """
 
     def __init__(self, path: Path, *, causal: bool | None) -> None:
@@ -71,14 +74,14 @@ class OpenedModel:
         checkpoint = self._checkpoint = self._files.enter_context(open_gguf(self.path))
         self.metadata: Mapping[str, object] = checkpoint.metadata
         self.family: AnyFamily = family_of_gguf(self.metadata, str(self.path), causal=causal)
-        assert self.family.read_gguf is not None  # the search asks for it
+        assert self.family.read_gguf is not None  # the search for the family checks it
         model = self.family.read_gguf(checkpoint)
         self.config, self.pooling = model.config, model.pooling
         self._weights_for: Callable[[Head], StoredWeights[Any]] = model.weights
 
     def _read_directory(self, causal: bool | None) -> None:
         if not os.path.isdir(self.path):
-            self._files.enter_context(open_checkpoint(self.path))  # raises, and says what it is instead
+            self._files.enter_context(open_checkpoint(self.path))  # raises an error that says what the file is
         config = self.path / "config.json"
         self.metadata = load_json_object(config)
         self.family = family_of_config(self.metadata, str(config), causal=causal)
@@ -89,26 +92,29 @@ class OpenedModel:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The weights, without those of modules on top of an encoder; opened on first use."""
+        """The weights, without those of modules on top of an encoder. Opened on first use."""
         if self._checkpoint is None:
             self._checkpoint = self._files.enter_context(open_checkpoint(self.path))
         return self._checkpoint
 
     @cached_property
     def modules(self) -> SentenceModules | None:
-        """What sentence-transformers' files say, or the family's own configuration; None where neither does."""
+        """The modules in sentence-transformers' files or in the family's configuration; or None."""
         if self.family.sentence is not None:
             return self.family.sentence(self.config)
         return None if self.is_gguf else read_sentence_modules(self.path)
 
     @property
     def adapter_base(self) -> AdapterBase:
-        """What a model that is loaded from these files knows of itself for adapters."""
+        """The facts of the model that adapters need."""
         tied = self.family.is_causal and bool(getattr(self.config, "tied", False))
         return AdapterBase(self.path, self.is_gguf, self.family.name, self.family.adapter_sites, self.config, tied)
 
     def whole_head(self) -> Head:
-        """Return the head that the files are for; of vectors with the modules on top, and any pooling."""
+        """Return the head of the model in the files.
+
+        For vectors, it has the modules on top and an arbitrary pooling.
+        """
         if self.family.encodes and self.config.classifies:
             return SCORES
         if self.family.is_causal:
@@ -116,7 +122,7 @@ class OpenedModel:
         return vectors(layers=() if self.modules is None else self.modules.layers)
 
     def check(self, head: Head) -> None:
-        """Check that the files hold what the model with ``head`` reads, and nothing else.
+        """Check that the files hold the tensors of the model with ``head``, and no others.
 
         Raises:
             ModelNotFoundError: there are no weights.
@@ -126,12 +132,12 @@ class OpenedModel:
         check_weights(tensors, self.checkpoint, self.config, self._weights(head))
 
     def program(self, head: Head) -> Program:
-        """Return the program of the model with ``head``; :meth:`check` comes before it."""
+        """Return the program of the model with ``head``; call :meth:`check` before it."""
         program: Program = self._weights(head).build(self.config)
         return program
 
     def tensors(self, head: Head) -> StoredTensorSource:
-        """Return the tensors of that program, by its names."""
+        """Return the tensors of that program, by the program's names."""
         weights = self._weights(head)
         if weights.computed:
             return ComputedTensors(self.checkpoint, weights.computed)
@@ -139,7 +145,7 @@ class OpenedModel:
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether there is a tokenizer; a directory without one is not complete."""
+        """Whether there is a tokenizer; a directory without one is incomplete."""
         return not self.is_gguf or self.metadata.get("tokenizer.ggml.model", "no_vocab") != "no_vocab"
 
     @cached_property
@@ -147,7 +153,7 @@ class OpenedModel:
         """The tokenizer, read on first use.
 
         Raises:
-            ModelNotFoundError, TokenizerError, UnsupportedError: it is missing, malformed or of a kind that is not built.
+            ModelNotFoundError, TokenizerError, UnsupportedError: it is missing, malformed or of an unsupported kind.
         """
         from lattice_inference.tokenizer.loading import gguf_tokenizer, load_tokenizer
 
@@ -162,7 +168,10 @@ class OpenedModel:
 
     @property
     def template(self) -> Callable[[], ChatTemplate | None]:
-        """What reads the chat template, None where there is none; works after the files were closed."""
+        """A function that reads the chat template; it returns None without one.
+
+        It works after the files were closed.
+        """
         from lattice_inference.tokenizer.chat_template_file import (
             gguf_templates,
             load_chat_template,
@@ -179,7 +188,7 @@ class OpenedModel:
         return self._stored[head]
 
     def close(self) -> None:
-        """Let go of the files; twice is harmless."""
+        """Close the files; a second call does nothing."""
         self._files.close()
 
     def __enter__(self) -> Self:
@@ -191,7 +200,7 @@ class OpenedModel:
         self.close()
 
     def _tensors(self, head: Head) -> _Tensors:
-        """Return the model's own tensors, with those of the modules that ``head`` has."""
+        """Return the model's own tensors, and those of the modules of ``head``."""
         folders = weight_folders(head.layers)
         if not folders:
             return self.checkpoint
@@ -206,18 +215,18 @@ class OpenedModel:
 
 @dataclass(frozen=True)
 class Kept:
-    """What a language model keeps of the tokens that it has seen: the most of them, and what of each."""
+    """The cache of a language model: the most tokens, and the keys and values of each."""
 
     context_length: int
     specs: tuple[KvSpec, ...]
 
 
 def kept_in_directory(config: Path, checkpoint: Checkpoint) -> Kept:
-    """Return what the language model of a ``config.json`` and the open checkpoint beside it keeps.
+    """Return the cache of the language model of a ``config.json`` and its open checkpoint.
 
     Raises:
         CheckpointError, ModelConfigError: a file is malformed.
-        UnsupportedError: it is no language model that is built.
+        UnsupportedError: it is no language model, or of a family that is not built.
     """
     metadata = load_json_object(config)
     family = family_of_config(metadata, str(config), causal=True)
@@ -228,11 +237,11 @@ def kept_in_directory(config: Path, checkpoint: Checkpoint) -> Kept:
 
 
 def open_model(path: Path, *, causal: bool | None = None) -> OpenedModel:
-    """Open the model in a directory or GGUF file: read which family it is of, and its configuration.
+    """Open the model in a directory or GGUF file, and read its family and configuration.
 
     Args:
         path: the directory or the file.
-        causal: look for a language model, or for one that reads whole texts; by default for every family that is built.
+        causal: accept language models (True) or models of whole texts (False); by default every family that is built.
 
     Raises:
         ModelNotFoundError: a file is missing.

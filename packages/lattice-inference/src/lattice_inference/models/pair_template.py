@@ -1,4 +1,4 @@
-"""How a decoder is asked whether a document answers a query, and which tokens are its answer."""
+"""The prompt that asks a decoder whether a document answers a query, and the answer tokens."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["PairTemplate"]
 class PairTemplate:
     """The text around a query and a document, and the tokens whose logits are compared.
 
-    Special tokens count in ``before`` and ``after``, which no limit cuts; what stands between is cut at its end.
+    Special tokens count in ``before`` and ``after``, which are never cut. A limit cuts the text between them at its end.
 
     Attributes:
-        before: what a text begins with.
-        body: what stands between, with ``{instruction}``, ``{query}`` and ``{document}``.
-        after: what a text ends with: the model answers next.
-        instruction: what is asked for, where the caller does not say it.
-        yes, no: the texts of the tokens that are the answer. A score is the logistic function of the difference of their
-            logits: the probability of ``yes`` where there are only these two.
+        before: the beginning of a text.
+        body: the text between, with ``{instruction}``, ``{query}`` and ``{document}``.
+        after: the end of a text; the model's answer follows.
+        instruction: the instruction, if the caller gives none.
+        yes, no: the texts of the answer tokens. A score is the logistic function of the difference of their logits: the
+            probability of ``yes`` if these two are the only answers.
     """
 
     before: str
@@ -33,14 +33,14 @@ class PairTemplate:
     no: str = "no"
 
     def text(self, instruction: str | None, query: str, document: str) -> str:
-        """Return what stands between ``before`` and ``after`` for one pair."""
+        """Return the text between ``before`` and ``after`` for one pair."""
         parts = {
             "{instruction}": self.instruction if instruction is None else instruction,
             "{query}": query,
             "{document}": document,
         }
         text, rest = "", self.body
-        for name, part in parts.items():  # one by one: a part may hold the name of another
+        for name, part in parts.items():  # one by one, because a part may hold the name of another
             head, _, rest = rest.partition(name)
             text += head + part
         return text + rest

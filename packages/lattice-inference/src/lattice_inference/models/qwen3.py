@@ -1,9 +1,9 @@
 """Qwen3 as programs: one that generates, one that embeds and one that ranks.
 
 Yang et al. 2025 (https://arxiv.org/abs/2505.09388): a Llama (:mod:`~lattice_inference.models.llama`) whose queries and keys
-are normed a head. Zhang et al. 2025 (https://arxiv.org/abs/2506.05176): the vector of a text is what the last norm gives for
-its last token; a score compares two logits of the last token. There keys and values are not kept, and after the last
-layer's attention only the last token of each text goes on.
+have a norm for each head. Zhang et al. 2025 (https://arxiv.org/abs/2506.05176): the vector of a text is the last norm's
+output for its last token. A score compares two logits of the last token. The programs that embed and rank keep no keys
+and values. After the last layer's attention, they compute only the last token of each text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QWEN3_GGUF_NAMES = replace(
     GGUF_NAMES, pairing="half", query_norm="blk.{layer}.attn_q_norm", key_norm="blk.{layer}.attn_k_norm"
 )
 
-#: How Qwen3-Reranker is asked: its model card's words.
+#: The prompt of Qwen3-Reranker, as on its model card.
 QWEN3_TEMPLATE = PairTemplate(
     before=(
         "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
@@ -48,12 +48,12 @@ QWEN3_TEMPLATE = PairTemplate(
 
 @dataclass(frozen=True)
 class ScoreRows:
-    """The rows of a matrix that make scores of the last token's state.
+    """The rows of a matrix that turn the last token's state into scores.
 
     Attributes:
         tensor: the matrix.
-        rows: the rows that are multiplied, each an output; None for all ``count`` of them.
-        count: how many outputs there are.
+        rows: the rows to multiply, one for each output; None for all ``count`` of them.
+        count: the number of outputs.
     """
 
     tensor: str
@@ -62,7 +62,7 @@ class ScoreRows:
 
 
 def qwen3_names(names: DecoderNames) -> DecoderNames:
-    """Return the spelling of a safetensors checkpoint with the norms of heads."""
+    """Return the names of a safetensors checkpoint, with the norms of heads."""
     at = names.query.removesuffix("q_proj")
     return replace(names, query_norm=f"{at}q_norm", key_norm=f"{at}k_norm")
 
@@ -81,13 +81,13 @@ def build_qwen3_encoder(
 ) -> Program:
     """Return the program that embeds.
 
-    Its outputs are ``pooled``, the vectors (B, width) after ``layers``, and ``normalized``, the same scaled to length 1.
+    It has two outputs: ``pooled``, the vectors (B, width) after ``layers``, and ``normalized``, the same scaled to length 1.
     """
     g = GraphBuilder()
     decoder = DecoderLayers(g, config, names, keeps_keys=False)
     if pooling == "mean":
         pooled = g.pool(decoder.states(lambda x: x), mode="mean")
-    else:  # what the last norm gives for one token depends on that token's row alone
+    else:  # the last norm's output for a token depends on that token's row alone
         pooled = decoder.states(partial(g.pool, mode=pooling))
     for layer in layers:
         pooled = add_sentence_layer(g, pooled, layer)
@@ -95,7 +95,10 @@ def build_qwen3_encoder(
 
 
 def build_qwen3_ranker(config: Qwen3Config, names: DecoderNames, *, scores: ScoreRows) -> Program:
-    """Return the program that ranks, with the output ``logits``, (B, scores.count), of the last token of each text."""
+    """Return the program that ranks.
+
+    Its output ``logits``, (B, scores.count), is that of the last token of each text.
+    """
     g = GraphBuilder()
     last = DecoderLayers(g, config, names, keeps_keys=False).states(partial(g.pool, mode="last"))
     if scores.rows is None:

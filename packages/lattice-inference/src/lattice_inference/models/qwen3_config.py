@@ -1,7 +1,8 @@
-"""The configuration of a Qwen3, dense or a mixture of experts, read strictly from ``config.json``.
+"""The configuration of a Qwen3, read strictly from ``config.json``.
 
-It is a Llama whose queries and keys are normed a head, with heads of a width that the hidden one does not give. The same
-network generates, embeds (Qwen3-Embedding) and ranks (Qwen3-Reranker), so its configuration answers for all of them.
+The model is dense or a mixture of experts. It is a Llama whose queries and keys have a norm for each head. The width of a
+head does not follow from the hidden size. The same network generates, embeds (Qwen3-Embedding) and ranks
+(Qwen3-Reranker), so all of them have this configuration.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["MODEL_TYPES", "Qwen3Class", "Qwen3Config"]
 #: The values of ``model_type``: dense models, and mixtures of experts.
 MODEL_TYPES = ("qwen3", "qwen3_moe")
 
-#: The width of a head where a file does not say it: transformers' default.
+#: The width of a head if a file does not state it: transformers' default.
 HEAD_DIM = 128
 
 MAX_LABELS = 65_536
@@ -49,7 +50,7 @@ class Qwen3Config(DecoderConfig):
 
     Attributes:
         written_by: the class of transformers that wrote the checkpoint.
-        label_count: outputs of the classification head, where there is one; else 1, the score of a pair.
+        label_count: outputs of the classification head, if there is one; else 1, the score of a pair.
     """
 
     written_by: Qwen3Class = Qwen3Class.CAUSAL
@@ -57,7 +58,7 @@ class Qwen3Config(DecoderConfig):
 
     @property
     def longest_input(self) -> int:
-        """The longest input in tokens: the positions that the model was made for."""
+        """The longest input in tokens: the number of positions that the model was made for."""
         return self.context_length
 
     @property
@@ -80,11 +81,11 @@ class Qwen3Config(DecoderConfig):
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, object], *, source: str = "config.json") -> Self:
-        """Read the parsed content of a ``config.json``; ``source`` names it in messages.
+        """Read the parsed content of a ``config.json``; ``source`` is its name in messages.
 
         Raises:
             ModelConfigError: it is malformed, or a field is missing, of the wrong type or out of range.
-            UnsupportedError: it describes a model, or an option, that is not built.
+            UnsupportedError: it has a model type or an option that is not built.
         """
         fields = ConfigFields(mapping, source)
         model_type = fields.text("model_type")
@@ -119,14 +120,17 @@ def _class_of(fields: ConfigFields, has_experts: bool) -> Qwen3Class:
 
 
 def _one_window(fields: ConfigFields, mapping: Mapping[str, object], layers: int) -> tuple[int, ...]:
-    """Return the window of each layer of a mixture: transformers gives all of them one."""
+    """Return the window of each layer of a mixture; transformers uses one window for all."""
     if not fields.flag("use_sliding_window", default=False) or mapping.get("sliding_window", 0) is None:
         return (0,) * layers
     return (fields.integer("sliding_window", 1, MAX_CONTEXT, default=4096),) * layers
 
 
 def _label_count(fields: ConfigFields, mapping: Mapping[str, object]) -> int:
-    """Return the outputs of a classification head as transformers counts them: the entries of ``id2label``, else 2."""
+    """Return the number of outputs of a classification head.
+
+    As in transformers, it is the number of entries of ``id2label``, or 2 without them.
+    """
     labels = mapping.get("id2label")
     if labels is None:
         return fields.integer("num_labels", 1, MAX_LABELS, default=2)

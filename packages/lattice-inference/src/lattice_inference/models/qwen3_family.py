@@ -1,4 +1,4 @@
-"""Qwen3 as a row of the table of families: a language model, an encoder of texts and a ranker of pairs."""
+"""Qwen3 as a row of the table of families: a language model, an encoder and a ranker."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _read_gguf(checkpoint: Checkpoint) -> GgufModel[Qwen3Config]:
 
 
 def _answer_rows(config: Qwen3Config, names: DecoderNames, head: Head) -> ScoreRows:
-    """Return the rows of the output matrix that the head's answers are."""
+    """Return the rows of the output matrix for the head's answers."""
     matrix = names.embedding if config.tied or config.written_by is Qwen3Class.MODEL else names.output
     return ScoreRows(f"{matrix}.weight", head.answers, len(head.answers))
 

@@ -1,18 +1,18 @@
-"""Rotary position embeddings: the frequency of each pair of dimensions, with the ways to stretch a context.
+"""Rotary position embeddings: the frequency of each pair of dimensions, and its scalings.
 
-Su et al. 2021 (https://arxiv.org/abs/2104.09864): pair i of n turns by position * base^(-i / n). The scalings are those of
-transformers' ``rope_parameters`` (``rope_scaling`` in older files) and of GGUF:
+Su et al. 2021 (https://arxiv.org/abs/2104.09864): pair i of n is rotated by position * base^(-i / n). The scalings are
+those of transformers' ``rope_parameters`` (``rope_scaling`` in older files) and of GGUF:
 
 ==========  ====================================================================================================
 default     as above
 linear      every frequency divided by ``factor``
 ntk         base * factor^(2n / (2n - 2)) instead of base: high frequencies stay, low ones stretch
-dynamic     as default: it departs from it only beyond ``max_position_embeddings``, which is the limit here
+dynamic     as default: it differs only beyond ``max_position_embeddings``, which is the limit here
 llama3      low frequencies divided by ``factor``, high ones kept, a ramp between them
 yarn        the same by number of rotations, and cosine and sine scaled (Peng et al. 2023, arXiv 2309.00071)
 ==========  ====================================================================================================
 
-Frequencies are float32, worked out in the steps of transformers, whose rounding they share.
+Frequencies are float32. They are computed in the steps of transformers and have the same rounding.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class RopeScaling:
     """How positions become angles.
 
     Attributes:
-        base: of the geometric sequence of frequencies, ``rope_theta``.
-        kind: see the module.
-        factor: by how much the context is stretched.
+        base: the base of the geometric sequence of frequencies, ``rope_theta``.
+        kind: the kind of scaling; see the module.
+        factor: the factor by which the context is stretched.
         original_context: positions that the model was trained on before stretching (llama3 and yarn).
         low_frequency_factor, high_frequency_factor: llama3's ramp.
         beta_fast, beta_slow: yarn's ramp, in rotations over the original context.
         truncate: whether yarn's ramp begins and ends at whole pairs.
-        attention_factor: what cosine and sine are multiplied by; None for yarn's own rule.
+        attention_factor: the factor of cosine and sine; None for yarn's rule.
     """
 
     base: float
@@ -64,13 +64,13 @@ class RopeScaling:
 
     @property
     def scale(self) -> float:
-        """What cosines and sines are multiplied by."""
+        """The factor of cosines and sines."""
         if self.attention_factor is not None:
             return self.attention_factor
         return 0.1 * math.log(self.factor) + 1.0 if self.kind == "yarn" and self.factor > 1 else 1.0
 
     def frequencies(self, dimensions: int) -> Float32Array:
-        """Return the angle a position of each of ``dimensions / 2`` pairs."""
+        """Return the angle per position, in radians, of each of ``dimensions / 2`` pairs."""
         base = self.base
         if self.kind == "ntk" and dimensions > 2:
             base *= self.factor ** (dimensions / (dimensions - 2))
@@ -100,7 +100,7 @@ class RopeScaling:
 
     def _yarn(self, wavelengths: Float32Array, dimensions: int) -> Float32Array:
         def pair_with(rotations: float) -> float:
-            """The (fractional) pair that turns ``rotations`` times over the original context."""
+            """Return the (fractional) pair that rotates ``rotations`` times over the original context."""
             return dimensions * math.log(self.original_context / (rotations * 2 * math.pi)) / (2 * math.log(self.base))
 
         low, high = pair_with(self.beta_fast), pair_with(self.beta_slow)
@@ -116,10 +116,10 @@ class RopeScaling:
 
 
 def read_rope_scaling(fields: ConfigFields, mapping: Mapping[str, object]) -> tuple[RopeScaling, float]:
-    """Return the scaling that a ``config.json`` states, and the share of a head's dimensions that turn.
+    """Return the scaling in a ``config.json``, and the share of a head's rotated dimensions.
 
-    The values may lie in ``rope_parameters``, in ``rope_scaling`` or beside them, as versions of transformers have written
-    them; the kind is ``rope_type`` or ``type``.
+    Versions of transformers have written the values in ``rope_parameters``, in ``rope_scaling`` or beside them. The kind
+    is ``rope_type`` or ``type``.
 
     Raises:
         ModelConfigError: a value is missing, of the wrong type or out of range.
@@ -151,7 +151,7 @@ def read_rope_scaling(fields: ConfigFields, mapping: Mapping[str, object]) -> tu
         return inner.real(name, above=0, at_most=_LARGEST_FACTOR)
 
     def original() -> int:
-        # Phi and DeepSeek write it beside the others
+        # Phi and DeepSeek write it beside the other fields
         home = inner if inner.has("original_max_position_embeddings") else fields
         return home.integer("original_max_position_embeddings", 1, 2**31 - 1)
 

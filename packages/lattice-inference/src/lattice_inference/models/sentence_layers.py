@@ -1,7 +1,8 @@
-"""What a sentence-transformers model does with the pooled vector: Dense, LayerNorm and Normalize modules.
+"""The layers of a sentence-transformers model after the pooling.
 
-Each lies in a folder of its own: a small ``config.json`` and, where it has weights, a ``model.safetensors``. Their tensors
-are named ``FOLDER/NAME`` here. A Dropout does nothing after training, so it leaves no layer.
+They are Dense, LayerNorm and Normalize. Each has its folder with a small ``config.json`` and, if it has weights, a
+``model.safetensors``. The tensors are named ``FOLDER/NAME`` here. A Dropout does nothing after training, so it
+becomes no layer.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ __all__ = [
     "weight_folders",
 ]
 
-#: Widest vector that a module may take or give.
+#: The widest input or output of a module.
 MAX_WIDTH = 2**20
 
-#: What sentence-transformers' LayerNorm module adds to the variance: PyTorch's default, which no file states.
+#: The epsilon of sentence-transformers' LayerNorm module: PyTorch's default, which no file states.
 LAYER_NORM_EPSILON = 1e-5
 
 DenseActivation = Literal["identity", "tanh", "relu", "gelu", "silu"]
@@ -46,7 +47,10 @@ _ACTIVATIONS: Mapping[str, DenseActivation] = {
 
 @dataclass(frozen=True)
 class DenseLayer:
-    """y = activation(W x + b), plus x itself (or its projection to the new width) where ``residual`` says so."""
+    """y = activation(W x + b), plus x or its projection if ``residual`` says so.
+
+    The projection is to the new width.
+    """
 
     folder: str
     input_width: int
@@ -66,14 +70,16 @@ class NormLayer:
 
 @dataclass(frozen=True)
 class UnitLayer:
-    """Scaling to length 1, in the middle of the list. At its end it is the model's ``normalize``."""
+    """Scaling to length 1 before another layer; at the end it is the model's ``normalize``."""
 
 
 SentenceLayer = DenseLayer | NormLayer | UnitLayer
 
 
 def read_sentence_layer(kind: str, directory: Path, folder: str) -> SentenceLayer:
-    """Read the module of a kind with weights, Dense or LayerNorm, that lies in ``folder`` of the model's ``directory``.
+    """Read a module with weights, Dense or LayerNorm.
+
+    It is in ``folder`` of the model's ``directory``.
 
     Raises:
         ModelNotFoundError: it has no config.
@@ -88,7 +94,7 @@ def read_sentence_layer(kind: str, directory: Path, folder: str) -> SentenceLaye
     for name in ("module_input_name", "module_output_name"):
         if config.get(name) not in (None, "sentence_embedding"):
             raise UnsupportedError(f"{path}: {name} is {config[name]!r}; only 'sentence_embedding' is built")
-    # Left out, the activation is the module's default.
+    # Without a stated activation, it is the module's default.
     name = fields.text("activation_function", default="torch.nn.modules.activation.Tanh")
     if name not in _ACTIVATIONS:
         raise UnsupportedError(f"{path}: activation_function is {name!r:.100}; built are {', '.join(_ACTIVATIONS)}")

@@ -1,8 +1,8 @@
-"""What a sentence-transformers model does around its encoder, read from the model's own files.
+"""The modules of a sentence-transformers model around its encoder, read from its files.
 
-``modules.json`` lists a transformer, a pooling and what follows it: dense layers, norms, a normalisation. Their small
-config files and ``config_sentence_transformers.json`` say the rest. Anything else in the list changes the vectors in a way
-that is not built, so it is refused by name rather than skipped.
+``modules.json`` lists a transformer, a pooling and the layers after it: dense layers, norms, a normalization. Their small
+configuration files and ``config_sentence_transformers.json`` hold the options. Other modules in the list are not built.
+They would change the vectors, so they are refused by name and not skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lattice_inference.models.sentence_layers import SentenceLayer, UnitLayer, r
 
 __all__ = ["Pooling", "SentenceModules", "module_folder", "module_kind", "read_sentence_modules", "read_token_limit"]
 
-#: Longest input in tokens that a file may ask for; the same as the cap on position embeddings.
+#: Longest input in tokens that a file may state; the same as the limit of position embeddings.
 MAX_SEQUENCE_LENGTH = 2**22
 
 #: Most modules in a list. Real models have two or three.
@@ -29,7 +29,7 @@ MAX_MODULES = 64
 
 
 class Pooling(Enum):
-    """How token vectors become one vector."""
+    """How to combine token vectors into one vector."""
 
     #: The first token's.
     CLS = "cls"
@@ -39,8 +39,8 @@ class Pooling(Enum):
     LAST = "last"
 
 
-# Where sentence-transformers has kept each module over the years: in `models` up to version 5 (the first versions named
-# modules by the file that defined them), in one of two packages from version 6.
+# The packages of each module in sentence-transformers: `models` up to version 5, and one of two packages from version 6.
+# The first versions named modules by the file that defined them.
 _KINDS = {
     "Transformer": "base.modules.transformer",
     "Pooling": "sentence_transformer.modules.pooling",
@@ -55,7 +55,7 @@ _MODULE_KINDS = {
     for place in ("models", f"models.{kind}", module)
 }
 
-# Up to version 5 each kind of pooling is a switch of its own; from version 6 `pooling_mode` names the kind.
+# Up to version 5, each kind of pooling has its switch; from version 6, `pooling_mode` names the kind.
 _POOLING_SWITCHES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -80,16 +80,16 @@ class SentenceModules:
     """Everything around the encoder that turns a text into its vector.
 
     Attributes:
-        pooling: how token vectors become one.
-        layers: what happens to the pooled vector, in order.
+        pooling: how to combine token vectors into one.
+        layers: the layers after the pooling, in order.
         normalize: whether the vector is scaled to unit length in the end.
-        embedding_dimension: width of the token vectors as the pooling's file states it, or None where it does not.
-        max_seq_length: longest input in tokens, special tokens included, or None where no file limits it. The
-            encoder's position embeddings limit it as well.
-        do_lower_case: whether texts are lowered before they are tokenized (besides what the tokenizer itself does).
-        prompts: text to put before an input, by the name of the kind of input (``"query"``, ...).
-        default_prompt_name: the prompt that an input without a kind gets, or None for none.
-        similarity: how vectors are meant to be compared (``"cosine"``, ``"dot"``, ...), or None where it is not said.
+        embedding_dimension: width of the token vectors, as the pooling's file states it; None if it does not.
+        max_seq_length: longest input in tokens, special tokens included; None if no file limits it. The encoder's
+            position embeddings limit it as well.
+        do_lower_case: whether texts are lowercased before they are tokenized. The tokenizer may lowercase them, too.
+        prompts: the text before an input, by the name of the kind of input (``"query"``, ...).
+        default_prompt_name: the name of the prompt for an input without a kind, or None.
+        similarity: the similarity for which the vectors were trained (``"cosine"``, ``"dot"``, ...); None if not stated.
     """
 
     pooling: Pooling
@@ -107,10 +107,10 @@ def read_sentence_modules(directory: str | os.PathLike[str]) -> SentenceModules 
     """Read the sentence-transformers files of the model in ``directory``.
 
     Returns:
-        None when there is no ``modules.json``: nothing then says how to pool, and the caller must be told.
+        None if there is no ``modules.json``: the caller must then state the pooling.
 
     Raises:
-        ModelNotFoundError: the pooling's config file is missing.
+        ModelNotFoundError: the pooling's configuration file is missing.
         ModelConfigError: a file is malformed or contradicts itself.
         UnsupportedError: a module, a kind of pooling or an option is not built; the message names it.
     """
@@ -137,18 +137,24 @@ def read_sentence_modules(directory: str | os.PathLike[str]) -> SentenceModules 
 
 
 def module_kind(type_name: object) -> str | None:
-    """Return the kind of module (``"Transformer"``, ``"Pooling"``, ...) that a name in ``modules.json`` means, or None."""
+    """Return the kind of module of a name in ``modules.json``, or None.
+
+    Kinds are ``"Transformer"``, ``"Pooling"``, and so on.
+    """
     return _MODULE_KINDS.get(type_name) if isinstance(type_name, str) else None
 
 
 def module_folder(path: str) -> str:
-    """Return a path of ``modules.json`` as it is named here: ``""`` for ``"."`` and ``"./"``, the model's own directory."""
+    """Return a path of ``modules.json`` in one spelling.
+
+    The model's own directory, ``"."`` or ``"./"``, becomes ``""``.
+    """
     plain = PurePosixPath(path).as_posix()
     return "" if plain == "." else plain
 
 
 def _list_modules(path: Path) -> list[tuple[str, str]]:
-    """Return kind and folder of each module, after checking that the list is one that is built."""
+    """Return kind and folder of each module, after a check that the list is supported."""
     modules = load_json(path)
     if not isinstance(modules, list) or not 0 < len(modules) <= MAX_MODULES:
         raise ModelConfigError(f"{path}: is not a list of 1 to {MAX_MODULES} modules")
@@ -184,7 +190,7 @@ def _list_modules(path: Path) -> list[tuple[str, str]]:
 
 
 def _layers(directory: Path, modules: Sequence[tuple[str, str]]) -> tuple[tuple[SentenceLayer, ...], bool]:
-    """Return what happens to the pooled vector, and whether a normalisation is the last of it."""
+    """Return the layers after the pooling, and whether a normalization is the last of them."""
     layers: list[SentenceLayer] = []
     for kind, folder in modules:
         if kind == "Normalize":
@@ -192,7 +198,7 @@ def _layers(directory: Path, modules: Sequence[tuple[str, str]]) -> tuple[tuple[
             layers.append(UnitLayer())
         elif kind != "Dropout":
             layers.append(read_sentence_layer(kind, directory, folder))
-    # A vector of length 1 stays as it is when it is scaled again, so of several at the end one is enough.
+    # Scaling a vector of length 1 again does not change it, so one normalization at the end is enough.
     normalize = bool(layers) and isinstance(layers[-1], UnitLayer)
     while layers and isinstance(layers[-1], UnitLayer):
         layers.pop()
@@ -242,7 +248,10 @@ def _embedding_dimension(config: Mapping[str, object], source: str) -> int | Non
 
 
 def _check_normalize(path: Path) -> None:
-    """Refuse a normalisation of anything but the pooled vector. Up to version 5 it has no file at all."""
+    """Refuse a normalization of anything but the pooled vector.
+
+    Up to version 5, it has no file.
+    """
     if not os.path.lexists(path):
         return
     config = load_json_object(path)
@@ -255,15 +264,15 @@ def _check_normalize(path: Path) -> None:
 def read_token_limit(directory: Path, *, task: str, output: str, method_output: str) -> int | None:
     """Return the longest input that a model's own files state, in tokens, or None.
 
-    Up to sentence-transformers 5 the length is in the transformer's own file; later it is only in the tokenizer's.
+    Up to sentence-transformers 5, the length is in the transformer's own file; later, it is only in the tokenizer's.
 
     Args:
         directory: the model's.
-        task, output, method_output: what the transformer's file must say that the network is for, where it says it.
+        task, output, method_output: the required purpose of the network in the transformer's file, if the file states it.
 
     Raises:
         ModelConfigError: a file is malformed.
-        UnsupportedError: the file says that the network is for something else.
+        UnsupportedError: the file states another purpose.
     """
     return _token_limit(directory, _transformer_config(directory, task, output, method_output))
 
@@ -305,7 +314,7 @@ def _tokenizer_limit(path: Path) -> int | None:
 
 
 def _model_options(path: Path) -> tuple[dict[str, str], str | None, str | None]:
-    """Return prompts, the default prompt's name and the similarity function; the file is optional."""
+    """Return prompts, the default prompt's name and the similarity. The file is optional."""
     if not os.path.lexists(path):
         return {}, None, None
     config = load_json_object(path)

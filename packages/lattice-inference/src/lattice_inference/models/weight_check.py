@@ -1,9 +1,8 @@
-"""What a checkpoint must hold for a model and what else it may hold, checked before the model's program is built.
+"""Checks the tensors of a checkpoint before the model's program is built.
 
-A tensor that nothing reads is a part of another model: an adapter, another layer, a bias that the configuration leaves out.
-Dropping it would give results of a model that was not asked for, so it is refused, but for
-what its family says is idle. A configuration that promises more than the file has is refused at the first
-tensor that is missing, whatever numbers it holds.
+A tensor that nothing reads belongs to another model: an adapter, another layer, a bias that the configuration leaves out.
+Without it, the results would be those of another model than the caller chose. So it is refused, unless the family lists
+it as idle. A configuration that states more than the file holds is refused at the first missing tensor.
 """
 
 from __future__ import annotations
@@ -60,12 +59,12 @@ class _Tensors(Protocol):
 
 @dataclass(frozen=True)
 class _Layers:
-    """The layers that a configuration promises.
+    """The layers that a configuration states.
 
     Attributes:
-        first: what the names of the first layer's tensors begin with; ``0`` is its number.
-        count: how many layers there are.
-        told_by: where that number stands.
+        first: the beginning of the names of the first layer's tensors; ``0`` is its number.
+        count: the number of layers.
+        told_by: the field that states the number.
     """
 
     first: str
@@ -73,18 +72,18 @@ class _Layers:
     told_by: str
 
     def named(self, name: str, layer: int) -> str:
-        """Return the name in another layer of a tensor of the first one."""
+        """Return the name, in another layer, of a tensor of the first layer."""
         return f"{self.first.removesuffix('0.')}{layer}.{name.removeprefix(self.first)}"
 
 
 def check_weights(tensors: _Tensors, checkpoint: Checkpoint, config: ModelConfig, weights: StoredWeights[Any]) -> None:
-    """Check what the files of a model hold.
+    """Check the tensors in the files of a model.
 
     Args:
-        tensors: the model's own checkpoint with those of the modules on top, which is the same where there are none.
-        checkpoint: the model's own.
-        config: its configuration.
-        weights: how it is stored.
+        tensors: the model's own checkpoint, together with those of the modules on top, if there are some.
+        checkpoint: the model's own checkpoint.
+        config: the model's configuration.
+        weights: how the checkpoint holds the weights.
 
     Raises:
         CheckpointError: a tensor is missing, has another shape than ``config`` says, or is read by nothing.
@@ -103,19 +102,20 @@ def check_weights(tensors: _Tensors, checkpoint: Checkpoint, config: ModelConfig
 
 
 def _shapes(weights: StoredWeights[Any], one: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Return the tensors that a model of one layer reads, with their shapes."""
+    """Return the shapes of the tensors that a model of one layer reads, by name."""
     program: Program = weights.build(one)
     refs = [ref for op in program.ops for ref in op.weights.values() if ref.sources[0] not in weights.computed]
     return {weights.renamed.get(name, name): ref.source_shape for ref in refs for name in ref.sources}
 
 
 def refuse_adapters(model: Path) -> None:
-    """Refuse weights with a description of an adapter beside them: loading them alone would leave the adapter out.
+    """Refuse weights beside a description of an adapter.
 
-    ``model`` is a directory, or a GGUF file; beside such a file counts only where it is the folder's one model.
+    Loading the weights alone would leave the adapter out. ``model`` is a directory or a GGUF file. A description beside
+    a GGUF file counts only if the file is the one model of its folder.
 
     Raises:
-        UnsupportedError: there is one.
+        UnsupportedError: there is such a description.
     """
     in_file = is_gguf(model)
     path = (model.parent if in_file else model) / "adapter_config.json"
@@ -127,7 +127,7 @@ def refuse_adapters(model: Path) -> None:
 
 
 def refuse_adapter_file(fields: ConfigFields) -> None:
-    """Raise UnsupportedError if the file with the metadata ``fields`` holds an adapter and no model."""
+    """Raise UnsupportedError if a file with the metadata ``fields`` is an adapter."""
     if fields.text("general.type", default="model") == "adapter":
         raise UnsupportedError(
             f"{fields.source}: general.type is 'adapter', and this is no model: load its model and call "
@@ -146,10 +146,10 @@ def _check(
 
     Args:
         tensors: the checkpoint.
-        kinds: for each kind of layer the tensors that a model of one such layer needs, and the layers that are like it.
-        layers: how many there are in fact.
-        idle: matches the names of tensors that may be there without being read.
-        read: tensors that are read if they are there.
+        kinds: for each kind of layer, the tensors that a model with one such layer needs, and the numbers of these layers.
+        layers: all layers of the model.
+        idle: matches the names of tensors that a file may hold although nothing reads them.
+        read: tensors that are read if the file holds them.
     """
     used, aliases = set(read), tensors.aliases
     for name, shape, is_later in _needed(kinds, layers):
@@ -176,7 +176,7 @@ def _check(
 def _needed(
     kinds: Sequence[tuple[Mapping[str, tuple[int, ...]], Sequence[int]]], layers: _Layers
 ) -> Iterator[tuple[str, tuple[int, ...], bool]]:
-    """Yield each tensor that is needed, its shape, and whether it is of another layer than the first of its kind."""
+    """Yield each needed tensor, its shape, and whether its layer is not the first of its kind."""
     for shapes, numbers in kinds:
         in_layer = {name: shape for name, shape in shapes.items() if name.startswith(layers.first)}
         for name, shape in shapes.items():
@@ -204,7 +204,7 @@ def _unread_message(directory: Path, unread: Sequence[str], layers: _Layers) -> 
 
 
 def _check_same(checkpoint: Checkpoint, output: str, embedding: str) -> None:
-    """Refuse an output matrix beside an embedding that it is said to be, unless both are the same bytes."""
+    """Refuse an output matrix beside its tied embedding, unless both have the same bytes."""
     if checkpoint.stored_name(output) == checkpoint.stored_name(embedding):
         return
     pair = [checkpoint.info(name) for name in (output, embedding)]
