@@ -1,1 +1,1 @@
-"""Backends: each runs a program. ``reference`` is the readable twin in NumPy, ``cpu`` the fast one."""
+"""Backends run programs: ``cpu``, ``wgpu`` on a GPU, and ``reference`` in plain NumPy."""

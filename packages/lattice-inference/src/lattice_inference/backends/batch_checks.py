@@ -1,4 +1,7 @@
-"""Checks of a batch and of results, for every backend; the CPU makes those of ids and pages in C, as it reads them."""
+"""Checks of a batch and of results, for every backend.
+
+The CPU backend checks ids and pages in C, as it reads them.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,12 @@ def refuse_closed() -> NoReturn:
 
 
 def refuse_foreign_state() -> NoReturn:
-    """Raise InvalidInputError: the pages are not the backend's."""
+    """Raise InvalidInputError: the pages belong to another backend."""
     raise InvalidInputError("the cache was not opened by this model: use model.open_cache()")
 
 
 def id_tables(program: Program) -> dict[str, int]:
-    """Return the rows of the smallest table that each field of ids is looked up in, by the field of the batch."""
+    """Return, for each id field of a batch, the rows of the smallest table that it indexes."""
     tables: dict[str, int] = {}
     for op in program.ops:
         if op.kind.startswith("embed_rows"):
@@ -49,7 +52,10 @@ def id_tables(program: Program) -> dict[str, int]:
 
 
 def check_ids(batch: Batch, tables: Mapping[str, int]) -> None:
-    """Raise InvalidInputError for the first id without a row in its table; ``tables`` is of :func:`id_tables`."""
+    """Raise InvalidInputError for the first id that has no row in its table.
+
+    ``tables`` comes from :func:`id_tables`.
+    """
     for field, rows in tables.items():
         ids = getattr(batch, field)
         outside = np.flatnonzero((ids < 0) | (ids >= rows))
@@ -65,7 +71,10 @@ def refuse_id(batch: Batch, field: str, row: int) -> NoReturn:
 
 
 def check_state(program: Program, batch: Batch, *, has_state: bool) -> None:
-    """Raise InvalidInputError unless batch and state are there for a program that keeps some, and for no other."""
+    """Raise InvalidInputError unless batch and state fit the program.
+
+    A program that keeps state needs a state and a batch that refers to it. Any other program takes neither.
+    """
     if not program.kv_specs:
         if batch.carries_state or has_state:
             raise InvalidInputError("this program keeps no state: pages, slots and logit rows have no meaning")
@@ -76,7 +85,10 @@ def check_state(program: Program, batch: Batch, *, has_state: bool) -> None:
 
 
 def check_adapters(batch: Batch, adapters: Sequence[object]) -> None:
-    """Raise InvalidInputError unless the batch says for each sequence which of ``adapters`` it has, or -1."""
+    """Raise InvalidInputError unless the batch gives each sequence a valid adapter number.
+
+    The number is an index into ``adapters``, or -1 for no adapter.
+    """
     numbers = batch.adapter
     if numbers is None:
         if adapters:
@@ -91,7 +103,7 @@ def refuse_foreign_adapter() -> NoReturn:
 
 
 def check_specs(program: Program, specs: Sequence[KvSpec]) -> None:
-    """Raise InvalidInputError unless a state of ``specs`` has the layers of the program."""
+    """Raise InvalidInputError unless a state with ``specs`` fits the layers of the program."""
     if [(spec.kv_heads, spec.head_dim) for spec in specs] != [
         (spec.kv_heads, spec.head_dim) for spec in program.kv_specs
     ]:
@@ -99,7 +111,10 @@ def check_specs(program: Program, specs: Sequence[KvSpec]) -> None:
 
 
 def check_pages(batch: Batch, *, page_tokens: int, pages: int) -> None:
-    """Raise InvalidInputError unless every sequence has pages, of those that exist, for what it has and what is added."""
+    """Raise InvalidInputError unless each sequence's pages exist and hold all its tokens.
+
+    These are the tokens that the pages hold already and those that the batch adds.
+    """
     assert batch.block_table is not None  # check_state was called
     assert batch.context_lengths is not None
     lengths = batch.context_lengths.astype(np.int64) + np.diff(batch.cu_seqlens)
@@ -117,7 +132,7 @@ def check_pages(batch: Batch, *, page_tokens: int, pages: int) -> None:
 def refuse_non_finite(outputs: Mapping[str, npt.NDArray[np.float32]]) -> None:
     """Raise NonFiniteError if an output holds NaN or infinity."""
     for name, array in outputs.items():
-        # both are NaN where an element is; a sum in double precision takes four times as long
+        # min and max are NaN if an element is; a sum in double precision takes four times as long
         if array.size and not (math.isfinite(float(array.min())) and math.isfinite(float(array.max()))):
             bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
             raise NonFiniteError(

@@ -1,4 +1,4 @@
-"""What a backend is: it compiles programs, keeps pages of keys and values, and runs steps.
+"""The interface of a backend: it compiles programs, runs steps and keeps pages.
 
 Nothing outside a backend names its classes: :func:`~lattice_inference.backends.opening.open_backend` makes one by name.
 """
@@ -39,13 +39,13 @@ Outputs = dict[str, npt.NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class WeightSize:
-    """One weight as it is kept.
+    """The size of one weight as the backend keeps it.
 
     Attributes:
-        name: of the tensor or tensors that it was made of.
-        dtype: what its values are kept in.
-        nbytes: what it takes, padding included.
-        mapped: whether it lies in the mapped file; else it was packed into memory.
+        name: the name of the tensor or tensors that it was made of.
+        dtype: the type that its values are kept in.
+        nbytes: its size in bytes, padding included.
+        mapped: whether it lies in the mapped file; otherwise it was packed into memory.
     """
 
     name: str
@@ -57,7 +57,7 @@ class WeightSize:
 class PageStorage(Protocol):
     """``pages`` pages, each with room for ``page_tokens`` tokens of every layer of ``specs``.
 
-    Made by a backend's ``open_state``. A page is named by its number; what it holds before it is written is of no meaning.
+    A backend's ``open_state`` makes it. A page's number names it. Its content has no meaning before it is written.
     """
 
     @property
@@ -97,12 +97,12 @@ class PageStorage(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         ...
 
 
 class Pending(Protocol):
-    """A step that was submitted."""
+    """A submitted step."""
 
     def wait(self) -> Outputs:
         """Return the outputs, in new arrays. Calling it again returns the same.
@@ -123,7 +123,7 @@ class BackendProgram(Protocol):
 
     @property
     def threads(self) -> int | None:
-        """The most threads that a step may use; ``None`` is all of the process's pool."""
+        """The most threads that a step may use; None means all of the process's pool."""
         ...
 
     @property
@@ -138,12 +138,15 @@ class BackendProgram(Protocol):
 
     @property
     def step_tokens(self) -> int:
-        """Tokens of a step: enough to keep the device busy, few enough to answer a cancellation soon."""
+        """The best number of tokens for a step.
+
+        It is large enough to keep the device busy and small enough to answer a cancellation soon.
+        """
         ...
 
     @property
     def weight_sizes(self) -> tuple[WeightSize, ...]:
-        """What each weight takes."""
+        """The size of each weight."""
         ...
 
     @property
@@ -153,11 +156,11 @@ class BackendProgram(Protocol):
 
     @property
     def numerics(self) -> str | None:
-        """What decides the last bits of results beside ``NUMERICS_VERSION``; None if nothing does."""
+        """What decides the last bits of results besides ``NUMERICS_VERSION``; None if nothing does."""
         ...
 
     def run(self, batch: Batch, *, outputs: Collection[str] | None = None, state: PageStorage | None = None) -> Outputs:
-        """Do :meth:`submit`, and wait."""
+        """Call :meth:`submit` and wait."""
         ...
 
     def submit(
@@ -168,25 +171,28 @@ class BackendProgram(Protocol):
         Args:
             batch: the packed batch; for a program that keeps keys and values with ``context_lengths`` and ``block_table``.
             outputs: which outputs of the program are wanted; all of them by default.
-            state: the pages that ``block_table`` names, of this backend. The batch's keys and values are written there.
+            state: the pages that ``block_table`` names, of this backend. The step writes the batch's keys and values there.
 
         Raises:
-            InvalidInputError: the program is closed, an id lies outside its table, the batch carries state that the program
-                has not, it names pages that do not exist or do not suffice, or ``state`` is another program's.
+            InvalidInputError: the program is closed, an id lies outside its table, or the batch carries state that the
+                program does not keep. Also if pages do not exist or are too few, or ``state`` belongs to another program.
         """
         ...
 
     def trim(self) -> None:
-        """Give the memory that steps left behind back to the operating system."""
+        """Return memory that steps no longer use to the operating system."""
         ...
 
     def close(self) -> None:
-        """Give the weights back; a step that runs keeps them until it ends. Closing twice is harmless."""
+        """Release the weights; a running step keeps them until it ends.
+
+        Closing twice is harmless.
+        """
         ...
 
 
 class LowRankFactors(Protocol):
-    """What an adapter adds to one linear: scale * B (A x)."""
+    """The matrices that an adapter adds to one linear: scale * B (A x)."""
 
     @property
     def a(self) -> npt.NDArray[np.float32]:
@@ -200,16 +206,19 @@ class LowRankFactors(Protocol):
 
     @property
     def scale(self) -> float:
-        """What the product is multiplied by."""
+        """The factor of the product."""
         ...
 
 
 class PreparedAdapter(Protocol):
-    """An adapter in the form that one program's steps take. Immutable: steps that have it keep what it is."""
+    """An adapter in the form that one program's steps take.
+
+    It is immutable: it cannot change while a step uses it.
+    """
 
     @property
     def nbytes(self) -> int:
-        """What it takes."""
+        """Its size in bytes."""
         ...
 
 
@@ -223,7 +232,10 @@ class AdaptingProgram(BackendProgram, Protocol):
         ...
 
     def prepare_adapter(self, factors: Mapping[str, LowRankFactors]) -> PreparedAdapter:
-        """Return an adapter of this program, from A, B and scale by tensor names of :attr:`adapter_sites` that they fit.
+        """Return an adapter of this program.
+
+        Args:
+            factors: A, B and scale by tensor name; their shapes fit those of :attr:`adapter_sites`.
 
         Raises:
             InvalidInputError: the program is closed.
@@ -238,7 +250,10 @@ class AdaptingProgram(BackendProgram, Protocol):
         state: PageStorage | None = None,
         adapters: Sequence[PreparedAdapter] = (),
     ) -> Outputs:
-        """Do :meth:`BackendProgram.run`; ``batch.adapter`` says which of ``adapters`` each sequence has."""
+        """Do :meth:`BackendProgram.run` with adapters.
+
+        ``batch.adapter`` says which of ``adapters`` each sequence has.
+        """
         ...
 
     def submit(
@@ -249,16 +264,19 @@ class AdaptingProgram(BackendProgram, Protocol):
         state: PageStorage | None = None,
         adapters: Sequence[PreparedAdapter] = (),
     ) -> Pending:
-        """Do :meth:`BackendProgram.submit`; ``batch.adapter`` says which of ``adapters`` each sequence has."""
+        """Do :meth:`BackendProgram.submit` with adapters.
+
+        ``batch.adapter`` says which of ``adapters`` each sequence has.
+        """
         ...
 
 
 class FileForm(Protocol):
-    """How a weight is written into a file, so that loading it gives the backend's form bit for bit."""
+    """How a weight is written into a file, so that a backend loads the same bits."""
 
     @property
     def takes_range(self) -> bool:
-        """Whether a calibrated range of the weight's input stands beside it."""
+        """Whether the file also holds a calibrated range of the weight's input."""
         ...
 
     def file_tensors(self, name: str, shape: tuple[int, ...]) -> list[StoredTensor]:
@@ -274,7 +292,7 @@ class Backend(Protocol):
     """Compiles programs for a device."""
 
     def compile(self, program: Program, source: TensorSource) -> BackendProgram:
-        """Return ``program`` ready to run, its weights read from ``source``.
+        """Return ``program`` ready to run, with weights from ``source``.
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
@@ -286,11 +304,14 @@ class Backend(Protocol):
         ...
 
     def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:
-        """Return what each weight of ``program`` would take, compiled; types and shapes are read, and no weight."""
+        """Return the size that each weight of ``program`` would have once compiled.
+
+        It reads types and shapes, but no weight.
+        """
         ...
 
     def file_forms(self, program: Program, source: TensorSource) -> Mapping[WeightRef, FileForm]:
-        """Return how each weight of ``program`` is written into a file of this backend's precision.
+        """Return how to write each weight of ``program`` into a file of this backend's precision.
 
         Raises:
             UnsupportedError: the backend has no form for files.

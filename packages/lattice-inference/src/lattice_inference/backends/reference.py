@@ -1,8 +1,8 @@
-"""Runs a program in NumPy, op by op: the readable twin of every kernel, and the oracle of the conformance tests.
+"""Runs a program in NumPy, op by op: a readable reference for every kernel.
 
-With ``dtype=np.float64`` it is the mathematical meaning of a program; with float32 it shows what plain NumPy would give.
-It runs programs as models write them, never fused. Programs that keep keys and values take a
-:class:`~lattice_inference.backends.reference_state.ReferenceState`.
+The conformance tests compare kernels with it. With ``dtype=np.float64`` it computes the mathematical meaning of a program;
+with float32 it computes what plain NumPy would give. It runs programs before fusion. Programs that keep keys and values
+take a :class:`~lattice_inference.backends.reference_state.ReferenceState`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def run(
     """Return the outputs of ``program`` for ``batch``.
 
     Args:
-        program: as a model's builder made it.
+        program: the program that a model's builder made.
         weights: checkpoint tensors by name.
         batch: the packed batch.
-        dtype: the type that everything is computed in.
+        dtype: the type of all computations.
         state: the pages that ``batch.block_table`` names; needed by programs with kv_specs.
-        adapters: what ``batch.adapter`` numbers: A, B and scale by site.
+        adapters: the adapters that ``batch.adapter`` numbers, each as A, B and scale by site.
 
     Raises:
         InvalidInputError: the program keeps state and ``state``, ``block_table`` or ``context_lengths`` is missing.
@@ -135,7 +135,7 @@ def _attention(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch:
 
 
 def _seen(length: int, window: int) -> npt.NDArray[np.bool_]:
-    """Return which keys (columns) each row of a causal sequence sees."""
+    """Return which keys (columns) each row of a causal sequence attends to."""
     row, key = np.ogrid[:length, :length]
     return (key <= row) & ((key > row - window) if window else True)
 
@@ -160,7 +160,7 @@ def _mul(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch
 def _rope_angles(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
     frequencies = weights["frequencies"]
     assert batch.positions is not None
-    # the angle is rounded to float32 whatever the rest is computed in: at position 30,000 its last bit is 0.002
+    # angles are float32 in every precision: at position 30,000 the last bit of an angle is 0.002
     angles = batch.positions.astype(np.float32)[:, None] * frequencies.astype(np.float32)
     exact = angles.astype(np.float64)
     table = np.concatenate([np.cos(exact), np.sin(exact)], axis=1) * float(op.attributes["scale"])
@@ -189,7 +189,7 @@ def _gather_rows(op: Op, inputs: list[Array], weights: Mapping[str, Array], batc
 
 
 def _sequences(batch: Batch) -> Iterator[tuple[int, int, int, npt.NDArray[np.int32]]]:
-    """Yield first row, end row, tokens in the cache before them and pages of every sequence."""
+    """Yield first row, end row, tokens in the cache before them and pages of each sequence."""
     if batch.context_lengths is None or batch.block_table is None:
         raise InvalidInputError("the program keeps keys and values: the batch needs context_lengths and block_table")
     for sequence, pages in enumerate(batch.block_table):
@@ -223,7 +223,7 @@ def _paged_attention(op: Op, query: Array, batch: Batch, state: ReferenceState) 
 
 
 def _low_rank(op: Op, inputs: list[Array], batch: Batch, adapters: Sequence[Mapping[str, LowRankFactors]]) -> None:
-    """Change ``y``, a view of its buffer's values, in place."""
+    """Add the adapters' products to ``y`` in place; it is a view of its buffer's values."""
     y, x = inputs
     if batch.adapter is None:
         return
@@ -259,7 +259,7 @@ def _moe(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch
     logits = x @ weights["router"].T
     probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
-    # a stable sort leaves equal ones in the order of their numbers
+    # a stable sort keeps experts of equal probability in the order of their numbers
     chosen = np.sort(np.argsort(-probabilities, axis=1, kind="stable")[:, : int(op.attributes["chosen"])], axis=1)
     shares = np.take_along_axis(probabilities, chosen, axis=1)
     if op.attributes["normalized"]:

@@ -1,4 +1,7 @@
-"""The reference as a backend: any model runs op by op in NumPy, in float64, to be compared with."""
+"""The reference as a backend: it runs any model op by op in NumPy, in float64.
+
+Tests compare other backends with it.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +49,14 @@ _STEP_TOKENS = 512
 
 
 class ReferenceBackend:
-    """Runs programs in NumPy, in float64: slow, and each op is a few lines to read.
+    """Runs programs in NumPy, in float64: it is slow, and each op is a few readable lines.
 
-    Weights have the values that they are stored with. Rows are never rounded, to bfloat16 or to integers.
+    Weights keep their stored values. Rows are never rounded to bfloat16 or to integers.
 
     Args:
-        threads: must be None: NumPy has threads that are set elsewhere.
-        precision: ``"float32"`` or ``"stored"``; others would round weights.
-        activations: must be ``"float32"`` for weights that are stored as integers.
+        threads: must be None, as NumPy's threads are set elsewhere.
+        precision: ``"float32"`` or ``"stored"``; other precisions would round weights.
+        activations: must be ``"float32"`` for weights that are stored as integers, unless ``precision`` is ``"float32"``.
 
     Raises:
         UnsupportedError: an option has another value.
@@ -75,7 +78,7 @@ class ReferenceBackend:
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
-            UnsupportedError: a weight is stored as integers, and the options say that its rows are rounded.
+            UnsupportedError: a weight is stored as integers, and the options ask for rounded rows.
         """
         weights: dict[str, npt.NDArray[np.float32]] = {}
         for ref in _weights(program):
@@ -106,29 +109,29 @@ class ReferenceBackend:
         return ReferenceState(specs, page_tokens=page_tokens, pages=pages)
 
     def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:
-        """Return what each weight of ``program`` would take, compiled."""
+        """Return the size that each weight of ``program`` would have once compiled."""
         return _sizes(program)
 
     def file_forms(self, program: Program, source: TensorSource) -> NoReturn:
-        """Raise UnsupportedError: files are written by the backends that keep other forms."""
+        """Raise UnsupportedError: only backends that keep other forms write files."""
         raise UnsupportedError("the reference backend writes no files")
 
 
 @dataclass(frozen=True)
 class _Adapter:
-    """An adapter of a program, as it was given."""
+    """An adapter of a program, in the form that the caller gave."""
 
     program: ReferenceProgram
     factors: Mapping[str, LowRankFactors]
 
     @property
     def nbytes(self) -> int:
-        """What its matrices take."""
+        """The size of its matrices in bytes."""
         return sum(site.a.nbytes + site.b.nbytes for site in self.factors.values())
 
 
 class ReferenceProgram:
-    """A program ready to run in NumPy. Thread-safe, as nothing of it changes."""
+    """A program ready to run in NumPy. Thread-safe, as it never changes."""
 
     def __init__(self, program: Program, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
         self.program = program
@@ -145,7 +148,10 @@ class ReferenceProgram:
         self._tables = id_tables(program)
 
     def prepare_adapter(self, factors: Mapping[str, LowRankFactors]) -> _Adapter:
-        """Return an adapter of this program; see :class:`~lattice_inference.backends.protocol.AdaptingProgram`."""
+        """Return an adapter of this program.
+
+        See :class:`~lattice_inference.backends.protocol.AdaptingProgram`.
+        """
         if self._weights is None:
             refuse_closed()
         return _Adapter(self, dict(factors))
@@ -169,7 +175,7 @@ class ReferenceProgram:
         state: PageStorage | None = None,
         adapters: Sequence[PreparedAdapter] = (),
     ) -> Finished:
-        """Run a step; its result is there at once."""
+        """Run a step and return its finished result."""
         weights = self._weights
         if weights is None:
             refuse_closed()
@@ -184,7 +190,7 @@ class ReferenceProgram:
         factors = [adapter.factors for adapter in adapters if isinstance(adapter, _Adapter) and adapter.program is self]
         if len(factors) < len(adapters):
             refuse_foreign_adapter()
-        with np.errstate(all="ignore"):  # what overflows is refused by its result
+        with np.errstate(all="ignore"):  # an overflow is refused in the results
             program = self._adapted if factors else self.program
             results = reference.run(program, weights, batch, state=state, adapters=factors)
         return Finished(
@@ -196,10 +202,10 @@ class ReferenceProgram:
         )
 
     def trim(self) -> None:
-        """Do nothing: steps leave nothing behind."""
+        """Do nothing: steps keep no memory."""
 
     def close(self) -> None:
-        """Give the weights back."""
+        """Release the weights."""
         self._weights = None
 
 

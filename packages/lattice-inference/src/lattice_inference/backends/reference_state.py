@@ -1,4 +1,4 @@
-"""Pages of keys and values in NumPy: what the CPU backend's state does, readable."""
+"""Pages of keys and values in NumPy: a readable form of the CPU backend's state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ SMALLEST_INT8_VECTOR = 1e-30
 
 @dataclass(frozen=True)
 class _Layer:
-    """Keys [page][kv_head][dim][token], values [page][kv_head][token][dim], scales [page][kv_head][token] of int8."""
+    """Keys and values of one layer, and their scales if they are int8.
+
+    Keys are [page][kv_head][dim][token], values [page][kv_head][token][dim], scales [page][kv_head][token].
+    """
 
     keys: Array
     values: Array
@@ -34,7 +37,7 @@ class _Layer:
 class ReferenceState:
     """``pages`` pages of ``page_tokens`` tokens for every layer of ``specs``.
 
-    bfloat16 is kept as the float32 of its value, because NumPy has no such type.
+    A bfloat16 value is kept as float32, because NumPy has no bfloat16.
     """
 
     def __init__(self, specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> None:
@@ -54,7 +57,10 @@ class ReferenceState:
         )
 
     def write(self, layer: int, pages: Int32Array, position: int, keys: Array, values: Array) -> None:
-        """Store ``keys`` and ``values``, (tokens, kv_heads, head_dim), from ``position`` of a sequence with ``pages`` on."""
+        """Store ``keys`` and ``values``, (tokens, kv_heads, head_dim), in a sequence with ``pages``.
+
+        The first token is at ``position`` of the sequence.
+        """
         store, dtype = self._layers[layer], self.specs[layer].dtype
         for token, (key, value) in enumerate(zip(keys, values, strict=True), position):
             page, slot = pages[token // self.page_tokens], token % self.page_tokens
@@ -62,7 +68,10 @@ class ReferenceState:
             store.values[page, :, slot], store.value_scales[page, :, slot] = _stored(value, dtype)
 
     def read(self, layer: int, pages: Int32Array, length: int, dtype: npt.DTypeLike) -> tuple[Array, Array]:
-        """Return the first ``length`` keys and values of a sequence, each (length, kv_heads, head_dim), as ``dtype``."""
+        """Return the first ``length`` keys and values of a sequence as ``dtype``.
+
+        Each array is (length, kv_heads, head_dim).
+        """
         store = self._layers[layer]
         tokens = np.arange(length)
         page, slot = pages[tokens // self.page_tokens], tokens % self.page_tokens
@@ -88,7 +97,7 @@ class ReferenceState:
             array[page] = np.frombuffer(part, array.dtype).reshape(array[page].shape)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._layers = []
 
     def copy_page(self, source: int, target: int) -> None:

@@ -14,20 +14,23 @@ __all__ = ["StoredTensorSource", "TensorSource"]
 
 
 class TensorSource(Protocol):
-    """A checkpoint, or anything that can hand out named float32 tensors."""
+    """A checkpoint, or any other source of named float32 tensors."""
 
     def float32(self, name: str) -> npt.NDArray[np.float32]:
         """Return a tensor as a new C-contiguous float32 array."""
         ...
 
     def drop_pages(self, name: str) -> None:
-        """Let go of what the tensor's file holds in memory: it has been packed."""
+        """Drop the tensor's file pages from memory, as it has been packed."""
         ...
 
 
 @runtime_checkable
 class StoredTensorSource(TensorSource, Protocol):
-    """A source that can say how a tensor is stored, and hand it out as it is: quantized tensors need no detour."""
+    """A source that says how a tensor is stored and returns it as stored.
+
+    Quantized tensors need no conversion to float32.
+    """
 
     def __contains__(self, name: object) -> bool: ...
 

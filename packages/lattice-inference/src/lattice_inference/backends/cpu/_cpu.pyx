@@ -1,4 +1,4 @@
-"""The door into the C kernels: argument checks and memory, then one call without the GIL."""
+"""Interface to the C kernels: argument checks and memory, then one call without the GIL."""
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
@@ -36,7 +36,7 @@ BLOCK_FORMATS = tuple(numbers_of(lattice_block_format_names))
 WEIGHT_TYPES = numbers_of(lattice_weight_type_names)
 WEIGHT_TYPES |= {name: LATTICE_WEIGHT_BLOCKS + number for number, name in enumerate(BLOCK_FORMATS)}
 
-# A build for tests has these instructions written out in others, whatever the CPU.
+# A build for tests emulates these instructions with others, on every CPU.
 cdef uint32_t PRODUCT_FEATURES = 0xffffffff if EMULATED else lattice_cpu_features()
 
 PANEL = LATTICE_PANEL
@@ -51,15 +51,16 @@ cdef bint has_kernels(int isa):
 
 
 def select_isa(requested=None):
-    """Return the name of the instruction set to use: ``requested``, else ``LATTICE_ISA``, else the best one.
+    """Return the name of the instruction set to use.
 
+    It is ``requested`` or, if that is None, ``LATTICE_ISA``. If neither is set, it is the best one here.
     Raises ValueError for an unknown name and for a level that this CPU or this build cannot run.
     """
     return lattice_isa_name(level_of(requested)).decode()
 
 
 def cpu_features():
-    """Return the names of the instruction set extensions that kernels can make use of here."""
+    """Return the names of the instruction set extensions that kernels can use here."""
     names = [
         "avx2", "avx512", "avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_vpopcntdq", "neon", "dotprod", "i8mm", "bf16",
         "amx_int8", "amx_bf16",
@@ -69,18 +70,21 @@ def cpu_features():
 
 
 def has_dot_products(str isa):
-    """Whether this CPU has the dot product instruction that the integer kernels of a level have a body for."""
+    """Whether this CPU has the dot product instruction of a level's integer kernels."""
     return bool(table_of(isa).dot_feature & PRODUCT_FEATURES)
 
 
 def has_amx(str isa):
-    """Whether this CPU and system have the kinds of AMX that kernels of a level have bodies for."""
+    """Whether this CPU and system have the kinds of AMX that a level's kernels use."""
     cdef uint32_t wanted = table_of(isa).amx_features
     return wanted != 0 and wanted & PRODUCT_FEATURES == wanted
 
 
 def bfloat16_products(str isa):
-    """What a level can multiply rows of bfloat16 by on this CPU, slowest first: the names of BFLOAT16_PRODUCTS."""
+    """Return the ways in which a level multiplies rows of bfloat16 on this CPU.
+
+    They are names of BFLOAT16_PRODUCTS, slowest first.
+    """
     cdef const lattice_kernel_table *table = table_of(isa)
     cdef uint32_t features = lattice_cpu_features()
     return [
@@ -93,7 +97,7 @@ def bfloat16_products(str isa):
     ]
 
 
-# Least and most of each size that kernels cut work by: kernels/tile_table.h, which says what they are.
+# Least and most of each size by which kernels cut work; kernels/tile_table.h explains the sizes.
 TILE_BOUNDS = {
     lattice_tile_row_of(i).name.decode(): (lattice_tile_row_of(i).least, lattice_tile_row_of(i).most)
     for i in range(LATTICE_TILE_COUNT)
@@ -108,7 +112,7 @@ def tile_sizes(str isa):
 
 
 def trim_heap():
-    """Make the C library give memory that is free back to the operating system."""
+    """Make the C library return free memory to the operating system."""
     with nogil:
         trim_heap_now()
 
@@ -118,10 +122,10 @@ cdef const lattice_kernel_table *table_of(str isa) except NULL:
 
 
 cdef class Memory:
-    """Zeroed memory from the operating system, aligned to a page, given back when the object goes.
+    """Zeroed memory from the operating system, aligned to a page.
 
-    ``huge_pages`` asks for 2 MiB pages: weights are streamed, and fewer translations make that faster.
-    Supports the buffer protocol (bytes, writable).
+    The operating system gets it back when the object is deleted. ``huge_pages`` asks for 2 MiB pages, which need fewer
+    address translations when weights are read. Supports the buffer protocol (bytes, writable).
     """
 
     cdef char *mapping
@@ -156,7 +160,10 @@ cdef class Memory:
 
 
 cdef void *weight_data(object array, int weight_type, Py_ssize_t size, str name) except NULL:
-    """The data of a C-contiguous array of at least ``size`` elements of a weight type; halves are the uint16 of their bits."""
+    """Return the data of a C-contiguous array of at least ``size`` elements of a weight type.
+
+    Types of 16 bits come as uint16.
+    """
     if weight_type == LATTICE_WEIGHT_FLOAT32:
         return float32_data(array, size, name)
     if not isinstance(array, np.ndarray) or array.dtype != np.uint16 or not array.flags.c_contiguous:
@@ -167,7 +174,7 @@ cdef void *weight_data(object array, int weight_type, Py_ssize_t size, str name)
 
 
 def routes_floats(Py_ssize_t experts, Py_ssize_t chosen):
-    """The floats that a row of the table of routes of a mixture of experts takes in a slot."""
+    """Return the size in floats of a row in the routing table of a mixture of experts."""
     return lattice_routes_floats(experts, chosen)
 
 
@@ -184,11 +191,12 @@ def elementwise(str function, x, *, str isa):
 
 
 cdef class KvPages:
-    """Pages of keys and values: for every layer (kv_heads, head_dim, type), ``pages`` pages of ``page_tokens`` tokens.
+    """Pages of keys and values: ``pages`` pages of ``page_tokens`` tokens.
 
-    A page is one stretch of memory: layer after layer its keys, values and scales (kernels/step.h), each from a multiple of
-    64 bytes on. Address space is reserved, memory is taken when a page is first written; where the system has huge pages it
-    comes in those, because attention goes through all of it in no order that a processor foresees.
+    ``layers`` gives (kv_heads, head_dim, type) of each layer. A page is contiguous memory: for each layer its keys, values
+    and scales (kernels/step.h), each aligned to 64 bytes. Address space is reserved at once, and memory is taken when a page
+    is first written. Huge pages are used if the system has them, because attention reads all of the memory in an order that
+    a processor cannot predict.
     """
 
     cdef lattice_kv_layer *layers
@@ -234,7 +242,10 @@ cdef class KvPages:
         self, cnp.ndarray cu_seqlens not None, cnp.ndarray context not None, cnp.ndarray pages not None,
         cnp.ndarray cu_pages not None,
     ):
-        """Raise ValueError unless every sequence has pages, of those that exist, for what it has and what is added."""
+        """Raise ValueError unless each sequence's pages exist and hold all its tokens.
+
+        These are the tokens that the pages hold already and those that the step adds.
+        """
         cdef Py_ssize_t sequences = cu_seqlens.size - 1
         cdef const int32_t *bounds_of_rows = int32_data(cu_seqlens, sequences + 1, "cu_seqlens")
         cdef const int32_t *before = int32_data(context, sequences, "context")
@@ -273,7 +284,7 @@ cdef class KvPages:
 
 
 cdef lattice_view view_of(object operand) except *:
-    """(slot, stride, column), or None for no operand."""
+    """Return the view of an operand, (slot, stride, column), or None for no operand."""
     cdef lattice_view view
     memset(&view, 0, sizeof(view))
     view.slot = -1
@@ -285,7 +296,7 @@ cdef lattice_view view_of(object operand) except *:
 
 
 cdef const void *weight_at(object weight, int weight_type) except NULL:
-    """The data of an array, or of panels given as (Memory, byte offset)."""
+    """Return the data of an array, or of panels given as (Memory, byte offset)."""
     cdef Memory memory
     if isinstance(weight, tuple):
         memory, offset = weight
@@ -298,8 +309,10 @@ cdef const float *floats_or_none(object array, Py_ssize_t size, str name) except
 
 
 cdef int fill_record(lattice_op *op, str record, dict given) except -1:
-    """Fill the record of an op, and take what it consists of out of ``given``: names of weight types, activations and the
-    like, arrays, and ``bounds``, low and high in float32 that rows are quantized within.
+    """Fill the record of an op, and remove its fields from ``given``.
+
+    The fields are names, such as weight types and activations, and arrays. ``bounds`` are low and high of the range, in
+    float32, within which rows are quantized.
     """
     if record == "linear":
         op.linear.weight_type = WEIGHT_TYPES[given.pop("weight_type")]
@@ -355,10 +368,10 @@ include "adapters.pxi"
 cdef class Step:
     """A batch, and the memory that a plan's ops take for it.
 
-    ``arena`` holds the slots at ``slot_offsets``, at ``scratch_offset`` ``threads`` stretches of scratch, and at
-    ``bookkeeping_offset``, a multiple of 64, ``bookkeeping_bytes`` of the plan. A program that keeps keys and values is given
-    their pages ``kv``, the tokens of each sequence in them before, and the numbers of its pages,
-    ``pages[cu_pages[b]:cu_pages[b + 1]]``. Arrays are int32. ``adapters`` are those of the plan that runs the step.
+    ``arena`` holds the slots at ``slot_offsets``. At ``scratch_offset`` it holds scratch memory for each of ``threads``. At
+    ``bookkeeping_offset``, a multiple of 64, it holds the plan's ``bookkeeping_bytes``. A program that keeps keys and values
+    takes their pages ``kv`` and, as ``context``, the tokens that they hold already of each sequence. The pages of sequence b
+    are ``pages[cu_pages[b]:cu_pages[b + 1]]``. Arrays are int32. ``adapters`` belong to the plan that runs the step.
     """
 
     cdef lattice_step step
@@ -420,11 +433,12 @@ cdef class Step:
 
 
 cdef class Plan:
-    """The ops of a compiled program as C structs. Immutable once run; safe to run from several threads at once.
+    """The ops of a compiled program as C structs.
 
-    ``dot`` says whether integer kernels use the CPU's dot product instruction, ``amx`` whether kernels use AMX; by default if
-    it has them, and AMX only beside dot products. ``bfloat16`` says what multiplies rows of bfloat16, one of
-    :func:`bfloat16_products`. ``sizes`` override sizes of kernels/tile_table.h; they change no bit.
+    It is immutable once run, and several threads may run it at once. ``dot`` says whether integer kernels use the CPU's dot
+    product instruction, and ``amx`` whether kernels use AMX. By default they use what the CPU has, and AMX only with dot
+    products. ``bfloat16``, one of :func:`bfloat16_products`, says how rows of bfloat16 are multiplied. ``sizes`` override
+    sizes of kernels/tile_table.h; they change no bit.
     """
 
     cdef lattice_op *ops
@@ -460,7 +474,7 @@ cdef class Plan:
             (<int64_t *>&self.sizes)[names.index(name)] = size
         self.owners = []
         self.tables = []
-        self.groups = []  # of linears that adapters add to: columns read, columns of the rows that are changed
+        self.groups = []  # for linears that adapters change: columns read, columns of the changed rows
 
     def __dealloc__(self):
         free(self.ops)
@@ -470,17 +484,19 @@ cdef class Plan:
 
     @property
     def step_tokens(self):
-        """Tokens that should go through the program at once."""
+        """The best number of tokens for a step."""
         return self.sizes.step_tokens
 
     def append(
         self, str kernel, *, str rows, inputs, output, Py_ssize_t k, Py_ssize_t n, rounded=None, bint pairs=False,
         int each=1, dict experts=None, **parameters,
     ):
-        """Add an op of KERNELS. Operands are (slot, stride, column); ``k`` and ``n`` are the columns read and written; with
-        ``pairs`` each row is two; for a row of the step there are ``each``. ``parameters`` are those of the kernel's record:
-        see fill_record. An op of a mixture of experts has ``experts``: ``table``, ``count``, ``chosen``, ``normalized`` and
-        ``matrix_bytes``, of kernels/step.h.
+        """Add an op of KERNELS. Operands are (slot, stride, column).
+
+        ``k`` and ``n`` are the columns read and written. With ``pairs``, two consecutive input rows are added to one output
+        row. The op has ``each`` rows for a row of the step. ``parameters`` belong to the kernel's record: see fill_record.
+        An op of a mixture of experts has ``experts``: ``table``, ``count``, ``chosen``, ``normalized`` and ``matrix_bytes``,
+        of kernels/step.h.
         """
         cdef lattice_op op
         memset(&op, 0, sizeof(op))
@@ -514,11 +530,11 @@ cdef class Plan:
         self.needs_pages = self.needs_pages or op.kernel == LATTICE_KERNEL_PAGED_ATTENTION
 
     def check_ids(self, str which, Py_ssize_t table_rows):
-        """Have every run refuse ids of input ``which``, one of IDS, outside the table."""
+        """Make every run refuse ids of input ``which``, one of IDS, outside the table."""
         self.tables.append((IDS[which], which, table_rows))
 
     def scratch_bytes(self, Py_ssize_t max_seqlen):
-        """Return the bytes of scratch that one thread needs for sequences of up to ``max_seqlen`` tokens."""
+        """Return the scratch bytes of one thread, for sequences of at most ``max_seqlen`` tokens."""
         cdef int64_t most = 0
         for i in range(self.count):
             most = max(most, lattice_scratch_bytes(&self.ops[i], max_seqlen, self.amx, &self.sizes))
@@ -527,8 +543,8 @@ cdef class Plan:
     def bookkeeping_bytes(self, cu_seqlens, context=None):
         """Return the bytes that a run needs to cut its work into tasks.
 
-        They hold the number of query blocks before each sequence and, where ``context`` says how many tokens the pages of
-        each have already, the number of parts before each and what the parts of a sequence give until they are merged.
+        They hold the number of query blocks before each sequence. With ``context``, the tokens that each sequence's pages
+        hold already, they also hold the number of parts before each sequence, and the parts' results until they are merged.
         """
         cdef int64_t most = 0, sequences = cu_seqlens.size - 1
         cdef const int32_t *bounds = int32_data(cu_seqlens, sequences + 1, "cu_seqlens")
@@ -542,8 +558,10 @@ cdef class Plan:
         return round_up(4 * (sequences + 1)) + round_up(16 * (sequences + 1)) + 4 * most
 
     def run(self, Step given not None, Py_ssize_t first=0, end=None):
-        """Run ops ``first`` to ``end``, by default all, on a step. Returns (which of IDS, row) of the first id outside its
-        table, else None. A run in several calls is given the same step in each.
+        """Run ops ``first`` to ``end`` on a step; by default run all.
+
+        Returns (which of IDS, row) of the first id outside its table, or None. A run in several calls needs the same step in
+        each.
         """
         cdef lattice_step step = given.step
         cdef char *bookkeeping = given.arena.data + given.bookkeeping_offset

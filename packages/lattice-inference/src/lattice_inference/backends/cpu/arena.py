@@ -1,4 +1,4 @@
-"""Memory for steps: taken for each, kept for the next, given back after a burst."""
+"""Memory for steps: each step takes an arena, and idle arenas stay for later steps."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from lattice_inference.backends.cpu._cpu import HUGE_PAGE, Memory
 __all__ = ["ArenaPool"]
 
 GRANULE = 1 << 18
-"""Arenas grow in steps of this many bytes, so that batches of nearly one size share them."""
+"""Sizes of arenas are multiples of this many bytes, so that batches of similar size share arenas."""
 
 
 class ArenaPool:
-    """Lends arenas to concurrent steps. Thread-safe without a lock: a child forked while another thread holds one could
-    never take it. The list's ``append`` and ``remove`` are atomic, and whoever removes an arena owns it.
+    """Lends arenas to concurrent steps. Thread-safe.
 
-    At most ``keep_bytes`` of idle memory stay here; what a larger step needed goes back to the operating system when it
-    ends.
+    It has no lock: if a thread holds a lock during a fork, the child can never take it. The list's ``append`` and
+    ``remove`` are atomic, and the thread that removes an arena owns it.
+
+    At most ``keep_bytes`` of idle memory stay here. The operating system gets the rest back when a step ends.
     """
 
     def __init__(self, *, keep_bytes: int = 64 << 20) -> None:
@@ -23,7 +24,10 @@ class ArenaPool:
         self._idle: list[Memory] = []
 
     def take(self, nbytes: int) -> Memory:
-        """Return an arena of at least ``nbytes``: the smallest idle one that is large enough, else a new one."""
+        """Return an arena of at least ``nbytes``.
+
+        It is the smallest idle one that is large enough, or a new one.
+        """
         for arena in sorted(self._idle, key=len):
             if arena.nbytes >= nbytes:
                 try:
@@ -34,7 +38,10 @@ class ArenaPool:
         return Memory(-(-nbytes // GRANULE) * GRANULE, huge_pages=nbytes >= 2 * HUGE_PAGE)
 
     def give_back(self, arena: Memory) -> None:
-        """Keep ``arena`` for a later step, or let it go when enough is kept: the largest goes first."""
+        """Keep ``arena`` for a later step.
+
+        If the idle arenas exceed ``keep_bytes``, release the largest ones.
+        """
         self._idle.append(arena)
         if len(self._idle) == 1 and arena.nbytes <= self.keep_bytes:
             return
@@ -44,7 +51,7 @@ class ArenaPool:
             self._remove(largest)
 
     def _remove(self, arena: Memory) -> bool:
-        """Take ``arena`` out of the idle ones; False when another thread was faster."""
+        """Remove ``arena`` from the idle ones; return False if another thread was faster."""
         try:
             self._idle.remove(arena)
         except ValueError:
@@ -52,7 +59,7 @@ class ArenaPool:
         return True
 
     def trim(self) -> None:
-        """Give all idle memory back to the operating system."""
+        """Return all idle memory to the operating system."""
         for arena in tuple(self._idle):
             self._remove(arena)
 

@@ -1,4 +1,7 @@
-"""Compiles programs for the CPU and runs them: weights packed once, a step as one call without the GIL."""
+"""Compiles programs for the CPU and runs them.
+
+Weights are packed once. A step is one call without the GIL, or several calls if it is long.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ from lattice_inference.thread_count import check_thread_count
 __all__ = ["CpuBackend", "CpuProgram", "TensorSource"]
 
 OPS_OF_A_CALL = 8
-"""Ops of a long text that run without a look at interrupts: about those of half a layer."""
+"""Ops of a long step that run between two checks for interrupts: about half a layer."""
 
 _WHOLE: Sequence[tuple[int, int | None]] = ((0, None),)
 
@@ -69,31 +72,31 @@ class CpuBackend:
 
     Args:
         isa: ``"baseline"``, ``"avx2"``, ``"avx512"`` or ``"neon"``; by default ``LATTICE_ISA``, else the best level here.
-        fused: apply the fusions. They change no bit of a result; without them each op of the model is a pass of its own.
+        fused: apply the fusions. They change no bit of a result. Without them each op of the model is a separate pass.
         threads: the most threads a step may use, 1 to 256; by default all of the process's pool.
-        precision: what linear weights and embedding tables are kept in. With 16 bits they are widened where they are used,
-            so results are those of a float32 model with rounded weights, bit for bit; but for bfloat16 see
+        precision: the type of linear weights and embedding tables. Weights of 16 bits are widened where they are used, so
+            results equal those of a float32 model with rounded weights, bit for bit. For bfloat16, see
             ``bfloat16_products``. With int8, linears over tokens multiply integers (:mod:`int8_weights`,
-            kernels/rows/integer_rows.h); those over whole sequences, which cost nothing, stay in float32.
-            With ``"stored"`` they stay what the source has them in, block formats included.
-        activations: what int8 and block-quantized weights are multiplied by: rows rounded to integers (``"int8"``), or
-            floats, with weights widened where they are used (``"float32"``), which is slower and exact in the weights'
-            values. With ``"float32"`` bfloat16 weights are widened, too.
+            kernels/rows/integer_rows.h). Linears over whole sequences cost almost nothing and stay in float32.
+            With ``"stored"``, weights keep the source's type, block formats included.
+        activations: what int8 and block-quantized weights are multiplied by. ``"int8"`` rounds rows to integers.
+            ``"float32"`` keeps floats and widens weights where they are used; it is slower, and exact in the weights'
+            values. With ``"float32"``, bfloat16 weights are widened too.
         input_ranges: see :class:`WeightForms`.
-        dot: whether integer kernels use the CPU's dot product instruction (VNNI, SDOT); by default if it has one. It
-            changes no bit.
-        tiles: whether kernels use the CPU's matrix tiles (AMX) where they have a body for them; by default if it has them
-            and ``dot`` is not refused. Linears with int8 weights are the same bits with and without.
-        bfloat16_products: how linears with bfloat16 weights multiply; by default by the best that the CPU has and ``dot``
-            and ``tiles`` do not refuse, and by widening them if it has nothing. The choice changes the last bits.
-        tile_sizes: sizes of kernels/tile_table.h, which says what they are, that shall not be the instruction set's own:
-            how work is cut. They change no bit.
+        dot: whether integer kernels use the CPU's dot product instruction (VNNI, SDOT). By default they do if the CPU has
+            one. The choice changes no bit.
+        tiles: whether kernels that can use the CPU's matrix tiles (AMX) do so. By default they do if the CPU has tiles and
+            ``dot`` is not False. Linears with int8 weights give the same bits either way.
+        bfloat16_products: how linears with bfloat16 weights multiply. By default they take the best way that the CPU has
+            and that ``dot`` and ``tiles`` allow. If there is none, weights are widened. The choice changes the last bits.
+        tile_sizes: sizes that replace the defaults of the instruction set. They say how work is cut and change no bit;
+            kernels/tile_table.h explains them.
 
     Raises:
         InvalidInputError: ``threads`` is out of its range.
-        ValueError: this CPU cannot run ``isa``, or has not these products; ``compile``: there is no such size, or not of
-            that value.
-        UnsupportedError: there is no such precision.
+        ValueError: this CPU cannot run ``isa`` or these products. ``compile`` raises it for an unknown tile size or a
+            value out of range.
+        UnsupportedError: there is no such precision, or no such ``activations``.
     """
 
     def __init__(
@@ -137,7 +140,7 @@ class CpuBackend:
         return next((products for products in reversed(present) if products not in refused), "float32")
 
     def compile(self, program: Program, source: TensorSource) -> CpuProgram:
-        """Return ``program`` ready to run, its weights read from ``source`` and packed.
+        """Return ``program`` ready to run, with packed weights from ``source``.
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
@@ -150,13 +153,13 @@ class CpuBackend:
         sites = linear_sites(program)
 
         def adapted() -> StepPlan:
-            # after fusion and the choice of forms, so that both plans read the same weights
+            # this comes after fusion and the choice of forms, so that both plans read the same weights
             return StepPlan(self._narrow_inputs(add_low_rank(chosen, sites), forms), weights, self._native_plan())
 
         return CpuProgram(StepPlan(narrow, weights, self._native_plan()), weights, self.threads, sites, adapted)
 
     def _narrow_inputs(self, chosen: Program, forms: WeightForms) -> Program:
-        """Have inputs of products rounded, once and where they are made if that can be."""
+        """Round each input of a product once, in the op that makes it if possible."""
         quantized = quantize_inputs(chosen, forms.input_rows, in_norms=self.fused)
         rounded = round_inputs(quantized, forms.rounded_inputs, _cpu.bfloat16_row_floats, in_producers=self.fused)
         return expand_experts(hand_over_keys(rounded) if self.fused else rounded, forms)
@@ -166,7 +169,10 @@ class CpuBackend:
         return _cpu.Plan(self.isa, self.dot, self.tiles, products, self.tile_sizes)
 
     def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:
-        """Return what each weight of ``program`` would take, compiled; types and shapes are read, and no weight."""
+        """Return the size that each weight of ``program`` would have once compiled.
+
+        It reads types and shapes, but no weight.
+        """
         forms = self._forms(source, is_dry=True)
         return WeightLayout(forms.choose(fuse(program, BIT_NEUTRAL_RULES if self.fused else ())), forms).sizes()
 
@@ -177,7 +183,10 @@ class CpuBackend:
         )
 
     def file_forms(self, program: Program, source: TensorSource) -> Mapping[WeightRef, FileForm]:
-        """Return how each weight of ``program`` is written into a file of this precision, whatever CPU reads it."""
+        """Return how to write each weight of ``program`` into a file of this precision.
+
+        The forms do not depend on the CPU that will read the file.
+        """
         forms = WeightForms(self.precision, source)
         forms.choose(program)
         return {ref: forms[ref] for op in program.ops for ref in op.weights.values()}
@@ -189,14 +198,16 @@ class CpuBackend:
 
 
 class CpuProgram:
-    """A program ready to run. Thread-safe: concurrent runs take turns on the pool and have memory of their own.
+    """A program ready to run. Thread-safe.
+
+    Concurrent runs take turns on the pool, and each has separate memory.
 
     Attributes:
         adapter_sites: the shape of each weight that adapters may change, by its tensor's name.
-        numerics: what rows that are rounded to bfloat16 are multiplied by, as ``"avx512-tiles"``: it decides the last bits
-            of results. None if the program rounds none.
-        step_tokens: tokens that should go through the program at once: enough to keep every core busy, few enough that
-            what is computed of them stays in cache, and to answer a cancellation soon.
+        numerics: how rows of bfloat16 are multiplied, such as ``"avx512-tiles"``. It decides the last bits of results.
+            None if the program rounds no rows to bfloat16.
+        step_tokens: the best number of tokens for a step. It is large enough to keep every core busy. It is small enough
+            for intermediate results to stay in cache, and for a cancellation to be answered soon.
     """
 
     def __init__(
@@ -217,7 +228,7 @@ class CpuProgram:
         self._adapted: StepPlan | None = None
         self._compile_adapted: Callable[[], StepPlan] | None = adapted
         self._lock = threading.Lock()
-        self._fitting_specs: tuple[KvSpec, ...] | None = None  # of the state that was seen last and fits
+        self._fitting_specs: tuple[KvSpec, ...] | None = None  # of the last state that fits
         self.weight_sizes: tuple[WeightSize, ...] = weights.sizes()
         products = weights.forms.products
         self.numerics: str | None = f"{plan.native.isa}-{products}" if products else None
@@ -225,12 +236,12 @@ class CpuProgram:
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of memory that is kept for the activations of later runs."""
+        """Bytes of memory that stay for the activations of later runs."""
         return self._arenas.idle_bytes
 
     def prepare_adapter(self, factors: Mapping[str, LowRankFactors]) -> CpuAdapter:
-        """Return an adapter that steps of this program can be given; see the protocol ``AdaptingProgram``."""
-        with self._lock:  # the plan with places for adapters is made when there is a first one
+        """Return an adapter for steps of this program; see the protocol ``AdaptingProgram``."""
+        with self._lock:  # the first adapter makes the plan that has places for adapters
             if self._adapted is None:
                 compile_adapted = self._compile_adapted
                 if compile_adapted is None:
@@ -264,17 +275,18 @@ class CpuProgram:
         state: PageStorage | None = None,
         adapters: Sequence[PreparedAdapter] = (),
     ) -> Finished:
-        """Run a step, whose result is there at once: the outputs of the program for ``batch``, in new arrays.
+        """Run a step and return its finished result: the outputs for ``batch`` in new arrays.
 
         Args:
             batch: the packed batch; for a program that keeps keys and values with ``context_lengths`` and ``block_table``.
             outputs: which outputs are wanted; all of them by default.
-            state: the pages that ``block_table`` names. The keys and values of the batch are written there.
-            adapters: what ``batch.adapter`` numbers; without any the step runs the plain plan.
+            state: the pages that ``block_table`` names. The step writes the batch's keys and values there.
+            adapters: the adapters that ``batch.adapter`` numbers. Without any, the step runs the plain plan.
 
         Raises:
-            InvalidInputError: the program is closed, an id lies outside its table, the batch carries state that the program
-                has not, it names pages that do not exist or do not suffice, or ``state`` or an adapter is another program's.
+            InvalidInputError: the program is closed, an id lies outside its table, or the batch carries state that the
+                program does not keep. Also if pages do not exist or are too few, or ``state`` or an adapter belongs to
+                another program.
         """
         return Finished(self._compute(batch, outputs, state, adapters))
 
@@ -336,18 +348,27 @@ class CpuProgram:
         return results
 
     def trim(self) -> None:
-        """Give the memory that steps left behind back to the operating system; the next step asks for it again."""
+        """Return memory that steps no longer use to the operating system.
+
+        The next step allocates it again.
+        """
         self._arenas.trim()
         _cpu.trim_heap()
 
     def close(self) -> None:
-        """Give the weights back; a run that goes on keeps them until it ends. Closing twice is harmless."""
+        """Release the weights; a running step keeps them until it ends.
+
+        Closing twice is harmless.
+        """
         with self._lock:
             self._plan = self._adapted = self._compile_adapted = None
         self._arenas.trim()
 
     def _paged_inputs(self, batch: Batch, state: CpuState | None) -> tuple[Int32Array, Int32Array, Int32Array] | None:
-        """Return context lengths, page numbers and where each sequence's begin; None for a program without state."""
+        """Return context lengths, page numbers and the bounds of each sequence's page numbers.
+
+        Return None for a program without state.
+        """
         keeps_state = bool(self.program.kv_specs)
         if not keeps_state and state is None and not batch.carries_state:
             return None
@@ -397,8 +418,9 @@ def _copy_outputs(
 
 
 def _calls(ops: int) -> Sequence[tuple[int, int | None]]:
-    """Return which ops each call runs of a step with more tokens than one should have: a few.
+    """Return the first and end op of each call of a long step, a few ops a call.
 
-    Between calls an interrupt is answered, and nothing of the step is lost.
+    A step is long if it has more than ``step_tokens`` tokens. Interrupts are answered between calls, and the step loses
+    no work.
     """
     return [(first, min(first + OPS_OF_A_CALL, ops)) for first in range(0, ops, OPS_OF_A_CALL)]

@@ -1,4 +1,7 @@
-"""Rewrites a program for linears that multiply integers: their inputs are quantized once, however many of them read one."""
+"""Rewrites a program for linears that multiply integers.
+
+Each input is quantized once, even if several linears read it.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ def quantize_inputs(
 ) -> Program:
     """Return ``program`` with quantized inputs for its linears.
 
-    A quantized row lies in a buffer like any other, whose width is what it takes in floats. A layer norm quantizes its own
-    output while the row is in cache; before other linears a pass of its own does.
+    Quantized rows lie in a buffer like any other; the buffer's width is a row's size in floats. A layer norm quantizes its
+    output while the row is in cache. A separate pass quantizes other inputs.
 
     Args:
-        program: after fusion.
-        rows_of: which rows a linear takes.
-        in_norms: have layer norms quantize their own output; else everything is quantized in passes of their own.
+        program: the program after fusion.
+        rows_of: returns the rows that a linear takes.
+        in_norms: have layer norms quantize their output; otherwise separate passes quantize everything.
     """
     ops: list[Op] = []
     quantized: dict[tuple[View, IntegerRows], View] = {}
@@ -44,7 +47,7 @@ def quantize_inputs(
 
 
 def _reads_integers(op: Op, view: View, rows_of: Callable[[Op], InputRows]) -> bool:
-    """Whether ``op`` reads ``view`` as integers only: as the input of its product, and not as a residual."""
+    """Whether ``op`` reads ``view`` only as integers: as its product's input, not a residual."""
     return op.kind.startswith("linear") and isinstance(rows_of(op), IntegerRows) and view not in op.inputs[1:]
 
 
@@ -55,7 +58,10 @@ def _integers(x: View, rows: IntegerRows) -> View:
 
 
 def _append_quantizer(ops: list[Op], x: View, rows: IntegerRows, output: View, in_norm: bool) -> None:
-    """Have ``x`` quantized: by the norm that makes it if ``in_norm`` and there is one, else by an op of its own."""
+    """Have ``x`` quantized by the norm that makes it, or by a new op.
+
+    The norm does it if ``in_norm`` is true and a norm makes ``x``.
+    """
     if x.is_whole and in_norm:
         for index, op in enumerate(ops):
             kind = rows.in_norm(op.kind)

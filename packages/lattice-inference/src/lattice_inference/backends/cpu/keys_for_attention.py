@@ -1,4 +1,4 @@
-"""Rewrites a program so that attention over pages has the keys and values that its step brings."""
+"""Rewrites a program so that attention over pages gets the new keys and values of its step."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ __all__ = ["hand_over_keys"]
 
 
 def hand_over_keys(program: Program) -> Program:
-    """Return ``program`` with the inputs of every ``kv_write`` handed to the attention after it in the same layer.
+    """Return ``program`` with the inputs of ``kv_write`` added to its layer's attention.
 
-    Where a sequence has few new rows, attention's tasks then write what they are about to read: the threads meet once less,
-    and what a thread wrote is in its own cache. ``kv_write`` is told by ``attention_heads`` which sequences those are.
+    Where a sequence has few new rows, attention's tasks then write the keys and values that they are about to read. This
+    saves one point where threads wait for each other, and a thread finds what it wrote in its own cache. From the
+    attribute ``attention_heads``, ``kv_write`` knows which sequences these are.
     """
     written: dict[object, int] = {}
     ops: list[Op] = []

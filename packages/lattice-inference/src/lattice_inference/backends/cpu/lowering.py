@@ -1,4 +1,4 @@
-"""Which ops may write over their inputs, and how each becomes the arguments of a C kernel."""
+"""Turns each op into the arguments of a C kernel; lists ops that may write over inputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ IN_PLACE: Mapping[str, int] = {
     "linear_add": 1,
     "embed_rows_add": 0,
 }
-"""Ops that may write over one of their inputs: they read an element of it only to write the same one."""
+"""Ops that may write over an input, and its index: they read an element only to write the same one."""
 
 Arguments = dict[str, Any]
 
@@ -72,7 +72,10 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
 
 
 def _kernel(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    """Return the kernel of ``op`` and its parameters. A kernel without a record needs no entry in the table below."""
+    """Return the kernel of ``op`` and its parameters.
+
+    A kernel without a record needs no entry in ``_LOWERINGS``.
+    """
     if op.kind in _LOWERINGS:
         return _LOWERINGS[op.kind](op, weights, memory)
     if _cpu.RECORDS.get(op.kind) == "none":
@@ -93,7 +96,7 @@ def _embed_rows(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[s
     form = weights.form(table)
     arguments: Arguments = {
         "table": weights[table],
-        # the table of a tied embedding is kept as the linear that it is too
+        # the table of a tied embedding is kept as the linear's weight
         "packed": table.use == "linear" and not form.in_panels,
         "weight_type": form.weight_type,
         "ids": str(op.attributes["ids"]),
@@ -141,7 +144,7 @@ def _quantize(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str
 
 
 def _bounds(op: Op) -> npt.NDArray[np.float32] | None:
-    """Return low and high that a calibration fixed for the rows that ``op`` quantizes, if one did."""
+    """Return the calibrated range (low, high) of the rows that ``op`` quantizes, if any."""
     return np.array([op.attributes["low"], op.attributes["high"]], np.float32) if "low" in op.attributes else None
 
 

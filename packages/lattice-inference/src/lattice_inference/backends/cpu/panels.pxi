@@ -1,8 +1,12 @@
-# Included by _cpu.pyx as text: weights into the panels that linears read, and the sizes of panels and of rows that are not floats.
+# _cpu.pyx includes this file. It packs weights into the panels that linears read, and gives the sizes of panels and of rows
+# that are not floats.
 
 
 def pack_panels(weight, Memory target, Py_ssize_t offset):
-    """Write ``weight`` (n, k), float32 or uint16, as panels of 16 columns, [n / 16][k][16], at a byte offset of ``target``."""
+    """Write ``weight`` (n, k) as panels of 16 columns, [n / 16][k][16].
+
+    ``weight`` is float32 or uint16. The panels begin at byte ``offset`` of ``target``.
+    """
     cdef Py_ssize_t n = weight.shape[0], k = weight.shape[1], size = weight.dtype.itemsize
     cdef void *source = weight_data(weight, LATTICE_WEIGHT_FLOAT32 if size == 4 else LATTICE_WEIGHT_BFLOAT16, n * k, "weight")
     cdef Py_ssize_t nbytes = (n + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL * k * size
@@ -14,17 +18,20 @@ def pack_panels(weight, Memory target, Py_ssize_t offset):
 
 
 def bfloat16_panel_bytes(Py_ssize_t k):
-    """The bytes of a panel of depth ``k`` of bfloat16 weights in pairs."""
+    """Return the bytes of a panel of bfloat16 weights in pairs, of depth ``k``."""
     return lattice_bfloat16_panel_bytes(k)
 
 
 def bfloat16_row_floats(Py_ssize_t k):
-    """The floats that a row of ``k`` activations takes in a slot once it is rounded to bfloat16."""
+    """Return the size in floats of a row of ``k`` activations rounded to bfloat16."""
     return lattice_bfloat16_row_floats(k)
 
 
 def pack_bfloat16_panels(cnp.ndarray weight not None, Memory target, Py_ssize_t offset):
-    """Write ``weight`` (n, k), the uint16 of bfloat16, as panels at a byte offset of ``target``; see bfloat16_linear.h."""
+    """Write bfloat16 ``weight`` (n, k), as uint16, in the panels of bfloat16_linear.h.
+
+    The panels begin at byte ``offset`` of ``target``.
+    """
     cdef Py_ssize_t n = weight.shape[0], k = weight.shape[1]
     cdef const uint16_t *source = <const uint16_t *>weight_data(weight, LATTICE_WEIGHT_BFLOAT16, n * k, "weight")
     cdef Py_ssize_t nbytes = (n + LATTICE_PANEL - 1) // LATTICE_PANEL * lattice_bfloat16_panel_bytes(k)
@@ -36,17 +43,20 @@ def pack_bfloat16_panels(cnp.ndarray weight not None, Memory target, Py_ssize_t 
 
 
 def int8_panel_bytes(Py_ssize_t k):
-    """The bytes of a panel of int8 weights of depth ``k``."""
+    """Return the bytes of a panel of int8 weights of depth ``k``."""
     return lattice_int8_panel_bytes(k)
 
 
 def integer_row_floats(Py_ssize_t k):
-    """The floats that a row of ``k`` activations takes in a slot once it is quantized."""
+    """Return the size in floats of a quantized row of ``k`` activations."""
     return lattice_integer_row_floats(k)
 
 
 def pack_int8_panels(cnp.ndarray weight not None, scales, Memory target, Py_ssize_t offset):
-    """Write int8 ``weight`` (n, k) and float32 ``scales`` (n,) as panels at a byte offset of ``target``; see int8_linear.h."""
+    """Write int8 ``weight`` (n, k) and float32 ``scales`` (n,) as the panels of int8_linear.h.
+
+    The panels begin at byte ``offset`` of ``target``.
+    """
     cdef Py_ssize_t n = weight.shape[0], k = weight.shape[1]
     if cnp.PyArray_TYPE(weight) != cnp.NPY_INT8 or not cnp.PyArray_IS_C_CONTIGUOUS(weight):
         raise TypeError("weight must be a C-contiguous int8 array")
@@ -63,19 +73,20 @@ def pack_int8_panels(cnp.ndarray weight not None, scales, Memory target, Py_ssiz
 
 
 def block_panel_bytes(str format, Py_ssize_t k):
-    """The bytes of a panel of depth ``k`` in a block format."""
+    """Return the bytes of a panel of depth ``k`` in a block format."""
     return lattice_block_panel_bytes(BLOCK_FORMATS.index(format), k)
 
 
 def block_row_floats(Py_ssize_t k):
-    """The floats that a row of ``k`` activations takes in a slot once it is quantized in blocks."""
+    """Return the size in floats of a row of ``k`` activations quantized in blocks."""
     return lattice_block_row_floats(k)
 
 
 def pack_blocks(str format, cnp.ndarray rows not None, Py_ssize_t k, Memory target, Py_ssize_t offset):
-    """Write ``rows`` of ggml's blocks, uint8 (n, bytes a row), as panels at a byte offset of ``target``; see block_format.h.
+    """Write ``rows`` of ggml's blocks, uint8 (n, bytes a row), as the panels of block_format.h.
 
-    Returns whether every scale is finite. Calls for different panels may run at once.
+    The panels begin at byte ``offset`` of ``target``. Returns whether every scale is finite. Calls for different panels may
+    run at once.
     """
     cdef int number = BLOCK_FORMATS.index(format)
     cdef lattice_block_layout layout = lattice_block_layout_of(number)
@@ -101,7 +112,10 @@ def pack_blocks(str format, cnp.ndarray rows not None, Py_ssize_t k, Memory targ
 
 
 def touch_pages(cnp.ndarray array not None):
-    """Read a byte of every page of a C-contiguous array, so that what is mapped from a file comes into memory."""
+    """Read a byte of every page of a C-contiguous array.
+
+    This brings an array that is mapped from a file into memory.
+    """
     cdef Py_ssize_t nbytes = cnp.PyArray_NBYTES(array), position = 0
     cdef const volatile char *data = <const volatile char *>cnp.PyArray_DATA(array)
     if not cnp.PyArray_IS_C_CONTIGUOUS(array):

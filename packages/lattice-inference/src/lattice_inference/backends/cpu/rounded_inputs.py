@@ -1,4 +1,7 @@
-"""Rewrites a program for ops that multiply bfloat16: rows are rounded once, and where they are made if that can be."""
+"""Rewrites a program for ops that multiply bfloat16.
+
+Rows are rounded once. The op that makes them rounds them if it can.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from lattice_inference.graph.program import Buffer, Op, Program, View
 __all__ = ["round_inputs"]
 
 _NORMS = frozenset({"layer_norm", "rms_norm"})
-_DEPTH = 32  # whose multiples are rows without padding
+_DEPTH = 32  # a row whose width is a multiple of this has no padding
 
 
 def round_inputs(
@@ -19,15 +22,16 @@ def round_inputs(
 ) -> Program:
     """Return ``program`` with rounded rows for the ops that take them.
 
-    A rounded row lies in a buffer like any other, whose width is what it takes in floats; an op that writes one says so by
-    its attribute ``rounded_width``, the elements of a row. Where everybody takes a buffer's rows rounded, its producers
-    write them so and write no floats; a norm writes both where both are read; what is left becomes an op ``round_rows``.
+    Rounded rows lie in a buffer like any other; the buffer's width is a row's size in floats. An op that writes rounded
+    rows has the attribute ``rounded_width``, the elements of a row. If all readers take a buffer's rows rounded, its
+    producers write rounded rows and no floats. If some readers take floats, a norm writes both. An op ``round_rows``
+    rounds everything else.
 
     Args:
-        program: after fusion.
-        takes_rounded: how many of an op's inputs, from the first on, are to be rounded.
-        row_floats: the floats that a rounded row of so many elements takes.
-        in_producers: have other ops round what they make; else everything is rounded in passes of its own.
+        program: the program after fusion.
+        takes_rounded: returns how many of an op's first inputs are to be rounded.
+        row_floats: returns the size in floats of a rounded row of so many elements.
+        in_producers: have other ops round what they make; otherwise separate passes round everything.
     """
     buffers = _Buffers(program, takes_rounded, in_producers)
     ops: list[Op] = []

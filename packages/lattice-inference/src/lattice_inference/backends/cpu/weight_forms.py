@@ -1,4 +1,4 @@
-"""Which form each weight of a program is kept in, and programs rewritten where one linear would need two."""
+"""Chooses the form of each weight, and cuts linears whose weights would need several."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ __all__ = ["Bfloat16Products", "WeightForms"]
 
 
 class WeightForms:
-    """The form of each weight: the first of :mod:`~lattice_inference.backends.cpu.forms.registry` that suits it.
+    """The form of each weight.
 
-    Vectors are always float32. A linear whose tensors would have several forms becomes several linears.
+    A weight has the first form of :mod:`~lattice_inference.backends.cpu.forms.registry` that suits it. Vectors are always
+    float32. A linear whose tensors would have several forms becomes several linears.
 
     Args:
-        precision: what the caller asks for.
+        precision: the precision that the caller wants.
         source: where the weights come from.
         activations: what integer weights are multiplied by.
-        input_ranges: by a weight's name, the range that the rows it is multiplied by are rounded within, where weight and
-            rows are int8; it counts before one that the source has. Without either each row has its own range.
+        input_ranges: ranges by weight name, for weights and rows in int8. The rows that a weight multiplies are rounded
+            within its range. A range here replaces the source's range. Without either, each row has its own range.
         products: what bfloat16 weights are multiplied by and how.
         isa: the level of the instruction set that will run the program, if one will.
-        is_dry: do not tell of weights that take more memory than they take in the file: nothing will be loaded.
+        is_dry: do not warn of weights that take more memory than in the file, as nothing will be loaded.
 
     Attributes:
-        shared: for a table that reads a linear's panels, that linear's weight.
+        shared: maps each table that reads a linear's panels to that linear's weight.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class WeightForms:
         self._terms = Terms(precision, activations, products, isa)
         self._candidates: dict[str | None, tuple[Terms, tuple[WeightForm, ...]]] = {}
         self._input_ranges = {} if input_ranges is None else input_ranges
-        self._stored = source if isinstance(source, StoredTensorSource) else None  # asked once: it takes its time
+        self._stored = source if isinstance(source, StoredTensorSource) else None  # checked once, as the check is slow
         self._is_dry = is_dry
         self._producers: dict[Buffer, list[Op]] = defaultdict(list)
         self._forms: dict[WeightRef, WeightForm] = {}
@@ -72,7 +73,10 @@ class WeightForms:
         self.shared: dict[WeightRef, WeightRef] = {}
 
     def choose(self, program: Program) -> Program:
-        """Decide for every weight of ``program``, and return it with each linear of several forms cut into one a form."""
+        """Choose the form of every weight of ``program``, and return the program.
+
+        A linear of several forms is cut into one linear for each form.
+        """
         self._values = {op.inputs[1] for op in program.ops if op.kind == "kv_write"}
         program = replace(program, ops=tuple(part for op in program.ops for part in self._parts(op)))
         self._results = {view.buffer for view in program.outputs.values()}
@@ -82,7 +86,7 @@ class WeightForms:
                 readers[ref].append(op)
             for view in op.outputs:
                 self._producers[view.buffer].append(op)
-        # other experts would be chosen by rounded probabilities
+        # rounded probabilities would choose other experts
         routers = {
             ref for op in program.ops if op.kind == "moe" for name, ref in op.weights.items() if "router" in name
         }
@@ -106,7 +110,10 @@ class WeightForms:
         return self._forms[ref]
 
     def join(self, parts: Sequence[WeightRef], joined: WeightRef) -> bool:
-        """Give ``joined``, which is made of ``parts``, their form, and return True; False if they have several."""
+        """Give ``joined``, which is made of ``parts``, their form, and return True.
+
+        Return False if the parts have several forms.
+        """
         forms = {self._forms[part] for part in parts}
         if len(forms) == 1:
             self._forms[joined] = forms.pop()
@@ -114,14 +121,14 @@ class WeightForms:
         return False
 
     def rows_of(self, ref: WeightRef) -> InputRows:
-        """Return which rows are multiplied by a weight of a mixture of experts."""
+        """Return the rows that a weight of a mixture of experts multiplies."""
         return self._forms[ref].input_rows(LinearUse(self._terms))
 
     def input_rows(self, op: Op) -> InputRows:
-        """Return which rows a linear takes.
+        """Return the rows that a linear takes.
 
         Raises:
-            CheckpointError: the source has a range for them that makes no sense.
+            CheckpointError: the source has an invalid range for them.
         """
         weight = op.weights["weight"]
         output = op.outputs[0]
@@ -129,7 +136,7 @@ class WeightForms:
         gives_logits = is_head and output.is_whole and output.buffer in self._results
         is_exact = (gives_logits or output in self._values) and op.kind == "linear" and "bias" not in op.weights
         rows = self._rows.get((weight, is_exact))
-        if rows is None:  # once, while the source is open: another plan over the same weights may be made later
+        if rows is None:  # now, while the source is open: a later plan may use the same weights
             rows = self._forms[weight].input_rows(LinearUse(self._terms, is_exact, lambda: self._range(weight)))
             self._rows[weight, is_exact] = rows
         return rows
@@ -157,11 +164,11 @@ class WeightForms:
 
     @property
     def products(self) -> Bfloat16Products | None:
-        """What rows rounded to bfloat16 are multiplied by; None if no linear takes such rows."""
+        """How rows of bfloat16 are multiplied; None if no linear takes such rows."""
         return self._terms.products if self._rounded else None
 
     def rounded_inputs(self, op: Op) -> int:
-        """Return how many inputs of an op, from the first on, are taken as rows of bfloat16."""
+        """Return how many of an op's first inputs are rows of bfloat16."""
         if op.kind.startswith("linear"):
             return int(op.weights["weight"] in self._rounded)
         by_tiles = op.kind == "attention" and op.attributes["mask"] == "bidirectional"
@@ -194,9 +201,9 @@ class WeightForms:
         return form
 
     def _parts(self, op: Op) -> Iterator[Op]:
-        """Yield ``op``, or for a linear over tensors of several forms a linear for each run of one form.
+        """Yield ``op``, or a linear for each run of tensors of one form.
 
-        One that gives values of attention is a run of its own, as its rows are rounded otherwise.
+        A tensor that gives values of attention is a separate run, as its rows are rounded differently.
         """
         weight = op.weights.get("weight")
         source = self._stored

@@ -1,4 +1,7 @@
-"""The weights of a compiled program as the CPU keeps them: read from a checkpoint once, rounded, packed."""
+"""The weights of a compiled program on the CPU.
+
+They are read from a checkpoint once, rounded and packed.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,18 @@ __all__ = ["ResidentWeights", "StoredTensorSource", "TensorSource", "WeightLayou
 
 
 class WeightLayout:
-    """Where each weight of a program goes: told by shapes and forms, without a weight.
+    """The place of each weight of a program, which follows from shapes and forms alone.
 
     Attributes:
-        weights: each weight once: those that share the panels of another are left out.
-        offsets: the byte offset of the panels of each weight that has some.
-        nbytes: what all panels take.
+        weights: each weight once, without weights that share the panels of another.
+        offsets: the byte offset of the panels, for each weight in panels.
+        nbytes: the bytes of all panels.
     """
 
     def __init__(self, program: Program, forms: WeightForms) -> None:
         refs = list(dict.fromkeys([ref for op in program.ops for ref in op.weights.values()]))
         self.weights: list[PlacedWeight] = []
-        self._nbytes: list[int] = []  # of each
+        self._nbytes: list[int] = []  # of each weight
         self.offsets: dict[WeightRef, int] = {}
         self.nbytes: int = 0
         for ref in refs:
@@ -45,7 +48,7 @@ class WeightLayout:
         self.offsets |= {ref: self.offsets[forms.shared[ref]] for ref in refs if ref in forms.shared}
 
     def sizes(self) -> tuple[WeightSize, ...]:
-        """Return what each weight takes, those in panels first; two that share one form count once."""
+        """Return the size of each weight, those in panels first; shared panels count once."""
         in_panels: list[WeightSize] = []
         others: list[WeightSize] = []
         for weight, nbytes in zip(self.weights, self._nbytes, strict=True):
@@ -55,11 +58,11 @@ class WeightLayout:
 
 
 class ResidentWeights:
-    """The one form that each weight of a program is kept in: panels, rows, or a vector.
+    """The weights of a program in memory, each as panels, rows or a vector.
 
     Attributes:
-        forms: which form each has.
-        memory: what the panels lie in.
+        forms: the form of each weight.
+        memory: the memory that holds the panels.
 
     Raises:
         CheckpointError: a tensor is missing, has another shape than the program says, or a value that its form cannot hold.
@@ -87,7 +90,7 @@ class ResidentWeights:
                     source.drop_pages(name)
 
     def __getitem__(self, ref: WeightRef) -> StoredArray | tuple[_cpu.Memory, int]:
-        """Return the panels' memory and byte offset of a linear weight, or the array of another."""
+        """Return the memory and byte offset of a weight's panels, or the array of another."""
         if ref in self._layout.offsets:
             return self.memory, self._layout.offsets[ref]
         return self._arrays[ref]
@@ -97,16 +100,16 @@ class ResidentWeights:
         return self._arrays[ref]
 
     def form(self, ref: WeightRef) -> WeightForm:
-        """Return what a weight is kept in."""
+        """Return the form of a weight."""
         return self.forms[ref]
 
     def sizes(self) -> tuple[WeightSize, ...]:
-        """Return what each weight takes; two that share one form count once."""
+        """Return the size of each weight; shared panels count once."""
         return self._layout.sizes()
 
 
 def matrix_bytes(ref: WeightRef, form: WeightForm) -> int:
-    """Return what a weight takes in panels, or one matrix of a stack; the next one follows it."""
+    """Return the bytes of a weight in panels, or of each matrix of a stack."""
     columns, depth = ref.shape[-2:]
     nbytes = -(-columns // _cpu.PANEL) * form.panel_bytes(depth)
     return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -1,4 +1,4 @@
-"""Weights in bfloat16: widened where they are used, or in the pairs that the CPU's instructions multiply."""
+"""Weights in bfloat16, widened when used, or in pairs for the CPU's instructions."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["BFLOAT16", "BFLOAT16_PAIRS"]
 
 
 class _Bfloat16(FloatForm):
-    """Multiplied by float32."""
+    """Weights that are widened and multiplied by rows of float32."""
 
     def serves(self, terms: Terms) -> bool:
-        """Whether bfloat16 was asked for."""
+        """Whether the caller wants bfloat16."""
         return terms.asks("bfloat16", "BF16")
 
 
 class _Bfloat16Pairs(FloatForm):
     """The same values in pairs of k, multiplied by rows rounded to bfloat16.
 
-    Linears over whole sequences and logits, and those whose weight is a table too, have rows that are not rounded.
+    Linears over whole sequences or logits, and linears whose weight is also a table, keep rows in float32.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class _Bfloat16Pairs(FloatForm):
         self.dtype = "bfloat16"
 
     def serves(self, terms: Terms) -> bool:
-        """Whether bfloat16 was asked for, and the CPU multiplies it."""
+        """Whether the caller wants bfloat16 and the CPU multiplies it."""
         return terms.products != "float32" and terms.asks("bfloat16", "BF16")
 
     def suits(self, use: WeightUse) -> bool:

@@ -1,4 +1,7 @@
-"""Packs block-quantized weights: in parts, on all threads, while the system reads what comes next from the file."""
+"""Packs block-quantized weights in parts, on all threads.
+
+Meanwhile one more thread reads the next parts from the file.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from lattice_inference.graph.program import Program
 __all__ = ["pack_block_weights", "reading_first_weights"]
 
 _PART_ELEMENTS = 1 << 22
-_PARTS_AHEAD = 12  # read before they are packed, some 50 MB
+_PARTS_AHEAD = 12  # parts that are read before they are packed, some 50 MB
 _READ_AT_ONCE_BYTES = 256 << 20
 _TOUCHED_BYTES = 4 << 20
 _FIRST_WEIGHTS = 64
@@ -31,7 +34,10 @@ _FIRST_WEIGHTS = 64
 
 @contextlib.contextmanager
 def reading_first_weights(program: Program, source: TensorSource) -> Iterator[None]:
-    """Have a thread read the first block-quantized weights of ``program`` from their file while something else is done."""
+    """Have a thread read the first block-quantized weights of ``program`` from their file.
+
+    It reads while the body of the ``with`` statement runs.
+    """
     is_over = threading.Event()
 
     def read(arrays: Iterable[npt.NDArray[np.generic]]) -> None:
@@ -63,7 +69,7 @@ def reading_first_weights(program: Program, source: TensorSource) -> Iterator[No
 
 @dataclass(frozen=True)
 class _Part:
-    """Some rows of a weight as they lie in the file, and what packs them."""
+    """Some rows of a weight as they lie in the file, and the function that packs them."""
 
     weight: PlacedWeight
     blocks: Sequence[npt.NDArray[np.generic]]
@@ -71,7 +77,7 @@ class _Part:
 
 
 def pack_block_weights(weights: Sequence[PlacedWeight], source: StoredTensorSource, memory: _cpu.Memory) -> None:
-    """Pack ``weights`` into ``memory`` on as many threads as the pool may use, and let go of the file's pages.
+    """Pack ``weights`` into ``memory`` on the pool's number of threads; drop the file's pages.
 
     Raises:
         CheckpointError: a tensor is missing, has another shape, or a scale that is NaN or infinite.
@@ -121,7 +127,7 @@ def pack_block_weights(weights: Sequence[PlacedWeight], source: StoredTensorSour
             ahead.release()
         reader.result()
     for name in (name for weight in left for name in weight.ref.sources):
-        source.drop_pages(name)  # the reader may have come to a page that was packed already
+        source.drop_pages(name)  # the reader may have read a page again after it was packed
 
 
 def _parts_of(weight: PlacedWeight, source: StoredTensorSource, memory: _cpu.Memory) -> Iterator[_Part]:
@@ -151,7 +157,7 @@ def _parts_of(weight: PlacedWeight, source: StoredTensorSource, memory: _cpu.Mem
 
 
 def _bytes_of(blocks: npt.NDArray[np.generic], dtype: str, form: str) -> npt.NDArray[np.uint8]:
-    """Return rows of blocks as bytes, requantized where they are of another format than ``form``."""
+    """Return rows of blocks as bytes, requantized if their format is not ``form``."""
     if dtype != form:
         from lattice_inference.checkpoint.rounding import quantize_rows
 

@@ -1,4 +1,4 @@
-"""Weights in the block formats of ggml, multiplied by rows of integers with a scale for each block."""
+"""Weights in ggml's block formats, multiplied by integer rows with a scale per block."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _REPACKED = frozenset(BLOCK_FORMATS) - frozenset(_cpu.BLOCK_FORMATS)
 class _Blocks(WeightForm):
     """One block format. Formats without a kernel are kept as Q8_0.
 
-    Rows are rounded once, but where much hangs on a small part of the products: for the logits, which are the result
-    itself, and for the values of attention, which all later tokens add up. There what rounding left out is rounded and
-    multiplied too (of linears without bias).
+    Most linears round their rows once. Two kinds of linears without bias also round and multiply what the first rounding
+    left out, because errors matter more there. One kind gives the logits, which are the result itself. The other gives
+    the values of attention, which all later tokens add up.
     """
 
     in_panels = True
@@ -30,7 +30,7 @@ class _Blocks(WeightForm):
         self.repacked = _REPACKED if name == "Q8_0" else frozenset()
 
     def serves(self, terms: Terms) -> bool:
-        """Whether a weight is stored so, and stays as it is."""
+        """Whether a weight stays as stored, and this form holds the stored type."""
         return terms.stored == self.name or terms.stored in self.repacked
 
     def panel_bytes(self, depth: int) -> int:

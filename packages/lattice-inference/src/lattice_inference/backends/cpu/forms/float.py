@@ -27,18 +27,18 @@ Float32Array = npt.NDArray[np.float32]
 
 
 class FloatForm(WeightForm):
-    """Floats in panels [n / 16][k][16], and tables as they are."""
+    """Floats in panels [n / 16][k][16]; tables stay in rows."""
 
     def __init__(self, name: str, itemsize: int) -> None:
         self.name = self.dtype = self.weight_type = name
         self._itemsize = itemsize
 
     def panel_bytes(self, depth: int) -> int:
-        """Return the bytes of a panel: its elements'."""
+        """Return the bytes of a panel, which holds elements only."""
         return _cpu.PANEL * depth * self._itemsize
 
     def row_bytes(self, width: int) -> int:
-        """Return the bytes of a row: its elements'."""
+        """Return the bytes of a row, which holds elements only."""
         return width * self._itemsize
 
     def input_rows(self, use: LinearUse) -> InputRows:
@@ -67,7 +67,7 @@ class FloatForm(WeightForm):
 
 
 class _Float32(FloatForm):
-    """What is always possible: it stands at the end of the list."""
+    """Float32, which suits every weight: it is the last form of the list."""
 
     def serves(self, terms: Terms) -> bool:
         """Say yes."""
@@ -75,14 +75,17 @@ class _Float32(FloatForm):
 
 
 class _Float16(FloatForm):
-    """Also for tables where int8 was asked for: rounding those to int8 would cost as much quality as that of all linears."""
+    """Float16, also for tables where the caller wants int8.
+
+    Rounding tables to int8 would cost as much quality as rounding all linears to int8.
+    """
 
     def serves(self, terms: Terms) -> bool:
-        """Whether float16 was asked for, or int8."""
+        """Whether the caller wants float16 or int8."""
         return terms.asks("float16", "F16") or terms.asks("int8", "I8")
 
     def suits(self, use: WeightUse) -> bool:
-        """Whether float16 was asked for, or it is such a table."""
+        """Whether the caller wants float16, or the weight is a table."""
         return use.ref.use == "rows" or use.terms.asks("float16", "F16")
 
     def file_tensors(self, name: str, shape: tuple[int, ...]) -> list[StoredTensor]:

@@ -1,4 +1,4 @@
-"""What rows a linear multiplies its weights by: floats, rows rounded to bfloat16, or integers."""
+"""The rows that a linear multiplies its weights by: float32, bfloat16 or integers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class FloatRows(Enum):
 
 @dataclass(frozen=True)
 class IntegerRows:
-    """Rows of integers, and what makes them.
+    """Rows of integers, and the op that makes them.
 
     Attributes:
-        kind: the op: ``"quantize_rows"``, one scale a row, ``"quantize_blocks"``, one for 32 elements, or
-            ``"quantize_block_pairs"``, twice, the second time what rounding left out the first time.
-        range: what a calibration fixed for all rows of ``quantize_rows``; without it each row has its own.
+        kind: the op. ``"quantize_rows"`` has one scale per row, ``"quantize_blocks"`` one per 32 elements.
+            ``"quantize_block_pairs"`` quantizes blocks twice: the second time it takes what the first rounding left out.
+        range: the range that a calibration fixed for all rows of ``quantize_rows``. Without it each row has its own range.
     """
 
     kind: Literal["quantize_rows", "quantize_blocks", "quantize_block_pairs"]
@@ -41,15 +41,18 @@ class IntegerRows:
 
     @property
     def linear(self) -> str | None:
-        """The op that multiplies such rows, where it is another than the linear that wants them."""
+        """The op that multiplies such rows, or None if the linear itself does."""
         return "linear_pairs" if self.kind == "quantize_block_pairs" else None
 
     def floats(self, elements: int) -> int:
-        """Return the floats that a row of so many elements takes."""
+        """Return the size in floats of a row with so many elements."""
         return _FLOATS[self.kind](elements)
 
     def in_norm(self, kind: str) -> str | None:
-        """Return the norm that writes its rows as such integers too, for a norm of this kind; None if there is none."""
+        """Return the variant of norm ``kind`` that writes such integers too, or None.
+
+        None means that there is no such norm.
+        """
         return _NORMS.get(kind) if self.kind == "quantize_rows" else None
 
 

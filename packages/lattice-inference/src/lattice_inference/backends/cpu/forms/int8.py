@@ -21,11 +21,13 @@ __all__ = ["INT8"]
 
 
 class _Int8(WeightForm):
-    """What is not int8 where it is asked for:
+    """Int8 with a scale for each output.
 
-    * weights that multiply whole sequences only, the heads on top of a model: they are used once a text, and what they
-      compute is the result itself (but for those that are stored so);
-    * tables, unless the same tensors are a linear's weight, too: a table then reads the linear's panels.
+    Two sorts of weights are not kept in int8, even if the caller wants int8:
+
+    * weights that multiply whole sequences only, such as the heads of a model. They are used once a text, and what they
+      compute is the result itself. If they are stored as int8, they stay int8;
+    * tables, unless the same tensors are also a linear's weight: such a table reads the linear's panels.
     """
 
     name = dtype = weight_type = "int8"
@@ -33,7 +35,7 @@ class _Int8(WeightForm):
     takes_range = True
 
     def serves(self, terms: Terms) -> bool:
-        """Whether int8 was asked for."""
+        """Whether the caller wants int8."""
         return terms.asks("int8", "I8")
 
     def suits(self, use: WeightUse) -> bool:
@@ -47,7 +49,7 @@ class _Int8(WeightForm):
         return _cpu.int8_panel_bytes(depth)
 
     def input_rows(self, use: LinearUse) -> InputRows:
-        """Return integers with a scale for each row, unless activations stay floats."""
+        """Return integers with a scale for each row, or floats if activations stay floats."""
         if use.terms.activations == "float32":
             return FloatRows.FLOAT32
         return IntegerRows("quantize_rows", use.range())

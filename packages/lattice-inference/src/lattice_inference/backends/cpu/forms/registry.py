@@ -1,4 +1,4 @@
-"""The list of forms."""
+"""The list of weight forms."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ _FORMS: list[WeightForm] = [INT8, *BLOCKS, BFLOAT16_PAIRS, BFLOAT16, FLOAT16, FL
 
 
 def known_forms() -> tuple[WeightForm, ...]:
-    """Return all forms in the order in which they are asked."""
+    """Return all forms in the order in which they are tried."""
     return tuple(_FORMS)
 
 
 def forms_for(terms: Terms) -> tuple[WeightForm, ...]:
-    """Return the forms that serve, in the order in which they are asked whether they suit a weight. The last suits all."""
+    """Return the forms that serve ``terms``, in the order in which they are tried.
+
+    The first form that suits a weight keeps it; the last form suits every weight.
+    """
     return tuple(form for form in _FORMS if form.serves(terms))
 
 
 def register_form(form: WeightForm) -> None:
-    """Have ``form`` asked before all others.
+    """Register ``form`` so that it is tried before all others.
 
     Raises:
-        ValueError: there is a form of its name.
+        ValueError: a form has its name already.
     """
     if any(known.name == form.name for known in _FORMS):
         raise ValueError(f"there is a form {form.name!r} already: give it another name")
@@ -39,7 +42,7 @@ def register_form(form: WeightForm) -> None:
 
 @contextlib.contextmanager
 def registered_form(form: WeightForm) -> Iterator[None]:
-    """Have ``form`` asked before all others while the block runs."""
+    """Register ``form`` while the body of the ``with`` statement runs."""
     register_form(form)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a form of weights says of itself, and what it is asked about."""
+"""The interface of a weight form, and the types of its arguments."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ __all__ = [
 Bfloat16Products = Literal["float32", "widened", "dot", "tiles"]
 """How linears with bfloat16 weights multiply.
 
-``"float32"``: rows stay float32, weights are widened where they are used. The others round rows to bfloat16 and multiply
-them by dot product instructions (``"dot"``: AVX512-BF16, FEAT_BF16), by matrix tiles (``"tiles"``: AMX), which attention
-does, too, or without either (``"widened"``: any CPU, slowly).
+``"float32"`` keeps rows in float32 and widens weights where they are used. The others round rows to bfloat16. ``"dot"``
+multiplies them by dot product instructions (AVX512-BF16, FEAT_BF16). ``"tiles"`` multiplies them by matrix tiles (AMX), and
+attention uses tiles too. ``"widened"`` needs neither: it runs on any CPU, slowly.
 """
 
 StoredArray = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
@@ -41,14 +41,14 @@ StoredArray = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class Terms:
-    """What the caller asks for and the CPU has.
+    """What the caller wants and the CPU has.
 
     Attributes:
-        precision: what weights are kept in.
+        precision: the type that weights are kept in.
         activations: what integer weights are multiplied by.
         products: what bfloat16 weights are multiplied by and how.
         isa: the level of the instruction set; None where weights are written and not run.
-        stored: under the precision ``"stored"`` the type that the source has a weight in, where it says that.
+        stored: under the precision ``"stored"``, the type of a weight in the source, if the source says it.
     """
 
     precision: Precision
@@ -58,7 +58,7 @@ class Terms:
     stored: str | None = None
 
     def asks(self, precision: str, stored: str) -> bool:
-        """Whether this precision was asked for, or what is stored and the source has this type."""
+        """Whether the caller wants this precision, or the stored type and that is ``stored``."""
         return self.stored == stored if self.precision == "stored" else self.precision == precision
 
 
@@ -67,10 +67,10 @@ class WeightUse:
     """A weight that takes a form.
 
     Attributes:
-        ref: the weight; no vector, which is always float32.
+        ref: the weight. It is never a vector, as vectors are always float32.
         readers: the ops that read it.
-        terms: what was asked for.
-        linear: for a table whose tensors are a linear's weight too, the form of that.
+        terms: what the caller wants and the CPU has.
+        linear: for a table whose tensors are also a linear's weight, the form of that weight.
     """
 
     ref: WeightRef
@@ -85,7 +85,7 @@ class WeightUse:
 
     @property
     def is_over_tokens(self) -> bool:
-        """Whether all that reads it are linears over tokens, or mixtures of experts, which are made of such."""
+        """Whether only linears over tokens and mixtures of experts read it."""
         return self.ref.use == "linear" and all(
             op.kind.startswith(("linear", "moe")) and op.outputs[0].rows is Rows.TOKENS for op in self.readers
         )
@@ -100,9 +100,9 @@ class LinearUse:
     """A linear that multiplies a weight.
 
     Attributes:
-        terms: what was asked for.
-        is_exact: whether much hangs on a small part of its products, so that rounded rows shall keep what was left out.
-        range: returns what a calibration fixed for its rows.
+        terms: what the caller wants and the CPU has.
+        is_exact: whether errors of rounding matter so much that rounded rows keep what the first rounding left out.
+        range: returns the range that a calibration fixed for its rows.
     """
 
     terms: Terms
@@ -112,7 +112,7 @@ class LinearUse:
 
 @dataclass(frozen=True)
 class PlacedWeight:
-    """A weight, its form, and the byte offset of its panels; None for one that is not in panels."""
+    """A weight, its form, and the byte offset of its panels, or None if it has no panels."""
 
     ref: WeightRef
     form: WeightForm
@@ -120,7 +120,7 @@ class PlacedWeight:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return self.ref.text if self.ref.is_stack else " + ".join(self.ref.sources)
 
     @property
@@ -134,17 +134,18 @@ PackTogether = Callable[[Sequence[PlacedWeight], StoredTensorSource, _cpu.Memory
 
 
 class WeightForm(ABC):
-    """One way to keep weights. A form has no state: one object stands for it.
+    """One way to keep weights. A form has no state, so one object represents it.
 
     Attributes:
-        name: no two forms share one.
-        dtype: what a report says that values are kept in.
-        weight_type: what the kernels know it as, of ``_cpu.WEIGHT_TYPES``.
-        in_panels: whether tables lie in panels too, which a linear with the same tensors then shares; else they are rows.
-        repacked: stored types that take more memory in this form, which the user is told.
-        takes_range: whether its rows can be rounded within a calibration's range.
-        pack_together: packs all weights of the forms that have this function, at once and before all others; or None,
-            and :meth:`keep` is called for each weight.
+        name: a unique name.
+        dtype: the type of its values in reports.
+        weight_type: its name for the kernels, one of ``_cpu.WEIGHT_TYPES``.
+        in_panels: whether tables lie in panels too. A linear with the same tensors then shares the panels. If false,
+            tables are rows.
+        repacked: stored types that take more memory in this form; a warning tells the user.
+        takes_range: whether its rows can be rounded within a calibrated range.
+        pack_together: a function that packs all weights of all forms that have it, at once and before other weights. If
+            it is None, :meth:`keep` is called for each weight.
     """
 
     name: str
@@ -157,10 +158,13 @@ class WeightForm(ABC):
 
     @abstractmethod
     def serves(self, terms: Terms) -> bool:
-        """Whether a weight may be kept so: on this CPU, in this precision, of what is stored."""
+        """Whether this form can keep weights on this CPU, in this precision and stored type."""
 
     def suits(self, use: WeightUse) -> bool:
-        """Whether a weight shall be kept so. The first form of the list that serves and says so has it."""
+        """Whether this form should keep the weight.
+
+        The first form of the list that serves the terms and suits the weight keeps it.
+        """
         return True
 
     @abstractmethod
@@ -177,18 +181,21 @@ class WeightForm(ABC):
 
     @abstractmethod
     def kernel(self, rows: InputRows) -> str:
-        """Return the name of the kernel, of ``_cpu.KERNELS``, that multiplies such rows by it."""
+        """Return the kernel, one of ``_cpu.KERNELS``, that multiplies such rows by it."""
 
     @abstractmethod
     def keep(self, weight: PlacedWeight, source: TensorSource, memory: _cpu.Memory) -> StoredArray | None:
-        """Read a weight and pack it into ``memory``, or return the rows of one that is not in panels.
+        """Read a weight and pack it into ``memory``, or return its rows if it has no panels.
 
         Raises:
             CheckpointError: a tensor is missing, of another shape, or has a value that the form cannot hold.
         """
 
     def file_tensors(self, name: str, shape: tuple[int, ...]) -> list[StoredTensor]:
-        """Return what a quantized model's file holds of a weight that is kept so: by default float32."""
+        """Return the tensors that a quantized model's file holds for such a weight.
+
+        By default this is one float32 tensor.
+        """
         return [StoredTensor(name, "F32", shape)]
 
     def file_arrays(self, weight: npt.NDArray[np.float32], name: str) -> Iterator[npt.NDArray[np.generic]]:
