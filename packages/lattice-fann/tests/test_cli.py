@@ -268,5 +268,5 @@ def test_an_interrupt_before_a_command_is_known_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("argparse.ArgumentParser.parse_args", Mock(side_effect=KeyboardInterrupt))
-    assert main([]) == 130
+    assert main(["train"]) == 130
     assert capsys.readouterr().err == "lattice-fann: interrupted\n"

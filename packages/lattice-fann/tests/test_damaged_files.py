@@ -140,7 +140,7 @@ def test_damaged_states_are_refused_or_read(tmp_path: Path) -> None:
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "state": TrainingState.load,
-    "inputs to predict": lambda path: read_inputs(str(path), None, 3, "x"),
+    "inputs to predict": lambda path: read_inputs(str(path), None, 3, "x", {}),
     "table": lambda path: read_table(str(path), "x", None),
 }
 
@@ -254,7 +254,7 @@ def test_arrays_of_any_layout_are_read(tmp_path: Path) -> None:
     x = np.arange(12.0).reshape(4, 3)
     for same in (np.asfortranarray(x), x.astype(">f8"), x.astype(np.float16), x.astype(np.uint8)):
         np.savez_compressed(tmp_path / "x.npz", x=same)
-        assert (read_inputs(str(tmp_path / "x.npz"), None, 3, None) == x).all()
+        assert (read_inputs(str(tmp_path / "x.npz"), None, 3, None, {}) == x).all()
 
 
 def test_labels_of_bytes_become_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

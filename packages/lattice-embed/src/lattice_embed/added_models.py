@@ -41,9 +41,12 @@ def add_model(description: ModelDescription, *, aliases: Iterable[str] = ()) -> 
         raise InvalidInputError(
             f"{description.slug} runs at a provider: give its description to RemoteEmbeddingService instead"
         )
-    if isinstance(aliases, str) or not isinstance(aliases, Iterable):
-        raise InvalidInputError(f"aliases is a {type(aliases).__name__}; pass a list of names")
-    names = [description.slug, *aliases]
+    if isinstance(aliases, str):
+        raise InvalidInputError("aliases is one str; pass a list of names")
+    try:
+        names = [description.slug, *aliases]
+    except TypeError:  # it cannot be iterated over
+        raise InvalidInputError(f"aliases is a {type(aliases).__name__}; pass a list of names") from None
     if not all(isinstance(name, str) and fold_name(name) for name in names):
         raise InvalidInputError(f"a name of the model is empty or no str: {names!r:.200}")
     if not description.model_id.strip():

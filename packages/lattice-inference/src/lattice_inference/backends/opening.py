@@ -70,6 +70,8 @@ def open_backend(
         DeviceUnavailableError: the device cannot be used here.
     """
     check_backend(name, device)
+    if activations is not None:
+        check_choice("activations", activations, get_args(Activations), UnsupportedError)
     if name == "reference":
         from lattice_inference.backends.reference_backend import ReferenceBackend
 

@@ -327,6 +327,8 @@ def load_model(
     """
     threads = None if threads is None else check_thread_count(threads)
     check_precision(precision)
+    if activations is not None:
+        check_choice("activations", activations, get_args(Activations), UnsupportedError)
     check_calibration(calibration, precision, activations or "int8")
     check_backend(backend, device)
     files = find_model(path_or_name, offline=offline)
