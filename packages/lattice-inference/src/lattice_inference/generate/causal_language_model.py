@@ -17,7 +17,7 @@ from lattice_inference.backends.opening import BackendName, DeviceName, check_ba
 from lattice_inference.calibration import Calibration, check_calibration
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.read_once import reading_once
-from lattice_inference.errors import CacheFullError, InvalidInputError, TextTooLongError
+from lattice_inference.errors import CacheFullError, InvalidInputError, TextTooLongError, UnsupportedError
 from lattice_inference.files.fingerprint import ModelSnapshot
 from lattice_inference.files.hub import ModelFiles, find_model
 from lattice_inference.generate.decoder_program import DecoderProgram
