@@ -37,7 +37,10 @@ counted = []
 
 class CountingPlan:
     def __init__(self, plan):
-        self.plan, self.scratch_bytes, self.bookkeeping_bytes = plan, plan.scratch_bytes, plan.bookkeeping_bytes
+        self.plan = plan
+
+    def __getattr__(self, name):
+        return getattr(self.plan, name)
 
     def run(self, *arguments):
         before = allocations()
@@ -49,9 +52,9 @@ class CountingPlan:
 made = backend.CpuProgram.__init__
 
 
-def counting(self, compiled, weights, plan, threads):
-    made(self, compiled, weights, plan, threads)
-    self._plan = CountingPlan(self._plan)
+def counting(self, plan, *rest):
+    made(self, plan, *rest)
+    plan.native = CountingPlan(plan.native)
 
 
 backend.CpuProgram.__init__ = counting
