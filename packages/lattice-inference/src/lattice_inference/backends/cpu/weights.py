@@ -74,7 +74,9 @@ class ResidentWeights:
         self.memory: _cpu.Memory = _cpu.Memory(self._layout.nbytes, huge_pages=self._layout.nbytes >= _cpu.HUGE_PAGE)
         self._arrays: dict[WeightRef, StoredArray] = {}
         together: dict[PackTogether, list[PlacedWeight]] = {}
-        matrices = [matrix for weight in self._layout.weights for matrix in _matrices(weight)]
+        matrices: list[PlacedWeight] = []
+        for weight in self._layout.weights:
+            matrices += _matrices(weight) if weight.ref.is_stack else (weight,)
         for weight in matrices:
             if weight.form.pack_together is not None:
                 together.setdefault(weight.form.pack_together, []).append(weight)
@@ -120,10 +122,7 @@ def _panel_bytes(ref: WeightRef, form: WeightForm) -> int:
 
 
 def _matrices(weight: PlacedWeight) -> Iterator[PlacedWeight]:
-    """Yield a weight, or each matrix of a stack."""
-    if not weight.ref.is_stack:
-        yield weight
-        return
+    """Yield each matrix of a stack."""
     step = matrix_bytes(weight.ref, weight.form)
     for number, ref in enumerate(weight.ref.matrices()):
         yield PlacedWeight(ref, weight.form, weight.panels + number * step)
