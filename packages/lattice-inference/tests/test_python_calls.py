@@ -69,7 +69,7 @@ def counted(program: str, path: Path) -> dict[str, int]:
 def test_a_real_encoder_is_loaded_and_used_in_few_calls(minilm_directory: Path) -> None:
     calls = counted(ENCODER, minilm_directory)
     assert 100 < calls["cold"] <= 10_000  # 45,354 once
-    assert 10 < calls["warm"] <= 32
+    assert 10 < calls["warm"] <= 34
 
 
 @pytest.mark.model

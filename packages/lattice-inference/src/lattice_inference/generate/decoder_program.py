@@ -146,7 +146,10 @@ class DecoderProgram:
                 in_flight.append(self._submit(program, sequences, rooms, pieces))
                 while in_flight and (len(in_flight) == STEPS_IN_FLIGHT or index == len(steps) - 1):
                     pending, rows = in_flight.popleft()
-                    logits = self._finish(pending, rows)
+                    try:
+                        logits = pending.wait()["logits"]
+                    except NonFiniteError as error:
+                        raise _with_rows_of_result(error, rows) from error
                     if len(rows) == total:  # one step computes all logits wanted
                         results = logits
                     elif rows:
@@ -186,7 +189,11 @@ class DecoderProgram:
             tables.append(room.pages)
             logit_rows += range(first + piece.logit_rows.start, first + piece.logit_rows.stop)
             result_rows += range(piece.result_row, piece.result_row + len(piece.logit_rows))
-        adapters, numbers = _adapters_of([sequences[piece.request] for piece in pieces])
+        adapters, numbers = _NO_ADAPTERS
+        for piece in pieces:
+            if sequences[piece.request].adapter is not None:
+                adapters, numbers = _adapters_of([sequences[each.request] for each in pieces])
+                break
         batch = Batch(
             parts[0] if len(parts) == 1 else np.concatenate(parts),
             np.array(bounds, np.int32),
@@ -200,19 +207,6 @@ class DecoderProgram:
             return program.submit(batch, outputs=("logits",), state=storage), result_rows
         prepared = [adapter.prepared for adapter in adapters]
         return as_adapting(program).submit(batch, outputs=("logits",), state=storage, adapters=prepared), result_rows
-
-    @staticmethod
-    def _finish(pending: Pending, result_rows: Sequence[int]) -> Float32Array:
-        """Return the logits of a step."""
-        try:
-            return pending.wait()["logits"]
-        except NonFiniteError as error:
-            bad = tuple([result_rows[row] for row in error.rows])
-            raise NonFiniteError(
-                f"the logits of row {bad[0]} hold NaN or infinity: the weights are damaged, or a float16 cache overflowed "
-                "(open one with dtype='bfloat16')",
-                bad,
-            ) from error
 
     def _steps(self, requests: Sequence[Request], most_tokens: int) -> tuple[list[list[_Piece]], int]:
         """Split the requests into steps; return them and the number of logit rows wanted.
@@ -239,6 +233,19 @@ class DecoderProgram:
                 rows += count - first
                 total += count - first
         return steps, total
+
+
+def _with_rows_of_result(error: NonFiniteError, result_rows: Sequence[int]) -> NonFiniteError:
+    """Return a step's error with the rows of the whole result."""
+    bad = tuple([result_rows[row] for row in error.rows])
+    return NonFiniteError(
+        f"the logits of row {bad[0]} hold NaN or infinity: the weights are damaged, or a float16 cache overflowed "
+        "(open one with dtype='bfloat16')",
+        bad,
+    )
+
+
+_NO_ADAPTERS: tuple[list[AttachedAdapter], Int32Array | None] = ([], None)
 
 
 def _adapters_of(sequences: Sequence[CachedSequence]) -> tuple[list[AttachedAdapter], Int32Array | None]:
