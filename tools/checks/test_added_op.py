@@ -35,7 +35,7 @@ CALL = """
 
 __attribute__((visibility("default"))) void softsign(float *x, float *y, int64_t rows, int64_t n)
 {
-    const lattice_op op = {.kernel = LATTICE_KERNEL_SOFTSIGN, .rows = LATTICE_ROWS_TOKENS, .n = n,
+    const lattice_op op = {.kernel = LATTICE_KERNEL_SOFTSIGN, .rows = LATTICE_ROWS_TOKENS, .each = 1, .n = n,
                            .input = {{0, (int32_t)n, 0}}, .output = {1, (int32_t)n, 0}, .rounded = {.slot = -1}};
     lattice_step step = {.tokens = rows, .slots = {x, y}};
     for (int64_t task = 0; task < 3; task++)

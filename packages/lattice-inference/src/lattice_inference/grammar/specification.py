@@ -50,7 +50,7 @@ class JsonSchema:
     whitespace: Whitespace = "compact"
 
     def __post_init__(self) -> None:
-        if self.whitespace not in _WHITESPACE:
+        if not isinstance(self.whitespace, str) or self.whitespace not in _WHITESPACE:
             raise GrammarError(f"whitespace is {value_text(self.whitespace)}; expected 'compact' or 'indented'")
         schema = self.schema
         if isinstance(schema, str):
