@@ -151,7 +151,7 @@ def test_levels_agree_bit_for_bit(form):
 
 @pytest.mark.parametrize("isa", [isa for isa in ISAS if _cpu.has_amx(isa)])
 def test_matrix_tiles_change_no_bit(isa):
-    """Rows that a task lays out for the tiles are those of its own expert."""
+    """Rows that a task lays out for the tiles belong to its expert."""
     drawn = mixture(600, experts=3, hidden=256, inner=320, form="Q4_0")
     results = {
         compiled(drawn, "Q8_0", isa=isa, dot=True, tiles=tiles, threads=threads).run(batch_of([600]))["y"].tobytes()

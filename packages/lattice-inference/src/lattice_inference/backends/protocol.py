@@ -242,20 +242,6 @@ class AdaptingProgram(BackendProgram, Protocol):
         """
         ...
 
-    def run(
-        self,
-        batch: Batch,
-        *,
-        outputs: Collection[str] | None = None,
-        state: PageStorage | None = None,
-        adapters: Sequence[PreparedAdapter] = (),
-    ) -> Outputs:
-        """Do :meth:`BackendProgram.run` with adapters.
-
-        ``batch.adapter`` says which of ``adapters`` each sequence has.
-        """
-        ...
-
     def submit(
         self,
         batch: Batch,

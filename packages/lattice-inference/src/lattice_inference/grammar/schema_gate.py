@@ -54,7 +54,7 @@ _SCHEMA_LIST = {"allOf": False, "anyOf": False, "oneOf": False, "prefixItems": T
 _SCHEMA_MAP = {"$defs", "definitions", "patternProperties", "properties"}
 _NUMBER = {"exclusiveMaximum", "exclusiveMinimum", "maximum", "minimum", "multipleOf"}
 _COUNT = {"maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"}
-# What a JSON text can hold only as \\uXXXX, which is not written: the same key could then be spelled in two ways.
+# What a JSON text can hold only as an escape by number, which is not written: a key would have two spellings.
 _CONTROL = re.compile(r"[\x00-\x07\x0B\x0E-\x1F]")
 
 

@@ -6,20 +6,18 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from lattice_inference.errors import GrammarError
-from lattice_inference.grammar.gbnf import gbnf_to_lark
+from lattice_inference.grammar.gbnf import MOST_CHARACTERS, gbnf_to_lark
 from lattice_inference.grammar.schema_gate import MOST_VALUES, checked_schema, parse_schema
 from lattice_inference.value_text import value_text
 
 __all__ = ["Choice", "Gbnf", "Grammar", "JsonSchema", "Lark", "Regex"]
 
-MOST_CHARACTERS = 200_000
-"""The longest regular expression and grammar."""
-
 Whitespace = Literal["compact", "indented"]
-# Without \\uXXXX a key has one spelling: else "\\u0061" would be a key beside "a", whose schema would not count.
+# Without escapes by number a key has one spelling. An escaped "a" would pass for another key, with any value.
 _ESCAPES = 'nrbtf\\"'
 _WHITESPACE: dict[str, dict[str, object]] = {
     "compact": {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"},
@@ -69,6 +67,10 @@ class JsonSchema:
 
     def engine_grammar(self) -> str:
         """Return the grammar as the engine reads it, in JSON."""
+        return self._engine_text
+
+    @cached_property
+    def _engine_text(self) -> str:  # asked for by every generation
         schema = json.loads(self.schema)
         options = {**_WHITESPACE[self.whitespace], "json_allowed_escapes": _ESCAPES}
         return _lark_grammar(f"start: %json {json.dumps({**schema, 'x-guidance': options})}")
@@ -127,6 +129,10 @@ class Gbnf:
 
     def engine_grammar(self) -> str:
         """Return the grammar as the engine reads it."""
+        return self._engine_text
+
+    @cached_property
+    def _engine_text(self) -> str:  # asked for by every generation
         return _lark_grammar(gbnf_to_lark(self.text))
 
 

@@ -11,7 +11,7 @@
 
 #include "experts/routes.h"
 
-/* Whether each group of an op's rows is multiplied by a weight of its own. */
+/* Whether each group of an op's rows has another weight. */
 static inline int lattice_is_grouped(const lattice_op *op)
 {
     return op->experts.matrix_bytes > 0;
