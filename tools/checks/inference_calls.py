@@ -91,6 +91,7 @@ calls(
         "Gbnf": {"text": 'root ::= "a"'},
         "Lark": {"text": 'start: "a"'},
         "Choice": {"texts": ["yes", "no"]},
+        "AfterReasoning": {"grammar": lattice_inference.Choice(["yes", "no"])},
         "ChatTemplate": {"source": "{{ messages[0].content }}"},
         "Chat": {"session": session},
         "perplexity": _model | {"text": "a text that is long enough", "window": 8, "stride": 4},

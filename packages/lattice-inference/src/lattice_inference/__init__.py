@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from lattice_inference.generate.sampler import TokenLogprobs
     from lattice_inference.generate.session import Session, SessionConfig
     from lattice_inference.generate.stream import GenerationStream
+    from lattice_inference.grammar.reasoning import AfterReasoning
     from lattice_inference.grammar.specification import Choice, Gbnf, JsonSchema, Lark, Regex
     from lattice_inference.lora.adapter import LoraAdapter
     from lattice_inference.lora.loading import load_adapter_file
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from lattice_inference.tokenizer import Encoding, Tokenizer, load_tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate
     from lattice_inference.tokenizer.chat_template_file import load_chat_template
+    from lattice_inference.tools.calls import ToolCall, ToolCallDelta
+    from lattice_inference.tools.stream import ToolStream
     from lattice_inference.vector_cache import VectorCache
 
 __all__ = [
@@ -83,7 +86,11 @@ __all__ = [
     "Gbnf",
     "Lark",
     "Choice",
+    "AfterReasoning",
     "Chat",
+    "ToolCall",
+    "ToolCallDelta",
+    "ToolStream",
     "ChatTemplate",
     "load_chat_template",
     "perplexity",
@@ -147,6 +154,10 @@ _HOMES = {
     "StreamPiece": "generate.result",
     "GenerationStream": "generate.stream",
     "TokenLogprobs": "generate.sampler",
+    "AfterReasoning": "grammar.reasoning",
+    "ToolCall": "tools.calls",
+    "ToolCallDelta": "tools.calls",
+    "ToolStream": "tools.stream",
     "JsonSchema": "grammar.specification",
     "Regex": "grammar.specification",
     "Gbnf": "grammar.specification",

@@ -165,7 +165,11 @@ class Generation:
         """Return a token's text; an id in a gap of the vocabulary has none."""
         if self._stream is None or self._tokenizer is None or self._tokenizer.id_to_token(token_id) is None:
             return ""
-        return self._stream.push(token_id)
+        shown = None if self._constraint is None else self._constraint.shown.get(token_id)
+        if shown is None:
+            return self._stream.push(token_id)
+        before, self._stream = self._stream.finish(), _stream_after_text(self._tokenizer)
+        return before + shown
 
     def _finish(self, reason: FinishReason) -> StreamPiece | None:
         self.finish_reason = reason

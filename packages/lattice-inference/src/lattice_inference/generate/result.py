@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from lattice_inference.generate.sampler import TokenLogprobs
+
+if TYPE_CHECKING:
+    from lattice_inference.tools.calls import ToolCall, ToolCallDelta
 
 __all__ = ["FinishReason", "GenerateResult", "StreamPiece"]
 
@@ -34,11 +38,13 @@ class StreamPiece:
             stop text waits too.
         token_id: the token, ``None`` for what was held back and comes at the end.
         logprobs: how probable it was, where the configuration asks for it.
+        tool_calls: what it adds to the calls of a :class:`Chat` with tools.
     """
 
     text: str
     token_id: int | None = None
     logprobs: TokenLogprobs | None = None
+    tool_calls: tuple[ToolCallDelta, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class GenerateResult:
         seed: of the draws; the same configuration with it gives the same text.
         prompt_seconds: wall time to the end of the prompt, the first token's logits included.
         generate_seconds: wall time from there to the end.
+        tool_calls: the calls of a :class:`Chat` with tools; the text is then what stands before them.
     """
 
     text: str
@@ -70,6 +77,19 @@ class GenerateResult:
     seed: int
     prompt_seconds: float
     generate_seconds: float
+    tool_calls: tuple[ToolCall, ...] = ()
+
+    @property
+    def reasoning(self) -> str:
+        """The text before the mark ``</think>``; without a mark ``""``."""
+        before, mark, _ = self.text.partition("</think>")
+        return before.removeprefix("<think>").strip("\n") if mark else ""
+
+    @property
+    def answer(self) -> str:
+        """The text after the mark ``</think>``, or the text."""
+        before, mark, after = self.text.partition("</think>")
+        return after.lstrip("\n") if mark else before
 
     def __str__(self) -> str:
         return self.text

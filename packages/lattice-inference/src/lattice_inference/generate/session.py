@@ -495,8 +495,8 @@ class Session:
         from lattice_inference.grammar.compiler import compiler_of
         from lattice_inference.grammar.constraint import Constraint
 
-        matcher = compiler_of(self.tokenizer, self._vocab_size).matcher(config.grammar)
-        return Constraint(matcher, config.stop_token_ids, self._vocab_size)
+        compiler, grammar = compiler_of(self.tokenizer, self._vocab_size), config.grammar
+        return Constraint(compiler.matcher(grammar), config.stop_token_ids, self._vocab_size, compiler.shown(grammar))
 
     def _check_context(self, context: list[int], config: ResolvedConfig) -> None:
         if not context and config.max_new_tokens:

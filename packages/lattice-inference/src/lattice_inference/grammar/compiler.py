@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lattice_inference.errors import GrammarError, UnsupportedError
 from lattice_inference.grammar.matcher import EngineMatcher, error_text
@@ -14,7 +14,7 @@ from lattice_inference.grammar.vocabulary import token_bytes
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-    from lattice_inference.grammar.specification import Grammar
+    from lattice_inference.grammar.specification import Grammar, MarkedGrammar
     from lattice_inference.tokenizer import Tokenizer
 
 __all__ = ["GrammarCompiler", "compiler_of"]
@@ -48,6 +48,10 @@ class GrammarCompiler:
     def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
         self._engine = _engine()
         self._vocab_size = vocab_size
+        tokens = {
+            token_id: tokenizer.id_to_token(token_id) for token_id in tokenizer.special_ids if token_id < vocab_size
+        }
+        self._special = {token: token_id for token_id, token in tokens.items() if token is not None}
         self._tokenizer = _engine_tokenizer(self._engine, tokenizer, vocab_size)
         self._kept: OrderedDict[str, LLMatcher] = OrderedDict()
         self._characters = 0
@@ -60,7 +64,8 @@ class GrammarCompiler:
         Raises:
             GrammarError: the engine cannot read or enforce the grammar, or not within its limits.
         """
-        text = grammar.engine_grammar()
+        special = self._special_marks(grammar)
+        text = cast("MarkedGrammar", grammar).engine_grammar(special) if special else grammar.engine_grammar()
         with self._lock:
             kept = self._kept.get(text)
             if kept is not None:
@@ -74,6 +79,14 @@ class GrammarCompiler:
                 kept = self._compile(text)
                 self._keep(text, kept)
         return EngineMatcher(kept.deep_copy(), self._vocab_size)
+
+    def shown(self, grammar: Grammar) -> dict[int, str]:
+        """Return the special tokens that are a part of the grammar's texts, with their texts."""
+        return {token_id: mark for mark, token_id in self._special_marks(grammar).items()}
+
+    def _special_marks(self, grammar: Grammar) -> dict[str, int]:
+        marks = getattr(grammar, "marks", ())
+        return {mark: self._special[mark] for mark in marks if mark in self._special}
 
     def _compile(self, text: str) -> LLMatcher:
         limits = self._engine.LLParserLimits(**LIMITS)

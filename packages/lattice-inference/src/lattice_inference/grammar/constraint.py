@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -19,13 +20,21 @@ class Constraint:
         matcher: at the text's beginning.
         stop_token_ids: the tokens that end a text; where it may end, they are all allowed, elsewhere none.
         vocab_size: how many tokens there are.
+        shown: texts of special tokens that are a part of the text.
 
     Raises:
         GrammarError: there is no token to end a text with.
     """
 
-    def __init__(self, matcher: Matcher, stop_token_ids: Collection[int], vocab_size: int) -> None:
+    def __init__(
+        self,
+        matcher: Matcher,
+        stop_token_ids: Collection[int],
+        vocab_size: int,
+        shown: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
         self._matcher = matcher
+        self.shown = shown
         stops = [token_id for token_id in stop_token_ids if token_id < vocab_size]
         if not stops:
             raise GrammarError("a grammar's text ends by a stop token, and the model names none: set stop_token_ids")

@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from lattice_inference.errors import GrammarError
 from lattice_inference.grammar.gbnf import MOST_CHARACTERS, gbnf_to_lark
 from lattice_inference.grammar.schema_gate import MOST_VALUES, checked_schema, parse_schema
 from lattice_inference.value_text import value_text
 
-__all__ = ["Choice", "Gbnf", "Grammar", "JsonSchema", "Lark", "Regex"]
+__all__ = ["Choice", "Gbnf", "Grammar", "JsonSchema", "Lark", "MarkedGrammar", "Regex", "literal_pattern"]
 
 Whitespace = Literal["compact", "indented"]
 # Without escapes by number a key has one spelling. An escaped "a" would pass for another key, with any value.
@@ -192,10 +192,25 @@ class Choice:
 
     def engine_grammar(self) -> str:
         """Return the grammar as the engine reads it."""
-        return _regex_grammar("|".join("".join(map(_literal, text)) for text in self.texts))
+        return _regex_grammar("|".join(map(literal_pattern, self.texts)))
 
 
-Grammar = JsonSchema | Regex | Gbnf | Lark | Choice
+class MarkedGrammar(Protocol):
+    """A grammar that names marks, which are special tokens in some vocabularies."""
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Texts that may be special tokens."""
+
+    def engine_grammar(self, special_ids: Mapping[str, int] | None = None) -> str:
+        """Return the grammar as the engine reads it.
+
+        Args:
+            special_ids: the ids of marks that are special tokens.
+        """
+
+
+Grammar = JsonSchema | Regex | Gbnf | Lark | Choice | MarkedGrammar
 """What ``GenerateConfig(grammar=...)`` takes."""
 
 
@@ -227,5 +242,6 @@ def _lark_grammar(text: str) -> str:
     return json.dumps({"grammars": [{"lark_grammar": f'%llguidance {{"no_forcing": true}}\n{text}'}]})
 
 
-def _literal(character: str) -> str:
-    return character if character.isascii() and character.isalnum() else f"\\x{{{ord(character):X}}}"
+def literal_pattern(text: str) -> str:
+    """Return the regular expression that matches this text alone."""
+    return "".join([each if each.isascii() and each.isalnum() else f"\\x{{{ord(each):X}}}" for each in text])
