@@ -107,6 +107,10 @@ def _silu(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batc
     return np.asarray(x * 0.5 * (1 + np.tanh(0.5 * x)))
 
 
+def _sigmoid(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * inputs[0])))
+
+
 def _tanh(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
     return np.asarray(np.tanh(inputs[0]))
 
@@ -287,6 +291,7 @@ _KERNELS: Mapping[str, Callable[[Op, list[Array], Mapping[str, Array], Batch], A
     "relu": _relu,
     "silu": _silu,
     "tanh": _tanh,
+    "sigmoid": _sigmoid,
     "layer_norm": _layer_norm,
     "attention": _attention,
     "mul": _mul,

@@ -88,6 +88,10 @@ class GraphBuilder:
         """Apply the hyperbolic tangent."""
         return self._append("tanh", (x,), {}, {})
 
+    def sigmoid(self, x: View) -> View:
+        """Apply 1 / (1 + exp(-x))."""
+        return self._append("sigmoid", (x,), {}, {})
+
     def layer_norm(self, x: View, weight: WeightRef, bias: WeightRef, *, epsilon: float) -> View:
         """Normalise every row to mean 0 and variance 1, then scale and shift."""
         return self._append("layer_norm", (x,), {"weight": weight, "bias": bias}, {"epsilon": float(epsilon)})

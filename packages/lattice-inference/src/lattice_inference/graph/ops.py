@@ -251,6 +251,7 @@ OPS: Mapping[str, OpDefinition] = {
     "relu": OpDefinition(1, (), {}, _same, "y = 0 > x ? 0 : x (so a NaN stays)."),
     "silu": OpDefinition(1, (), {}, _same, "y = x / (1 + exp(-x))."),
     "tanh": OpDefinition(1, (), {}, _same, "y = tanh(x)."),
+    "sigmoid": OpDefinition(1, (), {}, _same, "y = 1 / (1 + exp(-x))."),
     "layer_norm": OpDefinition(
         1,
         ("weight", "bias"),

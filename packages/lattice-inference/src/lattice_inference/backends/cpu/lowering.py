@@ -28,6 +28,7 @@ IN_PLACE: Mapping[str, int] = {
     "relu": 0,
     "silu": 0,
     "tanh": 0,
+    "sigmoid": 0,
     "layer_norm": 0,
     "rms_norm": 0,
     "mul": 0,
