@@ -18,6 +18,7 @@ from lattice_inference.backends.batch_checks import (
     check_adapters,
     check_ids,
     check_pages,
+    check_slots,
     check_specs,
     check_state,
     id_tables,
@@ -40,7 +41,7 @@ from lattice_inference.checkpoint.int8_weights import SCALE_SUFFIX, Int8Matrix
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.graph.adapting import add_low_rank, linear_sites
 from lattice_inference.graph.batch import Batch
-from lattice_inference.graph.program import KvSpec, Program, WeightRef
+from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, WeightRef
 from lattice_inference.precision import Activations, Precision
 
 __all__ = ["ReferenceBackend", "ReferenceProgram"]
@@ -104,9 +105,17 @@ class ReferenceBackend:
             return Int8Matrix(np.asarray(source.array(name), np.int8), source.float32(name + SCALE_SUFFIX)).float32()
         return source.float32(name)
 
-    def open_state(self, specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> ReferenceState:
-        """Return pages for the keys and values of a program with ``specs``."""
-        return ReferenceState(specs, page_tokens=page_tokens, pages=pages)
+    def open_state(
+        self,
+        specs: Sequence[KvSpec],
+        *,
+        page_tokens: int,
+        pages: int,
+        recurrent_specs: Sequence[RecurrentSpec] = (),
+        slots: int = 0,
+    ) -> ReferenceState:
+        """Return the pages and slots of a program with ``specs`` and ``recurrent_specs``."""
+        return ReferenceState(specs, page_tokens=page_tokens, pages=pages, recurrent_specs=recurrent_specs, slots=slots)
 
     def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:
         """Return the size that each weight of ``program`` would have once compiled."""
@@ -184,7 +193,9 @@ class ReferenceProgram:
             if not isinstance(state, ReferenceState):
                 refuse_foreign_state()
             check_specs(self.program, state.specs)
-            check_pages(batch, page_tokens=state.page_tokens, pages=state.pages)
+            if self.program.kv_specs:
+                check_pages(batch, page_tokens=state.page_tokens, pages=state.pages)
+            check_slots(self.program, batch, state.recurrent)
         check_ids(batch, self._tables)
         check_adapters(batch, adapters)
         factors = [adapter.factors for adapter in adapters if isinstance(adapter, _Adapter) and adapter.program is self]

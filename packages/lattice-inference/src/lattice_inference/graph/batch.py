@@ -29,7 +29,9 @@ class Batch:
 
     - ``context_lengths[B]``: how many tokens of each sequence the cache holds already.
     - ``block_table``: each sequence's pages, enough for its present and its new tokens.
-    - ``read_slots`` and ``write_slots``: the slots of its recurrent state.
+    - ``read_slots[B]``: the slot that holds each sequence's recurrent state. The step appends the rows of its block.
+    - ``write_slots[B]``: the slot that gets the state of the next block if the step crosses the end of one. It then is the
+      slot of the sequence, and ``read_slots`` still has what came before. Otherwise it is not used.
     - ``logit_rows``: the rows whose logits are wanted.
 
     ``tokens`` is T, ``sequences`` is B and ``logit_count`` is the length of ``logit_rows``.
@@ -82,6 +84,10 @@ class Batch:
                 )
         if self.adapter is not None and len(_int32(self, "adapter")) != len(lengths):
             raise InvalidInputError(f"adapter has {len(self.adapter)} entries for {len(lengths)} sequences")
+        if self.read_slots is not None or self.write_slots is not None:
+            for name in ("read_slots", "write_slots"):
+                if getattr(self, name) is None or len(_int32(self, name)) != len(lengths):
+                    raise InvalidInputError(f"{name} must have a slot for each of {len(lengths)} sequences")
         for name, default in (("token_type_ids", _zeros), ("positions", _positions)):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default(bounds, lengths, self.context_lengths))

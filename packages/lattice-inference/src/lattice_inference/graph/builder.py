@@ -17,7 +17,17 @@ from typing import Literal
 
 from lattice_inference.checkpoint.tensor_rows import rows_name
 from lattice_inference.graph.ops import validate
-from lattice_inference.graph.program import AttributeValue, Buffer, KvSpec, Op, Program, View, WeightRef
+from lattice_inference.graph.program import (
+    AttributeValue,
+    Buffer,
+    KvSpec,
+    Op,
+    Program,
+    RecurrentSpec,
+    View,
+    WeightRef,
+)
+from lattice_inference.graph.recurrent_ops import check_recurrent_specs
 
 __all__ = ["GraphBuilder"]
 
@@ -214,9 +224,65 @@ class GraphBuilder:
         weights = {"router": router, "gate": gate, "up": up, "down": down, **(shared or {})}
         return self._append("moe", (x,), weights, {"chosen": chosen, "normalized": normalized})
 
-    def build(self, outputs: Mapping[str, View], *, kv_specs: Sequence[KvSpec] = ()) -> Program:
-        """Return the program with these named outputs; ``kv_specs`` has an entry per layer."""
-        return Program(tuple(self._ops), outputs, tuple(kv_specs))
+    def short_conv(self, x: View, weight: WeightRef, *, layer: int, taps: int) -> View:
+        """Convolve each column over its last ``taps`` rows.
+
+        ``weight`` is (columns, taps) or (columns, 1, taps), a vector.
+        """
+        return self._append("short_conv", (x,), {"weight": weight}, {"layer": layer, "taps": taps})
+
+    def gated_delta_rule(
+        self,
+        x: View,
+        a: View,
+        b: View,
+        *,
+        dt_bias: WeightRef,
+        decay: WeightRef,
+        layer: int,
+        key_heads: int,
+        value_heads: int,
+        key_dim: int,
+        value_dim: int,
+        grouping: Literal["blocks", "interleaved"] = "blocks",
+    ) -> View:
+        """Apply the gated delta rule, whose state is a matrix for each value head.
+
+        Args:
+            x: queries, keys and values side by side, before they are normalised.
+            a, b: one column for each value head; they make the decay and the share of a row.
+            dt_bias, decay: a number for each value head; ``decay`` is -exp(A_log).
+            layer: the layer whose state it is.
+            key_heads, value_heads, key_dim, value_dim: heads and their widths.
+            grouping: see :data:`~lattice_inference.graph.recurrent_ops.GROUPINGS`.
+        """
+        attributes: dict[str, AttributeValue] = {
+            "layer": layer,
+            "key_heads": key_heads,
+            "value_heads": value_heads,
+            "key_dim": key_dim,
+            "value_dim": value_dim,
+            "grouping": grouping,
+        }
+        return self._append("gated_delta_rule", (x, a, b), {"dt_bias": dt_bias, "decay": decay}, attributes)
+
+    def build(
+        self,
+        outputs: Mapping[str, View],
+        *,
+        kv_specs: Sequence[KvSpec] = (),
+        recurrent_specs: Sequence[RecurrentSpec] = (),
+    ) -> Program:
+        """Return the program with these named outputs.
+
+        Args:
+            outputs: the views to return.
+            kv_specs: an entry for each layer that keeps keys and values.
+            recurrent_specs: an entry for each recurrent op, as
+                :func:`~lattice_inference.graph.recurrent_ops.recurrent_spec` gives it.
+        """
+        check_recurrent_specs(self._ops, recurrent_specs)
+        return Program(tuple(self._ops), outputs, tuple(kv_specs), tuple(recurrent_specs))
 
     def _append(
         self,

@@ -118,7 +118,11 @@ class KvSpec:
 
 @dataclass(frozen=True)
 class RecurrentSpec:
-    """A layer's state of fixed size for each sequence, in slots of the backend."""
+    """A layer's state of fixed size for each sequence, in slots of the backend.
+
+    ``name`` is the kind of the op that keeps it, and ``shape`` its sizes; see
+    :func:`~lattice_inference.graph.recurrent_ops.recurrent_spec`.
+    """
 
     layer: int
     name: str

@@ -16,7 +16,7 @@ from lattice_inference.backends.weight_reading import read_float32
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.graph.compile import compile_program
 from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES, fuse
-from lattice_inference.graph.program import KvSpec, Program, WeightRef
+from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, WeightRef
 from lattice_inference.precision import Activations, Precision, check_precision
 from lattice_inference.thread_count import check_thread_count
 
@@ -101,8 +101,22 @@ class GpuBackend:
         frequencies = [read_float32(ref, source) for ref, _ in lowered.angles]
         return GpuProgram(self.device, compiled, lowered, frequencies, weights.sizes(), self.threads)
 
-    def open_state(self, specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> GpuState:
-        """Return pages for the keys and values of a program with ``specs``."""
+    def open_state(
+        self,
+        specs: Sequence[KvSpec],
+        *,
+        page_tokens: int,
+        pages: int,
+        recurrent_specs: Sequence[RecurrentSpec] = (),
+        slots: int = 0,
+    ) -> GpuState:
+        """Return pages for the keys and values of a program with ``specs``.
+
+        Raises:
+            UnsupportedError: ``recurrent_specs`` are given.
+        """
+        if recurrent_specs:
+            raise UnsupportedError("GPU backends keep no recurrent state: load the model with device='cpu'")
         return GpuState(self.device, specs, page_tokens=page_tokens, pages=pages)
 
     def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:
