@@ -41,6 +41,11 @@ class GraphBuilder:
     def __init__(self) -> None:
         self._ops: list[Op] = []
 
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The ops so far."""
+        return tuple(self._ops)
+
     @staticmethod
     def weight(
         name: str,

@@ -12,17 +12,21 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from lattice_inference.errors import UnsupportedError
+from lattice_inference.graph.recurrent_ops import MOST_TAPS
 from lattice_inference.models.config_fields import ConfigFields, shown
-from lattice_inference.models.decoder_config import MAX_HEAD_DIM, MAX_HEADS, MAX_WIDTH, DecoderConfig, read_decoder_sizes
+from lattice_inference.models.decoder_config import (
+    MAX_HEAD_DIM,
+    MAX_HEADS,
+    MAX_WIDTH,
+    DecoderConfig,
+    read_decoder_sizes,
+)
 from lattice_inference.models.experts import read_experts
 
-__all__ = ["MAX_KERNEL", "MODEL_TYPES", "DeltaLayers", "Qwen35Config", "check_rope_sections", "has_text_config"]
+__all__ = ["MODEL_TYPES", "DeltaLayers", "Qwen35Config", "check_rope_sections", "has_text_config"]
 
 #: The values of ``model_type``: with a vision part and for text only, dense models and mixtures of experts.
 MODEL_TYPES = ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")
-
-#: The longest convolution that a configuration may state.
-MAX_KERNEL = 64
 
 #: The most extra layers that predict further tokens.
 MAX_MTP_LAYERS = 16
@@ -42,8 +46,8 @@ class DeltaLayers:
         key_heads, value_heads: heads of queries and keys, and of values; the first number divides the second.
         key_dim, value_dim: their widths.
         kernel: rows that the convolution before the rule reads, the token's own included.
-        grouping: which key head a value head uses, as the source orders value heads: ``"grouped"``, neighbours share one,
-            or ``"tiled"``, the head's number modulo ``key_heads``.
+        grouping: which key head a value head uses, as the source orders value heads; see
+            :data:`~lattice_inference.graph.recurrent_ops.GROUPINGS`.
         layers: for every layer whether it has the rule.
     """
 
@@ -52,7 +56,7 @@ class DeltaLayers:
     key_dim: int
     value_dim: int
     kernel: int
-    grouping: Literal["grouped", "tiled"]
+    grouping: Literal["blocks", "interleaved"]
     layers: tuple[bool, ...]
 
     @property
@@ -122,7 +126,9 @@ class Qwen35Config(DecoderConfig):
             text, where = found, f"{source}: text_config"
             inner_type = ConfigFields(text, where).text("model_type", default=f"{mapping['model_type']}_text")
             if inner_type != f"{mapping['model_type']}_text":
-                raise UnsupportedError(f"{where}: model_type is {shown(inner_type)}; built is {mapping['model_type']}_text")
+                raise UnsupportedError(
+                    f"{where}: model_type is {shown(inner_type)}; built is {mapping['model_type']}_text"
+                )
         text = {**_DEFAULTS, **text, "tie_word_embeddings": _tied(mapping, text, source)}
         if has_experts and "intermediate_size" not in text:
             text = {**text, "intermediate_size": text.get("moe_intermediate_size")}
@@ -184,7 +190,8 @@ def _tied(mapping: Mapping[str, object], text: Mapping[str, object], source: str
     flags = [ConfigFields(each, source).flag(name) for each in (mapping, text) if each.get(name) is not None]
     if len(set(flags)) > 1:
         raise ConfigFields(mapping, source).error(
-            name, f"is {str(flags[0]).lower()}, and in text_config it is {str(flags[1]).lower()}: set both to what holds"
+            name,
+            f"is {str(flags[0]).lower()}, and in text_config it is {str(flags[1]).lower()}: set both to what holds",
         )
     return flags[0] if flags else False
 
@@ -194,7 +201,9 @@ def _refuse_options(fields: ConfigFields, text: Mapping[str, object]) -> None:
         if fields.flag(name, default=built) is not built:
             raise UnsupportedError(f"{fields.source}: {name} is {not built}; built is {built}")
     if text.get("mlp_only_layers") or fields.integer("decoder_sparse_step", 1, 2**31 - 1, default=1) != 1:
-        raise UnsupportedError(f"{fields.source}: mlp_only_layers or decoder_sparse_step is set; every layer has experts")
+        raise UnsupportedError(
+            f"{fields.source}: mlp_only_layers or decoder_sparse_step is set; every layer has experts"
+        )
 
 
 def _check_sections(fields: ConfigFields, text: Mapping[str, object], rotary_dim: int) -> None:
@@ -208,14 +217,16 @@ def _read_delta(fields: ConfigFields, text: Mapping[str, object], layers: int) -
     key_heads = fields.integer("linear_num_key_heads", 1, MAX_HEADS)
     value_heads = fields.integer("linear_num_value_heads", 1, MAX_HEADS)
     if value_heads % key_heads:
-        raise fields.error("linear_num_value_heads", f"{value_heads} is no multiple of linear_num_key_heads {key_heads}")
+        raise fields.error(
+            "linear_num_value_heads", f"{value_heads} is no multiple of linear_num_key_heads {key_heads}"
+        )
     delta = DeltaLayers(
         key_heads=key_heads,
         value_heads=value_heads,
         key_dim=fields.integer("linear_key_head_dim", 1, MAX_HEAD_DIM),
         value_dim=fields.integer("linear_value_head_dim", 1, MAX_HEAD_DIM),
-        kernel=fields.integer("linear_conv_kernel_dim", 1, MAX_KERNEL),
-        grouping="grouped",
+        kernel=fields.integer("linear_conv_kernel_dim", 2, MOST_TAPS),
+        grouping="blocks",
         layers=_layers_with_rule(fields, text, layers),
     )
     if delta.channels > MAX_WIDTH:
@@ -228,6 +239,6 @@ def _layers_with_rule(fields: ConfigFields, text: Mapping[str, object], layers: 
     if kinds is None:
         interval = fields.integer("full_attention_interval", 1, 2**31 - 1, default=_INTERVAL)
         return tuple(bool((layer + 1) % interval) for layer in range(layers))
-    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in _KINDS for kind in kinds):
+    if not isinstance(kinds, list) or len(kinds) != layers or not all(str(kind) in _KINDS for kind in kinds):
         raise fields.error("layer_types", f"is not a list of {layers} of {', '.join(_KINDS)}")
     return tuple(_KINDS[kind] for kind in kinds)
