@@ -16,6 +16,7 @@ import numpy.typing as npt
 from lattice_inference.argument_checks import check_choice
 from lattice_inference.backends.batch_checks import (
     check_adapters,
+    check_slots,
     check_specs,
     check_state,
     refuse_closed,
@@ -52,7 +53,7 @@ from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.graph.adapting import add_low_rank, linear_sites
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES, fuse
-from lattice_inference.graph.program import KvSpec, Program, Rows, WeightRef
+from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, Rows, WeightRef
 from lattice_inference.precision import Activations, Precision, check_precision
 from lattice_inference.thread_count import check_thread_count
 
@@ -192,9 +193,16 @@ class CpuBackend:
         return {ref: forms[ref] for op in program.ops for ref in op.weights.values()}
 
     @staticmethod
-    def open_state(specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> CpuState:
-        """Return pages for the keys and values of a program with ``specs``; see :class:`CpuState`."""
-        return CpuState(specs, page_tokens=page_tokens, pages=pages)
+    def open_state(
+        specs: Sequence[KvSpec],
+        *,
+        page_tokens: int,
+        pages: int,
+        recurrent_specs: Sequence[RecurrentSpec] = (),
+        slots: int = 0,
+    ) -> CpuState:
+        """Return the pages and slots of a program with these specs; see :class:`CpuState`."""
+        return CpuState(specs, page_tokens=page_tokens, pages=pages, recurrent_specs=recurrent_specs, slots=slots)
 
 
 class CpuProgram:
@@ -308,6 +316,9 @@ class CpuProgram:
         assert types is not None  # Batch fills them in
         assert positions is not None
         context, pages, cu_pages = self._paged_inputs(batch, state) or (None, None, None)
+        recurrent = None
+        if self.program.recurrent_specs:
+            recurrent, context = self._slots(batch, state), batch.context_lengths
         counts = {Rows.TOKENS: batch.tokens, Rows.SEQUENCES: batch.sequences, Rows.LOGIT_ROWS: batch.logit_count}
         offsets, slots_bytes = plan.memory.offsets(counts)
         threads = min(_cpu.get_num_threads(), self.threads or _cpu.get_num_threads())
@@ -330,11 +341,14 @@ class CpuProgram:
                 scratch_bytes=scratch_bytes,
                 threads=threads,
                 bookkeeping_offset=bookkeeping_offset,
-                kv=None if state is None else state.kv,
+                kv=None if state is None or pages is None else state.kv,
                 context=context,
                 pages=pages,
                 cu_pages=cu_pages,
                 adapters=step_adapters,
+                recurrent=recurrent,
+                read_slots=batch.read_slots,
+                write_slots=batch.write_slots,
             )
             for first, end in _WHOLE if batch.tokens <= self.step_tokens else _calls(len(native)):
                 outside = native.run(step, first, end)
@@ -370,11 +384,15 @@ class CpuProgram:
         Return None for a program without state.
         """
         keeps_state = bool(self.program.kv_specs)
+        if not keeps_state and self.program.recurrent_specs:
+            return None
         if not keeps_state and state is None and not batch.carries_state:
             return None
         if not keeps_state or state is None or batch.context_lengths is None or batch.block_table is None:
             check_state(self.program, batch, has_state=state is not None)
             return None
+        if batch.read_slots is not None and not self.program.recurrent_specs:
+            check_state(self.program, batch, has_state=True)
         if state.specs is not self._fitting_specs:
             check_specs(self.program, state.specs)
             self._fitting_specs = state.specs
@@ -387,6 +405,14 @@ class CpuProgram:
         except ValueError as error:
             raise InvalidInputError(f"block_table: {error}") from error
         return batch.context_lengths, pages, bounds
+
+    def _slots(self, batch: Batch, state: CpuState | None) -> _cpu.RecurrentSlots:
+        """Return the slots that the batch names, for a program with recurrent layers."""
+        check_state(self.program, batch, has_state=state is not None)
+        storage = None if state is None else state.recurrent
+        check_slots(self.program, batch, storage)
+        assert storage is not None
+        return storage.native
 
 
 def _step_adapters(plan: _cpu.Plan, batch: Batch, adapters: Sequence[PreparedAdapter]) -> _cpu.StepAdapters | None:
