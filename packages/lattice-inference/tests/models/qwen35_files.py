@@ -52,8 +52,8 @@ CASES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
 }
-#: The cases that are written beside a vision part.
-WITH_VISION = {"triple", "experts"}
+#: Changes for llama.cpp, which takes keys and values of one width.
+FOR_LLAMA_CPP = {"linear_key_head_dim": 16, "linear_value_head_dim": 16}
 
 
 def text_of(changes: dict[str, Any]) -> dict[str, Any]:
