@@ -17,11 +17,13 @@ from lattice_inference.backends import reference
 from lattice_inference.backends.batch_checks import (
     check_adapters,
     check_ids,
+    check_inputs,
     check_pages,
     check_slots,
     check_specs,
     check_state,
     id_tables,
+    input_widths,
     refuse_closed,
     refuse_foreign_adapter,
     refuse_foreign_state,
@@ -155,6 +157,7 @@ class ReferenceProgram:
         self._adapted = add_low_rank(program, self.adapter_sites)
         self._weights: Mapping[str, npt.NDArray[np.float32]] | None = weights
         self._tables = id_tables(program)
+        self._inputs = input_widths(program)
 
     def prepare_adapter(self, factors: Mapping[str, LowRankFactors]) -> _Adapter:
         """Return an adapter of this program.
@@ -197,6 +200,7 @@ class ReferenceProgram:
                 check_pages(batch, page_tokens=state.page_tokens, pages=state.pages)
             check_slots(self.program, batch, state.recurrent)
         check_ids(batch, self._tables)
+        check_inputs(self._inputs, batch)
         check_adapters(batch, adapters)
         factors = [adapter.factors for adapter in adapters if isinstance(adapter, _Adapter) and adapter.program is self]
         if len(factors) < len(adapters):

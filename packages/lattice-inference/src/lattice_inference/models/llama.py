@@ -175,15 +175,19 @@ class DecoderLayers:
         self.embedding: WeightRef
         self.embedding = g.weight(f"{names.embedding}.weight", (config.vocab_size, config.hidden_size), use=table_use)
 
+    def angles(self) -> View:
+        """Add the cosines and sines of each token's position."""
+        frequencies = self._g.weight(ROPE_FREQUENCIES, (self._config.rotary_dim // 2,), use="vector")
+        return self._g.rope_angles(frequencies, scale=self._config.rope.scale)
+
     def states(self, keep: Callable[[View], View]) -> View:
         """Add all layers and the last norm, and return the norm's output.
 
         After the last layer's attention, only the rows that ``keep`` selects are computed.
         """
-        g, config = self._g, self._config
-        x = g.embed_rows(self.embedding, ids="token_ids")
-        frequencies = g.weight(ROPE_FREQUENCIES, (config.rotary_dim // 2,), use="vector")
-        angles = g.rope_angles(frequencies, scale=config.rope.scale)
+        config = self._config
+        x = self._g.embed_rows(self.embedding, ids="token_ids")
+        angles = self.angles()
         for layer in range(config.num_hidden_layers):
             is_last = layer == config.num_hidden_layers - 1
             x = self._add(x, angles, layer, keep if is_last else None)

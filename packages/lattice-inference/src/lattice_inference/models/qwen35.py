@@ -27,9 +27,9 @@ from lattice_inference.graph.recurrent_ops import recurrent_spec
 from lattice_inference.models.experts import Experts
 from lattice_inference.models.llama import DecoderLayers
 from lattice_inference.models.qwen35_config import Qwen35Config
-from lattice_inference.models.qwen35_names import Qwen35Names
+from lattice_inference.models.qwen35_names import MtpNames, Qwen35Names
 
-__all__ = ["Qwen35Layers", "build_qwen35", "kv_specs_of"]
+__all__ = ["Qwen35Layers", "build_qwen35", "build_qwen35_mtp", "kv_specs_of"]
 
 
 def build_qwen35(config: Qwen35Config, names: Qwen35Names, *, keeps_hidden: bool = False) -> Program:
@@ -56,6 +56,28 @@ def kv_specs_of(config: Qwen35Config, extra_layers: int) -> list[KvSpec]:
     """Return what the layers that attend keep, and ``extra_layers`` behind them. They are numbered without the others."""
     count = config.delta.layers.count(False) + extra_layers
     return [KvSpec(number, config.num_key_value_heads, config.head_dim, "float16") for number in range(count)]
+
+
+def build_qwen35_mtp(config: Qwen35Config, names: MtpNames, *, number: int = 0) -> Program:
+    """Return the program of a layer that predicts a further token, over the pages of :func:`build_qwen35`.
+
+    Row t takes ``hidden`` of token t from the batch's inputs and token t + 1 as the batch's id; the layer's keys and
+    values of row t stand at position t. The outputs are ``logits`` (R, vocab_size), of token t + 2, and ``hidden``
+    (R, width): what the layer takes in the place of the model's rows to predict one token more.
+
+    Args:
+        config: sizes and choices of the model.
+        names: the names of the tensors.
+        number: the number of the layer among the extra ones.
+    """
+    g = GraphBuilder()
+    given = g.given_rows("hidden", config.hidden_size)
+    one = config.with_one_attending_layer()
+    first_kv = config.delta.layers.count(False) + number
+    table_use: Literal["linear", "rows"] = "linear" if config.tied else "rows"
+    layers = Qwen35Layers(g, one, names.layer, table_use=table_use, first_kv=first_kv)
+    x = layers.predict(given, names)
+    return g.build({"logits": layers.logits(x), "hidden": x}, kv_specs=kv_specs_of(config, config.mtp_layers))
 
 
 class Qwen35Layers(DecoderLayers):
@@ -93,6 +115,14 @@ class Qwen35Layers(DecoderLayers):
         config = self._hybrid
         weight = self.embedding if config.tied else self.weight(self._tensors.output, config.vocab_size, x.width)
         return self._g.linear(x, weight)
+
+    def predict(self, hidden: View, names: MtpNames) -> View:
+        """Add the one layer over the rows of tokens and ``hidden``, and its norm; only rows with logits go through it."""
+        g, width = self._g, self._hybrid.hidden_size
+        token = self._norm(g.embed_rows(self.embedding, ids="token_ids"), names.embedding_norm)
+        both = g.beside(token, self._norm(hidden, names.hidden_norm))
+        x = self._add(self._linear(both, names.joint, width, False), self.angles(), 0, g.gather_rows)
+        return self._norm(x, names.norm)
 
     def _output_name(self, layer: int) -> str:
         has_rule = self._hybrid.delta.layers[layer]

@@ -96,6 +96,12 @@ class Qwen35Config(DecoderConfig):
             kinds.setdefault((has_rule, sparse), []).append(layer)
         return tuple((self._with_layer(numbers[0]), tuple(numbers)) for numbers in kinds.values())
 
+    def with_one_attending_layer(self) -> Self:
+        """Return a model of one layer that attends, and has experts if layers have."""
+        experts = self.experts and self.experts.of_one_layer(sparse=True)
+        delta = replace(self.delta, layers=(False,))
+        return replace(self, num_hidden_layers=1, windows=(0,), experts=experts, delta=delta)
+
     def _with_layer(self, layer: int) -> Self:
         experts = self.experts and self.experts.of_one_layer(sparse=self.experts.layers[layer])
         return replace(

@@ -19,6 +19,7 @@ from lattice_inference.models.llama_family import IDLE_IN_DECODER_GGUF, decoder_
 from lattice_inference.models.qwen35 import build_qwen35
 from lattice_inference.models.qwen35_config import MODEL_TYPES, Qwen35Config
 from lattice_inference.models.qwen35_gguf import ARCHITECTURES, read_qwen35_gguf
+from lattice_inference.models.qwen35_mtp import find_gguf_mtp, find_mtp
 from lattice_inference.models.qwen35_names import GGUF_QWEN35_NAMES, Qwen35Names, qwen35_names
 
 __all__ = ["QWEN35"]
@@ -52,6 +53,7 @@ def _read_weights(checkpoint: Checkpoint, config: Qwen35Config, head: Head) -> S
         stored,
         computed={**stored.computed, **_decays(checkpoint, config, names, logarithms)},
         also_read=stored.also_read | set(logarithms),
+        predicting=find_mtp(checkpoint, config, names),
     )
 
 
@@ -70,6 +72,7 @@ def _read_gguf(checkpoint: Checkpoint) -> GgufModel[Qwen35Config]:
         partial(build_qwen35, names=names),
         ("blk.0.", "block_count", re.compile(IDLE_IN_DECODER_GGUF.pattern + extra)),
     )
+    weights = replace(weights, predicting=find_gguf_mtp(checkpoint, config, names))
     return GgufModel(config, lambda head: weights)
 
 
@@ -100,8 +103,9 @@ def _check_queries(checkpoint: Checkpoint, config: Qwen35Config, names: Qwen35Na
     """Check the matrices of which the program reads rows by number: such rows could also be another matrix's."""
     shape = (2 * config.num_attention_heads * config.head_dim, config.hidden_size)
     for layer, has_rule in enumerate(config.delta.layers):
-        if not has_rule:
-            _check_shape(checkpoint, f"{names.query.format(layer=layer)}.weight", shape)
+        name = f"{names.query.format(layer=layer)}.weight"
+        if not has_rule and name in checkpoint:  # a missing one is refused with the other tensors
+            _check_shape(checkpoint, name, shape)
 
 
 def _check_shape(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lattice_inference.models.llama import GGUF_NAMES, DecoderNames
+from lattice_inference.models.experts import ExpertNames
+from lattice_inference.models.llama import GGUF_NAMES, DecoderNames, hugging_face_names
 
 __all__ = [
     "GGUF_QWEN35_NAMES",
@@ -14,6 +15,7 @@ __all__ = [
     "Qwen35Names",
     "SharedNames",
     "gguf_mtp_names",
+    "mtp_names",
     "qwen35_names",
 ]
 
@@ -130,6 +132,21 @@ GGUF_QWEN35_NAMES = Qwen35Names(
 )
 
 
+def mtp_names(names: Qwen35Names, number: int, experts: ExpertNames | None) -> MtpNames:
+    """Return the names of extra layer ``number`` of a checkpoint of transformers; the layers share all but their blocks.
+
+    ``names`` are those of the model's tensors, ``experts`` those of the layers' mixtures.
+    """
+    layer = replace(qwen35_names(hugging_face_names("mtp.")), embedding=names.embedding, output=names.output)
+    return MtpNames(
+        layer=_in_block(replace(layer, experts=experts), str(number)),
+        embedding_norm="mtp.pre_fc_norm_embedding",
+        hidden_norm="mtp.pre_fc_norm_hidden",
+        joint="mtp.fc",
+        norm="mtp.norm",
+    )
+
+
 def gguf_mtp_names(names: Qwen35Names, block: int) -> MtpNames:
     """Return the names of the extra layer in block ``block`` of a GGUF file, which is behind the model's last one."""
     at = f"blk.{block}.nextn."
@@ -150,4 +167,5 @@ def _in_block(names: Qwen35Names, block: str) -> Qwen35Names:
         if isinstance(value := getattr(names, name), str) and name != "pairing"
     }
     shared = {name: value.replace("{layer}", block) for name, value in vars(names.shared).items()}
-    return replace(names, **fixed, shared=SharedNames(**shared))
+    experts = None if names.experts is None else names.experts.of_layer(block)
+    return replace(names, **fixed, shared=SharedNames(**shared), experts=experts)

@@ -52,6 +52,8 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
     """
     states = {spec: number for number, spec in enumerate(compiled.program.recurrent_specs)}
     for op in compiled.program.ops:
+        if op.kind == "given_rows":  # copied into its slot before the step
+            continue
         kernel, arguments = _kernel(op, weights, compiled.memory)
         if op.kind in RECURRENT_OPS:
             arguments["state"] = states[recurrent_spec(op)]
