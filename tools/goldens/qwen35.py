@@ -1,9 +1,9 @@
 """Makes the results of transformers for small Qwen3.5 models with drawn weights.
 
-The directories are those of qwen35_files.py in packages/lattice-inference/tests/models. Writes tests/data/qwen35/outputs.npz:
-logits of a sequence of 5,000 tokens at every length up to 200, at 1,000 and at the end; and logits of the layer that
-predicts a further token (``MtpModel``), over a sequence of 100 tokens. ``--check`` makes them again and compares. Needs torch
-and transformers.
+The directories are those of qwen35_files.py in packages/lattice-inference/tests/models. Writes
+tests/data/qwen35/outputs.npz: logits of a sequence of 5,000 tokens at every length up to 200, at 1,000 and at the end; the
+last hidden rows of 100 tokens, and what the layer that predicts a further token (``MtpModel``) makes of them. ``--check``
+makes them again and compares. Needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def logits(model: Any, name: str) -> npt.NDArray[np.float32]:
     return np.asarray(found.numpy(), np.float32)
 
 
-def mtp_logits(model: Any, name: str) -> npt.NDArray[np.float32]:
-    """Logits of the layer that reads a token's last hidden row and the next token, for all but the last token."""
+def mtp_logits(model: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Hidden rows, and logits of the layer that reads such a row and the next token, for all but the last token."""
     import torch
     from transformers.modeling_layers import MtpModel
 
@@ -88,7 +88,7 @@ def mtp_logits(model: Any, name: str) -> npt.NDArray[np.float32]:
         positions = torch.arange(1, MTP_LENGTH)[None]
         rows = extra.forward_layer(0, hidden[:, :-1], positions, None, input_ids=ids[:, 1:])
         found = model.lm_head(rows)[0]
-    return np.asarray(found.numpy(), np.float32)
+    return np.asarray(hidden[0, :-1].numpy(), np.float32), np.asarray(found.numpy(), np.float32)
 
 
 def main() -> None:
@@ -101,7 +101,7 @@ def main() -> None:
             model = load(name, Path(folder))
             outputs[f"logits-{name}"] = logits(model, name)
             if name in MTP_CASES:
-                outputs[f"mtp-{name}"] = mtp_logits(model, name)
+                outputs[f"hidden-{name}"], outputs[f"mtp-{name}"] = mtp_logits(model, name)
     if arguments.check:
         with np.load(TARGET) as old:
             assert set(old.files) == set(outputs)

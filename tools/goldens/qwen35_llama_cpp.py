@@ -1,16 +1,15 @@
 """Makes the tokens that llama.cpp generates from small Qwen3.5 models, dense and of experts.
 
 The models have drawn weights. The directories are those of qwen35_files.py in packages/lattice-inference/tests/models.
-gguf-py writes them as F32 files (qwen35_gguf.py). Writes tests/data/qwen35/llama_cpp.json: the ids of a prompt, and the twenty
-most likely ids after it. Seeds are those whose two largest probabilities differ clearly at every step. ``--check`` compares.
-Needs xllamacpp, which is llama.cpp for Python, gguf and safetensors.
+gguf-py writes them as F32 files (qwen35_gguf.py). Writes tests/data/qwen35/llama_cpp.json: the ids of a prompt, and the
+twenty most likely ids after it. Seeds are those whose two largest probabilities differ clearly at every step.
+``--check`` compares. Needs xllamacpp, which is llama.cpp for Python, gguf and safetensors.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any

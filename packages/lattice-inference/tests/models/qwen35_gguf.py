@@ -129,9 +129,8 @@ def _converted(name: str, array: np.ndarray, text: dict[str, Any]) -> np.ndarray
         array = -np.exp(array)
     elif "conv1d" in name:
         array = array.squeeze(1)
-    elif name.endswith("norm.weight") or "_norm_" in name or "layernorm" in name:
-        if not name.endswith("linear_attn.norm.weight"):
-            array = array + np.float32(1)
+    elif not name.endswith("linear_attn.norm.weight") and ("norm.weight" in name or "_norm_" in name):
+        array = array + np.float32(1)
     if "linear_attn." not in name:
         return array
     if "in_proj_qkv." in name or "conv1d" in name:

@@ -23,7 +23,7 @@ def changed(tmp_path, config=None, tensors=None, *, case="double", outer=None, *
     """A directory with another configuration, and tensors replaced, or left out where they are None."""
     directory = files.write(tmp_path / "m", files.CASES[case], **options)
     stored = json.loads((directory / "config.json").read_text())
-    (stored["text_config"] if "text_config" in stored else stored).update(config or {})
+    stored.get("text_config", stored).update(config or {})
     stored.update(outer or {})
     (directory / "config.json").write_text(json.dumps(stored))
     found = load_file(directory / "model.safetensors") | (tensors or {})
@@ -168,7 +168,7 @@ def test_layers_follow_the_list_or_the_interval():
         ({"qwen35.nextn_predict_layers": 5}, (), ModelConfigError, "block_count"),
         ({"qwen35.nextn_predict_layers": 0}, (), CheckpointError, r"holds no tensor 'blk\.4"),
         ({}, ("blk.1.ssm_a",), CheckpointError, r"holds no tensor 'blk\.1\.ssm_a'"),
-        ({}, ("blk.3.attn_q.weight",), CheckpointError, r"holds no tensor 'blk\.3\.attn_q\.weight'"),
+        ({}, ("blk.3.attn_q.weight",), CheckpointError, r"holds no tensor 'blk\.3\.attn_q\.weight"),
         ({}, ("blk.4.nextn.eh_proj.weight",), CheckpointError, r"a part of the 1 layers .*'blk\.4\.nextn\.eh_proj"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from lattice_inference.models.experts import ExpertNames
 from lattice_inference.models.llama import GGUF_NAMES, DecoderNames, hugging_face_names
@@ -161,7 +161,7 @@ def gguf_mtp_names(names: Qwen35Names, block: int) -> MtpNames:
 
 def _in_block(names: Qwen35Names, block: str) -> Qwen35Names:
     """Return the names of one block, without ``{layer}``."""
-    fixed = {
+    fixed: dict[str, Any] = {
         name: value.replace("{layer}", block)
         for name in DecoderNames.__dataclass_fields__
         if isinstance(value := getattr(names, name), str) and name != "pairing"
