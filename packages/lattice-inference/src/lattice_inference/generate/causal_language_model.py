@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,10 @@ CacheType = Literal["float16", "float32", "bfloat16", "int8"]
 
 Logits = Literal["last", "all", "none"]
 _LOGITS = get_args(Logits)
+
+
+MOST_STATES = 1024
+"""The most recurrent states that are remembered for other sequences."""
 
 
 @dataclass(frozen=True)
@@ -203,8 +208,9 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         dtype: CacheType = "float16",
         page_tokens: Literal[16, 32, 64] = 32,
         prefix_bytes: int = 0,
+        sequences: int = 8,
     ) -> KvCache:
-        """Return a cache for keys and values of this model.
+        """Return a cache for the keys and values of this model, and the state of its recurrent layers.
 
         All of its address space is reserved at once; memory is allocated when a page is first used.
 
@@ -214,6 +220,8 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
                 bfloat16 has the range of float32; int8 has a scale per head and token.
             page_tokens: tokens in a page; a sequence's last page may be partly filled.
             prefix_bytes: the most bytes of remembered prefixes, within ``tokens``; see :meth:`KvCache.remember`.
+            sequences: how many sequences may be generated at once, 1 to 4,096. It matters only for models with recurrent
+                layers, whose states take memory that does not depend on ``tokens``.
 
         Raises:
             InvalidInputError: an argument is out of range.
@@ -223,8 +231,14 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         check_choice("page_tokens", page_tokens, (16, 32, 64))
         wanted = self.context_length if tokens is None else check_count("tokens", tokens, least=1, most=2**40)
         prefix_bytes = check_count("prefix_bytes", prefix_bytes, least=0, most=2**62)
+        sequences = check_count("sequences", sequences, least=1, most=4096)
         try:
-            storage = self._program.open_state(dtype=dtype, page_tokens=page_tokens, pages=-(-wanted // page_tokens))
+            storage = self._program.open_state(
+                dtype=dtype,
+                page_tokens=page_tokens,
+                pages=-(-wanted // page_tokens),
+                slots=self._slots(sequences, prefix_bytes),
+            )
         except (MemoryError, OverflowError):
             raise CacheFullError(
                 f"there is no address space for a cache of {wanted:,} tokens: give fewer (tokens=, max_tokens=)"
@@ -234,7 +248,19 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
             prefix_bytes=prefix_bytes,
             identity=lambda: self.fingerprint,
             adapter_named=self._named_adapter,
+            sequences=sequences,
         )
+
+    def _slots(self, sequences: int, prefix_bytes: int) -> int:
+        """Return the slots of recurrent state of a cache.
+
+        A sequence has the present one, the block before, one that is written, and two marks.
+        """
+        specs = self._program.recurrent_specs
+        if not specs:
+            return 0
+        nbytes = sum(4 * math.prod(spec.shape) for spec in specs)  # a slot has more
+        return 5 * (sequences + 1) + min(prefix_bytes // nbytes, MOST_STATES)
 
     def forward(self, extensions: Sequence[Extension]) -> npt.NDArray[np.float32]:
         """Run new tokens of several sequences of one cache, each at the end of its sequence.

@@ -16,9 +16,11 @@ from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.calibration import InputRange
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.graph.batch import Batch
-from lattice_inference.graph.program import Program
+from lattice_inference.graph.program import Program, RecurrentSpec
+from lattice_inference.graph.recurrent_ops import DELTA_BLOCK
 from lattice_inference.precision import Activations, Precision
 from lattice_inference.state import CachedSequence, Room
+from lattice_inference.state.recurrent_slots import SequenceSlots
 
 if TYPE_CHECKING:
     from lattice_inference.lora.attached_adapter import AttachedAdapter
@@ -62,6 +64,7 @@ class DecoderProgram:
         device: DeviceName = "cpu",
     ) -> None:
         self._specs = program.kv_specs
+        self._recurrent_specs = program.recurrent_specs
         self._vocab_size = program.outputs["logits"].width
         self._backend = open_backend(
             backend,
@@ -76,13 +79,25 @@ class DecoderProgram:
         self.device = compiled.device
         self.device_identity = compiled.device_identity
 
+    @property
+    def recurrent_specs(self) -> Sequence[RecurrentSpec]:
+        """What its recurrent layers keep."""
+        return self._recurrent_specs
+
     def open_state(
-        self, *, dtype: Literal["float16", "float32", "bfloat16", "int8"], page_tokens: int, pages: int
+        self,
+        *,
+        dtype: Literal["float16", "float32", "bfloat16", "int8"],
+        page_tokens: int,
+        pages: int,
+        slots: int = 0,
     ) -> PageStorage:
-        """Return pages for this program's keys and values, kept as ``dtype``."""
+        """Return pages for this program's keys and values, kept as ``dtype``, and slots for its recurrent layers."""
         self._open()
         specs = [replace(spec, dtype=dtype) for spec in self._specs]
-        return self._backend.open_state(specs, page_tokens=page_tokens, pages=pages)
+        return self._backend.open_state(
+            specs, page_tokens=page_tokens, pages=pages, recurrent_specs=self._recurrent_specs, slots=slots
+        )
 
     @property
     def weight_sizes(self) -> tuple[WeightSize, ...]:
@@ -137,10 +152,16 @@ class DecoderProgram:
             if len({id(sequence.cache) for sequence in sequences}) > 1:
                 raise InvalidInputError("the sequences of a call must belong to one cache")
         results = np.empty((0, self._vocab_size), np.float32)
-        steps, total = self._steps(requests, program.step_tokens)
+        if not sequences or sequences[0].cache.slots is None:
+            states, runs, unseen = _NOTHING_KEPT, requests, None
+        else:
+            states, runs, unseen = _begin(requests)
+        steps, total = self._steps(runs, program.step_tokens, unseen)
         before = [sequence.length for sequence in sequences]
         try:
             rooms = [sequence.extend(ids) for sequence, ids, _ in requests]
+            if unseen is not None:
+                rooms = [Room(room.position - skip, room.pages) for room, skip in zip(rooms, unseen, strict=True)]
             in_flight: deque[tuple[Pending, list[int]]] = deque()
             for index, pieces in enumerate(steps):
                 in_flight.append(self._submit(program, sequences, rooms, pieces))
@@ -156,10 +177,14 @@ class DecoderProgram:
                         results = results if len(results) else np.empty((total, self._vocab_size), np.float32)
                         results[rows] = logits
         except BaseException:
+            for state in states:
+                state.undo()
             for sequence, length in zip(sequences, before, strict=True):
                 if sequence.length != length:
                     sequence.rewind(length)
             raise
+        for state in states:
+            state.settle()
         return results
 
     def _open(self) -> BackendProgram:
@@ -203,21 +228,27 @@ class DecoderProgram:
             logit_rows=np.array(logit_rows, np.int32),
         )
         storage = sequences[0].cache.storage
+        if storage.recurrent is not None:
+            batch = _with_slots(batch, [sequences[piece.request].slots for piece in pieces])
         if not adapters:
             return program.submit(batch, outputs=("logits",), state=storage), result_rows
         prepared = [adapter.prepared for adapter in adapters]
         return as_adapting(program).submit(batch, outputs=("logits",), state=storage, adapters=prepared), result_rows
 
-    def _steps(self, requests: Sequence[Request], most_tokens: int) -> tuple[list[list[_Piece]], int]:
+    def _steps(
+        self, requests: Sequence[Request], most_tokens: int, unseen: Sequence[int] | None = None
+    ) -> tuple[list[list[_Piece]], int]:
         """Split the requests into steps; return them and the number of logit rows wanted.
 
-        A step has at most ``most_tokens`` tokens and STEP_LOGITS logits.
+        A step has at most ``most_tokens`` tokens and STEP_LOGITS logits. ``unseen`` counts the first tokens of each request
+        that the state of recurrent layers has not seen; their logits are not wanted.
         """
         most_rows = max(1, self.STEP_LOGITS // self._vocab_size)
         steps: list[list[_Piece]] = []
         tokens = rows = total = 0
-        for index, (_, ids, logits) in enumerate(requests):
+        for index, (sequence, ids, logits) in enumerate(requests):
             start = 0
+            skip = 0 if unseen is None else unseen[index]
             while start < len(ids):
                 if not steps or tokens == most_tokens or rows == most_rows:
                     steps.append([])
@@ -225,11 +256,16 @@ class DecoderProgram:
                 count = min(len(ids) - start, most_tokens - tokens)
                 if logits == "all":
                     count = min(count, most_rows - rows)
-                first = 0 if logits == "all" else count - (logits == "last" and start + count == len(ids))
+                if unseen is not None and sequence.slots is not None:
+                    count = sequence.slots.split(sequence.slots.length + start, count)
+                if logits == "all":
+                    first = 0 if start >= skip else min(count, skip - start)
+                else:
+                    first = count - (logits == "last" and start + count == len(ids))
                 part = ids if count == len(ids) else ids[start : start + count]
                 steps[-1].append(_Piece(index, part, start, range(first, count), total))
                 start += count
-                tokens += count
+                tokens = most_tokens if unseen is not None and start < len(ids) else tokens + count
                 rows += count - first
                 total += count - first
         return steps, total
@@ -243,6 +279,44 @@ def _with_rows_of_result(error: NonFiniteError, result_rows: Sequence[int]) -> N
         "(open one with dtype='bfloat16')",
         bad,
     )
+
+
+_NOTHING_KEPT: Sequence[SequenceSlots] = ()
+
+
+def _begin(requests: Sequence[Request]) -> tuple[Sequence[SequenceSlots], Sequence[Request], Sequence[int]]:
+    """Begin a call of sequences with recurrent state.
+
+    Return the states, the requests with the tokens before them that a state has not seen, and the numbers of these tokens.
+    """
+    states: list[SequenceSlots] = []
+    runs: list[Request] = []
+    unseen: list[int] = []
+    for sequence, ids, logits in requests:
+        sequence.check_open()
+        slots = sequence.slots
+        assert slots is not None
+        missing = sequence.length - slots.length
+        if slots.prompt_end is None and len(ids) >= DELTA_BLOCK:
+            slots.prompt_end = sequence.length + len(ids)
+        if missing:
+            again = np.array(sequence.token_ids[slots.length :], np.int32)
+            runs.append((sequence, np.concatenate([again, ids]), logits))
+        else:
+            runs.append((sequence, ids, logits))
+        unseen.append(missing)
+        states.append(slots)
+    for state in states:
+        state.begin()
+    return states, runs, unseen
+
+
+def _with_slots(batch: Batch, states: Sequence[SequenceSlots | None]) -> Batch:
+    """Return the batch with the slots of its sequences, which count its tokens as seen."""
+    counts = np.diff(batch.cu_seqlens).tolist()
+    slots = [state.step(count) for state, count in zip(states, counts, strict=True) if state is not None]
+    read, write = np.array(slots, np.int32).T
+    return replace(batch, read_slots=np.ascontiguousarray(read), write_slots=np.ascontiguousarray(write))
 
 
 _NO_ADAPTERS: tuple[list[AttachedAdapter], Int32Array | None] = ([], None)

@@ -66,6 +66,8 @@ class Generation:
         self._reused = sequence.length
         self._prompt_tokens = sequence.length + len(self.pending)
         self._position = self._prompt_tokens
+        if sequence.slots is not None:
+            sequence.slots.prompt_end = self._prompt_tokens
         context = (*sequence.token_ids, *self.pending) if config.sampling.repetition_penalty != 1 else ()
         # a prompt may hold ids that belong to no token; they are never chosen
         seen = {token_id for token_id in context if token_id < vocab_size}

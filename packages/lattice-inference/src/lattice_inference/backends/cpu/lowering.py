@@ -16,7 +16,7 @@ from lattice_inference.graph.compile import CompiledProgram
 from lattice_inference.graph.fusion import ACTIVATIONS
 from lattice_inference.graph.memory import MemoryPlan
 from lattice_inference.graph.program import Op, View
-from lattice_inference.graph.recurrent_ops import RECURRENT_OPS, recurrent_spec
+from lattice_inference.graph.recurrent_ops import recurrent_spec
 
 if TYPE_CHECKING:
     from lattice_inference.backends.cpu.weights import ResidentWeights
@@ -55,8 +55,9 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
         if op.kind == "given_rows":  # copied into its slot before the step
             continue
         kernel, arguments = _kernel(op, weights, compiled.memory)
-        if op.kind in RECURRENT_OPS:
-            arguments["state"] = states[recurrent_spec(op)]
+        state = recurrent_spec(op)
+        if state is not None:
+            arguments["state"] = states[state]
         written = op.outputs[0] if op.outputs else None
         rows, width = (op.inputs[0].rows, 0) if written is None else (written.rows, written.width)
         rounded_width = op.attributes.get("rounded_width")

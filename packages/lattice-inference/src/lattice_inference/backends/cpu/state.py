@@ -50,8 +50,9 @@ class CpuSlots:
 class CpuState:
     """``pages`` pages, each with room for ``page_tokens`` tokens of every layer of ``specs``.
 
-    For a program with recurrent layers it also has slots. Address space for all pages is reserved at once, memory is taken as they are written. A page that is free keeps its
-    memory for the next one who takes it. Several threads may work on different pages at once.
+    For a program with recurrent layers it also has slots. Address space for all pages is reserved at once, memory is
+    taken as they are written. A page that is free keeps its memory for the next one who takes it. Several threads may
+    work on different pages at once.
 
     Raises:
         UnsupportedError: a head is wider than the kernels take.
