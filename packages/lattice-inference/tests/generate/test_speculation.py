@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -20,9 +21,9 @@ from tiny_decoders import write_told_model
 PROMPT = "hello hello, hello"
 DRAWN = GenerateConfig(max_new_tokens=60, temperature=1.0, seed=5, ignore_stop_tokens=True, top_k=0, top_p=1.0)
 CONFIGS = {
-    "greedy": GenerateConfig(max_new_tokens=60, temperature=0, ignore_stop_tokens=True),
+    "greedy": GenerateConfig(max_new_tokens=60, temperature=0, seed=0, ignore_stop_tokens=True),
     "greedy, penalties": GenerateConfig(
-        max_new_tokens=60, temperature=0, ignore_stop_tokens=True, repetition_penalty=1.3, frequency_penalty=0.4
+        max_new_tokens=60, temperature=0, seed=0, ignore_stop_tokens=True, repetition_penalty=1.3, frequency_penalty=0.4
     ),
     "drawn": DRAWN,
     "drawn, penalties": dataclasses.replace(
@@ -41,7 +42,7 @@ class Scripted:
     """Drafts of a text that is known: of each proposal the given number are right, then one is wrong."""
 
     candidates = ()
-    texts: dict[tuple[int, ...], tuple[int, ...]] = {}
+    texts: ClassVar[dict[tuple[int, ...], tuple[int, ...]]] = {}
 
     def __init__(self, right, most=MOST_DRAFTS):
         self._right, self._most, self._calls = right, most, 0
@@ -102,11 +103,11 @@ def told(result):
 
 
 def state(session):
-    """What a session holds: its context, what of it is cached, and the logits that come next."""
-    with session.fork() as fork:
-        ids = [*fork._pending, 7]
-        logits = session.model.forward([Extension(fork._sequence, ids)])
-    return session.token_ids, session._sequence.length, logits.tobytes()
+    """What a session holds: its context, what of it is cached, and the logits after that."""
+    sequence = session._sequence
+    ids, cached = session.token_ids, sequence.length
+    sequence.rewind(cached - 1)
+    return ids, cached, session.model.forward([Extension(sequence, ids[cached - 1 : cached])]).tobytes()
 
 
 def speculating(config, source="ngram"):
@@ -182,7 +183,7 @@ class TestBits:
         assert [told(result) for result in results] == [told(expected)] * 4
         assert [result.accepted_tokens > 0 for result in results] == [False, True] * 2
 
-    def test_an_adapter_has_its_own_text(self, drawn_directory, scripted, tmp_path):
+    def test_an_adapter_has_its_own_text(self, drawn_directory, scripted):
         from lattice_inference.lora import LoraAdapter, LoraSite
 
         with load_model(drawn_directory) as model:
@@ -191,7 +192,7 @@ class TestBits:
                 name: LoraSite(rng.normal(size=(2, inputs)), 0.3 * rng.normal(size=(outputs, 2)), 1.0)
                 for name, (outputs, inputs) in model.adapter_sites.items()
             }
-            model.load_adapter(LoraAdapter(sites), name="a")
+            model.attach_adapter(LoraAdapter(sites), "a")
             with Session(model, adapter="a") as session:
                 expected = session.generate(PROMPT, DRAWN)
                 ids = session.token_ids
@@ -217,7 +218,7 @@ class TestBits:
         with load_model(smollm2) as model, Session(model) as session:
             for config in (
                 GenerateConfig.greedy(40),
-                GenerateConfig(max_new_tokens=40, temperature=0.8, seed=2, logprobs=1),
+                GenerateConfig(max_new_tokens=40, temperature=0.5, repetition_penalty=1.0, seed=2, logprobs=1),
             ):
                 steps.clear()
                 expected = session.generate(prompt, config)
@@ -225,7 +226,7 @@ class TestBits:
                 session.reset()
                 steps.clear()
                 assert told(session.generate(prompt, speculating(config))) == told(expected)
-                assert len(steps) < without * (0.5 if config.temperature == 0 else 1)
+                assert len(steps) < 0.7 * without
                 session.reset()
 
 
@@ -260,7 +261,8 @@ class TestSteps:
         """The model says a line of 20 bytes again and again."""
         line = bytes(range(65, 85))
         table = {line[index]: line[(index + 1) % 20] for index in range(20)}
-        with load_model(write_told_model(tmp_path, table)) as model, Session(model) as session:
+        settings = SessionConfig(cache_tokens=2048)
+        with load_model(write_told_model(tmp_path, table)) as model, Session(model, config=settings) as session:
             config = GenerateConfig.greedy(200)
             expected = session.generate("A", config)
             session.reset()
@@ -391,10 +393,10 @@ class TestEnds:
         config = dataclasses.replace(DRAWN, max_new_tokens=14)
         expected, _, texts = plain(drawn_model, PROMPT, config)
         scripted(RIGHT["none"], texts)
-        with Session(drawn_model, config=SessionConfig(max_tokens=48, cache_tokens=48, page_tokens=16)) as session:
-            with session.fork() as other:
-                other.extend("x" * 10, GenerateConfig.greedy(0))
-                assert told(session.generate(PROMPT, speculating(config))) == told(expected)
+        settings = SessionConfig(max_tokens=48, cache_tokens=48, page_tokens=16)
+        with Session(drawn_model, config=settings) as session, session.fork() as other:
+            other.extend("x" * 10, GenerateConfig.greedy(0))
+            assert told(session.generate(PROMPT, speculating(config))) == told(expected)
 
 
 class TestGrammar:
@@ -454,7 +456,7 @@ class TestRefusals:
             with pytest.raises(InvalidInputError, match="verify"):
                 GenerateConfig(speculate="ngram", verify=verify)
         for source in (None, "ngram", "mtp"):
-            with pytest.raises(InvalidInputError, match="distribution.*draft model"):
+            with pytest.raises(InvalidInputError, match=r"distribution.*draft model"):
                 GenerateConfig(speculate=source, verify="distribution")
         assert GenerateConfig(speculate=drawn_model, verify="distribution").resolve().verify == "distribution"
         assert GenerateConfig().resolve().verify == "exact"

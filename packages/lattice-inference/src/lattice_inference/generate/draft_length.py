@@ -14,7 +14,7 @@ LEARNING = 0.08
 
 FIRST_PAUSE = 16
 LONGEST_PAUSE = 256
-"""The tokens between two trials where drafts do not pay; each trial that fails doubles the pause."""
+"""The tokens between two trials where drafts do not pay; each trial doubles the pause."""
 
 TRIAL = 2
 """The drafts of a trial."""
@@ -47,9 +47,10 @@ class DraftLength:
             if expected / (1 + cost * count) > speed:
                 best, speed = count, expected / (1 + cost * count)
         if best:
+            self._pause = FIRST_PAUSE
             return best
-        if self._left:
-            self._left -= 1
+        if self._left or cost >= 1:  # at such a cost not even right drafts pay
+            self._left = max(0, self._left - 1)
             return 0
         self._left = self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
@@ -59,4 +60,4 @@ class DraftLength:
         """Take whether a draft was right; of a step those up to the first wrong one count."""
         self._chance += LEARNING * (is_right - self._chance)
         if is_right:
-            self._pause = FIRST_PAUSE
+            self._left = 0  # the next trial follows at once

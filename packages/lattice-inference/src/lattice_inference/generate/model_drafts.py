@@ -85,11 +85,13 @@ class ModelDrafts:
         if not count:
             return []
         logits = self._caught_up()
+        sampler = self._sampler.fork()  # its penalties count drafts too
         while logits is not None and len(self._proposal) < count:
             try:
-                self._proposal.append(self._chosen(logits[0, : self._vocab_size], is_exact))
+                self._proposal.append(self._chosen(sampler, logits[0, : self._vocab_size], is_exact))
             except NonFiniteError:
                 break
+            sampler.accept(self._proposal[-1])
             if len(self._proposal) < count:
                 logits = self._run(self._proposal[-1:])
         return self._proposal
@@ -120,11 +122,11 @@ class ModelDrafts:
             self._can_draft = False
             return None
 
-    def _chosen(self, logits: npt.NDArray[np.float32], is_exact: bool) -> int:
+    def _chosen(self, sampler: Sampler, logits: npt.NDArray[np.float32], is_exact: bool) -> int:
         position = len(self._ids) + len(self._proposal)
         if is_exact:
-            return self._sampler.sample(logits, position)
-        candidates = Candidates(*self._sampler.distribution(logits))
+            return sampler.sample(logits, position)
+        candidates = Candidates(*sampler.distribution(logits))
         self.candidates = (*self.candidates, candidates)
         return drafted_token(candidates, self._config.seed, position)
 

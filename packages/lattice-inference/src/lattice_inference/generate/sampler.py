@@ -7,6 +7,7 @@ and the position alone. So a fork, a rewind and a batch draw the same tokens as 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,6 +147,13 @@ class Sampler:
         if self._penalizes:
             self._seen[token_id] = True
             self._generated[token_id] += 1
+
+    def fork(self) -> Sampler:
+        """Return another sampler of the same text, which counts on its own."""
+        other = copy(self)
+        if self._penalizes:
+            other._seen, other._generated = self._seen.copy(), self._generated.copy()
+        return other
 
     def _adjust(self, logits: Floats) -> Adjusted:
         if not self._penalizes and not self._bias_ids.size:
