@@ -62,6 +62,10 @@ class Constraint:
             return None
         return index * 32 + word.bit_length() - 1
 
+    def count_allowed(self, token_ids: list[int]) -> int:
+        """Return how many of ``token_ids``, none of which ends a text, may come next one after the other."""
+        return self._matcher.count_allowed(token_ids)
+
     def accept(self, token_id: int) -> None:
         """Take the next token of the text."""
         self._matcher.accept(token_id)
