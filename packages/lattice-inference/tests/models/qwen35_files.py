@@ -47,8 +47,7 @@ CASES: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 2,
         "moe_intermediate_size": 20,
         "shared_expert_intermediate_size": 28,
-        "linear_key_head_dim": 8,
-        "linear_value_head_dim": 16,
+        "linear_key_head_dim": 32,
         "tie_word_embeddings": False,
     },
 }
