@@ -13,7 +13,10 @@ import qwen35_files as files
 from drawn_checkpoints import draw_ids
 from lattice_inference import Extension, load_model
 from lattice_inference.backends.cpu import _cpu
-from lattice_inference.quantize import quantize_gguf
+from lattice_inference.errors import UnsupportedError
+from lattice_inference.memory.fit import estimate_memory
+from lattice_inference.models.opened_model import open_model
+from lattice_inference.quantize import Calibrator, quantize_gguf, quantize_int8
 from qwen35_gguf import write_gguf_py
 
 FOLDER = Path(__file__).parents[1] / "data" / "qwen35"
@@ -147,3 +150,22 @@ def test_our_quantizer_takes_the_file_and_leaves_kernels_and_routers(tmp_path, k
         assert {dtype for name, dtype in stored.items() if "gate_inp" in name or "conv1d" in name} == {"float32"}
         difference = np.abs(all_logits(model, ids) - all_logits(same, ids)).mean()
     assert 0 < difference < 0.5
+    with open_model(tmp_path / "small.gguf") as small:
+        assert small.checkpoint.info("blk.0.ssm_conv1d.weight").dtype == "F32"
+
+
+def test_int8_files_and_calibrations_are_refused_by_name(tmp_path):
+    directory = files.write(tmp_path / "m", {})
+    for attempt in (lambda: quantize_int8(directory, tmp_path / "out"), lambda: Calibrator(directory)):
+        with pytest.raises(UnsupportedError, match="recurrent layers are not built"):
+            attempt()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("form", ["directory", "gguf"])
+def test_memory_counts_keys_of_the_layers_that_attend(tmp_path, form):
+    path = files.write(tmp_path / "m", files.CASES["triple"], with_mtp=True)
+    if form == "gguf":
+        path = write_gguf_py(tmp_path / "m.gguf", path)
+    need = estimate_memory(path, context=100)
+    assert list(need.kv_layer_bytes) == [100 * 2 * 2 * 16 * 2] * 2  # keys and values of 2 heads of 16, two bytes each

@@ -14,7 +14,7 @@ from lattice_inference.checkpoint.gguf_header import GgufArray
 from lattice_inference.errors import InvalidInputError, LatticeError, ModelConfigError
 from lattice_inference.memory.precisions import PrecisionNeed, needs_by_precision
 from lattice_inference.models.config_fields import MAX_LAYERS, ConfigFields
-from lattice_inference.models.opened_model import kept_in_directory
+from lattice_inference.models.opened_model import kept_in_directory, kept_in_gguf
 
 __all__ = ["DEFAULT_CONTEXT", "MemoryNeed", "available_memory", "estimate_memory"]
 
@@ -88,6 +88,8 @@ def estimate_memory(path: str | os.PathLike[str], *, context: int | None = None)
         infos = {name: checkpoint.info(name) for name in checkpoint.names()}
         weights = tuple(WeightSize(name, info.dtype, info.nbytes) for name, info in infos.items())
         trained, token_bytes = _context(checkpoint.metadata, str(path))
+        if any(key.endswith(".ssm.inner_size") for key in checkpoint.metadata):  # not every layer has keys and values
+            trained, token_bytes = _context_of_gguf(checkpoint)
         if not token_bytes and os.path.isfile(config := Path(path) / "config.json"):
             trained, token_bytes = _context_of_directory(config, checkpoint)
     nbytes = sum(weight.nbytes for weight in weights)
@@ -131,6 +133,15 @@ def _context(metadata: Mapping[str, object], source: str) -> tuple[int, list[int
     width = size("embedding_length") // max(heads, default=1) if any(heads) else 0
     key, value = size("attention.key_length", width or None), size("attention.value_length", width or None)
     return size("context_length"), [count * (key + value) * _KV_BYTES for count in kv_heads]
+
+
+def _context_of_gguf(checkpoint: Checkpoint) -> tuple[int, list[int]]:
+    """Return the same of a model whose layers differ; an unsupported one is weighed without keys and values."""
+    try:
+        kept = kept_in_gguf(checkpoint)
+    except LatticeError:
+        return 0, []
+    return kept.context_length, [2 * spec.kv_heads * spec.head_dim * _KV_BYTES for spec in kept.specs]
 
 
 def _context_of_directory(config: Path, checkpoint: Checkpoint) -> tuple[int, list[int]]:

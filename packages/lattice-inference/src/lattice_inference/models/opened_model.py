@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate
 
-__all__ = ["Kept", "OpenedModel", "idle_tensors", "kept_in_directory", "open_model"]
+__all__ = ["Kept", "OpenedModel", "idle_tensors", "kept_in_directory", "kept_in_gguf", "open_model"]
 
 _Tensors = Checkpoint | CheckpointGroup
 
@@ -248,6 +248,14 @@ def kept_in_directory(config: Path, checkpoint: Checkpoint) -> Kept:
     weights = family.read_weights(checkpoint, read, LOGITS)
     check_weights(checkpoint, checkpoint, read, weights)
     return Kept(read.context_length, tuple(weights.build(read).kv_specs))
+
+
+def kept_in_gguf(checkpoint: Checkpoint) -> Kept:
+    """Return the cache of the language model in an open GGUF file; it raises as :func:`kept_in_directory`."""
+    family = family_of_gguf(checkpoint.metadata, str(checkpoint.directory), causal=True)
+    assert family.read_gguf is not None  # the search for the family checks it
+    model = family.read_gguf(checkpoint)
+    return Kept(model.config.context_length, tuple(model.weights(LOGITS).build(model.config).kv_specs))
 
 
 def open_model(path: Path, *, causal: bool | None = None) -> OpenedModel:

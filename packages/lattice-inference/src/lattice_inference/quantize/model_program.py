@@ -83,6 +83,11 @@ def open_model_program(path: Path, stack: ExitStack) -> ModelProgram:
     model.check(whole)  # with what stands on top of it, as the loaders do
     head = replace(whole, layers=())
     program = model.program(head)
+    if program.recurrent_specs:
+        raise UnsupportedError(
+            f"{path}: int8 files and calibrations of models with recurrent layers are not built: load with "
+            "precision='int8', or write Q8_0 from a GGUF file (quantize_gguf)"
+        )
     if not any(op.kind == "linear" for op in program.ops):
         raise UnsupportedError(f"{path}: the model has no linear layers, which are what int8 and calibration are for")
     return ModelProgram(path, program, model.checkpoint, model.tensors(head), model.config, model.family.is_causal)
