@@ -21,7 +21,7 @@ TRIAL = 2
 
 
 class DraftLength:
-    """Chooses the number of drafts that makes most tokens for the time, from those checked so far.
+    """Chooses the number of drafts that pays best, from those checked so far.
 
     It knows the costs as shares of a step and never looks at a clock, so a text has the same drafts on any machine.
 

@@ -1,4 +1,4 @@
-"""What guesses the next tokens of a text, so that one step of the model checks several of them."""
+"""What guesses the next tokens of a text, for one step of the model to check."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Generation", "advance"]
 
 _Taker = tuple[int, "Generation", bool, list[int]]
-"""A generation in a step: its index, itself, whether its pending tokens end there, and the drafts behind them."""
+"""A generation in a step: its index, itself, whether its pending tokens end there, and the drafts after them."""
 
 
 class Generation:
@@ -51,7 +51,7 @@ class Generation:
         speculation: the drafts, begun with the context.
 
     Attributes:
-        sequence: as the argument; until the end it may hold drafts behind the tokens of the context.
+        sequence: as the argument; until the end it may hold drafts after the tokens of the context.
         pending: the end of the context: the tokens that no logits were taken after.
         finish_reason: why it ended; None until then.
         speculation: as the argument.
@@ -165,7 +165,7 @@ class Generation:
         return [piece] if last is None else [piece, last]
 
     def draft(self, company: int) -> list[int]:
-        """Return tokens to run behind the pending ones, in a step that serves ``company`` texts."""
+        """Return tokens to run after the pending ones, in a step that serves ``company`` texts."""
         if self.speculation is None or not self._token_ids:
             return []
         # a step gives a token more than it has drafts, and none may be beyond the end
@@ -182,9 +182,9 @@ class Generation:
         return drafts if self._constraint is None else drafts[: self._constraint.count_allowed(drafts)]
 
     def take_ahead(self) -> list[StreamPiece] | None:
-        """Choose the next token from logits that an earlier step gave for a draft; None if there are none.
+        """Choose the next token from logits of an earlier step; None if there are none.
 
-        Without them the sequence is cut behind the last draft that became part of the text.
+        Without them the sequence is cut after the last draft that became part of the text.
         """
         assert self.speculation is not None
         logits = self.speculation.follow(self.pending)
@@ -209,7 +209,10 @@ class Generation:
         return (*self.sequence.token_ids[: self._position - len(self.pending)], *self.pending)
 
     def _drop_drafts(self, *, runs_on: bool = True) -> None:
-        """Cut the sequence behind the context; drafted tokens at the context's end are kept if the text runs on."""
+        """Cut the sequence after the context.
+
+        Drafted tokens at the context's end are kept if the text runs on.
+        """
         assert self.speculation is not None
         kept = self.speculation.drop(self.pending)
         if runs_on:

@@ -101,7 +101,11 @@ class ModelDrafts:
         self._cache.close()
 
     def _caught_up(self) -> npt.NDArray[np.float32] | None:
-        """Run the text's tokens that the sequence lacks; return the logits after the last, or None if some are left."""
+        """Run the text's tokens that the sequence lacks.
+
+        Returns:
+            The logits after the last one, or None if some are left for the next time.
+        """
         held = self._sequence.token_ids[self._agreed :]
         for mine, wanted in zip(held, self._ids[self._agreed : -1], strict=False):
             if mine != wanted:

@@ -1,4 +1,4 @@
-"""Rejection sampling: drafts that are drawn, kept so that tokens keep the model's probabilities.
+"""Rejection sampling: keeps drafts so that tokens keep the model's probabilities.
 
 Leviathan et al. 2023, "Fast inference from transformers via speculative decoding" (arXiv 2211.17192), algorithm 1.
 """

@@ -204,10 +204,10 @@ def argmax(logits: Adjusted) -> int:
 
 
 def uniform(seed: int, position: int, stream: int = 0) -> float:
-    """Return a uniform random number in [0, 1) that depends on ``seed``, ``position`` and ``stream`` only.
+    """Return a random number in [0, 1) that depends on seed, position and stream only.
 
     It is made of the upper 53 bits of the first word of Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as
-    easy as 1, 2, 3"). The key is (seed, stream) and the counter is ``position`` + 1. Tokens are drawn by stream 0.
+    easy as 1, 2, 3"), and uniform. The key is (seed, stream) and the counter is ``position`` + 1. Tokens have stream 0.
     """
     word = np.random.Philox(
         key=seed | stream << 64, counter=position

@@ -19,9 +19,9 @@ __all__ = ["SessionDrafts"]
 
 
 class SessionDrafts:
-    """The source of drafts of a session's context, kept from one generation to the next. For one thread at a time.
+    """The source of drafts of a session's context, for one thread at a time.
 
-    What a source holds of an earlier text, it does not run or read again.
+    It is kept from one generation to the next. What a source holds of an earlier text, it does not run or read again.
 
     Args:
         model: the model whose texts they are.
@@ -37,7 +37,7 @@ class SessionDrafts:
         self._kept_for: Speculate | None = None
 
     def begin(self, config: ResolvedConfig, context: Sequence[int], tokens: int) -> Speculation | None:
-        """Return the speculation of a generation after ``context``; None if ``config`` asks for none.
+        """Return the speculation of a generation; None if ``config`` asks for none.
 
         Args:
             config: how to generate.
@@ -56,7 +56,10 @@ class SessionDrafts:
         return Speculation(self._kept, context, config)
 
     def begin_one(self, config: ResolvedConfig, context: Sequence[int], tokens: int) -> Speculation | None:
-        """Return the same with a source of its own, for one of several generations at a time; close it afterwards."""
+        """Return the speculation of one of several generations at a time.
+
+        It has another source, which the caller closes. See :meth:`begin`.
+        """
         return None if config.speculate is None else Speculation(self._open(config, tokens), context, config)
 
     def close(self) -> None:

@@ -21,8 +21,8 @@ Rows = npt.NDArray[np.float32]
 class Speculation:
     """The drafts of one generation. For one thread at a time.
 
-    A step runs the tokens that are not cached yet, and drafted ones behind them. The generation takes the logits row by
-    row, as if each came from a step of its own. A further row counts only if the token chosen from the one before is the
+    A step runs the tokens that are not cached yet, and drafted ones after them. The generation takes the logits row by
+    row, as if each came from another step. A further row counts only if the token chosen from the one before is the
     drafted one. So every token is chosen from the logits, and by the draw, that it has without drafts.
 
     Args:
@@ -57,7 +57,10 @@ class Speculation:
         self.drafted_tokens += len(drafted)
 
     def follow(self, token_ids: list[int]) -> Rows | None:
-        """Return the logits after ``token_ids``, the tokens chosen from the row before; None if there are none."""
+        """Return the logits after the tokens that were chosen from the row before.
+
+        None if there are none, because a token is another one than the draft.
+        """
         if self._rows is None:
             return None
         end = self._used + len(token_ids)
@@ -69,13 +72,13 @@ class Speculation:
         return row
 
     def drawn_draft(self) -> tuple[int, Candidates] | None:
-        """Return the draft of the next token and what it was drawn from; None if there is no such draft."""
+        """Return the draft of the next token and what it was drawn from, or None."""
         if self._rows is None or self._used >= len(self._candidates):
             return None
         return self._drafted[self._used], self._candidates[self._used]
 
     def drop(self, token_ids: list[int]) -> int:
-        """Forget the logits and return how many of ``token_ids``, counted from the first, were drafted next."""
+        """Forget the logits; return how many of the first of ``token_ids`` were drafted."""
         count = 0
         for token_id, drafted in zip(token_ids, self._drafted[self._used :], strict=False):
             if token_id != drafted:

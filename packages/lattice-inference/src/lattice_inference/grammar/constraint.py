@@ -63,7 +63,10 @@ class Constraint:
         return index * 32 + word.bit_length() - 1
 
     def count_allowed(self, token_ids: list[int]) -> int:
-        """Return how many of ``token_ids``, none of which ends a text, may come next one after the other."""
+        """Return how many of ``token_ids``, counted from the first, may come next.
+
+        None of them ends a text. The constraint stays as it is.
+        """
         return self._matcher.count_allowed(token_ids)
 
     def accept(self, token_id: int) -> None:
