@@ -65,11 +65,11 @@ def test_logits_equal_those_of_transformers_at_every_length(tmp_path, outputs, n
 @pytest.mark.parametrize("name", list(files.CASES))
 def test_logits_equal_those_of_transformers_after_long_texts(tmp_path, outputs, name):
     ids = ids_of(name)
-    with load_model(files.write(tmp_path / "m", files.CASES[name])) as model:
-        with model.open_cache(tokens=len(ids), dtype="float32") as cache:
-            sequence = cache.sequence()
-            at_thousand = model.forward([Extension(sequence, ids[:1000])])
-            at_end = model.forward([Extension(sequence, ids[1000:])])
+    directory = files.write(tmp_path / "m", files.CASES[name])
+    with load_model(directory) as model, model.open_cache(tokens=len(ids), dtype="float32") as cache:
+        sequence = cache.sequence()
+        at_thousand = model.forward([Extension(sequence, ids[:1000])])
+        at_end = model.forward([Extension(sequence, ids[1000:])])
     assert np.abs(np.concatenate([at_thousand, at_end]) - outputs[f"logits-{name}"][200:]).max() <= 1e-4
 
 

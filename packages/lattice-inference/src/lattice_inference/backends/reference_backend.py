@@ -29,6 +29,7 @@ from lattice_inference.backends.batch_checks import (
     refuse_foreign_state,
 )
 from lattice_inference.backends.protocol import (
+    BackendProgram,
     Finished,
     LowRankFactors,
     Outputs,
@@ -76,14 +77,16 @@ class ReferenceBackend:
             )
         self._rounds_rows = precision == "stored" and activations in (None, "int8")
 
-    def compile(self, program: Program, source: TensorSource) -> ReferenceProgram:
+    def compile(
+        self, program: Program, source: TensorSource, *, beside: BackendProgram | None = None
+    ) -> ReferenceProgram:
         """Return ``program`` ready to run.
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
             UnsupportedError: a weight is stored as integers, and the options ask for rounded rows.
         """
-        weights: dict[str, npt.NDArray[np.float32]] = {}
+        weights = dict(beside.weights or {}) if isinstance(beside, ReferenceProgram) else {}
         for ref in _weights(program):
             parts = [weights[name] if name in weights else self._read(source, ref, name) for name in ref.sources]
             shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
@@ -155,7 +158,7 @@ class ReferenceProgram:
         self.numerics: str | None = "reference"
         self.adapter_sites: Mapping[str, tuple[int, int]] = linear_sites(program)
         self._adapted = add_low_rank(program, self.adapter_sites)
-        self._weights: Mapping[str, npt.NDArray[np.float32]] | None = weights
+        self.weights: Mapping[str, npt.NDArray[np.float32]] | None = weights
         self._tables = id_tables(program)
         self._inputs = input_widths(program)
 
@@ -164,7 +167,7 @@ class ReferenceProgram:
 
         See :class:`~lattice_inference.backends.protocol.AdaptingProgram`.
         """
-        if self._weights is None:
+        if self.weights is None:
             refuse_closed()
         return _Adapter(self, dict(factors))
 
@@ -188,7 +191,7 @@ class ReferenceProgram:
         adapters: Sequence[PreparedAdapter] = (),
     ) -> Finished:
         """Run a step and return its finished result."""
-        weights = self._weights
+        weights = self.weights
         if weights is None:
             refuse_closed()
         check_state(self.program, batch, has_state=state is not None)
@@ -221,7 +224,7 @@ class ReferenceProgram:
 
     def close(self) -> None:
         """Release the weights."""
-        self._weights = None
+        self.weights = None
 
 
 def _weights(program: Program) -> Iterator[WeightRef]:

@@ -223,6 +223,7 @@ def open_model(
         precision=precision or options.precision,
         activations=options.activations,
         device=options.device,
+        mtp=name is None and getattr(options, "speculate", None) == "mtp",
     )
 
 

@@ -276,6 +276,8 @@ class Session:
             self._check_context(context, resolved)
             speculation = self._drafts.begin(resolved, context, self.max_tokens)
             self._move_to(context)
+            if speculation is not None:
+                self._drafts.watch(self._sequence)
             generation = Generation(
                 self._sequence,
                 self._pending,
@@ -362,7 +364,7 @@ class Session:
                 continues=self._continues(ids, resolved),
                 cancelled=lambda: self._is_closed or cancelled(),
                 constraint=self._constraint(resolved),
-                speculation=self._drafts.begin_one(resolved, ids, self.max_tokens),
+                speculation=self._drafts.begin_one(resolved, ids, self.max_tokens, sequence),
             )
 
         results = generate_batch(

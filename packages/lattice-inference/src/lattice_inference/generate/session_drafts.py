@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lattice_inference.generate.config import ResolvedConfig
     from lattice_inference.generate.draft_sources import Speculate
     from lattice_inference.generate.drafts import Drafts
+    from lattice_inference.state import CachedSequence
     from lattice_inference.tokenizer import Tokenizer
 
 __all__ = ["SessionDrafts"]
@@ -55,12 +56,22 @@ class SessionDrafts:
             self._kept, self._kept_for = self._open(config, tokens), config.speculate
         return Speculation(self._kept, context, config)
 
-    def begin_one(self, config: ResolvedConfig, context: Sequence[int], tokens: int) -> Speculation | None:
+    def watch(self, sequence: CachedSequence) -> None:
+        """Tell a source that reads the model's rows of which sequence they are, before the sequence goes on."""
+        _watch(self._kept, sequence)
+
+    def begin_one(
+        self, config: ResolvedConfig, context: Sequence[int], tokens: int, sequence: CachedSequence
+    ) -> Speculation | None:
         """Return the speculation of one of several generations at a time.
 
         It has another source, which the caller closes. See :meth:`begin`.
         """
-        return None if config.speculate is None else Speculation(self._open(config, tokens), context, config)
+        if config.speculate is None:
+            return None
+        source = self._open(config, tokens)
+        _watch(source, sequence)
+        return Speculation(source, context, config)
 
     def close(self) -> None:
         """Free what is kept; closing twice is harmless."""
@@ -75,10 +86,14 @@ class SessionDrafts:
 
             return NgramDrafts()
         if name == "mtp":
-            raise UnsupportedError(
-                f"speculate='mtp' needs heads for further tokens (MTP), and {self._model.directory} has none: use 'ngram' "
-                "or a draft model"
-            )
+            from lattice_inference.generate.mtp_drafts import MtpDrafts
+
+            if not self._model.mtp_layers:
+                raise UnsupportedError(
+                    f"speculate='mtp' needs heads for further tokens (MTP), and {self._model.directory} has none, or was "
+                    "loaded without mtp=True: use 'ngram' or a draft model"
+                )
+            return MtpDrafts(self._model, vocab_size=self._vocab_size, tokens=tokens)
         if name == "self":
             raise UnsupportedError(
                 f"speculate='self' drafts with a model's linear layers, and {self._model.directory} has none: use 'ngram' "
@@ -90,6 +105,13 @@ class SessionDrafts:
         check_same_vocabulary(self._model, self._tokenizer, name)
         step_cost = _weight_bytes(name) / _weight_bytes(self._model)
         return ModelDrafts(name, vocab_size=self._vocab_size, tokens=tokens, step_cost=step_cost)
+
+
+def _watch(source: Drafts | None, sequence: CachedSequence) -> None:
+    from lattice_inference.generate.mtp_drafts import MtpDrafts
+
+    if isinstance(source, MtpDrafts):
+        source.watch(sequence)
 
 
 def _weight_bytes(model: CausalLanguageModel) -> int:

@@ -137,6 +137,16 @@ class OpenedModel:
         program: Program = self._weights(head).build(self.config)
         return program
 
+    def predicting(self, head: Head) -> tuple[Program, tuple[Program, ...]] | None:
+        """Return the program that also gives hidden rows, and those of the layers that predict further tokens.
+
+        Return None if the files hold no such layers.
+        """
+        found = self._weights(head).predicting
+        if found is None:
+            return None
+        return found.build(self.config), tuple([build(self.config) for build in found.layers])
+
     def tensors(self, head: Head) -> StoredTensorSource:
         """Return the tensors of that program, by the program's names."""
         weights = self._weights(head)

@@ -48,7 +48,8 @@ def quantize_gguf(
     """Write the model in the GGUF file ``source`` to ``destination``, matrices in ``dtype``.
 
     Matrices are the tensors of two or more dimensions whose name ends in ``weight``, but for position and token type
-    embeddings, routers of experts and kernels of convolutions; all others are written as they are. One whose rows are no multiple of 32 becomes F16.
+    embeddings, routers of experts and kernels of convolutions; all others are written as they are. One whose rows are no
+    multiple of 32 becomes F16.
     For the types of four and five bits, the output matrix (the token embedding, where the two are one) becomes Q8_0, for it
     decides most about quality. Parts of a split model are joined. Metadata are kept.
 

@@ -39,6 +39,7 @@ from lattice_inference.backends.cpu.step_plan import StepPlan
 from lattice_inference.backends.cpu.weight_forms import Bfloat16Products, WeightForms
 from lattice_inference.backends.cpu.weights import ResidentWeights, WeightLayout
 from lattice_inference.backends.protocol import (
+    BackendProgram,
     FileForm,
     Finished,
     LowRankFactors,
@@ -141,8 +142,8 @@ class CpuBackend:
         refused = {"widened"} | ({"dot", "tiles"} if self.dot is False else {"tiles"} if self.tiles is False else set())
         return next((products for products in reversed(present) if products not in refused), "float32")
 
-    def compile(self, program: Program, source: TensorSource) -> CpuProgram:
-        """Return ``program`` ready to run, with packed weights from ``source``.
+    def compile(self, program: Program, source: TensorSource, *, beside: BackendProgram | None = None) -> CpuProgram:
+        """Return ``program`` ready to run, with packed weights from ``source``; see the protocol ``Backend``.
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
@@ -151,7 +152,7 @@ class CpuBackend:
         with reading_first_weights(program, source):
             chosen = forms.choose(fuse(program, BIT_NEUTRAL_RULES if self.fused else ()))
             narrow = self._narrow_inputs(chosen, forms)
-        weights = ResidentWeights(narrow, source, forms)
+        weights = ResidentWeights(narrow, source, forms, beside.weights if isinstance(beside, CpuProgram) else None)
         sites = linear_sites(program)
 
         def adapted() -> StepPlan:
@@ -213,6 +214,7 @@ class CpuProgram:
 
     Attributes:
         adapter_sites: the shape of each weight that adapters may change, by its tensor's name.
+        weights: its weights, which other programs may share; None once it is closed.
         numerics: how rows of bfloat16 are multiplied, such as ``"avx512-tiles"``. It decides the last bits of results.
             None if the program rounds no rows to bfloat16.
         step_tokens: the best number of tokens for a step. It is large enough to keep every core busy. It is small enough
@@ -228,6 +230,7 @@ class CpuProgram:
         adapted: Callable[[], StepPlan],
     ) -> None:
         self.program: Program = plan.program
+        self.weights: ResidentWeights | None = weights
         self.threads = threads
         self.adapter_sites = sites
         self.device = "cpu"
@@ -378,7 +381,7 @@ class CpuProgram:
         Closing twice is harmless.
         """
         with self._lock:
-            self._plan = self._adapted = self._compile_adapted = None
+            self._plan = self._adapted = self._compile_adapted = self.weights = None
         self._arenas.trim()
 
     def _paged_inputs(self, batch: Batch, state: CpuState | None) -> tuple[Int32Array, Int32Array, Int32Array] | None:
