@@ -190,7 +190,7 @@ class Session:
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of keys and values in this session's cache, forks included."""
+        """Bytes of keys, values and recurrent state in this session's cache, forks included."""
         return self._cache.used_bytes
 
     @property

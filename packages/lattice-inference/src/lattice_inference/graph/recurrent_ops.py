@@ -76,7 +76,7 @@ RECURRENT_OPS: Mapping[str, OpDefinition] = {
         _gated_delta_rule,
         "Inputs: queries, keys and values side by side, then a and b. Value head h uses key head h // (value_heads / "
         "key_heads) for 'blocks' and h % key_heads for 'interleaved'. "
-        "n(x) = x * (1 / sqrt(fold16(x * x, by fma) + 1e-6)); k = n(key); q = n(query) * key_dim^-0.5; "
+        "n(x) = x * (1 / sqrt(fold16(x * x, by fma) + 1e-6)); k = n(key); q = n(query) * (1 / sqrt(key_dim)); "
         "alpha = exp(decay * softplus(a + dt_bias)); beta = 1 / (1 + exp(-b)); softplus(x) = max(x, 0) + "
         "log1p(exp(-|x|)). decay is -exp(A_log), worked out in float64. "
         f"Blocks of {DELTA_BLOCK} tokens begin at multiples of {DELTA_BLOCK} of the position; S is the state at the "

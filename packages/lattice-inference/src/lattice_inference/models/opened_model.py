@@ -23,7 +23,7 @@ from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.renamed_tensors import RenamedTensors
 from lattice_inference.checkpoint.safetensors import open_checkpoint
 from lattice_inference.errors import LatticeError
-from lattice_inference.graph.program import KvSpec, Program
+from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec
 from lattice_inference.models.adapter_sites import AdapterBase
 from lattice_inference.models.families import family_of_config, family_of_gguf
 from lattice_inference.models.family import LOGITS, SCORES, AnyFamily, Head, StoredWeights, vectors
@@ -239,10 +239,11 @@ def idle_tensors(path: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Kept:
-    """The cache of a language model: the most tokens, and the keys and values of each."""
+    """The cache of a language model: the most tokens, the keys and values of each, and the state of recurrent layers."""
 
     context_length: int
     specs: tuple[KvSpec, ...]
+    recurrent: tuple[RecurrentSpec, ...] = ()
 
 
 def kept_in_directory(config: Path, checkpoint: Checkpoint) -> Kept:
@@ -257,15 +258,25 @@ def kept_in_directory(config: Path, checkpoint: Checkpoint) -> Kept:
     read = family.read_config(metadata, str(config))
     weights = family.read_weights(checkpoint, read, LOGITS)
     check_weights(checkpoint, checkpoint, read, weights)
-    return Kept(read.context_length, tuple(weights.build(read).kv_specs))
+    return _kept(read, weights)
 
 
-def kept_in_gguf(checkpoint: Checkpoint) -> Kept:
-    """Return the cache of the language model in an open GGUF file; it raises as :func:`kept_in_directory`."""
-    family = family_of_gguf(checkpoint.metadata, str(checkpoint.directory), causal=True)
+def kept_in_gguf(checkpoint: Checkpoint, source: str) -> Kept:
+    """Return the cache of the language model in an open GGUF file.
+
+    Raises:
+        CheckpointError, ModelConfigError: the file is malformed.
+        UnsupportedError: it is no language model, or of a family that is not built.
+    """
+    family = family_of_gguf(checkpoint.metadata, source, causal=True)
     assert family.read_gguf is not None  # the search for the family checks it
     model = family.read_gguf(checkpoint)
-    return Kept(model.config.context_length, tuple(model.weights(LOGITS).build(model.config).kv_specs))
+    return _kept(model.config, model.weights(LOGITS))
+
+
+def _kept(config: Any, weights: StoredWeights[Any]) -> Kept:
+    program = weights.build(config)
+    return Kept(config.context_length, tuple(program.kv_specs), tuple(program.recurrent_specs))
 
 
 def open_model(path: Path, *, causal: bool | None = None) -> OpenedModel:

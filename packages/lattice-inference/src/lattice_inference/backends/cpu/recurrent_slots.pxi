@@ -1,5 +1,26 @@
 # The slots of recurrent layers; a part of _cpu.pyx.
 
+def slot_offsets(states):
+    """Return the byte offset of each of ``states`` in a slot, and the bytes of a slot. See RecurrentSlots for ``states``."""
+    cdef Py_ssize_t offset = 0
+    cdef int64_t floats
+    offsets = []
+    for kind, shape in states:
+        if kind == "short_conv":
+            columns, taps = shape
+            if columns < 1 or not 2 <= taps <= LATTICE_MOST_TAPS:
+                raise ValueError(f"a convolution of {columns} columns over {taps} rows cannot be kept")
+            floats = lattice_short_conv_floats(columns, taps)
+        else:
+            heads, key_dim, value_dim = shape
+            if min(shape) < 1 or max(key_dim, value_dim) > LATTICE_MAX_HEAD_DIM:
+                raise ValueError(f"{heads} states of {key_dim} x {value_dim} cannot be kept")
+            floats = heads * lattice_delta_layout_of(key_dim, value_dim).floats
+        offsets.append(offset)
+        offset += round_up(4 * floats)
+    return offsets, offset
+
+
 cdef class RecurrentSlots:
     """Slots of recurrent state: ``slots`` of them, each with every state of ``states``.
 
@@ -13,30 +34,16 @@ cdef class RecurrentSlots:
     cdef readonly Py_ssize_t count, slots, slot_bytes
 
     def __cinit__(self, states, Py_ssize_t slots):
-        cdef Py_ssize_t i, offset = 0
-        cdef int64_t floats
+        cdef Py_ssize_t i
         if slots < 1:
             raise ValueError(f"there are no {slots} slots")
         self.count, self.slots = len(states), slots
+        offsets, nbytes = slot_offsets(states)
         self.states = <float **>malloc(max(1, self.count) * sizeof(float *))
         if self.states == NULL:
             raise MemoryError
-        offsets = []
-        for kind, shape in states:
-            if kind == "short_conv":
-                columns, taps = shape
-                if columns < 1 or not 2 <= taps <= LATTICE_MOST_TAPS:
-                    raise ValueError(f"a convolution of {columns} columns over {taps} rows cannot be kept")
-                floats = lattice_short_conv_floats(columns, taps)
-            else:
-                heads, key_dim, value_dim = shape
-                if min(shape) < 1 or max(key_dim, value_dim) > LATTICE_MAX_HEAD_DIM:
-                    raise ValueError(f"{heads} states of {key_dim} x {value_dim} cannot be kept")
-                floats = heads * lattice_delta_layout_of(key_dim, value_dim).floats
-            offsets.append(offset)
-            offset += round_up(4 * floats)
-        self.slot_bytes = offset
-        self.memory = Memory(offset * slots, huge_pages=offset >= HUGE_PAGE)
+        self.slot_bytes = nbytes
+        self.memory = Memory(nbytes * slots, huge_pages=nbytes >= HUGE_PAGE)
         for i in range(self.count):
             self.states[i] = <float *>(self.memory.data + <Py_ssize_t>offsets[i])
 

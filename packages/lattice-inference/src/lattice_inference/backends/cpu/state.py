@@ -8,7 +8,12 @@ from lattice_inference.backends.cpu import _cpu
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.graph.program import KvSpec, RecurrentSpec
 
-__all__ = ["CpuSlots", "CpuState"]
+__all__ = ["CpuSlots", "CpuState", "slot_bytes"]
+
+
+def slot_bytes(specs: Sequence[RecurrentSpec]) -> int:
+    """Return the bytes of a slot with these states."""
+    return _cpu.slot_offsets([(spec.name, spec.shape) for spec in specs])[1]
 
 
 class CpuSlots:
