@@ -14,7 +14,7 @@ __all__ = ["MOST_DRAFTS", "ROW_COST", "Drafts", "row_cost"]
 MOST_DRAFTS = 15
 """The most drafted tokens of a step; with the token before them they are 16 rows."""
 
-ROW_COST = 0.2
+ROW_COST = 0.25
 """What each further row adds to a step of one row, as a share of it.
 
 It is a constant and no measurement, so that drafts never depend on how busy the machine is.
