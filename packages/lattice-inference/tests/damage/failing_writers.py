@@ -48,7 +48,7 @@ def gguf(path: Path, number: int) -> None:
 
 def prefix(path: Path, number: int) -> None:
     storage = SimpleNamespace(
-        page_tokens=4, page_bytes=1_000, pages=3, specs=(), export=lambda page: bytes([number]) * 1_000
+        page_tokens=4, page_bytes=1_000, pages=3, specs=(), recurrent=None, export=lambda page: bytes([number]) * 1_000
     )
     write_prefix(path, storage, [1, 2, 3, 4, number], [0, 1], identity="model")  # type: ignore[arg-type]
 

@@ -16,7 +16,7 @@ from lattice_inference import LatticeError
 from lattice_inference.state.prefix_file import read_prefix, write_prefix
 
 STORAGE: Any = SimpleNamespace(
-    page_tokens=4, page_bytes=100, pages=3, specs=(), export=lambda page: bytes([page + 1]) * 100
+    page_tokens=4, page_bytes=100, pages=3, specs=(), recurrent=None, export=lambda page: bytes([page + 1]) * 100
 )
 TOKENS = [1, 2, 3, 4, 5, 6]
 

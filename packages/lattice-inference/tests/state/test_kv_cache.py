@@ -23,6 +23,7 @@ class TokenPages:
     """A store whose pages hold the token ids themselves: what a sequence reads back tells whether pages were mixed up."""
 
     specs = (KvSpec(0, 1, 16, "float32"),)
+    recurrent = None
 
     def __init__(self, pages, page_tokens=PAGE):
         self.pages = pages

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,21 @@ import numpy.typing as npt
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import KvSpec, Program
+from lattice_inference.graph.recurrent_ops import DELTA_BLOCK
+
+if TYPE_CHECKING:
+    from lattice_inference.backends.protocol import SlotStorage
 
 __all__ = [
     "check_adapters",
     "check_ids",
+    "check_inputs",
     "check_pages",
+    "check_slots",
     "check_specs",
     "check_state",
     "id_tables",
+    "input_widths",
     "refuse_closed",
     "refuse_foreign_adapter",
     "refuse_foreign_state",
@@ -75,12 +82,16 @@ def check_state(program: Program, batch: Batch, *, has_state: bool) -> None:
 
     A program that keeps state needs a state and a batch that refers to it. Any other program takes neither.
     """
-    if not program.kv_specs:
+    if not program.kv_specs and not program.recurrent_specs:
         if batch.carries_state or has_state:
             raise InvalidInputError("this program keeps no state: pages, slots and logit rows have no meaning")
-    elif not has_state or batch.context_lengths is None or batch.block_table is None:
+    elif not has_state or batch.context_lengths is None or (program.kv_specs and batch.block_table is None):
         raise InvalidInputError(
             "this program keeps keys and values: it needs a state, and a batch with context_lengths and block_table"
+        )
+    if (batch.read_slots is None) == bool(program.recurrent_specs):
+        raise InvalidInputError(
+            "a batch has read_slots and write_slots if the program keeps recurrent state, and only then"
         )
 
 
@@ -110,6 +121,18 @@ def check_specs(program: Program, specs: Sequence[KvSpec]) -> None:
         raise InvalidInputError("the state was opened for another program: its layers are not of the same shape")
 
 
+def input_widths(program: Program) -> dict[str, int]:
+    """Return the widths of the rows of floats that a program takes, by name."""
+    return {str(op.attributes["name"]): op.outputs[0].width for op in program.ops if op.kind == "given_rows"}
+
+
+def check_inputs(widths: Mapping[str, int], batch: Batch) -> None:
+    """Raise InvalidInputError unless the batch's ``inputs`` are rows of ``widths``, by the names of the program."""
+    given = {} if batch.inputs is None else {name: array.shape[1] for name, array in batch.inputs.items()}
+    if given != widths:
+        raise InvalidInputError(f"the program takes inputs of the widths {dict(widths)}, and the batch has {given}")
+
+
 def check_pages(batch: Batch, *, page_tokens: int, pages: int) -> None:
     """Raise InvalidInputError unless each sequence's pages exist and hold all its tokens.
 
@@ -127,6 +150,28 @@ def check_pages(batch: Batch, *, page_tokens: int, pages: int) -> None:
         for number in numbers.tolist():
             if not 0 <= number < pages:
                 raise InvalidInputError(f"block_table: there is no page {number} among {pages}")
+
+
+def check_slots(program: Program, batch: Batch, storage: SlotStorage | None) -> None:
+    """Raise InvalidInputError unless the slots fit the program, exist, and belong to one sequence each.
+
+    A sequence that crosses the end of a block needs two.
+    """
+    if not program.recurrent_specs:
+        return
+    if storage is None or storage.specs != program.recurrent_specs:
+        raise InvalidInputError("the state was opened for another program: its recurrent layers differ")
+    read, write = batch.read_slots, batch.write_slots
+    assert read is not None  # check_state was called
+    assert write is not None
+    assert batch.context_lengths is not None
+    ends = batch.context_lengths.astype(np.int64) + np.diff(batch.cu_seqlens)
+    crosses = ends // DELTA_BLOCK != batch.context_lengths // DELTA_BLOCK
+    used = [*read.tolist(), *write[crosses].tolist()]
+    if min(used) < 0 or max(used) >= storage.slots:
+        raise InvalidInputError(f"there is no slot {min(used) if min(used) < 0 else max(used)} among {storage.slots}")
+    if len(set(used)) < len(used):
+        raise InvalidInputError("each sequence needs slots of its own, and two where it crosses the end of a block")
 
 
 def refuse_non_finite(outputs: Mapping[str, npt.NDArray[np.float32]]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.graph.program import KvSpec, Program, WeightRef
+from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, WeightRef
 
 if TYPE_CHECKING:
     from lattice_inference.backends.tensor_source import TensorSource
@@ -30,6 +30,7 @@ __all__ = [
     "PageStorage",
     "Pending",
     "PreparedAdapter",
+    "SlotStorage",
     "WeightSize",
 ]
 
@@ -52,6 +53,45 @@ class WeightSize:
     dtype: str
     nbytes: int
     mapped: bool = False
+
+
+class SlotStorage(Protocol):
+    """``slots`` slots, each with the state of one sequence for every recurrent layer of ``specs``.
+
+    A slot holds the state at the beginning of a block, the rows of the block so far, and the inputs that a short
+    convolution still needs. A sequence can be continued from the block's beginning and from each of its rows.
+    """
+
+    @property
+    def specs(self) -> tuple[RecurrentSpec, ...]:
+        """What every recurrent layer keeps."""
+        ...
+
+    @property
+    def slots(self) -> int:
+        """How many slots there are."""
+        ...
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of a slot, all layers together."""
+        ...
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy one slot over another."""
+        ...
+
+    def export(self, slot: int) -> bytes:
+        """Return the content of a slot, ``slot_bytes`` long."""
+        ...
+
+    def import_(self, slot: int, content: bytes) -> None:
+        """Write what :meth:`export` returned into a slot.
+
+        Raises:
+            InvalidInputError: ``content`` has another size than a slot.
+        """
+        ...
 
 
 class PageStorage(Protocol):
@@ -78,6 +118,11 @@ class PageStorage(Protocol):
     @property
     def page_bytes(self) -> int:
         """Bytes of a page, all layers together."""
+        ...
+
+    @property
+    def recurrent(self) -> SlotStorage | None:
+        """The slots of recurrent layers, or None."""
         ...
 
     def copy_page(self, source: int, target: int) -> None:
@@ -277,16 +322,36 @@ class FileForm(Protocol):
 class Backend(Protocol):
     """Compiles programs for a device."""
 
-    def compile(self, program: Program, source: TensorSource) -> BackendProgram:
+    def compile(
+        self, program: Program, source: TensorSource, *, beside: BackendProgram | None = None
+    ) -> BackendProgram:
         """Return ``program`` ready to run, with weights from ``source``.
+
+        Args:
+            program: what to run.
+            source: where the weights come from.
+            beside: another program of this backend over the same source; the two share the weights that both have, if the
+                backend can.
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
         """
         ...
 
-    def open_state(self, specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> PageStorage:
-        """Return pages for the keys and values of a program with ``specs``."""
+    def open_state(
+        self,
+        specs: Sequence[KvSpec],
+        *,
+        page_tokens: int,
+        pages: int,
+        recurrent_specs: Sequence[RecurrentSpec] = (),
+        slots: int = 0,
+    ) -> PageStorage:
+        """Return the pages and slots of a program with ``specs`` and ``recurrent_specs``.
+
+        Raises:
+            UnsupportedError: the backend keeps no recurrent state, and ``recurrent_specs`` are given.
+        """
         ...
 
     def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.backends.reference_recurrent import ReferenceSlots, run_recurrent
 from lattice_inference.backends.reference_state import ReferenceState
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import Buffer, Op, Program, Rows, View, WeightRef
+from lattice_inference.graph.recurrent_ops import RECURRENT_OPS
 
 if TYPE_CHECKING:
     from lattice_inference.backends.protocol import LowRankFactors
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 Array = npt.NDArray[Any]
+
+_WITH_STATE = frozenset(["kv_write", "paged_attention", *RECURRENT_OPS])
 
 
 def run(
@@ -43,7 +47,7 @@ def run(
         weights: checkpoint tensors by name.
         batch: the packed batch.
         dtype: the type of all computations.
-        state: the pages that ``batch.block_table`` names; needed by programs with kv_specs.
+        state: the pages that ``batch.block_table`` names, and the slots; needed by programs that keep state.
         adapters: the adapters that ``batch.adapter`` numbers, each as A, B and scale by site.
 
     Raises:
@@ -60,7 +64,7 @@ def run(
         return joined.reshape(ref.shape) if ref.is_stack else joined
 
     for op in program.ops:
-        if op.kind not in _KERNELS and op.kind not in ("kv_write", "paged_attention", "low_rank"):
+        if op.kind not in _KERNELS and op.kind not in _WITH_STATE and op.kind not in ("low_rank", "given_rows"):
             raise UnsupportedError(f"the reference backend has no op {op.kind!r}: it runs programs before fusion")
         inputs = [read(view) for view in op.inputs]
         tensors = {name: weight(ref) for name, ref in op.weights.items()}
@@ -70,10 +74,22 @@ def run(
         if op.kind == "paged_attention":
             values[op.outputs[0].buffer] = _paged_attention(op, inputs[0], batch, _required(state))
             continue
+        if op.kind in RECURRENT_OPS:
+            values[op.outputs[0].buffer] = run_recurrent(op, inputs, tensors, batch, _slots(state))
+            continue
+        if op.kind == "given_rows":
+            assert batch.inputs is not None  # the caller checked them
+            values[op.outputs[0].buffer] = batch.inputs[str(op.attributes["name"])].astype(dtype)
+            continue
         if op.kind == "low_rank":
             _low_rank(op, inputs, batch, adapters)
             continue
-        values[op.outputs[0].buffer] = _KERNELS[op.kind](op, inputs, tensors, batch)
+        result, output = _KERNELS[op.kind](op, inputs, tensors, batch), op.outputs[0]
+        if not output.is_whole:
+            buffer = values.setdefault(output.buffer, np.zeros((len(result), output.buffer.width), result.dtype))
+            buffer[:, output.column : output.column + output.width] = result
+            continue
+        values[output.buffer] = result
     return {name: read(view) for name, view in program.outputs.items()}
 
 
@@ -105,6 +121,10 @@ def _relu(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batc
 def _silu(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
     (x,) = inputs
     return np.asarray(x * 0.5 * (1 + np.tanh(0.5 * x)))
+
+
+def _sigmoid(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * inputs[0])))
 
 
 def _tanh(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
@@ -142,8 +162,15 @@ def _seen(length: int, window: int) -> npt.NDArray[np.bool_]:
 
 def _required(state: ReferenceState | None) -> ReferenceState:
     if state is None:
-        raise InvalidInputError("the program keeps keys and values: pass the state that holds its pages")
+        raise InvalidInputError("the program keeps state: pass the state that holds its pages and slots")
     return state
+
+
+def _slots(state: ReferenceState | None) -> ReferenceSlots:
+    slots = _required(state).recurrent
+    if slots is None:
+        raise InvalidInputError("the program keeps recurrent state: pass a state that was opened with recurrent_specs")
+    return slots
 
 
 def _rms_norm(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
@@ -287,6 +314,7 @@ _KERNELS: Mapping[str, Callable[[Op, list[Array], Mapping[str, Array], Batch], A
     "relu": _relu,
     "silu": _silu,
     "tanh": _tanh,
+    "sigmoid": _sigmoid,
     "layer_norm": _layer_norm,
     "attention": _attention,
     "mul": _mul,

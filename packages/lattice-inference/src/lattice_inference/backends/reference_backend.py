@@ -17,15 +17,19 @@ from lattice_inference.backends import reference
 from lattice_inference.backends.batch_checks import (
     check_adapters,
     check_ids,
+    check_inputs,
     check_pages,
+    check_slots,
     check_specs,
     check_state,
     id_tables,
+    input_widths,
     refuse_closed,
     refuse_foreign_adapter,
     refuse_foreign_state,
 )
 from lattice_inference.backends.protocol import (
+    BackendProgram,
     Finished,
     LowRankFactors,
     Outputs,
@@ -40,7 +44,7 @@ from lattice_inference.checkpoint.int8_weights import SCALE_SUFFIX, Int8Matrix
 from lattice_inference.errors import CheckpointError, UnsupportedError
 from lattice_inference.graph.adapting import add_low_rank, linear_sites
 from lattice_inference.graph.batch import Batch
-from lattice_inference.graph.program import KvSpec, Program, WeightRef
+from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, WeightRef
 from lattice_inference.precision import Activations, Precision
 
 __all__ = ["ReferenceBackend", "ReferenceProgram"]
@@ -73,14 +77,16 @@ class ReferenceBackend:
             )
         self._rounds_rows = precision == "stored" and activations in (None, "int8")
 
-    def compile(self, program: Program, source: TensorSource) -> ReferenceProgram:
+    def compile(
+        self, program: Program, source: TensorSource, *, beside: BackendProgram | None = None
+    ) -> ReferenceProgram:
         """Return ``program`` ready to run.
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
             UnsupportedError: a weight is stored as integers, and the options ask for rounded rows.
         """
-        weights: dict[str, npt.NDArray[np.float32]] = {}
+        weights = dict(beside.weights or {}) if isinstance(beside, ReferenceProgram) else {}
         for ref in _weights(program):
             parts = [weights[name] if name in weights else self._read(source, ref, name) for name in ref.sources]
             shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
@@ -104,9 +110,17 @@ class ReferenceBackend:
             return Int8Matrix(np.asarray(source.array(name), np.int8), source.float32(name + SCALE_SUFFIX)).float32()
         return source.float32(name)
 
-    def open_state(self, specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> ReferenceState:
-        """Return pages for the keys and values of a program with ``specs``."""
-        return ReferenceState(specs, page_tokens=page_tokens, pages=pages)
+    def open_state(
+        self,
+        specs: Sequence[KvSpec],
+        *,
+        page_tokens: int,
+        pages: int,
+        recurrent_specs: Sequence[RecurrentSpec] = (),
+        slots: int = 0,
+    ) -> ReferenceState:
+        """Return the pages and slots of a program with ``specs`` and ``recurrent_specs``."""
+        return ReferenceState(specs, page_tokens=page_tokens, pages=pages, recurrent_specs=recurrent_specs, slots=slots)
 
     def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:
         """Return the size that each weight of ``program`` would have once compiled."""
@@ -144,15 +158,16 @@ class ReferenceProgram:
         self.numerics: str | None = "reference"
         self.adapter_sites: Mapping[str, tuple[int, int]] = linear_sites(program)
         self._adapted = add_low_rank(program, self.adapter_sites)
-        self._weights: Mapping[str, npt.NDArray[np.float32]] | None = weights
+        self.weights: Mapping[str, npt.NDArray[np.float32]] | None = weights
         self._tables = id_tables(program)
+        self._inputs = input_widths(program)
 
     def prepare_adapter(self, factors: Mapping[str, LowRankFactors]) -> _Adapter:
         """Return an adapter of this program.
 
         See :class:`~lattice_inference.backends.protocol.AdaptingProgram`.
         """
-        if self._weights is None:
+        if self.weights is None:
             refuse_closed()
         return _Adapter(self, dict(factors))
 
@@ -176,7 +191,7 @@ class ReferenceProgram:
         adapters: Sequence[PreparedAdapter] = (),
     ) -> Finished:
         """Run a step and return its finished result."""
-        weights = self._weights
+        weights = self.weights
         if weights is None:
             refuse_closed()
         check_state(self.program, batch, has_state=state is not None)
@@ -184,8 +199,11 @@ class ReferenceProgram:
             if not isinstance(state, ReferenceState):
                 refuse_foreign_state()
             check_specs(self.program, state.specs)
-            check_pages(batch, page_tokens=state.page_tokens, pages=state.pages)
+            if self.program.kv_specs:
+                check_pages(batch, page_tokens=state.page_tokens, pages=state.pages)
+            check_slots(self.program, batch, state.recurrent)
         check_ids(batch, self._tables)
+        check_inputs(self._inputs, batch)
         check_adapters(batch, adapters)
         factors = [adapter.factors for adapter in adapters if isinstance(adapter, _Adapter) and adapter.program is self]
         if len(factors) < len(adapters):
@@ -206,7 +224,7 @@ class ReferenceProgram:
 
     def close(self) -> None:
         """Release the weights."""
-        self._weights = None
+        self.weights = None
 
 
 def _weights(program: Program) -> Iterator[WeightRef]:

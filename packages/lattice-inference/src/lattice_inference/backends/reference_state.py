@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lattice_inference.backends.reference_recurrent import ReferenceSlots
 from lattice_inference.errors import InvalidInputError
-from lattice_inference.graph.program import KvSpec
+from lattice_inference.graph.program import KvSpec, RecurrentSpec
 
 __all__ = ["ReferenceState"]
 
@@ -35,13 +36,22 @@ class _Layer:
 
 
 class ReferenceState:
-    """``pages`` pages of ``page_tokens`` tokens for every layer of ``specs``.
+    """``pages`` pages of ``page_tokens`` tokens for every layer of ``specs``, and slots of recurrent layers.
 
     A bfloat16 value is kept as float32, because NumPy has no bfloat16.
     """
 
-    def __init__(self, specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> None:
+    def __init__(
+        self,
+        specs: Sequence[KvSpec],
+        *,
+        page_tokens: int,
+        pages: int,
+        recurrent_specs: Sequence[RecurrentSpec] = (),
+        slots: int = 0,
+    ) -> None:
         self.specs: tuple[KvSpec, ...] = tuple(specs)
+        self.recurrent: ReferenceSlots | None = ReferenceSlots(recurrent_specs, slots) if recurrent_specs else None
         self.page_tokens = page_tokens
         self.pages = pages
         self._layers = [self._layer(spec) for spec in self.specs]
@@ -99,6 +109,8 @@ class ReferenceState:
     def close(self) -> None:
         """Release the memory."""
         self._layers = []
+        if self.recurrent is not None:
+            self.recurrent.clear()
 
     def copy_page(self, source: int, target: int) -> None:
         """Copy one page of every layer over another."""

@@ -151,7 +151,7 @@ def _precisions(need: MemoryNeed) -> list[dict[str, Any]]:
             "precision": each.precision,
             "layer_bytes": each.layer_bytes,
             "weights_bytes": each.weights_bytes,
-            "needed_bytes": each.weights_bytes + need.kv_bytes,
+            "needed_bytes": each.weights_bytes + need.kept_bytes,
             "fits": need.fits_with(each.weights_bytes),
         }
         for each in need.precisions
@@ -175,6 +175,7 @@ def _memory(need: MemoryNeed) -> dict[str, Any]:
         "weights_bytes": need.weights_bytes,
         "context": need.context,
         "kv_bytes": need.kv_bytes,
+        **({"state_bytes": need.state_bytes} if need.state_bytes else {}),
         "needed_bytes": need.needed_bytes,
         "available_bytes": need.available_bytes,
         "fits": need.fits,

@@ -31,8 +31,8 @@ def generate_batch(
 ) -> list[GenerateResult]:
     """Run ``requests`` and return their results in their order.
 
-    A request begins when the cache can hold the longest context that it and those in progress may come to; one alone
-    always begins. Requests end one by one and make room for the next.
+    A request begins when the cache can hold the longest context that it and those in progress may come to, and their
+    recurrent states; one alone always begins. Requests end one by one and make room for the next.
 
     Args:
         model: the model.
@@ -47,18 +47,15 @@ def generate_batch(
     claimed: dict[int, int] = {}
     results: dict[int, GenerateResult] = {}
     page = cache.page_tokens
-    room = (
-        cache.capacity
-        - -(-cache.used_bytes // cache.storage.page_bytes) * page
-        + cache.remembered_bytes // (cache.storage.page_bytes) * page
-    )
+    room = cache.capacity - (cache.used_pages - cache.remembered_pages) * page
+    most = len(requests) if cache.most_sequences is None else cache.most_sequences
     try:
         while waiting or active:
             while waiting:
                 index, (ids, config, adapter) = waiting[0]
                 longest = min(len(ids) + config.max_new_tokens, most_tokens)
                 need = -(-longest // page) * page
-                if active and sum(claimed.values()) + need > room:
+                if active and (sum(claimed.values()) + need > room or len(active) == most):
                     break
                 waiting.popleft()
                 active[index] = begin(cache.start(ids, adapter=adapter), ids, config)
@@ -71,8 +68,8 @@ def generate_batch(
                 del claimed[index]
                 results[index] = generation.result()
                 cache.remember(generation.sequence)
-                generation.sequence.close()
+                generation.close()
     finally:
         for generation in active.values():
-            generation.sequence.close()
+            generation.close()
     return [results[index] for index in range(len(requests))]

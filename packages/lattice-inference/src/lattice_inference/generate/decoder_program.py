@@ -16,9 +16,11 @@ from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.calibration import InputRange
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.graph.batch import Batch
-from lattice_inference.graph.program import Program
+from lattice_inference.graph.program import Program, RecurrentSpec
+from lattice_inference.graph.recurrent_ops import DELTA_BLOCK
 from lattice_inference.precision import Activations, Precision
 from lattice_inference.state import CachedSequence, Room
+from lattice_inference.state.recurrent_slots import SequenceSlots
 
 if TYPE_CHECKING:
     from lattice_inference.lora.attached_adapter import AttachedAdapter
@@ -44,7 +46,14 @@ class _Piece(NamedTuple):
 
 
 class DecoderProgram:
-    """A compiled decoder; see ``CausalLanguageModel.forward`` for what a call does."""
+    """A compiled decoder; see ``CausalLanguageModel.forward`` for what a call does.
+
+    Args:
+        program: the model's program.
+        source: where the weights come from.
+        precision, activations, input_ranges, threads, backend, device: as :func:`load_model` has them.
+        predicting: the programs of layers that predict further tokens; ``program`` then also gives ``hidden``.
+    """
 
     STEP_LOGITS = 1 << 24
     """The most logits of a step (64 MiB), unless a single row has more."""
@@ -60,8 +69,10 @@ class DecoderProgram:
         threads: int | None = None,
         backend: BackendName = "cpu",
         device: DeviceName = "cpu",
+        predicting: Sequence[Program] = (),
     ) -> None:
         self._specs = program.kv_specs
+        self._recurrent_specs = program.recurrent_specs
         self._vocab_size = program.outputs["logits"].width
         self._backend = open_backend(
             backend,
@@ -73,16 +84,30 @@ class DecoderProgram:
         )
         compiled = self._backend.compile(program, source)
         self._program: BackendProgram | None = compiled
+        self._layers = [self._backend.compile(layer, source, beside=compiled) for layer in predicting]
+        self._outputs = ("logits", "hidden") if predicting else ("logits",)
         self.device = compiled.device
         self.device_identity = compiled.device_identity
 
+    @property
+    def recurrent_specs(self) -> Sequence[RecurrentSpec]:
+        """What its recurrent layers keep."""
+        return self._recurrent_specs
+
     def open_state(
-        self, *, dtype: Literal["float16", "float32", "bfloat16", "int8"], page_tokens: int, pages: int
+        self,
+        *,
+        dtype: Literal["float16", "float32", "bfloat16", "int8"],
+        page_tokens: int,
+        pages: int,
+        slots: int = 0,
     ) -> PageStorage:
-        """Return pages for this program's keys and values, kept as ``dtype``."""
+        """Return pages for this program's keys and values, kept as ``dtype``, and slots for its recurrent layers."""
         self._open()
         specs = [replace(spec, dtype=dtype) for spec in self._specs]
-        return self._backend.open_state(specs, page_tokens=page_tokens, pages=pages)
+        return self._backend.open_state(
+            specs, page_tokens=page_tokens, pages=pages, recurrent_specs=self._recurrent_specs, slots=slots
+        )
 
     @property
     def weight_sizes(self) -> tuple[WeightSize, ...]:
@@ -99,6 +124,52 @@ class DecoderProgram:
         """What the last bits of results depend on besides ``NUMERICS_VERSION``, or None."""
         return self._open().numerics
 
+    @property
+    def predicting_layers(self) -> int:
+        """How many layers that predict further tokens are loaded."""
+        return len(self._layers)
+
+    @property
+    def predicting_share(self) -> float:
+        """The bytes that a step of the first such layer reads, as a share of those of a step of the model."""
+        layer, model = self._layers[0], self._open()
+        own = sum(weight.nbytes for weight in layer.weight_sizes)
+        head = layer.program.ops[-1].weights["weight"].text  # it is shared, so that it counts for the model
+        shared = sum(weight.nbytes for weight in model.weight_sizes if weight.name == head)
+        return (own + shared) / sum(weight.nbytes for weight in model.weight_sizes)
+
+    def predict(
+        self, sequence: CachedSequence, position: int, token_ids: Int32Array, hidden: Float32Array
+    ) -> tuple[Float32Array, Float32Array]:
+        """Run the first layer that predicts further tokens over the pages of ``sequence``.
+
+        Args:
+            sequence: whose pages are read up to ``position`` and written from there on, by this layer alone.
+            position: where the first row stands.
+            token_ids: the token after each row's.
+            hidden: (T, width), the rows: of the model, or of this layer.
+
+        Returns:
+            Logits (1, vocab_size) and hidden (1, width) of the last row.
+
+        Raises:
+            InvalidInputError: the program or the sequence is closed.
+            CacheFullError: the cache has too few free pages.
+            NonFiniteError: logits hold NaN or infinity.
+        """
+        self._open()
+        count = len(token_ids)
+        batch = Batch(
+            token_ids,
+            np.array([0, count], np.int32),
+            context_lengths=np.array([position], np.int32),
+            block_table=(sequence.reserve(position, position + count),),
+            logit_rows=np.array([count - 1], np.int32),
+            inputs={"hidden": hidden},
+        )
+        results = self._layers[0].run(batch, state=sequence.cache.storage)
+        return results["logits"], results["hidden"]
+
     def adapting(self) -> AdaptingProgram:
         """Return the program as one that takes adapters.
 
@@ -113,6 +184,8 @@ class DecoderProgram:
         program, self._program = self._program, None
         if program is not None:
             program.close()
+        for layer in self._layers:
+            layer.close()
 
     def trim(self) -> None:
         """Return the unused memory of earlier steps to the operating system."""
@@ -137,29 +210,42 @@ class DecoderProgram:
             if len({id(sequence.cache) for sequence in sequences}) > 1:
                 raise InvalidInputError("the sequences of a call must belong to one cache")
         results = np.empty((0, self._vocab_size), np.float32)
-        steps, total = self._steps(requests, program.step_tokens)
+        if not sequences or sequences[0].cache.slots is None:
+            states, runs, unseen = _NOTHING_KEPT, requests, None
+        else:
+            states, runs, unseen = _begin(requests)
+        steps, total = self._steps(runs, program.step_tokens, unseen)
         before = [sequence.length for sequence in sequences]
         try:
             rooms = [sequence.extend(ids) for sequence, ids, _ in requests]
-            in_flight: deque[tuple[Pending, list[int]]] = deque()
+            if unseen is not None:
+                rooms = [Room(room.position - skip, room.pages) for room, skip in zip(rooms, unseen, strict=True)]
+            in_flight: deque[tuple[Pending, list[int], list[_Piece]]] = deque()
             for index, pieces in enumerate(steps):
-                in_flight.append(self._submit(program, sequences, rooms, pieces))
+                in_flight.append((*self._submit(program, sequences, rooms, pieces), pieces))
                 while in_flight and (len(in_flight) == STEPS_IN_FLIGHT or index == len(steps) - 1):
-                    pending, rows = in_flight.popleft()
+                    pending, rows, of_step = in_flight.popleft()
                     try:
-                        logits = pending.wait()["logits"]
+                        outputs = pending.wait()
                     except NonFiniteError as error:
                         raise _with_rows_of_result(error, rows) from error
+                    logits = outputs["logits"]
+                    if self._layers:
+                        _keep_hidden(outputs["hidden"], sequences, rooms, of_step)
                     if len(rows) == total:  # one step computes all logits wanted
                         results = logits
                     elif rows:
                         results = results if len(results) else np.empty((total, self._vocab_size), np.float32)
                         results[rows] = logits
         except BaseException:
+            for state in states:
+                state.undo()
             for sequence, length in zip(sequences, before, strict=True):
                 if sequence.length != length:
                     sequence.rewind(length)
             raise
+        for state in states:
+            state.settle()
         return results
 
     def _open(self) -> BackendProgram:
@@ -169,8 +255,8 @@ class DecoderProgram:
     def _refuse() -> NoReturn:
         raise InvalidInputError("this model is closed: load it again")
 
-    @staticmethod
     def _submit(
+        self,
         program: BackendProgram,
         sequences: Sequence[CachedSequence],
         rooms: Sequence[Room],
@@ -203,21 +289,27 @@ class DecoderProgram:
             logit_rows=np.array(logit_rows, np.int32),
         )
         storage = sequences[0].cache.storage
+        if storage.recurrent is not None:
+            batch = _with_slots(batch, [sequences[piece.request].slots for piece in pieces])
         if not adapters:
-            return program.submit(batch, outputs=("logits",), state=storage), result_rows
+            return program.submit(batch, outputs=self._outputs, state=storage), result_rows
         prepared = [adapter.prepared for adapter in adapters]
-        return as_adapting(program).submit(batch, outputs=("logits",), state=storage, adapters=prepared), result_rows
+        return as_adapting(program).submit(batch, outputs=self._outputs, state=storage, adapters=prepared), result_rows
 
-    def _steps(self, requests: Sequence[Request], most_tokens: int) -> tuple[list[list[_Piece]], int]:
+    def _steps(
+        self, requests: Sequence[Request], most_tokens: int, unseen: Sequence[int] | None = None
+    ) -> tuple[list[list[_Piece]], int]:
         """Split the requests into steps; return them and the number of logit rows wanted.
 
-        A step has at most ``most_tokens`` tokens and STEP_LOGITS logits.
+        A step has at most ``most_tokens`` tokens and STEP_LOGITS logits. ``unseen`` counts the first tokens of each request
+        that the state of recurrent layers has not seen; their logits are not wanted.
         """
         most_rows = max(1, self.STEP_LOGITS // self._vocab_size)
         steps: list[list[_Piece]] = []
         tokens = rows = total = 0
-        for index, (_, ids, logits) in enumerate(requests):
+        for index, (sequence, ids, logits) in enumerate(requests):
             start = 0
+            skip = 0 if unseen is None else unseen[index]
             while start < len(ids):
                 if not steps or tokens == most_tokens or rows == most_rows:
                     steps.append([])
@@ -225,14 +317,32 @@ class DecoderProgram:
                 count = min(len(ids) - start, most_tokens - tokens)
                 if logits == "all":
                     count = min(count, most_rows - rows)
-                first = 0 if logits == "all" else count - (logits == "last" and start + count == len(ids))
+                if unseen is not None and sequence.slots is not None:
+                    count = sequence.slots.split(sequence.slots.length + start, count)
+                if logits == "all":
+                    first = 0 if start >= skip else min(count, skip - start)
+                else:
+                    first = count - (logits == "last" and start + count == len(ids))
                 part = ids if count == len(ids) else ids[start : start + count]
                 steps[-1].append(_Piece(index, part, start, range(first, count), total))
                 start += count
-                tokens += count
+                tokens = most_tokens if unseen is not None and start < len(ids) else tokens + count
                 rows += count - first
                 total += count - first
         return steps, total
+
+
+def _keep_hidden(
+    hidden: Float32Array, sequences: Sequence[CachedSequence], rooms: Sequence[Room], pieces: Sequence[_Piece]
+) -> None:
+    """Give each sequence that collects them the hidden rows of its tokens."""
+    first = 0
+    for piece in pieces:
+        end = first + len(piece.token_ids)
+        collected = sequences[piece.request].hidden
+        if collected is not None:
+            collected.put(rooms[piece.request].position + piece.start, hidden[first:end])
+        first = end
 
 
 def _with_rows_of_result(error: NonFiniteError, result_rows: Sequence[int]) -> NonFiniteError:
@@ -243,6 +353,44 @@ def _with_rows_of_result(error: NonFiniteError, result_rows: Sequence[int]) -> N
         "(open one with dtype='bfloat16')",
         bad,
     )
+
+
+_NOTHING_KEPT: Sequence[SequenceSlots] = ()
+
+
+def _begin(requests: Sequence[Request]) -> tuple[Sequence[SequenceSlots], Sequence[Request], Sequence[int]]:
+    """Begin a call of sequences with recurrent state.
+
+    Return the states, the requests with the tokens before them that a state has not seen, and the numbers of these tokens.
+    """
+    states: list[SequenceSlots] = []
+    runs: list[Request] = []
+    unseen: list[int] = []
+    for sequence, ids, logits in requests:
+        sequence.check_open()
+        slots = sequence.slots
+        assert slots is not None
+        missing = sequence.length - slots.length
+        if slots.prompt_end is None and len(ids) >= DELTA_BLOCK:
+            slots.prompt_end = sequence.length + len(ids)
+        if missing:
+            again = np.array(sequence.token_ids[slots.length :], np.int32)
+            runs.append((sequence, np.concatenate([again, ids]), logits))
+        else:
+            runs.append((sequence, ids, logits))
+        unseen.append(missing)
+        states.append(slots)
+    for state in states:
+        state.begin()
+    return states, runs, unseen
+
+
+def _with_slots(batch: Batch, states: Sequence[SequenceSlots | None]) -> Batch:
+    """Return the batch with the slots of its sequences, which count its tokens as seen."""
+    counts = np.diff(batch.cu_seqlens).tolist()
+    slots = [state.step(count) for state, count in zip(states, counts, strict=True) if state is not None]
+    read, write = np.array(slots, np.int32).T
+    return replace(batch, read_slots=np.ascontiguousarray(read), write_slots=np.ascontiguousarray(write))
 
 
 _NO_ADAPTERS: tuple[list[AttachedAdapter], Int32Array | None] = ([], None)

@@ -63,6 +63,8 @@ class GenerateResult:
         seed: of the draws; the same configuration with it gives the same text.
         prompt_seconds: wall time to the end of the prompt, the first token's logits included.
         generate_seconds: wall time from there to the end.
+        drafted_tokens: how many tokens were guessed and checked; 0 without ``speculate``.
+        accepted_tokens: how many of them became part of the text.
         tool_calls: the calls of a :class:`Chat` with tools; the text is then what stands before them.
     """
 
@@ -77,6 +79,8 @@ class GenerateResult:
     seed: int
     prompt_seconds: float
     generate_seconds: float
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     tool_calls: tuple[ToolCall, ...] = ()
 
     @property

@@ -13,11 +13,23 @@ gelu.2 = gelu(linear.1, form='erf')
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from lattice_inference.checkpoint.tensor_rows import rows_name
+from lattice_inference.errors import InvalidInputError
 from lattice_inference.graph.ops import validate
-from lattice_inference.graph.program import AttributeValue, Buffer, KvSpec, Op, Program, View, WeightRef
+from lattice_inference.graph.program import (
+    AttributeValue,
+    Buffer,
+    KvSpec,
+    Op,
+    Program,
+    RecurrentSpec,
+    View,
+    WeightRef,
+)
+from lattice_inference.graph.recurrent_ops import check_recurrent_specs
 
 __all__ = ["GraphBuilder"]
 
@@ -30,6 +42,11 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self._ops: list[Op] = []
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """The ops so far."""
+        return tuple(self._ops)
 
     @staticmethod
     def weight(
@@ -59,6 +76,26 @@ class GraphBuilder:
         """Look up a row of ``table`` for every token."""
         return self._append("embed_rows", (), {"table": table}, {"ids": ids})
 
+    def given_rows(self, name: str, width: int) -> View:
+        """Take a row of ``width`` numbers for every token from the batch's ``inputs``; before all other ops."""
+        return self._append("given_rows", (), {}, {"name": name, "width": width})
+
+    def beside(self, first: View, second: View) -> View:
+        """Lay two results side by side: the ops that made them write into one buffer. Nothing may have read them yet.
+
+        Raises:
+            InvalidInputError: one of them is no whole result, was read, or the two have other rows.
+        """
+        whole = first.is_whole and second.is_whole and first.rows is second.rows and first != second
+        read = any(view.buffer in (first.buffer, second.buffer) for op in self._ops for view in op.inputs)
+        if not whole or read:
+            raise InvalidInputError("only two whole results with the same rows, read by nothing, are laid side by side")
+        index = len(self._ops)
+        buffer = Buffer(index, f"beside.{index}", first.rows, first.width + second.width)
+        parts = {first: View(buffer, 0, first.width), second: View(buffer, first.width, second.width)}
+        self._ops = [replace(op, outputs=tuple(parts.get(view, view) for view in op.outputs)) for op in self._ops]
+        return View(buffer, 0, buffer.width)
+
     def linear(self, x: View, weight: WeightRef, bias: WeightRef | None = None) -> View:
         """Multiply by a weight of shape [out, in] and add a bias."""
         weights = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
@@ -87,6 +124,10 @@ class GraphBuilder:
     def tanh(self, x: View) -> View:
         """Apply the hyperbolic tangent."""
         return self._append("tanh", (x,), {}, {})
+
+    def sigmoid(self, x: View) -> View:
+        """Apply 1 / (1 + exp(-x))."""
+        return self._append("sigmoid", (x,), {}, {})
 
     def layer_norm(self, x: View, weight: WeightRef, bias: WeightRef, *, epsilon: float) -> View:
         """Normalise every row to mean 0 and variance 1, then scale and shift."""
@@ -210,9 +251,65 @@ class GraphBuilder:
         weights = {"router": router, "gate": gate, "up": up, "down": down, **(shared or {})}
         return self._append("moe", (x,), weights, {"chosen": chosen, "normalized": normalized})
 
-    def build(self, outputs: Mapping[str, View], *, kv_specs: Sequence[KvSpec] = ()) -> Program:
-        """Return the program with these named outputs; ``kv_specs`` has an entry per layer."""
-        return Program(tuple(self._ops), outputs, tuple(kv_specs))
+    def short_conv(self, x: View, weight: WeightRef, *, layer: int, taps: int) -> View:
+        """Convolve each column over its last ``taps`` rows.
+
+        ``weight`` is (columns, taps) or (columns, 1, taps), a vector.
+        """
+        return self._append("short_conv", (x,), {"weight": weight}, {"layer": layer, "taps": taps})
+
+    def gated_delta_rule(
+        self,
+        x: View,
+        a: View,
+        b: View,
+        *,
+        dt_bias: WeightRef,
+        decay: WeightRef,
+        layer: int,
+        key_heads: int,
+        value_heads: int,
+        key_dim: int,
+        value_dim: int,
+        grouping: Literal["blocks", "interleaved"] = "blocks",
+    ) -> View:
+        """Apply the gated delta rule, whose state is a matrix for each value head.
+
+        Args:
+            x: queries, keys and values side by side, before they are normalised.
+            a, b: one column for each value head; they make the decay and the share of a row.
+            dt_bias, decay: a number for each value head; ``decay`` is -exp(A_log).
+            layer: the layer whose state it is.
+            key_heads, value_heads, key_dim, value_dim: heads and their widths.
+            grouping: see :data:`~lattice_inference.graph.recurrent_ops.GROUPINGS`.
+        """
+        attributes: dict[str, AttributeValue] = {
+            "layer": layer,
+            "key_heads": key_heads,
+            "value_heads": value_heads,
+            "key_dim": key_dim,
+            "value_dim": value_dim,
+            "grouping": grouping,
+        }
+        return self._append("gated_delta_rule", (x, a, b), {"dt_bias": dt_bias, "decay": decay}, attributes)
+
+    def build(
+        self,
+        outputs: Mapping[str, View],
+        *,
+        kv_specs: Sequence[KvSpec] = (),
+        recurrent_specs: Sequence[RecurrentSpec] = (),
+    ) -> Program:
+        """Return the program with these named outputs.
+
+        Args:
+            outputs: the views to return.
+            kv_specs: an entry for each layer that keeps keys and values.
+            recurrent_specs: an entry for each recurrent op, as
+                :func:`~lattice_inference.graph.recurrent_ops.recurrent_spec` gives it.
+        """
+        check_recurrent_specs(self._ops, recurrent_specs)
+        return Program(tuple(self._ops), outputs, tuple(kv_specs), tuple(recurrent_specs))
 
     def _append(
         self,

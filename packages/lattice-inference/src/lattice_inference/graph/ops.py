@@ -7,12 +7,12 @@ lanes. Element ``i`` is accumulated into lane ``i % 16`` in ascending order. The
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
 
 from lattice_inference.errors import InvalidInputError
+from lattice_inference.graph.op_definition import OpDefinition, Shape, integer, require
 from lattice_inference.graph.program import AttributeValue, Op, Rows
+from lattice_inference.graph.recurrent_ops import RECURRENT_OPS
 
 __all__ = ["KEY_SEGMENT", "OPS", "SHARED_EXPERT", "OpDefinition", "validate"]
 
@@ -22,68 +22,32 @@ KEY_SEGMENT = 512
 SHARED_EXPERT = ("shared_router", "shared_gate", "shared_up", "shared_down")
 """The weights of the shared expert, which every row goes through; an op has all of them or none."""
 
-Shape = tuple[Rows, int]
-
-
-@dataclass(frozen=True)
-class OpDefinition:
-    """The signature of an op.
-
-    Attributes:
-        inputs: how many views it reads.
-        weights: names of its weights; those that end in ``?`` are optional.
-        attributes: names and types of its attributes, all required.
-        shape: returns the rows and width of the op's output; raises InvalidInputError when the operands do not fit.
-        meaning: what it computes.
-    """
-
-    inputs: int
-    weights: tuple[str, ...]
-    attributes: Mapping[str, type]
-    shape: Callable[[Op], Shape]
-    meaning: str
-
-    @cached_property
-    def required_weights(self) -> frozenset[str]:
-        """Names of the weights that must be given."""
-        return frozenset([name for name in self.weights if not name.endswith("?")])
-
-    @cached_property
-    def allowed_weights(self) -> frozenset[str]:
-        """Names of the weights that may be given."""
-        return frozenset([name.rstrip("?") for name in self.weights])
-
-
-def _require(condition: bool, op: Op, problem: str) -> None:
-    if not condition:
-        raise InvalidInputError(f"{op.kind}: {problem}")
-
 
 def _same(op: Op) -> Shape:
     return op.inputs[0].rows, op.inputs[0].width
 
 
 def _embed_rows(op: Op) -> Shape:
-    _require(len(op.weights["table"].shape) == 2, op, "the table must have two dimensions")
-    _require(op.attributes["ids"] in {"token_ids", "token_type_ids", "positions"}, op, "ids names no input of a batch")
+    require(len(op.weights["table"].shape) == 2, op, "the table must have two dimensions")
+    require(op.attributes["ids"] in {"token_ids", "token_type_ids", "positions"}, op, "ids names no input of a batch")
     return Rows.TOKENS, op.weights["table"].shape[1]
 
 
 def _linear(op: Op) -> Shape:
     weight, x = op.weights["weight"], op.inputs[0]
-    _require(
+    require(
         len(weight.shape) == 2 and weight.shape[1] == x.width,
         op,
         f"a weight {weight.shape} cannot take {x.width} columns",
     )
     bias = op.weights.get("bias")
-    _require(bias is None or bias.shape == (weight.shape[0],), op, "the bias must have one entry an output")
+    require(bias is None or bias.shape == (weight.shape[0],), op, "the bias must have one entry an output")
     return x.rows, weight.shape[0]
 
 
 def _alike(op: Op) -> Shape:
     a, b = op.inputs
-    _require(
+    require(
         (a.rows, a.width) == (b.rows, b.width),
         op,
         f"cannot {op.kind} {b.rows} x {b.width} to {a.rows} x {a.width}",
@@ -93,40 +57,40 @@ def _alike(op: Op) -> Shape:
 
 def _layer_norm(op: Op) -> Shape:
     width = op.inputs[0].width
-    _require(all(ref.shape == (width,) for ref in op.weights.values()), op, f"weights must have {width} entries")
+    require(all(ref.shape == (width,) for ref in op.weights.values()), op, f"weights must have {width} entries")
     return _same(op)
 
 
 def _rms_norm(op: Op) -> Shape:
-    width, heads = op.inputs[0].width, _integer(op, "heads")
-    _require(heads > 0 and width % heads == 0, op, f"{width} columns cannot be cut into {heads} heads evenly")
-    _require(op.weights["weight"].shape == (width // heads,), op, f"the weight must have {width // heads} entries")
-    _require(op.attributes["offset"] in {0.0, 1.0}, op, "offset must be 0 or 1")
+    width, heads = op.inputs[0].width, integer(op, "heads")
+    require(heads > 0 and width % heads == 0, op, f"{width} columns cannot be cut into {heads} heads evenly")
+    require(op.weights["weight"].shape == (width // heads,), op, f"the weight must have {width // heads} entries")
+    require(op.attributes["offset"] in {0.0, 1.0}, op, "offset must be 0 or 1")
     return _same(op)
 
 
 def _rope_angles(op: Op) -> Shape:
-    _require(len(op.weights["frequencies"].shape) == 1, op, "frequencies must be a vector")
+    require(len(op.weights["frequencies"].shape) == 1, op, "frequencies must be a vector")
     return Rows.TOKENS, 2 * op.weights["frequencies"].shape[0]
 
 
 def _rope(op: Op) -> Shape:
     x, angles = op.inputs
-    heads, head_dim = _integer(op, "heads"), _integer(op, "head_dim")
-    _require(heads > 0 and head_dim > 0, op, "heads and head_dim must be positive")
-    _require(x.width == heads * head_dim, op, f"the input has {x.width} columns, not {heads} x {head_dim}")
-    _require(angles.width <= head_dim, op, f"angles for {angles.width} dimensions, and a head has {head_dim}")
-    _require(x.rows is angles.rows is Rows.TOKENS, op, "only rows of tokens have positions")
-    _require(op.attributes["pairing"] in {"half", "interleaved"}, op, "pairing must be 'half' or 'interleaved'")
+    heads, head_dim = integer(op, "heads"), integer(op, "head_dim")
+    require(heads > 0 and head_dim > 0, op, "heads and head_dim must be positive")
+    require(x.width == heads * head_dim, op, f"the input has {x.width} columns, not {heads} x {head_dim}")
+    require(angles.width <= head_dim, op, f"angles for {angles.width} dimensions, and a head has {head_dim}")
+    require(x.rows is angles.rows is Rows.TOKENS, op, "only rows of tokens have positions")
+    require(op.attributes["pairing"] in {"half", "interleaved"}, op, "pairing must be 'half' or 'interleaved'")
     return _same(op)
 
 
 def _kv_write(op: Op) -> Shape:
     key, value = op.inputs
-    kv_heads, head_dim = _integer(op, "kv_heads"), _integer(op, "head_dim")
-    _require(kv_heads > 0 and head_dim > 0, op, "kv_heads and head_dim must be positive")
-    _require(_integer(op, "layer") >= 0, op, "layer must not be negative")
-    _require(
+    kv_heads, head_dim = integer(op, "kv_heads"), integer(op, "head_dim")
+    require(kv_heads > 0 and head_dim > 0, op, "kv_heads and head_dim must be positive")
+    require(integer(op, "layer") >= 0, op, "layer must not be negative")
+    require(
         key.width == value.width == kv_heads * head_dim and key.rows is value.rows is Rows.TOKENS,
         op,
         f"keys and values must have {kv_heads} x {head_dim} columns and a row a token",
@@ -135,84 +99,84 @@ def _kv_write(op: Op) -> Shape:
 
 
 def _paged_attention(op: Op) -> Shape:
-    _require(_integer(op, "window") >= 0, op, "window must not be negative; 0 is the whole context")
-    _require(_integer(op, "layer") >= 0, op, "layer must not be negative")
+    require(integer(op, "window") >= 0, op, "window must not be negative; 0 is the whole context")
+    require(integer(op, "layer") >= 0, op, "layer must not be negative")
     query = op.inputs[0]
-    _require(query.rows is Rows.TOKENS, op, "queries must have a row a token")
+    require(query.rows is Rows.TOKENS, op, "queries must have a row a token")
     _check_heads(op, query.width)
     return query.rows, query.width
 
 
+def _given_rows(op: Op) -> Shape:
+    width = integer(op, "width")
+    require(width > 0, op, "width must be positive")
+    return Rows.TOKENS, width
+
+
 def _gather_rows(op: Op) -> Shape:
-    _require(op.inputs[0].rows is Rows.TOKENS, op, "only rows of tokens can be gathered")
+    require(op.inputs[0].rows is Rows.TOKENS, op, "only rows of tokens can be gathered")
     return Rows.LOGIT_ROWS, op.inputs[0].width
 
 
 def _check_heads(op: Op, query_width: int) -> tuple[int, int]:
-    heads, kv_heads, head_dim = (_integer(op, name) for name in ("heads", "kv_heads", "head_dim"))
-    _require(heads > 0 and kv_heads > 0 and head_dim > 0, op, "heads, kv_heads and head_dim must be positive")
-    _require(heads % kv_heads == 0, op, f"{heads} query heads cannot share {kv_heads} key heads evenly")
-    _require(query_width == heads * head_dim, op, f"queries have {query_width} columns, not {heads} x {head_dim}")
+    heads, kv_heads, head_dim = (integer(op, name) for name in ("heads", "kv_heads", "head_dim"))
+    require(heads > 0 and kv_heads > 0 and head_dim > 0, op, "heads, kv_heads and head_dim must be positive")
+    require(heads % kv_heads == 0, op, f"{heads} query heads cannot share {kv_heads} key heads evenly")
+    require(query_width == heads * head_dim, op, f"queries have {query_width} columns, not {heads} x {head_dim}")
     return kv_heads, head_dim
 
 
 def _attention(op: Op) -> Shape:
     query, key, value = op.inputs
     kv_heads, head_dim = _check_heads(op, query.width)
-    _require(
+    require(
         key.width == value.width == kv_heads * head_dim,
         op,
         f"keys and values must have {kv_heads} x {head_dim} columns",
     )
-    mask, window = op.attributes["mask"], _integer(op, "window")
-    _require(mask in {"bidirectional", "causal"}, op, "mask must be 'bidirectional' or 'causal'")
-    _require(window >= 0, op, "window must not be negative; 0 is the whole sequence")
-    _require(mask == "causal" or window == 0, op, "a window is built for the mask 'causal'")
+    mask, window = op.attributes["mask"], integer(op, "window")
+    require(mask in {"bidirectional", "causal"}, op, "mask must be 'bidirectional' or 'causal'")
+    require(window >= 0, op, "window must not be negative; 0 is the whole sequence")
+    require(mask == "causal" or window == 0, op, "a window is built for the mask 'causal'")
     return query.rows, query.width
 
 
 def _pool(op: Op) -> Shape:
-    _require(op.inputs[0].rows is Rows.TOKENS, op, "only rows of tokens can be pooled")
-    _require(op.attributes["mode"] in {"cls", "mean", "last"}, op, "mode must be 'cls', 'mean' or 'last'")
+    require(op.inputs[0].rows is Rows.TOKENS, op, "only rows of tokens can be pooled")
+    require(op.attributes["mode"] in {"cls", "mean", "last"}, op, "mode must be 'cls', 'mean' or 'last'")
     return Rows.SEQUENCES, op.inputs[0].width
 
 
 def _low_rank(op: Op) -> Shape:
     y, x = op.inputs
-    _require(y.rows is x.rows, op, f"there is a row a {y.rows.value} to change and a row a {x.rows.value} to read")
+    require(y.rows is x.rows, op, f"there is a row a {y.rows.value} to change and a row a {x.rows.value} to read")
     return y.rows, y.width
 
 
 def _gelu(op: Op) -> Shape:
-    _require(op.attributes["form"] in {"erf", "tanh"}, op, "form must be 'erf' or 'tanh'")
+    require(op.attributes["form"] in {"erf", "tanh"}, op, "form must be 'erf' or 'tanh'")
     return _same(op)
 
 
 def _moe(op: Op) -> Shape:
     x, weights = op.inputs[0], op.weights
     router, gate = weights["router"].shape, weights["gate"].shape
-    _require(len(router) == 2 and router[1] == x.width, op, f"a router {router} cannot take {x.width} columns")
-    _require(len(gate) == 3 and (gate[0], gate[2]) == router, op, f"gates {gate} are not one for each row of {router}")
+    require(len(router) == 2 and router[1] == x.width, op, f"a router {router} cannot take {x.width} columns")
+    require(len(gate) == 3 and (gate[0], gate[2]) == router, op, f"gates {gate} are not one for each row of {router}")
     experts, inner = gate[:2]
-    _require(weights["up"].shape == gate, op, f"gates {gate} and ups {weights['up'].shape} must be of one shape")
-    _require(
+    require(weights["up"].shape == gate, op, f"gates {gate} and ups {weights['up'].shape} must be of one shape")
+    require(
         weights["down"].shape == (experts, x.width, inner), op, f"downs must be of shape {(experts, x.width, inner)}"
     )
-    _require(1 <= _integer(op, "chosen") <= experts, op, f"chosen must be from 1 to the {experts} experts")
+    require(1 <= integer(op, "chosen") <= experts, op, f"chosen must be from 1 to the {experts} experts")
     shared = [weights[name].shape for name in SHARED_EXPERT if name in weights]
     if shared:
-        _require(len(shared) == len(SHARED_EXPERT), op, f"a shared expert has all of {', '.join(SHARED_EXPERT)}")
+        require(len(shared) == len(SHARED_EXPERT), op, f"a shared expert has all of {', '.join(SHARED_EXPERT)}")
         one, inner = (1, x.width), shared[1][0]
-        _require(
+        require(
             shared == [one, (inner, x.width), (inner, x.width), (x.width, inner)], op, "the shared expert does not fit"
         )
     return _same(op)
-
-
-def _integer(op: Op, name: str) -> int:
-    value = op.attributes[name]
-    _require(isinstance(value, int), op, f"{name} must be an integer")
-    return int(value)
 
 
 OPS: Mapping[str, OpDefinition] = {
@@ -251,6 +215,7 @@ OPS: Mapping[str, OpDefinition] = {
     "relu": OpDefinition(1, (), {}, _same, "y = 0 > x ? 0 : x (so a NaN stays)."),
     "silu": OpDefinition(1, (), {}, _same, "y = x / (1 + exp(-x))."),
     "tanh": OpDefinition(1, (), {}, _same, "y = tanh(x)."),
+    "sigmoid": OpDefinition(1, (), {}, _same, "y = 1 / (1 + exp(-x))."),
     "layer_norm": OpDefinition(
         1,
         ("weight", "bias"),
@@ -306,6 +271,13 @@ OPS: Mapping[str, OpDefinition] = {
         "Stored keys and values are converted to float32. For int8 the products use q: "
         "s[j] = scale * (c * key_scale[j]), and o is the chain of (p[j] * value_scale[j]) * q[j, d].",
     ),
+    "given_rows": OpDefinition(
+        0,
+        (),
+        {"name": str, "width": int},
+        _given_rows,
+        "The batch's input of this name, a row a token. It stands before all other ops.",
+    ),
     "gather_rows": OpDefinition(1, (), {}, _gather_rows, "y[r] = x[logit_rows[r]]: the rows whose results are wanted."),
     "attention": OpDefinition(
         3,
@@ -349,6 +321,7 @@ OPS: Mapping[str, OpDefinition] = {
         "one chain over the chosen experts, y = fma(p, d, y), starting at 0. A shared expert with output s then adds "
         "y = fma(1 / (1 + exp(-linear(x, shared_router))), s, y), its router in float32 too.",
     ),
+    **RECURRENT_OPS,
 }
 
 

@@ -84,7 +84,7 @@ class WeightRef:
     @property
     def source_shape(self) -> tuple[int, ...]:
         """The shape that each source must have; several sources have the same number of rows."""
-        if len(self.sources) == 1 and len(self.shape) < 3:  # as most are, so that nothing is called for them
+        if len(self.sources) == 1 and (len(self.shape) < 3 or self.use != "linear"):  # as most are: nothing is called
             return self.shape
         return math.prod(self.shape[:-1]) // len(self.sources), self.shape[-1]
 
@@ -118,7 +118,11 @@ class KvSpec:
 
 @dataclass(frozen=True)
 class RecurrentSpec:
-    """A layer's state of fixed size for each sequence, in slots of the backend."""
+    """A layer's state of fixed size for each sequence, in slots of the backend.
+
+    ``name`` is the kind of the op that keeps it, and ``shape`` its sizes; see
+    :func:`~lattice_inference.graph.recurrent_ops.recurrent_spec`.
+    """
 
     layer: int
     name: str

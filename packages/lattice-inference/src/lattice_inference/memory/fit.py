@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lattice_inference.backends.cpu.state import slot_bytes
 from lattice_inference.backends.protocol import WeightSize
 from lattice_inference.checkpoint.checkpoint import Checkpoint
 from lattice_inference.checkpoint.formats import open_weights
@@ -14,7 +15,7 @@ from lattice_inference.checkpoint.gguf_header import GgufArray
 from lattice_inference.errors import InvalidInputError, LatticeError, ModelConfigError
 from lattice_inference.memory.precisions import PrecisionNeed, needs_by_precision
 from lattice_inference.models.config_fields import MAX_LAYERS, ConfigFields
-from lattice_inference.models.opened_model import kept_in_directory
+from lattice_inference.models.opened_model import kept_in_directory, kept_in_gguf
 
 __all__ = ["DEFAULT_CONTEXT", "MemoryNeed", "available_memory", "estimate_memory"]
 
@@ -22,6 +23,9 @@ __all__ = ["DEFAULT_CONTEXT", "MemoryNeed", "available_memory", "estimate_memory
 DEFAULT_CONTEXT = 4_096
 
 _MAX_COUNT = 2**31 - 1
+
+#: Slots of recurrent state that one generation uses: the present one, the one that it writes, and the prompt's mark.
+_SLOTS = 3
 
 #: What keys and values are kept in by default: float16.
 _KV_BYTES = 2
@@ -40,6 +44,7 @@ class MemoryNeed:
         weights: each tensor.
         kv_layer_bytes: the keys and values of each layer; empty for a model without.
         precisions: what the weights would take once loaded, in each precision.
+        state_bytes: the state of recurrent layers of one generation, whatever its context.
     """
 
     path: Path
@@ -50,14 +55,20 @@ class MemoryNeed:
     weights: Sequence[WeightSize] = ()
     kv_layer_bytes: Sequence[int] = ()
     precisions: Sequence[PrecisionNeed] = ()
+    state_bytes: int = 0
 
     @property
     def needed_bytes(self) -> int:
-        """Weights, keys and values together.
+        """Weights, keys and values, and recurrent state together.
 
         A step needs some dozens of megabytes more.
         """
-        return self.weights_bytes + self.kv_bytes
+        return self.weights_bytes + self.kept_bytes
+
+    @property
+    def kept_bytes(self) -> int:
+        """Keys and values, and recurrent state."""
+        return self.kv_bytes + self.state_bytes
 
     @property
     def fits(self) -> bool | None:
@@ -66,7 +77,7 @@ class MemoryNeed:
 
     def fits_with(self, weights_bytes: int) -> bool | None:
         """Whether weights of so many bytes would fit, with the same keys and values."""
-        return None if self.available_bytes is None else weights_bytes + self.kv_bytes <= self.available_bytes
+        return None if self.available_bytes is None else weights_bytes + self.kept_bytes <= self.available_bytes
 
 
 def estimate_memory(path: str | os.PathLike[str], *, context: int | None = None) -> MemoryNeed:
@@ -87,9 +98,9 @@ def estimate_memory(path: str | os.PathLike[str], *, context: int | None = None)
         precisions = needs_by_precision(checkpoint)
         infos = {name: checkpoint.info(name) for name in checkpoint.names()}
         weights = tuple(WeightSize(name, info.dtype, info.nbytes) for name, info in infos.items())
-        trained, token_bytes = _context(checkpoint.metadata, str(path))
-        if not token_bytes and os.path.isfile(config := Path(path) / "config.json"):
-            trained, token_bytes = _context_of_directory(config, checkpoint)
+        trained, token_bytes, state_bytes = (*_context(checkpoint.metadata, str(path)), 0)
+        if _is_recurrent(checkpoint.metadata) or not token_bytes:
+            trained, token_bytes, state_bytes = _context_of_model(Path(path), checkpoint) or (trained, token_bytes, 0)
     nbytes = sum(weight.nbytes for weight in weights)
     if sum(token_bytes) == 0:
         if context is not None:
@@ -97,7 +108,9 @@ def estimate_memory(path: str | os.PathLike[str], *, context: int | None = None)
         return MemoryNeed(Path(path), nbytes, None, 0, available_memory(), weights, precisions=precisions)
     tokens = min(trained, DEFAULT_CONTEXT) if context is None else context
     layers = tuple(tokens * layer for layer in token_bytes)
-    return MemoryNeed(Path(path), nbytes, tokens, sum(layers), available_memory(), weights, layers, precisions)
+    return MemoryNeed(
+        Path(path), nbytes, tokens, sum(layers), available_memory(), weights, layers, precisions, state_bytes
+    )
 
 
 def available_memory() -> int | None:
@@ -133,16 +146,28 @@ def _context(metadata: Mapping[str, object], source: str) -> tuple[int, list[int
     return size("context_length"), [count * (key + value) * _KV_BYTES for count in kv_heads]
 
 
-def _context_of_directory(config: Path, checkpoint: Checkpoint) -> tuple[int, list[int]]:
-    """Return the same of the model beside a ``config.json``.
+def _is_recurrent(metadata: Mapping[str, object]) -> bool:
+    """Whether a GGUF file's model has recurrent layers: their sizes follow from its program only."""
+    return f"{metadata.get('general.architecture')}.ssm.state_size" in metadata
 
-    An unsupported model is weighed without keys and values.
+
+def _context_of_model(path: Path, checkpoint: Checkpoint) -> tuple[int, list[int], int] | None:
+    """Return trained context, a token's bytes by layer, and the bytes of recurrent state, of a supported language model.
+
+    Any other model is weighed without them.
     """
+    config = path / "config.json"
     try:
-        kept = kept_in_directory(config, checkpoint)
+        if os.path.isfile(config):
+            kept = kept_in_directory(config, checkpoint)
+        elif checkpoint.metadata:
+            kept = kept_in_gguf(checkpoint, str(path))
+        else:
+            return None
     except LatticeError:
-        return 0, []
-    return kept.context_length, [2 * spec.kv_heads * spec.head_dim * _KV_BYTES for spec in kept.specs]
+        return None
+    token_bytes = [2 * spec.kv_heads * spec.head_dim * _KV_BYTES for spec in kept.specs]
+    return kept.context_length, token_bytes, _SLOTS * slot_bytes(kept.recurrent)
 
 
 def _per_layer(metadata: Mapping[str, object], key: str, layers: int, source: str) -> list[int]:

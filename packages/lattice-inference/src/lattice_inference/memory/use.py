@@ -27,7 +27,7 @@ class MemoryReport:
 
     Attributes:
         weights: each weight.
-        cache_bytes: keys and values.
+        cache_bytes: keys and values, and the state of recurrent layers.
         cache_token_bytes: keys and values of one token; ``None`` where that was not told.
         arena_bytes: kept for the activations of steps.
         resident_bytes: what the process has in RAM now, mapped files included; ``None`` where the system does not tell.
@@ -100,7 +100,7 @@ def memory_report(
 
     Args:
         model: the model.
-        cache_bytes: keys and values that its caches hold, such as :attr:`Session.cache_bytes`.
+        cache_bytes: keys, values and recurrent state that its caches hold, such as :attr:`Session.cache_bytes`.
         cache_token_bytes: keys and values of one token, such as :attr:`Session.cache_token_bytes`; by default the report
             says nothing of it.
     """

@@ -22,7 +22,8 @@ from lattice_inference.checkpoint.gguf import open_gguf
 from lattice_inference.checkpoint.json_file import load_json_object
 from lattice_inference.checkpoint.renamed_tensors import RenamedTensors
 from lattice_inference.checkpoint.safetensors import open_checkpoint
-from lattice_inference.graph.program import KvSpec, Program
+from lattice_inference.errors import LatticeError
+from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec
 from lattice_inference.models.adapter_sites import AdapterBase
 from lattice_inference.models.families import family_of_config, family_of_gguf
 from lattice_inference.models.family import LOGITS, SCORES, AnyFamily, Head, StoredWeights, vectors
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate
 
-__all__ = ["Kept", "OpenedModel", "kept_in_directory", "open_model"]
+__all__ = ["Kept", "OpenedModel", "idle_tensors", "kept_in_directory", "kept_in_gguf", "open_model"]
 
 _Tensors = Checkpoint | CheckpointGroup
 
@@ -136,6 +137,16 @@ class OpenedModel:
         program: Program = self._weights(head).build(self.config)
         return program
 
+    def predicting(self, head: Head) -> tuple[Program, tuple[Program, ...]] | None:
+        """Return the program that also gives hidden rows, and those of the layers that predict further tokens.
+
+        Return None if the files hold no such layers.
+        """
+        found = self._weights(head).predicting
+        if found is None:
+            return None
+        return found.build(self.config), tuple([build(self.config) for build in found.layers])
+
     def tensors(self, head: Head) -> StoredTensorSource:
         """Return the tensors of that program, by the program's names."""
         weights = self._weights(head)
@@ -213,12 +224,26 @@ class OpenedModel:
         return self._modules[folder]
 
 
+def idle_tensors(path: Path) -> tuple[str, ...]:
+    """Return the tensors in a model's files that the model may leave unread, and does.
+
+    None are known of files that hold no model that is built, or a part of one.
+    """
+    try:
+        with open_model(path) as model:
+            weights = model._weights(model.whole_head())
+            return tuple([name for name in model.checkpoint.names() if weights.idle.fullmatch(name)])
+    except LatticeError:
+        return ()
+
+
 @dataclass(frozen=True)
 class Kept:
-    """The cache of a language model: the most tokens, and the keys and values of each."""
+    """The cache of a language model: the most tokens, the keys and values of each, and the state of recurrent layers."""
 
     context_length: int
     specs: tuple[KvSpec, ...]
+    recurrent: tuple[RecurrentSpec, ...] = ()
 
 
 def kept_in_directory(config: Path, checkpoint: Checkpoint) -> Kept:
@@ -233,7 +258,25 @@ def kept_in_directory(config: Path, checkpoint: Checkpoint) -> Kept:
     read = family.read_config(metadata, str(config))
     weights = family.read_weights(checkpoint, read, LOGITS)
     check_weights(checkpoint, checkpoint, read, weights)
-    return Kept(read.context_length, tuple(weights.build(read).kv_specs))
+    return _kept(read, weights)
+
+
+def kept_in_gguf(checkpoint: Checkpoint, source: str) -> Kept:
+    """Return the cache of the language model in an open GGUF file.
+
+    Raises:
+        CheckpointError, ModelConfigError: the file is malformed.
+        UnsupportedError: it is no language model, or of a family that is not built.
+    """
+    family = family_of_gguf(checkpoint.metadata, source, causal=True)
+    assert family.read_gguf is not None  # the search for the family checks it
+    model = family.read_gguf(checkpoint)
+    return _kept(model.config, model.weights(LOGITS))
+
+
+def _kept(config: Any, weights: StoredWeights[Any]) -> Kept:
+    program = weights.build(config)
+    return Kept(config.context_length, tuple(program.kv_specs), tuple(program.recurrent_specs))
 
 
 def open_model(path: Path, *, causal: bool | None = None) -> OpenedModel:

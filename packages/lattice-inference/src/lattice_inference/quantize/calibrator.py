@@ -221,4 +221,10 @@ def _linear_inputs(program: Program) -> dict[View, list[str]]:
 def _state(backend: Backend, program: Program) -> PageStorage | None:
     if not program.kv_specs:
         return None
-    return backend.open_state(program.kv_specs, page_tokens=PAGE_TOKENS, pages=-(-WINDOW // PAGE_TOKENS))
+    return backend.open_state(
+        program.kv_specs,
+        page_tokens=PAGE_TOKENS,
+        pages=-(-WINDOW // PAGE_TOKENS),
+        recurrent_specs=program.recurrent_specs,
+        slots=2,
+    )

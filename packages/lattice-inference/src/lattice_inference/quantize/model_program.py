@@ -63,7 +63,7 @@ class ModelProgram:
         """
         if self.is_causal:
             window = min(WINDOW, cast(CausalConfig, self.config).context_length)
-            return _decoder_batches(self._tokenizer, texts, window)
+            return _decoder_batches(self._tokenizer, texts, window, keeps_slots=bool(self.program.recurrent_specs))
         return _encoder_batches(self._tokenizer, texts, cast(TextConfig, self.config), self.path)
 
     @cached_property
@@ -88,7 +88,7 @@ def open_model_program(path: Path, stack: ExitStack) -> ModelProgram:
     return ModelProgram(path, program, model.checkpoint, model.tensors(head), model.config, model.family.is_causal)
 
 
-def _decoder_batches(tokenizer: Tokenizer, texts: Sequence[str], window: int) -> Iterator[Batch]:
+def _decoder_batches(tokenizer: Tokenizer, texts: Sequence[str], window: int, *, keeps_slots: bool) -> Iterator[Batch]:
     for text in texts:
         ids = np.ascontiguousarray(tokenizer.encode(text).ids, np.int32)
         for start in range(0, len(ids), window):
@@ -99,6 +99,8 @@ def _decoder_batches(tokenizer: Tokenizer, texts: Sequence[str], window: int) ->
                 context_lengths=np.zeros(1, np.int32),
                 block_table=(np.arange(-(-len(part) // PAGE_TOKENS), dtype=np.int32),),
                 logit_rows=np.arange(len(part), dtype=np.int32),
+                read_slots=np.array([0], np.int32) if keeps_slots else None,
+                write_slots=np.array([1], np.int32) if keeps_slots else None,
             )
 
 

@@ -1,4 +1,4 @@
-"""The key-value cache: one pool of pages for sessions, batches and remembered prefixes."""
+"""The key-value cache: pages and slots for sessions, batches and remembered prefixes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ import numpy.typing as npt
 from lattice_inference.argument_checks import check_path, check_provides
 from lattice_inference.backends.protocol import PageStorage
 from lattice_inference.errors import CacheFullError, InvalidInputError
+from lattice_inference.state.hidden_rows import HiddenRows
 from lattice_inference.state.page_pool import PagePool
 from lattice_inference.state.prefix_file import read_prefix, write_prefix
 from lattice_inference.state.prefix_tree import PrefixTree
+from lattice_inference.state.recurrent_slots import SequenceSlots, SlotPool
 from lattice_inference.token_ids import as_token_id, checked_token_ids
 from lattice_inference.value_text import value_text
 
@@ -31,7 +33,7 @@ Int32Array = npt.NDArray[np.int32]
 
 
 class KvCache:
-    """Keys and values of any number of sequences, in pages of one store.
+    """Keys and values of any number of sequences, in pages of one store, and the state of recurrent layers in slots.
 
     It is made by ``CausalLanguageModel.open_cache``. Memory is allocated page by page as sequences grow, and pages are
     shared. A fork costs nothing until one side is extended. Every sequence that starts with a remembered prefix
@@ -47,6 +49,11 @@ class KvCache:
         identity: returns text that identifies the model. A saved prefix is restored only if its identity is equal. It is
             called when it is first needed.
         adapter_named: returns the model's adapter of a name.
+        sequences: how many sequences are generated at once, at most, for a model with recurrent layers.
+
+    Attributes:
+        slots: the slots of recurrent layers, or None.
+        most_sequences: how many sequences should be generated at once, at most, or None for any number.
     """
 
     def __init__(
@@ -56,14 +63,26 @@ class KvCache:
         prefix_bytes: int = 0,
         identity: Callable[[], str] = str,
         adapter_named: Callable[[str | AttachedAdapter], AttachedAdapter] | None = None,
+        sequences: int | None = None,
     ) -> None:
         self.storage = storage
         self._identity = identity
         self._adapter_named = adapter_named
         self._pool = PagePool(storage.pages)
-        pages = min(storage.pages, prefix_bytes // storage.page_bytes)
-        self._prefixes = PrefixTree(self._pool, page_tokens=storage.page_tokens, max_pages=pages)
         self._lock = threading.RLock()
+        self.slots: SlotPool | None = None
+        self.most_sequences: int | None = None
+        pages, slot_pages = min(storage.pages, prefix_bytes // storage.page_bytes), 0
+        self._marks = 0
+        if storage.recurrent is not None:
+            self.slots = SlotPool(storage.recurrent, self._lock, lambda: self._prefixes.evict_state())
+            self.most_sequences = sequences
+            slot_pages = -(-storage.recurrent.slot_bytes // storage.page_bytes)
+            pages = prefix_bytes // storage.page_bytes
+            self._marks = pages // slot_pages
+        self._prefixes = PrefixTree(
+            self._pool, page_tokens=storage.page_tokens, max_pages=pages, slots=self.slots, slot_pages=slot_pages
+        )
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -93,13 +112,29 @@ class KvCache:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the pages that sequences or remembered prefixes hold."""
-        return (self.storage.pages - self._pool.free) * self.storage.page_bytes
+        """Bytes of the pages and slots that sequences or remembered prefixes hold."""
+        return self.used_pages * self.storage.page_bytes + self.state_bytes
+
+    @property
+    def used_pages(self) -> int:
+        """The pages that sequences or remembered prefixes hold."""
+        return self.storage.pages - self._pool.free
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the slots of recurrent layers that sequences or remembered prefixes hold."""
+        return 0 if self.slots is None else self.slots.used * self.slots.storage.slot_bytes
 
     @property
     def remembered_bytes(self) -> int:
-        """Bytes of the pages that remembered prefixes hold, shared or not."""
-        return len(self._prefixes) * self.storage.page_bytes
+        """Bytes of the pages and slots that remembered prefixes hold, shared or not."""
+        states = 0 if self.slots is None else self._prefixes.states * self.slots.storage.slot_bytes
+        return self.remembered_pages * self.storage.page_bytes + states
+
+    @property
+    def remembered_pages(self) -> int:
+        """The pages that remembered prefixes hold, shared or not."""
+        return len(self._prefixes)
 
     def sequence(self, *, adapter: str | AttachedAdapter | None = None) -> CachedSequence:
         """Return an empty sequence; it keeps ``adapter`` until it is closed.
@@ -114,7 +149,8 @@ class KvCache:
         """Return a sequence that already holds the longest remembered prefix of ``token_ids``.
 
         ``sequence.length`` is the length of the prefix. It is less than that of ``token_ids``, so that the last token
-        remains to be run for its logits. Only prefixes that were computed with the same adapter are found. Adapters are
+        remains to be run for its logits. A model with recurrent layers also needs the state at the prefix's end, which is
+        remembered at some block boundaries. Only prefixes that were computed with the same adapter are found. Adapters are
         compared by their content.
 
         Raises:
@@ -124,8 +160,18 @@ class KvCache:
         found = self._adapter(adapter)
         with self._lock:
             self._check_open()
-            pages, length = self._prefixes.find(token_ids[: max(0, len(token_ids) - 1)], _digest(found))
-            return CachedSequence(self, [self._pool.share(page) for page in pages], token_ids[:length], adapter=found)
+            beginning = token_ids[: max(0, len(token_ids) - 1)]
+            pages, length = self._prefixes.find(beginning, _digest(found))
+            state = None
+            if self.slots is not None:
+                state = self._prefixes.find_state(beginning, _digest(found))
+                length = 0 if state is None else state[1]
+                pages = pages[: -(-length // self.page_tokens)]
+            shared = [self._pool.share(page) for page in pages]
+            sequence = CachedSequence(self, shared, token_ids[:length], adapter=found)
+            if state is not None and sequence.slots is not None and self.slots is not None:
+                sequence.slots.start(self.slots.share(state[0]), state[1])
+            return sequence
 
     def remember(self, sequence: CachedSequence) -> None:
         """Keep the content of ``sequence`` as a prefix for later ones, within ``prefix_bytes``."""
@@ -133,7 +179,8 @@ class KvCache:
         with self._lock:
             sequence.check_open()
             if self._prefixes.max_pages:
-                self._prefixes.insert(sequence.token_ids, sequence.pages, _digest(sequence.adapter))
+                states = () if sequence.slots is None else sequence.slots.snapshots()
+                self._prefixes.insert(sequence.token_ids, sequence.pages, _digest(sequence.adapter), states)
 
     def forget(self) -> None:
         """Drop every remembered prefix; sequences that use one keep it."""
@@ -154,7 +201,16 @@ class KvCache:
         check_provides("sequence", sequence, "check_open", "a CachedSequence")
         sequence.check_open()
         identity, adapter = self._identity(), _digest(sequence.adapter)
-        write_prefix(Path(path), self.storage, sequence.token_ids, sequence.pages, identity=identity, adapter=adapter)
+        held = None if sequence.slots is None else sequence.slots.held
+        write_prefix(
+            Path(path),
+            self.storage,
+            sequence.token_ids,
+            sequence.pages,
+            identity=identity,
+            adapter=adapter,
+            state=None if held is None else (held[0], held[2]),
+        )
 
     def restore(self, path: str | os.PathLike[str], *, adapter: str | AttachedAdapter | None = None) -> CachedSequence:
         """Return a sequence with the content that :meth:`save` wrote.
@@ -176,6 +232,8 @@ class KvCache:
                 sequence.extend(prefix.token_ids)
                 for page, content in zip(sequence.pages, prefix.pages(), strict=True):
                     self.storage.import_(page, content)
+                if prefix.state_tokens and sequence.slots is not None:
+                    sequence.slots.restore(prefix.state(), prefix.state_tokens)
             except BaseException:
                 sequence.close()
                 raise
@@ -229,7 +287,9 @@ class CachedSequence:
 
     Attributes:
         page_tokens: tokens in a page.
+        slots: the state of recurrent layers, or None.
         adapter: the adapter that its tokens are run with, or None. It never changes.
+        hidden: collects the model's last rows of its tokens, if a layer for further tokens reads them; else None.
     """
 
     def __init__(
@@ -247,6 +307,10 @@ class CachedSequence:
         self._table: Int32Array | None = None
         self._closed = False
         self.page_tokens: int = cache.storage.page_tokens
+        self.hidden: HiddenRows | None = None
+        self.slots: SequenceSlots | None = None
+        if cache.slots is not None:
+            self.slots = SequenceSlots(cache.slots, marks=cache._marks)
 
     def __enter__(self) -> Self:
         return self
@@ -290,10 +354,16 @@ class CachedSequence:
             self.check_open()
             pages = self._pages[: self._pages_for(self.length)]
             shared = [self.cache._pool.share(page) for page in pages]
-            return CachedSequence(self.cache, shared, self._token_ids, adapter=self.adapter)
+            other = CachedSequence(self.cache, shared, self._token_ids, adapter=self.adapter)
+            if self.slots is not None:
+                other.slots = self.slots.fork()
+            return other
 
     def rewind(self, length: int) -> None:
         """Drop all tokens from position ``length`` on.
+
+        The state of recurrent layers may not be held for that position. Then the next call of the model runs the tokens from
+        the nearest state on again.
 
         Raises:
             InvalidInputError: ``length`` is not from 0 to the present length.
@@ -304,12 +374,28 @@ class CachedSequence:
             raise InvalidInputError(f"a sequence of {self.length} tokens cannot be rewound to {value_text(length)}")
         del self._token_ids[kept:]
         self._drop_pages(self._pages_for(kept))
+        if self.slots is not None:
+            self._cut_state(kept)
+
+    def _cut_state(self, length: int) -> None:
+        """Go back to the nearest state: the sequence's own, or a remembered one."""
+        slots, pool = self.slots, self.cache.slots
+        assert slots is not None
+        assert pool is not None
+        slots.cut(length)
+        if slots.length < length:
+            with self.cache._lock:
+                found = self.cache._prefixes.find_state(self._token_ids[:length], _digest(self.adapter))
+                if found is not None and found[1] > slots.length:
+                    slots.start(pool.share(found[0]), found[1])
 
     def close(self) -> None:
         """Return the pages to the cache; closing twice is harmless."""
         if not self._closed:
             self._closed = True
             self._drop_pages(0)
+            if self.slots is not None:
+                self.slots.close()
 
     def check_open(self) -> None:
         """Raise InvalidInputError if the sequence or its cache is closed."""
@@ -344,6 +430,24 @@ class CachedSequence:
             del self._token_ids[held:]
             raise
         return Room(held, self.block_table)
+
+    def reserve(self, first: int, end: int) -> Int32Array:
+        """Return pages with room for positions up to ``end``, those from ``first`` on for this sequence alone.
+
+        The sequence keeps its length. It is for layers that write at positions of their own.
+
+        Raises:
+            InvalidInputError: the sequence is closed.
+            CacheFullError: there is no room.
+        """
+        self.check_open()
+        missing = self._pages_for(end) - len(self._pages)
+        for index in range(first // self.page_tokens, min(self._pages_for(end), len(self._pages))):
+            if self.cache._pool.holders(self._pages[index]) > 1:
+                self._take_pages(0, index)
+        if missing > 0:
+            self._take_pages(missing, None)
+        return self.block_table
 
     def _take_pages(self, missing: int, shared: int | None) -> None:
         """Append ``missing`` pages, and replace the page at index ``shared`` by a copy."""

@@ -1,4 +1,4 @@
-"""Saves a sequence's pages to a file and reads them again.
+"""Saves a sequence's pages and recurrent state to a file and reads them again.
 
 The file is little-endian and holds, in this order:
 
@@ -7,6 +7,7 @@ The file is little-endian and holds, in this order:
 - the header, JSON: what computed the pages, their form and the number of tokens;
 - the token ids as int32;
 - the pages one after the other;
+- for a model with recurrent layers, the slot, if the sequence has one;
 - the SHA-256 of everything before it.
 
 The file's size follows from the header, and is checked before its content is used.
@@ -31,6 +32,7 @@ from lattice_inference.backends.protocol import PageStorage
 from lattice_inference.checkpoint.atomic_file import atomic_file
 from lattice_inference.checkpoint.model_file import open_model_file
 from lattice_inference.errors import CheckpointError
+from lattice_inference.graph.recurrent_ops import DELTA_BLOCK
 
 __all__ = ["SavedPrefix", "read_prefix", "write_prefix"]
 
@@ -49,11 +51,17 @@ class SavedPrefix:
     file: BinaryIO
     page_bytes: int
     page_count: int
+    state_tokens: int = 0
+    slot_bytes: int = 0
 
     def pages(self) -> Iterator[bytes]:
         """Yield the content of each page."""
         for _ in range(self.page_count):
             yield self.file.read(self.page_bytes)
+
+    def state(self) -> bytes:
+        """Return the content of the slot, after all pages were read; it has seen ``state_tokens``, at least one."""
+        return self.file.read(self.slot_bytes)
 
 
 def write_prefix(
@@ -64,17 +72,25 @@ def write_prefix(
     *,
     identity: str,
     adapter: str = "",
+    state: tuple[int, int] | None = None,
 ) -> None:
     """Write ``token_ids`` and their pages to a file, completely or not at all.
 
-    ``adapter`` is the digest of the adapter that the pages were computed with.
+    ``adapter`` is the digest of the adapter that the pages were computed with. ``state`` is the slot of recurrent layers and
+    the tokens that it has seen.
     """
     used = -(-len(token_ids) // storage.page_tokens)
-    header = json.dumps({**_form(storage, identity, adapter), "tokens": len(token_ids)}).encode()
+    fields = {**_form(storage, identity, adapter), "tokens": len(token_ids)}
+    slots: list[bytes] = []
+    if storage.recurrent is not None:
+        fields["state_tokens"] = 0 if state is None else state[1]
+        if state is not None and state[1]:
+            slots.append(storage.recurrent.export(state[0]))
+    header = json.dumps(fields).encode()
     start = (_MAGIC, len(header).to_bytes(8, "little"), header, np.asarray(token_ids, "<i4").tobytes())
     digest = hashlib.sha256()
     with atomic_file(path) as file:
-        for part in itertools.chain(start, map(storage.export, pages[:used])):
+        for part in itertools.chain(start, map(storage.export, pages[:used]), slots):
             digest.update(part)
             file.write(part)
         file.write(digest.digest())
@@ -94,9 +110,10 @@ def read_prefix(path: Path, storage: PageStorage, *, identity: str, adapter: str
         length = int.from_bytes(start[8:], "little")
         if start[:8] != _MAGIC or not 0 < length <= min(_MAX_HEADER_BYTES, size):
             raise CheckpointError(f"{path}: not a saved prefix")
-        tokens = _tokens(file.read(length), path, storage, _form(storage, identity, adapter))
+        tokens, seen = _tokens(file.read(length), path, storage, _form(storage, identity, adapter))
         pages = -(-tokens // storage.page_tokens)
-        body = 16 + length + 4 * tokens + pages * storage.page_bytes
+        slot_bytes = storage.recurrent.slot_bytes if seen and storage.recurrent is not None else 0
+        body = 16 + length + 4 * tokens + pages * storage.page_bytes + slot_bytes
         if size != body + _DIGEST_BYTES:
             raise CheckpointError(
                 f"{path}: {size:,} bytes, and {tokens} tokens take {body + _DIGEST_BYTES:,}: the file is damaged"
@@ -113,12 +130,12 @@ def read_prefix(path: Path, storage: PageStorage, *, identity: str, adapter: str
             raise CheckpointError(f"{path}: the content does not have the digest at its end: the file is damaged")
         file.seek(16 + length)
         token_ids = np.frombuffer(file.read(4 * tokens), "<i4").astype(np.int32)
-        yield SavedPrefix(token_ids, file, storage.page_bytes, pages)
+        yield SavedPrefix(token_ids, file, storage.page_bytes, pages, seen, slot_bytes)
 
 
 def _form(storage: PageStorage, identity: str, adapter: str) -> dict[str, object]:
     """Return the header fields that must be equal in the cache that restores the prefix."""
-    return {
+    form: dict[str, object] = {
         "version": _VERSION,
         "identity": identity,
         "adapter": adapter,
@@ -126,13 +143,19 @@ def _form(storage: PageStorage, identity: str, adapter: str) -> dict[str, object
         "page_bytes": storage.page_bytes,
         "layers": [asdict(spec) for spec in storage.specs],
     }
+    if storage.recurrent is not None:
+        form["block"] = DELTA_BLOCK
+        form["recurrent"] = [{**asdict(spec), "shape": list(spec.shape)} for spec in storage.recurrent.specs]
+        form["slot_bytes"] = storage.recurrent.slot_bytes
+    return form
 
 
-def _tokens(header: bytes, path: Path, storage: PageStorage, form: dict[str, object]) -> int:
-    """Return the number of tokens in a header, after checking its other fields."""
+def _tokens(header: bytes, path: Path, storage: PageStorage, form: dict[str, object]) -> tuple[int, int]:
+    """Return the tokens of a header, and those that its recurrent state has seen, after checking its other fields."""
     try:
         stated = json.loads(header)
         tokens = stated.pop("tokens")
+        seen = stated.pop("state_tokens", 0)
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as cause:
         raise CheckpointError(f"{path}: the header is not the one of a saved prefix") from cause
     stated.setdefault("adapter", "")  # older files have no such field
@@ -146,4 +169,6 @@ def _tokens(header: bytes, path: Path, storage: PageStorage, form: dict[str, obj
         raise CheckpointError(
             f"{path}: it states {tokens!r:.50} tokens, and the cache holds {storage.pages * storage.page_tokens}"
         )
-    return tokens
+    if type(seen) is not int or not 0 <= seen <= tokens:
+        raise CheckpointError(f"{path}: its recurrent state has seen {seen!r:.50} of {tokens} tokens")
+    return tokens, seen

@@ -1,4 +1,4 @@
-"""A prefix tree: finds the pages that hold the beginning of a token sequence."""
+"""A prefix tree: finds the pages and the recurrent state of the beginning of a token sequence."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lattice_inference.state.page_pool import PagePool
+from lattice_inference.state.recurrent_slots import SlotPool
 
 __all__ = ["PrefixTree"]
 
@@ -18,7 +19,7 @@ class _Node:
     """One page of a remembered sequence.
 
     ``tokens`` are the tokens of the page; only a leaf may have fewer than a page holds. A root has no page, and
-    ``owner`` is the owner of the prefixes below it.
+    ``owner`` is the owner of the prefixes below it. ``states`` has slots by how many of the tokens their state has seen.
     """
 
     tokens: Tokens
@@ -26,6 +27,7 @@ class _Node:
     parent: _Node | None
     children: dict[Tokens, _Node] = field(default_factory=dict)
     owner: str = ""
+    states: dict[int, int] = field(default_factory=dict)
 
 
 class PrefixTree:
@@ -36,18 +38,37 @@ class PrefixTree:
 
     A prefix belongs to an owner: the digest of an adapter's content, or ``""`` without an adapter. Only a search for the
     same owner finds it.
+
+    With ``slots`` it also holds recurrent states. Each counts as ``slot_pages`` pages. If they take more than half of the
+    room, the least recently used state is dropped first.
     """
 
-    def __init__(self, pool: PagePool, *, page_tokens: int, max_pages: int) -> None:
+    def __init__(
+        self,
+        pool: PagePool,
+        *,
+        page_tokens: int,
+        max_pages: int,
+        slots: SlotPool | None = None,
+        slot_pages: int = 0,
+    ) -> None:
         self.max_pages = max_pages
         self._pool = pool
         self._page_tokens = page_tokens
         self._roots: dict[str, _Node] = {}
         # least recently used first; a node comes before its parent, so the first one is always a leaf
         self._order: OrderedDict[int, _Node] = OrderedDict()
+        self._slots = slots
+        self._slot_pages = slot_pages
+        self._states: OrderedDict[int, tuple[_Node, int]] = OrderedDict()  # by slot, least recently used first
 
     def __len__(self) -> int:
         return len(self._order)
+
+    @property
+    def states(self) -> int:
+        """How many recurrent states it holds."""
+        return len(self._states)
 
     def find(self, token_ids: Sequence[int], owner: str = "") -> tuple[list[int], int]:
         """Return the pages of the longest remembered prefix of ``token_ids``, and its length.
@@ -75,26 +96,74 @@ class PrefixTree:
         self._touch(node)
         return pages, length
 
-    def insert(self, token_ids: Sequence[int], pages: Sequence[int], owner: str = "") -> None:
-        """Remember that ``pages`` hold ``token_ids``; the tree becomes a holder of its new pages."""
+    def find_state(self, token_ids: Sequence[int], owner: str = "") -> tuple[int, int] | None:
+        """Return the slot of the longest remembered state of a prefix of ``token_ids``, and its length; or None.
+
+        The caller is not yet a holder of the slot.
+        """
+        found: tuple[int, int] | None = None
+        node, length = self._roots.get(owner), 0
+        while node is not None and length < len(token_ids):
+            ahead = tuple(token_ids[length : length + self._page_tokens])
+            child = node.children.get(ahead)
+            if child is None:
+                child = max(node.children.values(), key=lambda c: _common(c.tokens, ahead), default=None)
+            common = 0 if child is None else _common(child.tokens, ahead)
+            if child is None:
+                break
+            for seen in sorted(child.states):
+                if seen <= common:
+                    found = child.states[seen], length + seen
+            length += common
+            node = child if common == self._page_tokens else None
+        if found is not None:
+            self._states.move_to_end(found[0])
+        return found
+
+    def insert(
+        self,
+        token_ids: Sequence[int],
+        pages: Sequence[int],
+        owner: str = "",
+        states: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """Remember that ``pages`` hold ``token_ids``; the tree becomes a holder of its new pages.
+
+        ``states`` are recurrent states as (tokens seen, slot).
+        """
+        path: list[_Node] = []
         root = node = self._roots.get(owner) or _Node((), -1, None, owner=owner)
         for index, page in enumerate(pages):
             tokens = tuple(token_ids[index * self._page_tokens : (index + 1) * self._page_tokens])
             child = node.children.get(tokens)
             if child is None:
-                if any(tokens == other.tokens[: len(tokens)] for other in node.children.values()):
-                    break  # the tree has a page that holds these tokens and more
-                for other in [c for c in node.children.values() if c.tokens == tokens[: len(c.tokens)]]:
-                    self._remove(other)  # a leaf whose page holds a part of these tokens
+                longer = next((c for c in node.children.values() if tokens == c.tokens[: len(tokens)]), None)
+                if longer is not None:
+                    path.append(longer)  # the tree has a page that holds these tokens and more
+                    break
                 child = _Node(tokens, self._pool.share(page), node)
+                for other in [c for c in node.children.values() if c.tokens == tokens[: len(c.tokens)]]:
+                    for seen, slot in other.states.items():
+                        child.states[seen] = slot
+                        self._states[slot] = child, seen
+                    other.states = {}
+                    self._remove(other)  # a leaf whose page holds a part of these tokens
                 node.children[tokens] = child
                 self._order[id(child)] = child
+            path.append(child)
             node = child
         if root.children:  # the loop may have removed all of its children, and the root with them
             self._roots[owner] = root
         self._touch(node)
-        while len(self._order) > self.max_pages:
-            self._remove(next(iter(self._order.values())))
+        for length, slot in states:
+            index = (length - 1) // self._page_tokens
+            if index < len(path):
+                self._add_state(path[index], length - index * self._page_tokens, slot)
+        while len(self._order) + len(self._states) * self._slot_pages > self.max_pages:
+            if 2 * len(self._states) * self._slot_pages > self.max_pages:
+                self._drop_state(next(iter(self._states)))
+            else:
+                self._remove(next(iter(self._order.values())))
 
     def evict(self) -> bool:
         """Drop the least recently used leaf that only the tree holds; return False if there is none."""
@@ -103,6 +172,13 @@ class PrefixTree:
                 self._remove(node)
                 return True
         return False
+
+    def evict_state(self) -> bool:
+        """Drop the least recently used recurrent state; return False if there is none."""
+        if not self._states:
+            return False
+        self._drop_state(next(iter(self._states)))
+        return True
 
     def clear(self) -> None:
         """Drop all pages."""
@@ -116,7 +192,24 @@ class PrefixTree:
         if node.parent.parent is None and not node.parent.children:
             self._roots.pop(node.parent.owner, None)
         del self._order[id(node)]
+        for slot in list(node.states.values()):
+            self._drop_state(slot)
         self._pool.release([node.page])
+
+    def _add_state(self, node: _Node, seen: int, slot: int) -> None:
+        if self._slots is None or seen > len(node.tokens):
+            return
+        if seen in node.states:
+            self._states.move_to_end(node.states[seen])
+        elif slot not in self._states:
+            node.states[seen] = self._slots.share(slot)
+            self._states[slot] = node, seen
+
+    def _drop_state(self, slot: int) -> None:
+        node, seen = self._states.pop(slot)
+        del node.states[seen]
+        assert self._slots is not None
+        self._slots.release(slot)
 
     def _touch(self, node: _Node) -> None:
         step: _Node | None = node

@@ -14,6 +14,8 @@ PANEL: int
 HUGE_PAGE: int
 MAX_SLOTS: int
 MAX_HEAD_DIM: int
+DELTA_BLOCK: int
+MOST_TAPS: int
 INT8_DEPTH: int
 KERNELS: dict[str, int]
 RECORDS: dict[str, str]
@@ -70,6 +72,18 @@ class KvPages:
     def export(self, page: int) -> bytes: ...
     def import_(self, page: int, content: bytes) -> None: ...
 
+def slot_offsets(states: Sequence[tuple[str, tuple[int, ...]]]) -> tuple[list[int], int]: ...
+
+class RecurrentSlots:
+    count: int
+    slots: int
+    slot_bytes: int
+    def __init__(self, states: Sequence[tuple[str, tuple[int, ...]]], slots: int) -> None: ...
+    def check(self, cu_seqlens: _Int32, context: _Int32, read: _Int32, write: _Int32) -> None: ...
+    def copy(self, source: int, target: int) -> None: ...
+    def export(self, slot: int) -> bytes: ...
+    def import_(self, slot: int, content: bytes) -> None: ...
+
 class Adapter:
     scratch_row_bytes: int
     def __init__(
@@ -108,6 +122,9 @@ class Step:
         pages: _Int32 | None = None,
         cu_pages: _Int32 | None = None,
         adapters: StepAdapters | None = None,
+        recurrent: RecurrentSlots | None = None,
+        read_slots: _Int32 | None = None,
+        write_slots: _Int32 | None = None,
     ) -> None: ...
 
 def routes_floats(experts: int, chosen: int) -> int: ...

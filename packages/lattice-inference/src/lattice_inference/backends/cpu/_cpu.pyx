@@ -43,6 +43,8 @@ PANEL = LATTICE_PANEL
 HUGE_PAGE = 2 << 20  # bytes
 MAX_SLOTS = LATTICE_MAX_SLOTS
 MAX_HEAD_DIM = LATTICE_MAX_HEAD_DIM
+DELTA_BLOCK = LATTICE_DELTA_BLOCK
+MOST_TAPS = LATTICE_MOST_TAPS
 INT8_DEPTH = LATTICE_INT8_DEPTH
 
 
@@ -190,97 +192,8 @@ def elementwise(str function, x, *, str isa):
     return result
 
 
-cdef class KvPages:
-    """Pages of keys and values: ``pages`` pages of ``page_tokens`` tokens.
-
-    ``layers`` gives (kv_heads, head_dim, type) of each layer. A page is contiguous memory: for each layer its keys, values
-    and scales (kernels/step.h), each aligned to 64 bytes. Address space is reserved at once, and memory is taken when a page
-    is first written. Huge pages are used if the system has them, because attention reads all of the memory in an order that
-    a processor cannot predict.
-    """
-
-    cdef lattice_kv_layer *layers
-    cdef Memory memory
-    cdef readonly Py_ssize_t count, page_tokens, pages, page_bytes
-
-    def __cinit__(self, layers, Py_ssize_t page_tokens, Py_ssize_t pages):
-        cdef Py_ssize_t i, j, offset = 0
-        cdef char *base
-        if page_tokens not in (16, 32, 64) or pages < 1:
-            raise ValueError(f"there are no pages of {page_tokens} tokens, or {pages} of them")
-        self.count, self.page_tokens, self.pages = len(layers), page_tokens, pages
-        self.layers = <lattice_kv_layer *>malloc(max(1, self.count) * sizeof(lattice_kv_layer))
-        if self.layers == NULL:
-            raise MemoryError
-        offsets = []
-        for kv_heads, head_dim, kind in layers:
-            element = lattice_kv_bytes(KV_TYPES[kind])
-            width = (head_dim + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL
-            if not 1 <= head_dim <= LATTICE_MAX_HEAD_DIM or kv_heads < 1:
-                raise ValueError(f"{kv_heads} heads of {head_dim} dimensions cannot be kept")
-            scale_bytes = 4 if kind == "int8" else 0
-            for vector_bytes in (head_dim * element, width * element, scale_bytes, scale_bytes):
-                offsets.append(offset)
-                offset += round_up(kv_heads * page_tokens * vector_bytes)
-        self.page_bytes = offset
-        self.memory = Memory(offset * pages, huge_pages=offset * pages >= 4 << 20)
-        base = self.memory.data
-        for i, (kv_heads, head_dim, kind) in enumerate(layers):
-            self.layers[i].keys = base + <Py_ssize_t>offsets[4 * i]
-            self.layers[i].values = base + <Py_ssize_t>offsets[4 * i + 1]
-            self.layers[i].key_scales = base + <Py_ssize_t>offsets[4 * i + 2]
-            self.layers[i].value_scales = base + <Py_ssize_t>offsets[4 * i + 3]
-            self.layers[i].page_stride = self.page_bytes
-            self.layers[i].type = KV_TYPES[kind]
-            self.layers[i].kv_heads, self.layers[i].head_dim = kv_heads, head_dim
-            self.layers[i].width = (head_dim + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL
-
-    def __dealloc__(self):
-        free(self.layers)
-
-    def check(
-        self, cnp.ndarray cu_seqlens not None, cnp.ndarray context not None, cnp.ndarray pages not None,
-        cnp.ndarray cu_pages not None,
-    ):
-        """Raise ValueError unless each sequence's pages exist and hold all its tokens.
-
-        These are the tokens that the pages hold already and those that the step adds.
-        """
-        cdef Py_ssize_t sequences = cu_seqlens.size - 1
-        cdef const int32_t *bounds_of_rows = int32_data(cu_seqlens, sequences + 1, "cu_seqlens")
-        cdef const int32_t *before = int32_data(context, sequences, "context")
-        cdef const int32_t *numbers = int32_data(pages, pages.size, "pages")
-        cdef const int32_t *bounds = int32_data(cu_pages, sequences + 1, "cu_pages")
-        cdef Py_ssize_t i
-        cdef int64_t length
-        if bounds[0] != 0 or bounds[sequences] != pages.size:
-            raise ValueError("cu_pages does not span pages")
-        for i in range(sequences):
-            length = <int64_t>before[i] + bounds_of_rows[i + 1] - bounds_of_rows[i]
-            if before[i] < 0 or (bounds[i + 1] - <int64_t>bounds[i]) * self.page_tokens < length:
-                raise ValueError(f"sequence {i} needs room for {length} tokens and has {bounds[i + 1] - bounds[i]} pages")
-        for i in range(pages.size):
-            if not 0 <= numbers[i] < self.pages:
-                raise ValueError(f"there is no page {numbers[i]} among {self.pages}")
-
-    cdef char *page(self, Py_ssize_t number) except NULL:
-        if not 0 <= number < self.pages:
-            raise ValueError(f"there is no page {number} among {self.pages}")
-        return self.memory.data + number * self.page_bytes
-
-    def copy_page(self, Py_ssize_t source, Py_ssize_t target):
-        """Copy one page over another."""
-        memcpy(self.page(target), self.page(source), self.page_bytes)
-
-    def export(self, Py_ssize_t page):
-        """Return the content of a page."""
-        return self.page(page)[: self.page_bytes]
-
-    def import_(self, Py_ssize_t page, const unsigned char[::1] content not None):
-        """Write what :meth:`export` returned into a page."""
-        if content.shape[0] != self.page_bytes:
-            raise ValueError(f"a page has {self.page_bytes} bytes, not {content.shape[0]}")
-        memcpy(self.page(page), &content[0], self.page_bytes)
+include "kv_pages.pxi"
+include "recurrent_slots.pxi"
 
 
 cdef lattice_view view_of(object operand) except *:
@@ -355,6 +268,15 @@ cdef int fill_record(lattice_op *op, str record, dict given) except -1:
         op.rope.width, op.rope.pairing = given.pop("width"), PAIRINGS[given.pop("pairing")]
     elif record == "low_rank":
         op.low_rank.group = given.pop("group")
+    elif record == "short_conv":
+        op.short_conv.state, op.short_conv.taps = given.pop("state"), given.pop("taps")
+        op.short_conv.weight = float32_data(given.pop("weight"), op.n * op.short_conv.taps, "weight")
+    elif record == "delta":
+        op.delta.state, op.delta.interleaved = given.pop("state"), given.pop("interleaved")
+        op.delta.key_heads, op.delta.value_heads = given.pop("key_heads"), given.pop("value_heads")
+        op.delta.key_dim, op.delta.value_dim = given.pop("key_dim"), given.pop("value_dim")
+        op.delta.dt_bias = float32_data(given.pop("dt_bias"), op.delta.value_heads, "dt_bias")
+        op.delta.decay = float32_data(given.pop("decay"), op.delta.value_heads, "decay")
     elif record == "activation":
         op.activation = ACTIVATIONS[given.pop("activation")]
     elif record == "pool":
@@ -371,7 +293,8 @@ cdef class Step:
     ``arena`` holds the slots at ``slot_offsets``. At ``scratch_offset`` it holds scratch memory for each of ``threads``. At
     ``bookkeeping_offset``, a multiple of 64, it holds the plan's ``bookkeeping_bytes``. A program that keeps keys and values
     takes their pages ``kv`` and, as ``context``, the tokens that they hold already of each sequence. The pages of sequence b
-    are ``pages[cu_pages[b]:cu_pages[b + 1]]``. Arrays are int32. ``adapters`` belong to the plan that runs the step.
+    are ``pages[cu_pages[b]:cu_pages[b + 1]]``. One with recurrent layers takes their slots ``recurrent`` and each sequence's
+    numbers. Arrays are int32. ``adapters`` belong to the plan that runs the step.
     """
 
     cdef lattice_step step
@@ -379,6 +302,7 @@ cdef class Step:
     cdef Py_ssize_t bookkeeping_offset
     cdef object cu_seqlens, context
     cdef StepAdapters adapters
+    cdef RecurrentSlots recurrent
     cdef tuple owners
 
     def __cinit__(
@@ -388,6 +312,7 @@ cdef class Step:
         Py_ssize_t bookkeeping_offset,
         KvPages kv=None, cnp.ndarray context=None, cnp.ndarray pages=None, cnp.ndarray cu_pages=None,
         StepAdapters adapters=None,
+        RecurrentSlots recurrent=None, cnp.ndarray read_slots=None, cnp.ndarray write_slots=None,
     ):
         cdef lattice_step *step = &self.step
         cdef Py_ssize_t tokens = token_ids.size, i
@@ -410,9 +335,17 @@ cdef class Step:
             kv.check(cu_seqlens, context, pages, cu_pages)
             step.kv = kv.layers
             step.page_tokens = kv.page_tokens
-            step.context = int32_data(context, step.sequences, "context")
             step.pages = int32_data(pages, pages.size, "pages")
             step.cu_pages = int32_data(cu_pages, step.sequences + 1, "cu_pages")
+        if context is not None:
+            step.context = int32_data(context, step.sequences, "context")
+        if recurrent is not None:
+            if context is None or read_slots is None or write_slots is None:
+                raise TypeError("slots come with context, read_slots and write_slots")
+            recurrent.check(cu_seqlens, context, read_slots, write_slots)
+            step.recurrent, step.slot_floats = recurrent.states, recurrent.slot_bytes // 4
+            step.read_slots = int32_data(read_slots, step.sequences, "read_slots")
+            step.write_slots = int32_data(write_slots, step.sequences, "write_slots")
         if adapters is not None:
             step.adapters = adapters.adapters
             if scratch_bytes < adapters.scratch_bytes(tokens):
@@ -428,8 +361,8 @@ cdef class Step:
         step.threads = threads
         self.arena = arena
         self.bookkeeping_offset = bookkeeping_offset
-        self.cu_seqlens, self.context, self.adapters = cu_seqlens, context, adapters
-        self.owners = (token_ids, token_type_ids, positions, logit_rows, kv, pages, cu_pages)
+        self.cu_seqlens, self.context, self.adapters, self.recurrent = cu_seqlens, context, adapters, recurrent
+        self.owners = (token_ids, token_type_ids, positions, logit_rows, kv, pages, cu_pages, recurrent, read_slots, write_slots)
 
 
 cdef class Plan:
@@ -448,6 +381,7 @@ cdef class Plan:
     cdef list tables
     cdef readonly list groups
     cdef bint needs_pages
+    cdef Py_ssize_t needed_states
     cdef readonly str isa
     cdef readonly bint dot, amx
     cdef int bfloat16
@@ -528,6 +462,10 @@ cdef class Plan:
         self.count += 1
         self.owners.append(owners)
         self.needs_pages = self.needs_pages or op.kernel == LATTICE_KERNEL_PAGED_ATTENTION
+        if op.kernel == LATTICE_KERNEL_SHORT_CONV:
+            self.needed_states = max(self.needed_states, op.short_conv.state + 1)
+        elif op.kernel == LATTICE_KERNEL_DELTA_RULE:
+            self.needed_states = max(self.needed_states, op.delta.state + 1)
 
     def check_ids(self, str which, Py_ssize_t table_rows):
         """Make every run refuse ids of input ``which``, one of IDS, outside the table."""
@@ -579,6 +517,8 @@ cdef class Plan:
             step.partials = <float *>(<char *>step.attention_units + round_up(16 * (step.sequences + 1)))
         elif self.needs_pages:
             raise TypeError("this program keeps keys and values: pass their pages")
+        if self.needed_states and (given.recurrent is None or given.recurrent.count < self.needed_states):
+            raise TypeError("this program keeps recurrent state: pass its slots")
         if given.adapters is not None:
             for adapter in given.adapters.owners:
                 if (<Adapter>adapter).plan is not self:

@@ -16,6 +16,8 @@ import numpy.typing as npt
 from lattice_inference.argument_checks import check_choice
 from lattice_inference.backends.batch_checks import (
     check_adapters,
+    check_inputs,
+    check_slots,
     check_specs,
     check_state,
     refuse_closed,
@@ -37,6 +39,7 @@ from lattice_inference.backends.cpu.step_plan import StepPlan
 from lattice_inference.backends.cpu.weight_forms import Bfloat16Products, WeightForms
 from lattice_inference.backends.cpu.weights import ResidentWeights, WeightLayout
 from lattice_inference.backends.protocol import (
+    BackendProgram,
     FileForm,
     Finished,
     LowRankFactors,
@@ -52,7 +55,7 @@ from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.graph.adapting import add_low_rank, linear_sites
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES, fuse
-from lattice_inference.graph.program import KvSpec, Program, Rows, WeightRef
+from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, Rows, WeightRef
 from lattice_inference.precision import Activations, Precision, check_precision
 from lattice_inference.thread_count import check_thread_count
 
@@ -139,8 +142,8 @@ class CpuBackend:
         refused = {"widened"} | ({"dot", "tiles"} if self.dot is False else {"tiles"} if self.tiles is False else set())
         return next((products for products in reversed(present) if products not in refused), "float32")
 
-    def compile(self, program: Program, source: TensorSource) -> CpuProgram:
-        """Return ``program`` ready to run, with packed weights from ``source``.
+    def compile(self, program: Program, source: TensorSource, *, beside: BackendProgram | None = None) -> CpuProgram:
+        """Return ``program`` ready to run, with packed weights from ``source``; see the protocol ``Backend``.
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
@@ -149,7 +152,7 @@ class CpuBackend:
         with reading_first_weights(program, source):
             chosen = forms.choose(fuse(program, BIT_NEUTRAL_RULES if self.fused else ()))
             narrow = self._narrow_inputs(chosen, forms)
-        weights = ResidentWeights(narrow, source, forms)
+        weights = ResidentWeights(narrow, source, forms, beside.weights if isinstance(beside, CpuProgram) else None)
         sites = linear_sites(program)
 
         def adapted() -> StepPlan:
@@ -192,9 +195,16 @@ class CpuBackend:
         return {ref: forms[ref] for op in program.ops for ref in op.weights.values()}
 
     @staticmethod
-    def open_state(specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> CpuState:
-        """Return pages for the keys and values of a program with ``specs``; see :class:`CpuState`."""
-        return CpuState(specs, page_tokens=page_tokens, pages=pages)
+    def open_state(
+        specs: Sequence[KvSpec],
+        *,
+        page_tokens: int,
+        pages: int,
+        recurrent_specs: Sequence[RecurrentSpec] = (),
+        slots: int = 0,
+    ) -> CpuState:
+        """Return the pages and slots of a program with these specs; see :class:`CpuState`."""
+        return CpuState(specs, page_tokens=page_tokens, pages=pages, recurrent_specs=recurrent_specs, slots=slots)
 
 
 class CpuProgram:
@@ -204,6 +214,7 @@ class CpuProgram:
 
     Attributes:
         adapter_sites: the shape of each weight that adapters may change, by its tensor's name.
+        weights: its weights, which other programs may share; None once it is closed.
         numerics: how rows of bfloat16 are multiplied, such as ``"avx512-tiles"``. It decides the last bits of results.
             None if the program rounds no rows to bfloat16.
         step_tokens: the best number of tokens for a step. It is large enough to keep every core busy. It is small enough
@@ -219,6 +230,7 @@ class CpuProgram:
         adapted: Callable[[], StepPlan],
     ) -> None:
         self.program: Program = plan.program
+        self.weights: ResidentWeights | None = weights
         self.threads = threads
         self.adapter_sites = sites
         self.device = "cpu"
@@ -308,6 +320,9 @@ class CpuProgram:
         assert types is not None  # Batch fills them in
         assert positions is not None
         context, pages, cu_pages = self._paged_inputs(batch, state) or (None, None, None)
+        recurrent = None
+        if self.program.recurrent_specs:
+            recurrent, context = self._slots(batch, state), batch.context_lengths
         counts = {Rows.TOKENS: batch.tokens, Rows.SEQUENCES: batch.sequences, Rows.LOGIT_ROWS: batch.logit_count}
         offsets, slots_bytes = plan.memory.offsets(counts)
         threads = min(_cpu.get_num_threads(), self.threads or _cpu.get_num_threads())
@@ -317,6 +332,8 @@ class CpuProgram:
         bookkeeping_offset = slots_bytes + threads * scratch_bytes
         arena = self._arenas.take(bookkeeping_offset + native.bookkeeping_bytes(batch.cu_seqlens, context))
         try:
+            if plan.places_of_inputs or batch.inputs is not None:
+                _copy_inputs(plan, batch, arena, offsets)
             step = _cpu.Step(
                 token_ids=batch.token_ids,
                 token_type_ids=types,
@@ -330,11 +347,14 @@ class CpuProgram:
                 scratch_bytes=scratch_bytes,
                 threads=threads,
                 bookkeeping_offset=bookkeeping_offset,
-                kv=None if state is None else state.kv,
+                kv=None if state is None or pages is None else state.kv,
                 context=context,
                 pages=pages,
                 cu_pages=cu_pages,
                 adapters=step_adapters,
+                recurrent=recurrent,
+                read_slots=batch.read_slots,
+                write_slots=batch.write_slots,
             )
             for first, end in _WHOLE if batch.tokens <= self.step_tokens else _calls(len(native)):
                 outside = native.run(step, first, end)
@@ -361,7 +381,7 @@ class CpuProgram:
         Closing twice is harmless.
         """
         with self._lock:
-            self._plan = self._adapted = self._compile_adapted = None
+            self._plan = self._adapted = self._compile_adapted = self.weights = None
         self._arenas.trim()
 
     def _paged_inputs(self, batch: Batch, state: CpuState | None) -> tuple[Int32Array, Int32Array, Int32Array] | None:
@@ -370,11 +390,15 @@ class CpuProgram:
         Return None for a program without state.
         """
         keeps_state = bool(self.program.kv_specs)
+        if not keeps_state and self.program.recurrent_specs:
+            return None
         if not keeps_state and state is None and not batch.carries_state:
             return None
         if not keeps_state or state is None or batch.context_lengths is None or batch.block_table is None:
             check_state(self.program, batch, has_state=state is not None)
             return None
+        if batch.read_slots is not None and not self.program.recurrent_specs:
+            check_state(self.program, batch, has_state=True)
         if state.specs is not self._fitting_specs:
             check_specs(self.program, state.specs)
             self._fitting_specs = state.specs
@@ -388,6 +412,14 @@ class CpuProgram:
             raise InvalidInputError(f"block_table: {error}") from error
         return batch.context_lengths, pages, bounds
 
+    def _slots(self, batch: Batch, state: CpuState | None) -> _cpu.RecurrentSlots:
+        """Return the slots that the batch names, for a program with recurrent layers."""
+        check_state(self.program, batch, has_state=state is not None)
+        storage = None if state is None else state.recurrent
+        check_slots(self.program, batch, storage)
+        assert storage is not None
+        return storage.native
+
 
 def _step_adapters(plan: _cpu.Plan, batch: Batch, adapters: Sequence[PreparedAdapter]) -> _cpu.StepAdapters | None:
     check_adapters(batch, adapters)
@@ -398,6 +430,14 @@ def _step_adapters(plan: _cpu.Plan, batch: Batch, adapters: Sequence[PreparedAda
     if len(natives) < len(adapters):
         refuse_foreign_adapter()
     return _cpu.StepAdapters(tuple(natives), batch.adapter, batch.cu_seqlens, batch.logit_rows)
+
+
+def _copy_inputs(plan: StepPlan, batch: Batch, arena: _cpu.Memory, offsets: Sequence[int]) -> None:
+    check_inputs({name: width for name, (width, _) in plan.places_of_inputs.items()}, batch)
+    for name, (width, slot) in plan.places_of_inputs.items():
+        assert batch.inputs is not None  # they were checked
+        place = np.frombuffer(memoryview(arena), np.float32, batch.tokens * width, offsets[slot])
+        place[:] = batch.inputs[name].reshape(-1)
 
 
 def _copy_outputs(

@@ -16,6 +16,7 @@ from lattice_inference.graph.compile import CompiledProgram
 from lattice_inference.graph.fusion import ACTIVATIONS
 from lattice_inference.graph.memory import MemoryPlan
 from lattice_inference.graph.program import Op, View
+from lattice_inference.graph.recurrent_ops import recurrent_spec
 
 if TYPE_CHECKING:
     from lattice_inference.backends.cpu.weights import ResidentWeights
@@ -28,6 +29,7 @@ IN_PLACE: Mapping[str, int] = {
     "relu": 0,
     "silu": 0,
     "tanh": 0,
+    "sigmoid": 0,
     "layer_norm": 0,
     "rms_norm": 0,
     "mul": 0,
@@ -48,8 +50,14 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
     Raises:
         UnsupportedError: there is no kernel for an op.
     """
+    states = {spec: number for number, spec in enumerate(compiled.program.recurrent_specs)}
     for op in compiled.program.ops:
+        if op.kind == "given_rows":  # copied into its slot before the step
+            continue
         kernel, arguments = _kernel(op, weights, compiled.memory)
+        state = recurrent_spec(op)
+        if state is not None:
+            arguments["state"] = states[state]
         written = op.outputs[0] if op.outputs else None
         rows, width = (op.inputs[0].rows, 0) if written is None else (written.rows, written.width)
         rounded_width = op.attributes.get("rounded_width")
@@ -199,6 +207,18 @@ def _paged_attention(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tu
     return "paged_attention", {name: op.attributes[name] for name in names}
 
 
+def _short_conv(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
+    taps = int(op.attributes["taps"])
+    weight = np.ascontiguousarray(weights.array(op.weights["weight"]).reshape(-1, taps).T, np.float32)
+    return "short_conv", {"taps": taps, "weight": weight}
+
+
+def _gated_delta_rule(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
+    sizes = {name: op.attributes[name] for name in ("key_heads", "value_heads", "key_dim", "value_dim")}
+    vectors = {name: weights.array(op.weights[name]) for name in ("dt_bias", "decay")}
+    return "gated_delta_rule", {**sizes, **vectors, "interleaved": op.attributes["grouping"] == "interleaved"}
+
+
 def _low_rank_group(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
     buffer = op.outputs[0].buffer
     whole = memory.placement[buffer], buffer.width, 0  # an adapter's parts know their columns
@@ -230,5 +250,7 @@ _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[str, 
     "paged_attention": _paged_attention,
     "pool": _pool,
     **EXPERT_LOWERINGS,
+    "short_conv": _short_conv,
+    "gated_delta_rule": _gated_delta_rule,
     "low_rank_group": _low_rank_group,
 }

@@ -53,6 +53,7 @@ cdef extern from "step.h" nogil:
     int LATTICE_MAX_HEAD_DIM
     int LATTICE_PANEL
     int LATTICE_KERNEL_PAGED_ATTENTION, LATTICE_KERNEL_LOW_RANK
+    int LATTICE_KERNEL_SHORT_CONV, LATTICE_KERNEL_DELTA_RULE, LATTICE_DELTA_BLOCK, LATTICE_MOST_TAPS
     int64_t LATTICE_BLOCK_ROWS
     int LATTICE_ACTIVATION_NONE, LATTICE_WEIGHT_FLOAT32, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_BLOCKS
     ctypedef struct lattice_view:
@@ -96,6 +97,13 @@ cdef extern from "step.h" nogil:
         int64_t matrix_bytes
     ctypedef struct lattice_low_rank_record:
         int32_t group
+    ctypedef struct lattice_short_conv_record:
+        int32_t state, taps
+        const float *weight
+    ctypedef struct lattice_delta_record:
+        int32_t state, key_heads, value_heads, key_dim, value_dim, interleaved
+        const float *dt_bias
+        const float *decay
     ctypedef struct lattice_op:
         int32_t kernel, rows, pairs, each, number
         lattice_experts experts
@@ -113,6 +121,8 @@ cdef extern from "step.h" nogil:
         lattice_angles_record angles
         lattice_rope_record rope
         lattice_low_rank_record low_rank
+        lattice_short_conv_record short_conv
+        lattice_delta_record delta
         int32_t activation, pool
     ctypedef struct lattice_kv_layer:
         char *keys
@@ -149,6 +159,10 @@ cdef extern from "step.h" nogil:
         const int32_t *cu_pages
         int64_t *attention_units
         float *partials
+        float *const *recurrent
+        int64_t slot_floats
+        const int32_t *read_slots
+        const int32_t *write_slots
         lattice_step_adapters adapters
         float *slots[512]
         char *scratch
@@ -165,6 +179,10 @@ cdef extern from "step.h" nogil:
     void lattice_count_query_blocks(lattice_step *step, int32_t *blocks)
     int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_seqlen, int amx, const lattice_tile_sizes *sizes)
     int64_t lattice_kv_bytes(int type)
+    ctypedef struct lattice_delta_layout:
+        int64_t floats
+    int64_t lattice_short_conv_floats(int64_t columns, int64_t taps)
+    lattice_delta_layout lattice_delta_layout_of(int64_t key_dim, int64_t value_dim)
     int64_t lattice_partials(const lattice_op *op, int64_t sequences, const int32_t *cu_seqlens, const int32_t *context)
 
 cdef extern from "names.h" nogil:

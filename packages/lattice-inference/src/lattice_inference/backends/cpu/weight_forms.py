@@ -78,6 +78,8 @@ class WeightForms:
         A linear of several forms is cut into one linear for each form.
         """
         self._values = {op.inputs[1] for op in program.ops if op.kind == "kv_write"}
+        # the decays of the delta rule multiply over the whole text
+        self._values |= {view for op in program.ops if op.kind == "gated_delta_rule" for view in op.inputs[1:]}
         program = replace(program, ops=tuple(part for op in program.ops for part in self._parts(op)))
         self._results = {view.buffer for view in program.outputs.values()}
         readers: dict[WeightRef, list[Op]] = defaultdict(list)
@@ -203,7 +205,8 @@ class WeightForms:
     def _parts(self, op: Op) -> Iterator[Op]:
         """Yield ``op``, or a linear for each run of tensors of one form.
 
-        A tensor that gives values of attention is a separate run, as its rows are rounded differently.
+        A tensor that gives values of attention, or the decays of a recurrent layer, is a separate run, as its rows are
+        rounded differently.
         """
         weight = op.weights.get("weight")
         source = self._stored

@@ -10,13 +10,13 @@ from lattice_inference.backends.gpu.lowering import IN_PLACE, check_ops, lower
 from lattice_inference.backends.gpu.program import GpuProgram
 from lattice_inference.backends.gpu.state import GpuState
 from lattice_inference.backends.gpu.weights import GpuWeightForms, GpuWeights
-from lattice_inference.backends.protocol import FileForm, WeightSize
+from lattice_inference.backends.protocol import BackendProgram, FileForm, WeightSize
 from lattice_inference.backends.tensor_source import TensorSource
 from lattice_inference.backends.weight_reading import read_float32
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.graph.compile import compile_program
 from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES, fuse
-from lattice_inference.graph.program import KvSpec, Program, WeightRef
+from lattice_inference.graph.program import KvSpec, Program, RecurrentSpec, WeightRef
 from lattice_inference.precision import Activations, Precision, check_precision
 from lattice_inference.thread_count import check_thread_count
 
@@ -75,8 +75,8 @@ class GpuBackend:
         self.precision: Precision = precision
         self._limit = max_binding_bytes or device.max_binding_bytes
 
-    def compile(self, program: Program, source: TensorSource) -> GpuProgram:
-        """Return ``program`` ready to run, its weights uploaded from ``source``.
+    def compile(self, program: Program, source: TensorSource, *, beside: BackendProgram | None = None) -> GpuProgram:
+        """Return ``program`` ready to run, its weights uploaded from ``source``; programs share none.
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
@@ -101,8 +101,22 @@ class GpuBackend:
         frequencies = [read_float32(ref, source) for ref, _ in lowered.angles]
         return GpuProgram(self.device, compiled, lowered, frequencies, weights.sizes(), self.threads)
 
-    def open_state(self, specs: Sequence[KvSpec], *, page_tokens: int, pages: int) -> GpuState:
-        """Return pages for the keys and values of a program with ``specs``."""
+    def open_state(
+        self,
+        specs: Sequence[KvSpec],
+        *,
+        page_tokens: int,
+        pages: int,
+        recurrent_specs: Sequence[RecurrentSpec] = (),
+        slots: int = 0,
+    ) -> GpuState:
+        """Return pages for the keys and values of a program with ``specs``.
+
+        Raises:
+            UnsupportedError: ``recurrent_specs`` are given.
+        """
+        if recurrent_specs:
+            raise UnsupportedError("GPU backends keep no recurrent state: load the model with device='cpu'")
         return GpuState(self.device, specs, page_tokens=page_tokens, pages=pages)
 
     def weight_sizes(self, program: Program, source: TensorSource) -> tuple[WeightSize, ...]:

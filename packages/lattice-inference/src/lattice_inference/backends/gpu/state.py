@@ -11,12 +11,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lattice_inference.backends.gpu.device import Bindings, GpuBuffer, GpuDevice, Span
 from lattice_inference.errors import DeviceMemoryError, InvalidInputError
 from lattice_inference.graph.program import KvSpec
+
+if TYPE_CHECKING:
+    from lattice_inference.backends.protocol import SlotStorage
 
 __all__ = ["KV_TYPES", "GpuState"]
 
@@ -47,6 +51,7 @@ class GpuState:
         self.specs = tuple(specs)
         self.page_tokens = page_tokens
         self.pages = pages
+        self.recurrent: SlotStorage | None = None
         self.device = device
         self.kv_types = tuple(KV_TYPES.index(spec.dtype) for spec in self.specs)
         self._page_bytes = tuple(_page_bytes(spec, page_tokens) for spec in self.specs)

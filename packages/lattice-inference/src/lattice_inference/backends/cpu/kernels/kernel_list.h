@@ -41,7 +41,9 @@
     KERNEL(GROUP_ROWS,           "group_rows",           none,       one_task,              group_rows_run) \
     KERNEL(SEND_ROWS,            "send_rows",            none,       row_tasks,             send_rows_run) \
     KERNEL(ADD_EXPERTS,          "add_experts",          none,       row_tasks,             add_experts_run) \
-    KERNEL(LOW_RANK,             "low_rank",             low_rank,   low_rank_tasks,        low_rank_run)
+    KERNEL(LOW_RANK,             "low_rank",             low_rank,   low_rank_tasks,        low_rank_run) \
+    KERNEL(SHORT_CONV,           "short_conv",           short_conv, short_conv_tasks,      short_conv_run) \
+    KERNEL(DELTA_RULE,           "gated_delta_rule",     delta,      delta_rule_tasks,      delta_rule_run)
 /* clang-format on */
 
 #define LATTICE_KERNEL_ID(id, ...) LATTICE_KERNEL_##id,

@@ -8,6 +8,8 @@
 #include "lattice/cpu.h"
 #include "linear/linear.h"
 #include "linear/low_rank.h"
+#include "recurrent/delta_rule.h"
+#include "recurrent/short_conv.h"
 #include "rows/block_pairs.h"
 #include "rows/elementwise.h"
 #include "rows/normalize.h"

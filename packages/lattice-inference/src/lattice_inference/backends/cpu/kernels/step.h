@@ -11,6 +11,7 @@
 
 #include "enumerations.h"
 #include "kernel_list.h"
+#include "recurrent/slot_layout.h"
 #include "tile_table.h"
 
 #define LATTICE_PANEL 16        /* output columns of a weight panel, panels being [k][16] */
@@ -21,6 +22,7 @@
 #define LATTICE_PAGED_ROWS 192  /* rows times heads of a group in one task of paged attention */
 #define LATTICE_AMX_BYTES (768 * 1024) /* of rows that a task multiplies by AMX */
 #define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
+#define LATTICE_MOST_TAPS 16 /* graph/recurrent_ops.py: MOST_TAPS */
 #define LATTICE_MAX_SLOTS 512 /* a handful, but for programs whose linears are observed */
 #define LATTICE_LOW_RANK_ALONE 2048 /* vectors of multiply-adds of adapters that one thread takes for itself */
 #define LATTICE_BLOCK_ROWS 56   /* that a task of a linear takes at least: a few whole tiles on every level */
@@ -105,6 +107,17 @@ typedef struct {
 } lattice_low_rank_record;
 
 typedef struct {
+    int32_t state, taps;
+    const float *weight; /* [taps][columns] */
+} lattice_short_conv_record;
+
+typedef struct {
+    int32_t state, key_heads, value_heads, key_dim, value_dim;
+    int32_t interleaved; /* value head h uses key head h % key_heads; else h / (value_heads / key_heads) */
+    const float *dt_bias, *decay;
+} lattice_delta_record;
+
+typedef struct {
     int32_t kernel;
     int32_t rows;   /* LATTICE_ROWS_* of the output */
     int32_t pairs;  /* 1: two rows of the input, one after the other, are added up to one */
@@ -128,6 +141,8 @@ typedef struct {
         lattice_angles_record angles;
         lattice_rope_record rope;
         lattice_low_rank_record low_rank;
+        lattice_short_conv_record short_conv;
+        lattice_delta_record delta;
         int32_t activation; /* LATTICE_ACTIVATION_* */
         int32_t pool;       /* LATTICE_POOL_* */
     };
@@ -195,6 +210,11 @@ typedef struct {
     const int32_t *pages, *cu_pages; /* the pages of sequence b are pages[cu_pages[b]] to pages[cu_pages[b + 1] - 1] */
     int64_t *attention_units;        /* [2][sequences + 1]: see paged_attention.h */
     float *partials;                 /* what parts of a sequence's keys give, until they are merged */
+    /* Of programs with recurrent layers: what slot 0 holds of each of their states (recurrent/slot_layout.h), the floats from
+     * one slot to the next, and the slots of each sequence; the one to write is used if the end of a block is crossed. */
+    float *const *recurrent;
+    int64_t slot_floats;
+    const int32_t *read_slots, *write_slots;
     lattice_step_adapters adapters;
     float *slots[LATTICE_MAX_SLOTS];
     char *scratch;         /* `threads` stretches of scratch_bytes */
@@ -361,6 +381,9 @@ static inline int64_t lattice_scratch_bytes(const lattice_op *op, int64_t max_se
         return op->linear.weight_type == LATTICE_WEIGHT_FLOAT32
                    ? lattice_round_up(lattice_linear_block(op->k, sizes) * op->k * (int64_t)sizeof(float), 64)
                    : 0;
+    if (op->kernel == LATTICE_KERNEL_DELTA_RULE)
+        return lattice_round_up(
+            lattice_delta_scratch_of(op->delta.key_dim, op->delta.value_dim).floats * (int64_t)sizeof(float), 64);
     if (op->kernel == LATTICE_KERNEL_QUANTIZE_BLOCK_PAIRS)
         return lattice_round_up(op->k * (int64_t)sizeof(float), 64);
     int64_t floats = 0;

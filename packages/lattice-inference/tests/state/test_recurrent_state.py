@@ -1,0 +1,244 @@
+"""A sequence with recurrent layers has the bits of one that ran from the start, whatever was done to it before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lattice_inference.errors import CacheFullError, CheckpointError
+from lattice_inference.graph.recurrent_ops import DELTA_BLOCK
+
+from .hybrid import VOCABULARY, cache_of, decoder
+
+TOKENS = np.random.default_rng(7).integers(0, VOCABULARY, 2000).astype(np.int32)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return decoder()
+
+
+@pytest.fixture(scope="module")
+def alone(model):
+    """The logits of 150 tokens in one call."""
+    with cache_of(model) as cache:
+        return model.run([(cache.sequence(), TOKENS[:150], "all")])
+
+
+def run(model, sequence, token_ids, logits="all"):
+    return model.run([(sequence, np.asarray(token_ids, np.int32), logits)])
+
+
+def rows_run(model, call):
+    """The rows that reach the backend in ``call``."""
+    counts, submit = [], model._program.submit
+    model._program.submit = lambda batch, **options: counts.append(batch.tokens) or submit(batch, **options)
+    try:
+        call()
+    finally:
+        model._program.submit = submit
+    return sum(counts)
+
+
+@pytest.mark.parametrize("cuts", [[1] * 150, [5, 27, 1, 31, 33, 3, 50], [100, 50]], ids=["tokens", "chunks", "two"])
+def test_chunks_give_the_bits_of_one_call(model, alone, cuts):
+    with cache_of(model) as cache:
+        sequence, first, rows = cache.sequence(), 0, []
+        for count in cuts:
+            rows.append(run(model, sequence, TOKENS[first : first + count]))
+            first += count
+    assert np.array_equal(np.concatenate(rows), alone)
+
+
+def test_sequences_in_company_have_the_bits_they_have_alone(model, alone):
+    with cache_of(model) as cache:
+        sequences = [cache.sequence() for _ in range(3)]
+        at, rows = [0, 0, 0], [[], [], []]
+        for _ in range(12):
+            counts = (1, 7, 12)
+            logits = model.run([(s, TOKENS[a : a + n], "all") for s, a, n in zip(sequences, at, counts, strict=True)])
+            for index, part in enumerate(np.split(logits, np.cumsum(counts)[:-1])):
+                rows[index].append(part)
+                at[index] += counts[index]
+    for index in range(3):
+        assert np.array_equal(np.concatenate(rows[index]), alone[: at[index]])
+
+
+@pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 63, 64, 65, 95, 96, 97, 100, 127, 128, 129, 139, 140])
+@pytest.mark.parametrize("cuts", [[140], [64, 76], [128, 12], [90, 20, *[1] * 30]], ids=str)
+def test_a_rewind_to_any_length_goes_on_with_the_same_bits(model, alone, length, cuts):
+    with cache_of(model) as cache:
+        sequence, first = cache.sequence(), 0
+        for count in cuts:
+            run(model, sequence, TOKENS[first : first + count])
+            first += count
+        sequence.rewind(length)
+        assert np.array_equal(run(model, sequence, TOKENS[length:150]), alone[length:])
+        assert sequence.slots.length == 150
+
+
+def test_rejected_drafts_are_a_cut_that_runs_nothing_again(model, alone):
+    with cache_of(model) as cache:
+        sequence = cache.sequence()
+        run(model, sequence, TOKENS[:20])
+        for length in range(20, 140):
+            drafts = [*TOKENS[length : length + 1], *TOKENS[500:516]]
+
+            def step(drafts=drafts, length=length):
+                assert np.array_equal(run(model, sequence, drafts)[0], alone[length])
+
+            assert rows_run(model, step) == 17
+            sequence.rewind(length + 1)
+        assert cache.slots.used <= 3
+
+
+def test_forks_do_not_see_one_another(model, alone):
+    with cache_of(model) as cache:
+        first = cache.sequence()
+        run(model, first, TOKENS[:70])
+        second, third = first.fork(), first.fork()
+        run(model, second, TOKENS[900:950])
+        assert np.array_equal(run(model, first, TOKENS[70:100]), alone[70:100])
+        third.rewind(68)
+        assert np.array_equal(run(model, third, TOKENS[68:150]), alone[68:])
+        second.rewind(70)
+        assert np.array_equal(run(model, second, TOKENS[70:150]), alone[70:])
+        first.close()
+        second.close()
+        third.close()
+        assert cache.slots.used == 0
+        assert cache.used_bytes == 0
+
+
+def test_a_prompt_is_run_again_from_the_boundary_before_its_end(model, alone):
+    with cache_of(model) as cache:
+        for end in range(40, 110):
+            sequence = cache.sequence()
+            sequence.slots.prompt_end = end
+            run(model, sequence, TOKENS[: end // 2], "none")
+            run(model, sequence, TOKENS[end // 2 : end], "none")
+            for token in TOKENS[900:945]:
+                run(model, sequence, [token], "none")
+            for kept in (end, end - 8):
+                sequence.rewind(min(kept, sequence.length))
+                assert rows_run(model, lambda sequence=sequence: run(model, sequence, [1], "none")) <= DELTA_BLOCK
+            sequence.close()
+        assert cache.slots.used == 0
+
+
+def test_a_beginning_is_found_where_its_state_is_remembered(model, alone):
+    with cache_of(model, prefix_bytes=10**7) as cache:
+        first = cache.sequence()
+        first.slots.prompt_end = 100
+        run(model, first, TOKENS[:100], "none")
+        for token in TOKENS[900:950]:
+            run(model, first, [token], "none")
+        cache.remember(first)
+        second = cache.start(TOKENS[:150].tolist())
+        assert second.length == 96
+        assert np.array_equal(run(model, second, TOKENS[96:150]), alone[96:])
+        assert cache.start(TOKENS[900:950].tolist()).length == 0
+        third = cache.start(TOKENS[:150].tolist())  # after the first sequence has gone, and while the second one lives
+        first.close()
+        assert np.array_equal(run(model, third, TOKENS[96:150]), alone[96:])
+        third.rewind(97)
+        fourth = cache.start([*TOKENS[:100].tolist(), *TOKENS[900:950].tolist(), 1])
+        assert fourth.length == 128
+        second.close(), third.close(), fourth.close()
+        assert cache.remembered_bytes == cache.used_bytes
+        cache.forget()
+        assert cache.used_bytes == 0
+
+
+def test_states_of_a_long_prompt_are_remembered_within_their_budget(model):
+    storage = cache_of(model).storage
+    budget = 6 * storage.recurrent.slot_bytes + 130 * storage.page_bytes
+    with cache_of(model, tokens=4096, prefix_bytes=budget) as cache:
+        first = cache.sequence()
+        first.slots.prompt_end = 2000
+        for start in range(0, 2000, 400):
+            run(model, first, TOKENS[start : start + 400], "none")
+        cache.remember(first)
+        assert cache.remembered_bytes <= budget
+        assert cache.start([*TOKENS[:1500].tolist(), 1, 2, 3]).length >= 1024 - 400
+        assert cache.start(TOKENS.tolist()).length == 1984
+
+
+def test_a_full_cache_forgets_states_before_it_refuses_and_nothing_changes(model, alone):
+    with cache_of(model, slots=6, prefix_bytes=10**7) as cache:
+        first = cache.sequence()
+        run(model, first, TOKENS[:70], "none")
+        cache.remember(first)
+        first.close()
+        assert cache.slots.used > 0
+        others = [cache.sequence() for _ in range(3)]
+        for sequence in others[:2]:
+            run(model, sequence, TOKENS[:70], "none")
+        with pytest.raises(CacheFullError, match="6 slots of recurrent state"):
+            run(model, others[2], TOKENS[:70], "none")
+        assert [sequence.length for sequence in others] == [70, 70, 0]
+        others[0].close()
+        assert np.array_equal(run(model, others[2], TOKENS[:70]), alone[:70])
+        assert np.array_equal(run(model, others[1], TOKENS[70:100]), alone[70:100])
+
+
+def test_a_step_that_fails_leaves_the_state_as_it_was(model, alone, monkeypatch):
+    with cache_of(model, tokens=4096) as cache:
+        sequence = cache.sequence()
+        run(model, sequence, TOKENS[:70], "none")
+        submit, calls = model._program.submit, []
+
+        def failing(batch, **options):
+            calls.append(batch.tokens)
+            if len(calls) == 2:
+                raise MemoryError
+            return submit(batch, **options)
+
+        monkeypatch.setattr(model._program, "submit", failing)
+        with pytest.raises(MemoryError):
+            run(model, sequence, TOKENS[:1600], "none")
+        monkeypatch.undo()
+        assert len(calls) == 2
+        assert sequence.length == 70
+        assert rows_run(model, lambda: np.array_equal(run(model, sequence, TOKENS[70:150]), alone[70:])) == 80 + 0
+        sequence.rewind(70)
+        assert np.array_equal(run(model, sequence, TOKENS[70:150]), alone[70:])
+
+
+def test_a_saved_state_goes_on_in_another_process(model, alone, tmp_path):
+    path = tmp_path / "saved"
+    with cache_of(model) as cache:
+        sequence = cache.sequence()
+        run(model, sequence, TOKENS[:75], "none")
+        cache.save(path, sequence)
+        sequence.rewind(20)  # its state has to be run again, by whoever restores it
+        cache.save(tmp_path / "cut", sequence)
+    script = (
+        "import sys, numpy as np\n"
+        f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "from state.hybrid import cache_of, decoder\n"
+        "model = decoder()\n"
+        "cache = cache_of(model)\n"
+        "sequence = cache.restore(sys.argv[1])\n"
+        "ids = np.load(sys.argv[2])[sequence.length:150]\n"
+        "np.save(sys.argv[3], model.run([(sequence, ids, 'all')]))\n"
+    )
+    np.save(tmp_path / "ids.npy", TOKENS)
+    for name, length in (("saved", 75), ("cut", 20)):
+        files = [str(tmp_path / part) for part in (name, "ids.npy", "logits.npy")]
+        subprocess.run([sys.executable, "-c", script, *files], check=True)
+        assert np.array_equal(np.load(tmp_path / "logits.npy"), alone[length:])
+
+
+def test_a_state_of_another_block_is_refused(model, tmp_path, monkeypatch):
+    with cache_of(model) as cache:
+        sequence = cache.sequence()
+        run(model, sequence, TOKENS[:75], "none")
+        cache.save(tmp_path / "saved", sequence)
+        monkeypatch.setattr("lattice_inference.state.prefix_file.DELTA_BLOCK", 64)
+        with pytest.raises(CheckpointError, match="block 32, and here it is 64"):
+            cache.restore(tmp_path / "saved")
