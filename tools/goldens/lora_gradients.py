@@ -1,4 +1,4 @@
-"""Makes the gradients that PyTorch and PEFT compute for low-rank factors of small drawn models.
+"""Makes the gradients that PyTorch and PEFT compute for factors of small drawn models.
 
 A case has a base (of tests/data/decoders or tests/data/architectures), settings of a LoraConfig, and for an encoder a
 pooling. Factors and tokens are drawn from names. Writes tests/data/gradients/gradients.npz: the loss of each case, and every
