@@ -25,8 +25,8 @@ _HEADS = {"heads": int, "kv_heads": int, "head_dim": int, "scale": float, "mask"
 _DROPOUT = (
     "x~[t, k] = x[t, k] * f[t, k]. Without dropout in the batch, f is 1. With a rate p, f is 0 if w < floor(p * 2^32), "
     "else 1 / (1 - p) in float32. w is one of the eight words of 32 bits of a block of Philox4x64-10: word k % 8, the lower "
-    "half of each 64 bits first. The block has the key (seed, 1) and the counter (t * ceil(n / 8) + k / 8 + 1, number, step, "
-    "0). n is the number of columns of x, and t counts the rows of x in the batch."
+    "half of each 64 bits first. The block has the key (seed, 1) and the counter (t * ceil(n / 8) + k / 8 + 1, number, "
+    "step, 0). n is the number of columns of x, and t counts the rows of x in the batch."
 )
 
 
