@@ -21,7 +21,6 @@
 #define LATTICE_PAGED_ROWS 192  /* rows times heads of a group in one task of paged attention */
 #define LATTICE_AMX_BYTES (768 * 1024) /* of rows that a task multiplies by AMX */
 #define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
-#define LATTICE_MAX_SLOTS 512 /* a handful, but for programs whose linears are observed */
 #define LATTICE_TURNED_DEPTH 1024 /* outputs of a linear whose weights a task of reverse/input_grad.c turns at once */
 #define LATTICE_TURNED_COLUMNS 128 /* and inputs of it */
 #define LATTICE_FACTOR_ROWS 64     /* of a task of reverse/factors.c */
@@ -31,6 +30,8 @@
 #define LATTICE_LOSS_ROWS 128      /* of its tasks */
 #define LATTICE_GRAD_QUERIES 64    /* query rows and keys that meet at once in reverse/attention_grad.c */
 #define LATTICE_GRAD_KEYS 64
+#define LATTICE_MAX_SLOTS (1 << 16) /* a handful, but for programs that are observed or trained */
+#define LATTICE_FEW_SLOTS 64 /* so many a step holds itself, without asking for memory */
 #define LATTICE_LOW_RANK_ALONE 2048 /* vectors of multiply-adds of adapters that one thread takes for itself */
 #define LATTICE_BLOCK_ROWS 56   /* that a task of a linear takes at least: a few whole tiles on every level */
 
@@ -261,7 +262,7 @@ typedef struct {
     float *partials;                 /* what parts of a sequence's keys give, until they are merged */
     lattice_step_adapters adapters;
     const lattice_training *training; /* of programs for training only */
-    float *slots[LATTICE_MAX_SLOTS];
+    float **slots; /* [the plan's slots] */
     char *scratch;         /* `threads` stretches of scratch_bytes */
     int64_t scratch_bytes; /* a multiple of 64 */
     int threads;
