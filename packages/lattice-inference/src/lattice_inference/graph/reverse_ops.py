@@ -25,7 +25,7 @@ _DROPOUT = (
     "x~[t, k] = x[t, k] * f[t, k]. Without dropout in the batch, f is 1. With a rate p, f is 0 if w < floor(p * 2^32), "
     "else 1 / (1 - p) in float32. w is a word of 32 bits of Philox4x64-10: of the block with the key (seed, 1) and the "
     "counter (t * ceil(n / 8) + k / 8 + 1, number, step, 0), n the columns of x, it is the word k % 8, the lower half of "
-    "each 64 bits first. t is the row in the packed batch."
+    "each 64 bits first. t counts the rows of x in the batch."
 )
 
 
