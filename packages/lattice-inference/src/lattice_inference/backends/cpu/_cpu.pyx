@@ -299,7 +299,10 @@ cdef class Plan:
     cdef list tables
     cdef readonly list groups
     cdef bint needs_pages, trains
-    cdef list sites_used, inputs_used, losses
+    cdef readonly list inputs_used
+    cdef list losses
+    cdef dict sites
+    cdef readonly tuple shapes
     cdef Py_ssize_t slots_needed
     cdef readonly str isa
     cdef readonly bint dot, amx
@@ -327,7 +330,8 @@ cdef class Plan:
             (<int64_t *>&self.sizes)[names.index(name)] = size
         self.owners = []
         self.tables = []
-        self.sites_used, self.inputs_used, self.losses = [], [], []  # what steps of a program for training must have
+        self.inputs_used, self.losses = [], []  # names, rows and columns; outputs, and whether there is a gradient
+        self.sites, self.shapes = {}, ()
         self.groups = []  # for linears that adapters change: columns read, columns of the changed rows
 
     def __dealloc__(self):
@@ -368,6 +372,11 @@ cdef class Plan:
         op.rounded = view_of(rounded)
         owners = list(parameters.values())
         self.note_views((*inputs, output, rounded, *owners))
+        if RECORDS[kernel] == "factors":
+            parameters["site"] = self.sites[parameters["site"]]
+        elif RECORDS[kernel] == "input_rows":
+            self.inputs_used.append((parameters.pop("name"), op.rows, n))
+            parameters["number"] = len(self.inputs_used) - 1
         fill_record(&op, RECORDS[kernel], parameters, owners)
         if parameters:
             raise TypeError(f"{kernel} takes no {', '.join(parameters)}")
@@ -395,16 +404,22 @@ cdef class Plan:
     cdef note_training(self, const lattice_op *op, str record):
         """Note what steps must have for an op of a program for training."""
         self.trains = True
-        if record == "input_rows":
-            if op.input_rows != len(self.inputs_used):
-                raise ValueError(f"input {op.input_rows} is appended as input {len(self.inputs_used)}")
-            self.inputs_used.append((op.rows, op.n))
-        elif record == "loss":
+        if record == "loss":
             self.losses.append((op.loss.outputs, op.loss.dx.slot >= 0))
+        elif record == "factors":
+            rank, inputs, outputs = self.shapes[op.factors.site]
+            sizes = {
+                LATTICE_KERNEL_LOW_RANK_INNER: (inputs, rank), LATTICE_KERNEL_LOW_RANK_OUTER: (rank, outputs),
+                LATTICE_KERNEL_LOW_RANK_INNER_GRAD: (outputs, rank), LATTICE_KERNEL_LOW_RANK_INPUT_GRAD: (rank, inputs),
+                LATTICE_KERNEL_LOW_RANK_GRAD: (inputs, outputs),
+            }
+            if op.factors.rank != rank or (op.k, op.n) != sizes[op.kernel]:
+                raise ValueError(f"an op reads {op.k} and writes {op.n} columns by factors of {rank, inputs, outputs}")
 
-    def use_factors(self, site, shape):
-        """Make every run refuse factors whose ``site`` has not the shape (rank, inputs, outputs)."""
-        self.sites_used.append((site, shape))
+    def use_factors(self, sites):
+        """Name the sites whose factors later ops read: their shapes (rank, inputs, outputs), in the order of the factors."""
+        self.sites = {name: number for number, name in enumerate(sites)}
+        self.shapes = tuple(sites.values())
 
     def check_ids(self, str which, Py_ssize_t table_rows):
         """Make every run refuse ids of input ``which``, one of IDS, outside the table."""

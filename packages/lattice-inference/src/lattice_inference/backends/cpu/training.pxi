@@ -108,13 +108,12 @@ cdef int check_training(Plan plan, Step step) except -1:
     cdef int64_t outputs
     if given is None:
         raise TypeError("this program is for training: pass factors")
-    for site, shape in plan.sites_used:
-        if site >= len(given.factors.shapes) or given.factors.shapes[site] != shape:
-            raise ValueError(f"site {site} has no factors of the sizes {shape}")
+    if given.factors.shapes != plan.shapes:
+        raise ValueError("factors of other sizes than those of the plan")
     counts = (step.step.tokens, step.step.sequences, step.step.logit_count)
     if len(given.owners[0]) != len(plan.inputs_used):
         raise ValueError(f"{len(given.owners[0])} inputs are given to a program that reads {len(plan.inputs_used)}")
-    for array, (kind, width) in zip(given.owners[0], plan.inputs_used):
+    for array, (_, kind, width) in zip(given.owners[0], plan.inputs_used):
         if array.size != counts[<int>kind] * <Py_ssize_t>width:
             raise ValueError(f"an input has {array.size} elements, not {counts[<int>kind]} rows of {width}")
     rows = step.step.logit_count
