@@ -11,7 +11,7 @@ from lattice_inference.training import Dropout, Noise
 from training_cases import CASES, drawn_batch, path_stem, sample
 
 GOLDENS = Path(__file__).parents[1] / "data" / "gradients" / "gradients.npz"
-BACKENDS = ("reference",)
+BACKENDS = ("reference", "cpu")
 LIMIT = {"reference": 1e-6, "cpu": 1e-4}
 
 
