@@ -168,7 +168,7 @@ class CpuBackend:
 
         Linears with integer weights multiply rows of floats: ``activations`` must be ``"float32"`` for them.
         """
-        from lattice_inference.backends.cpu.training import CpuFactors, CpuTraining, site_shapes
+        from lattice_inference.backends.cpu.training import CpuFactors, CpuTraining, training_plan
 
         forms = self._forms(source)
         # linears stay apart: the reverse reads the weight of each, and nothing is kept twice
@@ -182,11 +182,9 @@ class CpuBackend:
                 raise UnsupportedError("training multiplies rows of floats: activations must be 'float32'")
             narrow = {name: self._narrow_inputs(program, forms) for name, program in fused.items()}
         weights = ResidentWeights(_all_ops(narrow.values()), source, forms)
-        plans = {}
-        for name, program in narrow.items():
-            native = self._native_plan()
-            native.use_factors(site_shapes(factors))
-            plans[name] = StepPlan(program, weights, native)
+        plans = {
+            name: training_plan(program, weights, self._native_plan(), factors) for name, program in narrow.items()
+        }
         return CpuTraining(plans, weights, CpuFactors(factors), self.threads)
 
     def _narrow_inputs(self, chosen: Program, forms: WeightForms) -> Program:
