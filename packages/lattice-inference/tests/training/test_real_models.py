@@ -12,8 +12,13 @@ from lattice_inference.training import open_training_program
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
-TEXTS = ["The reverse of a program is a program.", "Cats sleep.", "A gradient says where a loss falls, and how fast it does."]
-UPPER = ["layers.28.self_attn.q_proj", "layers.28.mlp.down_proj", "layers.29.self_attn.k_proj", "layers.29.mlp.gate_proj"]
+TEXTS = ["The reverse of a program is a program.", "Cats sleep.", "A gradient says where a loss falls, and how fast."]
+UPPER = [
+    "layers.28.self_attn.q_proj",
+    "layers.28.mlp.down_proj",
+    "layers.29.self_attn.k_proj",
+    "layers.29.mlp.gate_proj",
+]
 RANK, SCALING = 4, 1.5
 
 
@@ -54,7 +59,9 @@ def test_a_language_model_is_trained_as_it_runs(smollm2):
         expected = 0.0
         with model.open_cache(tokens=64, dtype="float32") as cache:
             for sequence in ids:
-                logits = model.forward([Extension(cache.sequence(adapter="drawn"), sequence, "all")]).astype(np.float64)[:-1]
+                logits = model.forward([Extension(cache.sequence(adapter="drawn"), sequence, "all")]).astype(
+                    np.float64
+                )[:-1]
                 logits -= logits.max(axis=1, keepdims=True)
                 chosen = logits[np.arange(len(logits)), sequence[1:]]
                 expected += float((np.log(np.exp(logits).sum(axis=1)) - chosen).sum())

@@ -200,6 +200,7 @@ def test_a_closed_program_refuses_calls(open_case, batch):
             call()
 
 
+@pytest.mark.slow
 def test_the_package_imports_nothing_of_training():
     code = (
         "import lattice_inference, lattice_inference.lora, sys; from lattice_inference import load_model, load_encoder\n"
