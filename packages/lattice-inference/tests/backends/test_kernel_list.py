@@ -10,7 +10,7 @@ import pytest
 
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES, Fusion
-from lattice_inference.graph.ops import OPS
+from lattice_inference.graph.reverse_ops import TRAINING_OPS
 
 SOURCES = Path(_cpu.__file__).parent
 LISTS = (
@@ -48,7 +48,7 @@ def test_every_kernel_is_that_of_an_op_or_said_by_its_name():
     """A kernel without a record is found by its op's name; the others stand in the lowering or in a form of weights."""
     said = "".join(path.read_text() for path in [*SOURCES.glob("*lowering.py"), *(SOURCES / "forms").glob("*.py")])
     fused = {rule.name for rule in BIT_NEUTRAL_RULES if isinstance(rule, Fusion)} | {"round_rows", "quantize_blocks"}
-    found = {kind for kind in {*OPS, *fused} if _cpu.RECORDS.get(kind) == "none"}
+    found = {kind for kind in {*TRAINING_OPS, *fused} if _cpu.RECORDS.get(kind) == "none"}
     assert set(_cpu.KERNELS) - found <= set(re.findall(r'"(\w+)"', said))
     assert set(re.findall(r'return "(\w+)", ', said)) <= set(_cpu.KERNELS)
 
@@ -88,8 +88,12 @@ def test_a_step_that_does_not_fit_is_refused(plan):
         "bookkeeping_offset": 4032,
     }
     assert plan.run(_cpu.Step(**step)) is None
+    assert plan.run(_cpu.Step(**step | {"slot_offsets": [0] * 1000})) is None
+    plan.append("add", **{**ROWS, "output": (4, 16, 0)})
+    with pytest.raises(ValueError, match="a step with 1 slots is given to ops that need 5"):
+        plan.run(_cpu.Step(**step))
     with pytest.raises(ValueError, match="too small to cut this step"):
-        plan.run(_cpu.Step(**step | {"bookkeeping_offset": 4096}))
+        plan.run(_cpu.Step(**step | {"slot_offsets": [0] * 5, "bookkeeping_offset": 4096}))
     for wrong, message in (
         ({"threads": 4}, "too small for the scratch"),
         ({"logit_rows": np.array([4], np.int32)}, "logit row 4 is not one of 4 rows"),

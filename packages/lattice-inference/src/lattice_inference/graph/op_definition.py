@@ -24,6 +24,7 @@ class OpDefinition:
         attributes: names and types of its attributes, all required.
         shape: returns the rows and width of the op's output; raises InvalidInputError when the operands do not fit.
         meaning: what it computes.
+        further: returns the rows and widths of the outputs after the first.
     """
 
     inputs: int
@@ -31,6 +32,7 @@ class OpDefinition:
     attributes: Mapping[str, type]
     shape: Callable[[Op], Shape]
     meaning: str
+    further: Callable[[Op], tuple[Shape, ...]] = lambda _: ()
 
     @cached_property
     def required_weights(self) -> frozenset[str]:

@@ -325,16 +325,16 @@ OPS: Mapping[str, OpDefinition] = {
 }
 
 
-def validate(op: Op) -> Shape:
-    """Check ``op`` against its definition and return the rows and width of its output.
+def validate(op: Op, definitions: Mapping[str, OpDefinition] = OPS) -> Shape:
+    """Check ``op`` against its definition and return the rows and width of its first output.
 
     Raises:
         InvalidInputError: the kind is unknown, an operand or attribute is missing, superfluous or of the wrong type, or
             shapes do not fit.
     """
-    definition = OPS.get(op.kind)
+    definition = definitions.get(op.kind)
     if definition is None:
-        raise InvalidInputError(f"there is no op named {op.kind!r}; known: {', '.join(sorted(OPS))}")
+        raise InvalidInputError(f"there is no op named {op.kind!r}; known: {', '.join(sorted(definitions))}")
     if len(op.inputs) != definition.inputs:
         raise InvalidInputError(f"{op.kind}: takes {definition.inputs} inputs, got {len(op.inputs)}")
     if not definition.required_weights <= op.weights.keys() <= definition.allowed_weights:

@@ -196,95 +196,9 @@ include "kv_pages.pxi"
 include "recurrent_slots.pxi"
 
 
-cdef lattice_view view_of(object operand) except *:
-    """Return the view of an operand, (slot, stride, column), or None for no operand."""
-    cdef lattice_view view
-    memset(&view, 0, sizeof(view))
-    view.slot = -1
-    if operand is not None:
-        view.slot, view.stride, view.column = operand
-        if not 0 <= view.slot < LATTICE_MAX_SLOTS:
-            raise ValueError(f"slot {view.slot} is not one of the {LATTICE_MAX_SLOTS} slots of a step")
-    return view
-
-
-cdef const void *weight_at(object weight, int weight_type) except NULL:
-    """Return the data of an array, or of panels given as (Memory, byte offset)."""
-    cdef Memory memory
-    if isinstance(weight, tuple):
-        memory, offset = weight
-        return memory.data + <Py_ssize_t>offset
-    return weight_data(weight, weight_type, weight.size, "weight")
-
-
-cdef const float *floats_or_none(object array, Py_ssize_t size, str name) except? NULL:
-    return NULL if array is None else float32_data(array, size, name)
-
-
-cdef int fill_record(lattice_op *op, str record, dict given) except -1:
-    """Fill the record of an op, and remove its fields from ``given``.
-
-    The fields are names, such as weight types and activations, and arrays. ``bounds`` are low and high of the range, in
-    float32, within which rows are quantized.
-    """
-    if record == "linear":
-        op.linear.weight_type = WEIGHT_TYPES[given.pop("weight_type")]
-        op.linear.activation = ACTIVATIONS[given.pop("activation", "none")]
-        residual = given.pop("residual", None)
-        if op.linear.activation != LATTICE_ACTIVATION_NONE and residual is not None:
-            raise ValueError("a linear takes an activation or a residual: which comes first is not said by an op with both")
-        op.linear.residual = view_of(residual)
-        op.linear.weight = weight_at(given.pop("weight"), op.linear.weight_type)
-        op.linear.bias = floats_or_none(given.pop("bias", None), op.n, "bias")
-    elif record == "embed":
-        op.embed.ids = IDS[given.pop("ids")]
-        op.embed.weight_type = WEIGHT_TYPES[given.pop("weight_type")]
-        op.embed.packed = given.pop("packed", False)
-        op.embed.table = weight_at(given.pop("table"), op.embed.weight_type)
-        op.embed.residual = view_of(given.pop("residual", None))
-    elif record == "norm":
-        op.norm.epsilon, op.norm.heads = given.pop("epsilon"), given.pop("heads", 1)
-        op.norm.weight = float32_data(given.pop("weight"), op.n // op.norm.heads, "weight")
-        op.norm.bias = floats_or_none(given.pop("bias", None), op.n, "bias")
-        op.norm.quantized = view_of(given.pop("quantized", None))
-        op.norm.range = floats_or_none(given.pop("bounds", None), 2, "bounds")
-    elif record == "quantize":
-        op.quantize.range = floats_or_none(given.pop("bounds", None), 2, "bounds")
-    elif record == "attention":
-        op.attention.heads, op.attention.kv_heads = given.pop("heads"), given.pop("kv_heads")
-        op.attention.head_dim, op.attention.scale = given.pop("head_dim"), given.pop("scale")
-    elif record == "paged":
-        op.paged.heads, op.paged.kv_heads = given.pop("heads"), given.pop("kv_heads")
-        op.paged.head_dim, op.paged.scale = given.pop("head_dim"), given.pop("scale")
-        op.paged.layer, op.paged.window = given.pop("layer", 0), given.pop("window")
-    elif record == "kv_write":
-        op.kv_write.layer, op.kv_write.kv_heads = given.pop("layer"), given.pop("kv_heads")
-        op.kv_write.attention_heads = given.pop("attention_heads", 0)
-    elif record == "angles":
-        op.angles.frequencies = float32_data(given.pop("frequencies"), op.n // 2, "frequencies")
-        op.angles.scale = given.pop("scale")
-    elif record == "rope":
-        op.rope.heads, op.rope.head_dim = given.pop("heads"), given.pop("head_dim")
-        op.rope.width, op.rope.pairing = given.pop("width"), PAIRINGS[given.pop("pairing")]
-    elif record == "low_rank":
-        op.low_rank.group = given.pop("group")
-    elif record == "short_conv":
-        op.short_conv.state, op.short_conv.taps = given.pop("state"), given.pop("taps")
-        op.short_conv.weight = float32_data(given.pop("weight"), op.n * op.short_conv.taps, "weight")
-    elif record == "delta":
-        op.delta.state, op.delta.interleaved = given.pop("state"), given.pop("interleaved")
-        op.delta.key_heads, op.delta.value_heads = given.pop("key_heads"), given.pop("value_heads")
-        op.delta.key_dim, op.delta.value_dim = given.pop("key_dim"), given.pop("value_dim")
-        op.delta.dt_bias = float32_data(given.pop("dt_bias"), op.delta.value_heads, "dt_bias")
-        op.delta.decay = float32_data(given.pop("decay"), op.delta.value_heads, "decay")
-    elif record == "activation":
-        op.activation = ACTIVATIONS[given.pop("activation")]
-    elif record == "pool":
-        op.pool = POOLS[given.pop("pool")]
-    return 0
-
-
+include "op_records.pxi"
 include "adapters.pxi"
+include "training.pxi"
 
 
 cdef class Step:
@@ -294,15 +208,19 @@ cdef class Step:
     ``bookkeeping_offset``, a multiple of 64, it holds the plan's ``bookkeeping_bytes``. A program that keeps keys and values
     takes their pages ``kv`` and, as ``context``, the tokens that they hold already of each sequence. The pages of sequence b
     are ``pages[cu_pages[b]:cu_pages[b + 1]]``. One with recurrent layers takes their slots ``recurrent`` and each sequence's
-    numbers. Arrays are int32. ``adapters`` belong to the plan that runs the step.
+    numbers. Arrays are int32. ``adapters`` belong to the plan that runs the step. A program for training takes ``training``.
     """
 
     cdef lattice_step step
+    cdef float *few_slots[LATTICE_FEW_SLOTS]
+    cdef float **many_slots
+    cdef Py_ssize_t slot_count
     cdef Memory arena
     cdef Py_ssize_t bookkeeping_offset
     cdef object cu_seqlens, context
     cdef StepAdapters adapters
     cdef RecurrentSlots recurrent
+    cdef StepTraining training
     cdef tuple owners
 
     def __cinit__(
@@ -313,6 +231,7 @@ cdef class Step:
         KvPages kv=None, cnp.ndarray context=None, cnp.ndarray pages=None, cnp.ndarray cu_pages=None,
         StepAdapters adapters=None,
         RecurrentSlots recurrent=None, cnp.ndarray read_slots=None, cnp.ndarray write_slots=None,
+        StepTraining training=None,
     ):
         cdef lattice_step *step = &self.step
         cdef Py_ssize_t tokens = token_ids.size, i
@@ -350,10 +269,20 @@ cdef class Step:
             step.adapters = adapters.adapters
             if scratch_bytes < adapters.scratch_bytes(tokens):
                 raise ValueError("the scratch is too small for the adapters of this step")
+        if training is not None:
+            step.training = &training.training
+            self.training = training
         if bookkeeping_offset % 64 or scratch_offset + scratch_bytes * threads > arena.nbytes:
             raise ValueError("the arena is too small for the scratch of this step")
         if len(slot_offsets) > LATTICE_MAX_SLOTS:
             raise ValueError(f"{len(slot_offsets)} slots are more than the {LATTICE_MAX_SLOTS} of a step")
+        self.slot_count = len(slot_offsets)
+        step.slots = &self.few_slots[0]
+        if self.slot_count > LATTICE_FEW_SLOTS:
+            self.many_slots = <float **>malloc(self.slot_count * sizeof(float *))
+            if self.many_slots == NULL:
+                raise MemoryError
+            step.slots = self.many_slots
         for i, offset in enumerate(slot_offsets):
             step.slots[i] = <float *>(arena.data + <Py_ssize_t>offset)
         step.scratch = arena.data + scratch_offset
@@ -363,6 +292,9 @@ cdef class Step:
         self.bookkeeping_offset = bookkeeping_offset
         self.cu_seqlens, self.context, self.adapters, self.recurrent = cu_seqlens, context, adapters, recurrent
         self.owners = (token_ids, token_type_ids, positions, logit_rows, kv, pages, cu_pages, recurrent, read_slots, write_slots)
+
+    def __dealloc__(self):
+        free(self.many_slots)
 
 
 cdef class Plan:
@@ -380,8 +312,13 @@ cdef class Plan:
     cdef list owners
     cdef list tables
     cdef readonly list groups
-    cdef bint needs_pages
     cdef Py_ssize_t needed_states
+    cdef bint needs_pages, trains
+    cdef readonly list inputs_used
+    cdef list losses
+    cdef dict sites
+    cdef readonly tuple shapes
+    cdef Py_ssize_t slots_needed
     cdef readonly str isa
     cdef readonly bint dot, amx
     cdef int bfloat16
@@ -408,6 +345,8 @@ cdef class Plan:
             (<int64_t *>&self.sizes)[names.index(name)] = size
         self.owners = []
         self.tables = []
+        self.inputs_used, self.losses = [], []  # names, rows and columns; outputs, and whether there is a gradient
+        self.sites, self.shapes = {}, ()
         self.groups = []  # for linears that adapters change: columns read, columns of the changed rows
 
     def __dealloc__(self):
@@ -447,7 +386,13 @@ cdef class Plan:
         op.output = view_of(output)
         op.rounded = view_of(rounded)
         owners = list(parameters.values())
-        fill_record(&op, RECORDS[kernel], parameters)
+        self.note_views((*inputs, output, rounded, *owners))
+        if RECORDS[kernel] == "factors":
+            parameters["site"] = self.sites[parameters["site"]]
+        elif RECORDS[kernel] == "input_rows":
+            self.inputs_used.append((parameters.pop("name"), op.rows, n))
+            parameters["number"] = len(self.inputs_used) - 1
+        fill_record(&op, RECORDS[kernel], parameters, owners)
         if parameters:
             raise TypeError(f"{kernel} takes no {', '.join(parameters)}")
         if op.kernel == LATTICE_KERNEL_LOW_RANK:
@@ -466,6 +411,34 @@ cdef class Plan:
             self.needed_states = max(self.needed_states, op.short_conv.state + 1)
         elif op.kernel == LATTICE_KERNEL_DELTA_RULE:
             self.needed_states = max(self.needed_states, op.delta.state + 1)
+        if op.kernel >= LATTICE_KERNEL_INPUT_ROWS:
+            self.note_training(&op, RECORDS[kernel])
+
+    cdef note_views(self, tuple operands):
+        """Note the slots of the operands among ``operands``, which are (slot, stride, column)."""
+        for view in operands:
+            if isinstance(view, tuple) and len(view) == 3:
+                self.slots_needed = max(self.slots_needed, <Py_ssize_t>view[0] + 1)
+
+    cdef note_training(self, const lattice_op *op, str record):
+        """Note what steps must have for an op of a program for training."""
+        self.trains = True
+        if record == "loss":
+            self.losses.append((op.loss.outputs, op.loss.dx.slot >= 0))
+        elif record == "factors":
+            rank, inputs, outputs = self.shapes[op.factors.site]
+            sizes = {
+                LATTICE_KERNEL_LOW_RANK_INNER: (inputs, rank), LATTICE_KERNEL_LOW_RANK_OUTER: (rank, outputs),
+                LATTICE_KERNEL_LOW_RANK_INNER_GRAD: (outputs, rank), LATTICE_KERNEL_LOW_RANK_INPUT_GRAD: (rank, inputs),
+                LATTICE_KERNEL_LOW_RANK_GRAD: (inputs, outputs),
+            }
+            if op.factors.rank != rank or (op.k, op.n) != sizes[op.kernel]:
+                raise ValueError(f"an op reads {op.k} and writes {op.n} columns by factors of {rank, inputs, outputs}")
+
+    def use_factors(self, sites):
+        """Name the sites whose factors later ops read: their shapes (rank, inputs, outputs), in the order of the factors."""
+        self.sites = {name: number for number, name in enumerate(sites)}
+        self.shapes = tuple(sites.values())
 
     def check_ids(self, str which, Py_ssize_t table_rows):
         """Make every run refuse ids of input ``which``, one of IDS, outside the table."""
@@ -476,6 +449,9 @@ cdef class Plan:
         cdef int64_t most = 0
         for i in range(self.count):
             most = max(most, lattice_scratch_bytes(&self.ops[i], max_seqlen, self.amx, &self.sizes))
+        if self.trains:
+            for i in range(self.count):
+                most = max(most, lattice_reverse_scratch_bytes(&self.ops[i]))
         return most
 
     def bookkeeping_bytes(self, cu_seqlens, context=None):
@@ -510,6 +486,8 @@ cdef class Plan:
         cdef object adapter
         if not 0 <= first <= first + count <= self.count:
             raise ValueError(f"ops {first} to {first + count} are not of the {self.count} ops")
+        if given.slot_count < self.slots_needed:
+            raise ValueError(f"a step with {given.slot_count} slots is given to ops that need {self.slots_needed}")
         if given.bookkeeping_offset + needed > given.arena.nbytes:
             raise ValueError("the arena is too small to cut this step into tasks")
         if step.kv != NULL:
@@ -523,6 +501,8 @@ cdef class Plan:
             for adapter in given.adapters.owners:
                 if (<Adapter>adapter).plan is not self:
                     raise ValueError("an adapter of another plan")
+        if self.trains:
+            check_training(self, given)
         step.sizes = &self.sizes
         step.dot = self.dot
         step.amx = self.amx

@@ -1,4 +1,5 @@
-# The pages of keys and values; a part of _cpu.pyx.
+# Included by _cpu.pyx as text: pages of keys and values.
+
 
 cdef class KvPages:
     """Pages of keys and values: ``pages`` pages of ``page_tokens`` tokens.

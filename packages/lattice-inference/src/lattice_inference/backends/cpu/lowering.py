@@ -21,7 +21,7 @@ from lattice_inference.graph.recurrent_ops import recurrent_spec
 if TYPE_CHECKING:
     from lattice_inference.backends.cpu.weights import ResidentWeights
 
-__all__ = ["IN_PLACE", "lower"]
+__all__ = ["IN_PLACE", "LOWERINGS", "Lowering", "lower"]
 
 IN_PLACE: Mapping[str, int] = {
     "add": 0,
@@ -41,20 +41,28 @@ IN_PLACE: Mapping[str, int] = {
 }
 """Ops that may write over an input, and its index: they read an element only to write the same one."""
 
+_FOLLOWED = {"paged_attention": "paged_merge", "attention_grad": "attention_keys_grad"}  # an op of two kernels
+
 Arguments = dict[str, Any]
 
+Lowering = Callable[[Op, "ResidentWeights", MemoryPlan], tuple[str, Arguments]]
+"""Returns the kernel of an op, and its parameters."""
 
-def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) -> None:
-    """Append every op of ``compiled`` to ``plan``.
+
+def lower(
+    compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan, further: Mapping[str, Lowering] | None = None
+) -> None:
+    """Append every op of ``compiled`` to ``plan``; ``further`` has the lowerings of kinds that are not of inference.
 
     Raises:
         UnsupportedError: there is no kernel for an op.
     """
+    lowerings = LOWERINGS if further is None else {**LOWERINGS, **further}
     states = {spec: number for number, spec in enumerate(compiled.program.recurrent_specs)}
     for op in compiled.program.ops:
         if op.kind == "given_rows":  # copied into its slot before the step
             continue
-        kernel, arguments = _kernel(op, weights, compiled.memory)
+        kernel, arguments = _kernel(op, weights, compiled.memory, lowerings)
         state = recurrent_spec(op)
         if state is not None:
             arguments["state"] = states[state]
@@ -73,19 +81,18 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
             "k": width,
         }
         plan.append(kernel, **{**common, **arguments})
-        if kernel == "paged_attention":
-            plan.append("paged_merge", **{**common, **arguments})
+        if kernel in _FOLLOWED:
+            plan.append(_FOLLOWED[kernel], **{**common, **arguments})
         if kernel == "embed_rows":
             plan.check_ids(arguments["ids"], op.weights["table"].shape[0])
 
 
-def _kernel(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    """Return the kernel of ``op`` and its parameters.
-
-    A kernel without a record needs no entry in ``_LOWERINGS``.
-    """
-    if op.kind in _LOWERINGS:
-        return _LOWERINGS[op.kind](op, weights, memory)
+def _kernel(
+    op: Op, weights: ResidentWeights, memory: MemoryPlan, lowerings: Mapping[str, Lowering]
+) -> tuple[str, Arguments]:
+    """Return the kernel of ``op`` and its parameters."""
+    if op.kind in lowerings:
+        return lowerings[op.kind](op, weights, memory)
     if _cpu.RECORDS.get(op.kind) == "none":
         return op.kind, {}
     raise UnsupportedError(f"the CPU backend has no kernel for the op {op.kind!r}")
@@ -181,7 +188,7 @@ def _rms_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str
     weight = weights.array(op.weights["weight"])
     if op.attributes["offset"]:
         weight = weight + np.float32(op.attributes["offset"])
-    return "rms_norm", {"weight": weight, "epsilon": op.attributes["epsilon"], "heads": op.attributes["heads"]}
+    return op.kind, {"weight": weight, "epsilon": op.attributes["epsilon"], "heads": op.attributes["heads"]}
 
 
 def _rope_angles(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
@@ -189,7 +196,7 @@ def _rope_angles(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[
 
 
 def _rope(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    return "rope", {
+    return op.kind, {
         "width": op.inputs[1].width,
         "heads": op.attributes["heads"],
         "head_dim": op.attributes["head_dim"],
@@ -229,7 +236,7 @@ def _pool(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Ar
     return "pool", {"pool": str(op.attributes["mode"])}
 
 
-_LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[str, Arguments]]] = {
+LOWERINGS: Mapping[str, Lowering] = {
     "embed_rows": _embed_rows,
     "embed_rows_add": _embed_rows,
     "linear": _linear,
@@ -254,3 +261,4 @@ _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[str, 
     "gated_delta_rule": _gated_delta_rule,
     "low_rank_group": _low_rank_group,
 }
+"""By the kind of the op; those with a kernel of their own name and no parameters have no entry."""

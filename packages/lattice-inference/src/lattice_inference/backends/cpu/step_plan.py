@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.low_rank_groups import join_low_rank
-from lattice_inference.backends.cpu.lowering import IN_PLACE, lower
+from lattice_inference.backends.cpu.lowering import IN_PLACE, Lowering, lower
 from lattice_inference.backends.cpu.weights import ResidentWeights
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.compile import CompiledProgram
@@ -17,6 +19,13 @@ __all__ = ["StepPlan"]
 class StepPlan:
     """A program that is ready to run over resident weights. Several may share one set of them.
 
+    Args:
+        program: the program after fusion and the choice of forms.
+        weights: its weights.
+        native: takes its ops.
+        lowerings: of ops that are not of inference.
+        in_place: the ops that may write over an input, and which one.
+
     Attributes:
         program: what it runs, fused.
         memory: where its buffers lie.
@@ -26,9 +35,16 @@ class StepPlan:
         places_of_outputs: view, kind of rows and slot of each output.
     """
 
-    def __init__(self, program: Program, weights: ResidentWeights, native: _cpu.Plan) -> None:
+    def __init__(
+        self,
+        program: Program,
+        weights: ResidentWeights,
+        native: _cpu.Plan,
+        lowerings: Mapping[str, Lowering] | None = None,
+        in_place: Mapping[str, int] = IN_PLACE,
+    ) -> None:
         self.program, self.groups = join_low_rank(program)
-        self.memory = plan_memory(self.program, IN_PLACE)
+        self.memory = plan_memory(self.program, in_place)
         if len(self.memory.slots) > _cpu.MAX_SLOTS:
             raise UnsupportedError(f"the program needs {len(self.memory.slots)} slots, {_cpu.MAX_SLOTS} are possible")
         given = [op for op in self.program.ops if op.kind == "given_rows"]
@@ -42,4 +58,4 @@ class StepPlan:
         self.places_of_outputs = {
             name: (view, view.rows, self.memory.placement[view.buffer]) for name, view in self.program.outputs.items()
         }
-        lower(CompiledProgram(self.program, self.memory), weights, native)
+        lower(CompiledProgram(self.program, self.memory), weights, native, lowerings)
