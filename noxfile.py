@@ -296,6 +296,7 @@ def parity(session: nox.Session) -> None:
         "chat_templates.py",
         "smollm2.py",
         "lora_peft.py",
+        "lora_training.py",
         "static.py",
     ):
         environment = {**ONE_THREAD, "OMP_NUM_THREADS": "1", "LATTICE_OFFLINE": "1"}

@@ -138,6 +138,53 @@ class ChatTemplate:
         refuse_left_out(self._render, values, text)
         return str.__getitem__(text, slice(None)), ranges_of(text)
 
+    def render_answers(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        now: datetime.datetime | None = None,
+        **variables: object,
+    ) -> tuple[str, Ranges, Ranges]:
+        """Return the text of a finished conversation, and where its answers are, for training on them.
+
+        An answer begins where a prompt for it would end, so template text in it (an empty thought, what stands around a
+        call of a tool) is part of it. It ends with the assistant's last character; the template's mark of the end follows.
+
+        Args: as :meth:`render`. An assistant's message with ``"weight": 0`` is no answer; the field is not rendered.
+
+        Returns:
+            The text, the characters of :meth:`render_marked`, and those of the answers, both as (start, end) in order.
+
+        Raises:
+            InvalidInputError: as :meth:`render`, or a weight is neither 0 nor 1.
+            UnsupportedError: as :meth:`render_marked`.
+        """
+        from lattice_inference.tokenizer.answer_ranges import answer_ranges, unweighted
+
+        shown, answers = unweighted(messages)
+        now = now or datetime.datetime.now()
+        text, given = self.render_marked(
+            shown, add_generation_prompt=False, tools=tools, documents=documents, now=now, **variables
+        )
+        values = self._values(shown, False, tools, documents, now, variables)
+        told = zip(values["messages"], answers, strict=True)
+        values["messages"] = [_marked("messages", [one])[0] if is_answer else one for one, is_answer in told]
+        by_assistant = ranges_of(self._render(values, tracks_users=True))
+        return text, given, answer_ranges(text, given, by_assistant, self._answer_start(tools, now, variables))
+
+    def _answer_start(self, tools: object, now: datetime.datetime, variables: Mapping[str, object]) -> str:
+        """Return the text that begins an answer; ``""`` if it cannot be told."""
+        question = [{"role": "user", "content": "lattice question"}]
+        try:
+            values = self._values(question, False, tools, None, now, variables)
+            before = self._render(values)
+            after = self._render(values | {"add_generation_prompt": True})
+        except (InvalidInputError, UnsupportedError):
+            return ""
+        return after[len(before) :] if after.startswith(before) else ""
+
     def _values(
         self,
         messages: Sequence[Message],
