@@ -33,14 +33,14 @@ def unweighted(messages: Sequence[Message]) -> tuple[Sequence[Message], list[boo
     return shown, answers
 
 
-def answer_ranges(text: str, given: Ranges, by_assistant: Ranges, start: str) -> Ranges:
+def answer_ranges(text: str, given: Ranges, by_assistant: Ranges, start: str, end: str) -> Ranges:
     """Return the characters of the answers.
 
     Args:
         text: the conversation.
         given: its characters that came out of messages.
         by_assistant: those of them that came out of the answers to learn.
-        start: what the template puts before an answer.
+        start, end: what the template puts before and after an answer; ``""`` where that cannot be told.
     """
     found: list[tuple[int, int]] = []
     others = _without(given, by_assistant)
@@ -49,10 +49,12 @@ def answer_ranges(text: str, given: Ranges, by_assistant: Ranges, start: str) ->
     rest = list(by_assistant)
     for place in starts:
         first = place + len(start)
-        end = next(bound for bound in bounds if bound > place)
-        turn = [part for part in rest if first <= part[0] and part[1] <= end]
+        bound = next(bound for bound in bounds if bound > place)
+        turn = [part for part in rest if first <= part[0] and part[1] <= bound]
         if turn:
-            found.append((first, turn[-1][1]))
+            last = turn[-1][1]
+            mark = text.find(end, last, bound) if end else -1
+            found.append((first, max(last, mark)))
             rest = [part for part in rest if part not in turn]
     return tuple(sorted(found + rest))
 

@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 _LONGEST_REASON = 2_000
+_CONTENTS = ("messages", "tools", "documents", "strftime_now")
 
 
 class ChatTemplate:
@@ -67,6 +68,7 @@ class ChatTemplate:
         self.source = source
         self.special_tokens: dict[str, Any] = checked_mapping("special_tokens", special_tokens, of_texts=True)
         self.named: dict[str, Any] = checked_mapping("named", named, of_texts=True)
+        self._edges: dict[str, tuple[str, str]] = {}
         for text in (source, *self.named.values()):
             _compiled(text)
 
@@ -150,7 +152,7 @@ class ChatTemplate:
         """Return the text of a finished conversation, and where its answers are, for training on them.
 
         An answer begins where a prompt for it would end, so template text in it (an empty thought, what stands around a
-        call of a tool) is part of it. It ends with the assistant's last character; the template's mark of the end follows.
+        call of a tool) is part of it. It ends where the template's mark of the end begins.
 
         Args: as :meth:`render`. An assistant's message with ``"weight": 0`` is no answer; the field is not rendered.
 
@@ -172,18 +174,25 @@ class ChatTemplate:
         told = zip(values["messages"], answers, strict=True)
         values["messages"] = [_marked("messages", [one])[0] if is_answer else one for one, is_answer in told]
         by_assistant = ranges_of(self._render(values, tracks_users=True))
-        return text, given, answer_ranges(text, given, by_assistant, self._answer_start(tools, now, variables))
+        return text, given, answer_ranges(text, given, by_assistant, *self._answer_edges(values))
 
-    def _answer_start(self, tools: object, now: datetime.datetime, variables: Mapping[str, object]) -> str:
-        """Return the text that begins an answer; ``""`` if it cannot be told."""
-        question = [{"role": "user", "content": "lattice question"}]
-        try:
-            values = self._values(question, False, tools, None, now, variables)
-            before = self._render(values)
-            after = self._render(values | {"add_generation_prompt": True})
-        except (InvalidInputError, UnsupportedError):
-            return ""
-        return after[len(before) :] if after.startswith(before) else ""
+    def _answer_edges(self, values: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the texts that begin and end an answer of a conversation with these values.
+
+        ``""`` stands for what cannot be told.
+        """
+        lists = [values["tools"] is None, values["documents"] is None]
+        named = {name: value for name, value in values.items() if name not in _CONTENTS}
+        key = repr([lists, named])
+        if key not in self._edges:
+            asked = values | {"messages": [{"role": "user", "content": "lattice question"}]}
+            try:
+                before, after = self._render(asked), self._render(asked | {"add_generation_prompt": True})
+            except InvalidInputError:
+                before, after = "-", ""
+            start = after[len(before) :] if after.startswith(before) else ""
+            self._edges[key] = start, self.answer_end().rstrip()
+        return self._edges[key]
 
     def _values(
         self,
