@@ -94,13 +94,16 @@ def test_rows_of_zeros_and_huge_logits_have_finite_losses() -> None:
         binary_cross_entropy(np.array([1e4, -1e4]), np.array([0.0, 1.0])),
         cross_entropy(np.array([[1e4, -1e4]]), np.array([1])),
     ):
-        assert np.isfinite(loss) and all(np.isfinite(part).all() for part in rest)
+        assert np.isfinite(loss)
+        assert all(np.isfinite(part).all() for part in rest)
 
 
 def test_scores_that_are_all_equal_teach_cosent_nothing() -> None:
     random = np.random.RandomState(0)
     loss, d_a, d_b, _ = cosent_loss(random.standard_normal((3, 4)), random.standard_normal((3, 4)), np.ones(3), 20.0)
-    assert loss == 0.0 and not d_a.any() and not d_b.any()
+    assert loss == 0.0
+    assert not d_a.any()
+    assert not d_b.any()
 
 
 def test_rank_correlation_is_spearmans() -> None:

@@ -136,6 +136,5 @@ class TextReader:
 def _texts_of(packed: PackedEncoding) -> list[TokenizedText]:
     bounds = packed.cu_seqlens.tolist()
     return [
-        TokenizedText(packed.token_ids[start:stop], packed.type_ids[start:stop])
-        for start, stop in pairwise(bounds)
+        TokenizedText(packed.token_ids[start:stop], packed.type_ids[start:stop]) for start, stop in pairwise(bounds)
     ]
