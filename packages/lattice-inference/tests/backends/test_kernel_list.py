@@ -88,8 +88,12 @@ def test_a_step_that_does_not_fit_is_refused(plan):
         "bookkeeping_offset": 4032,
     }
     assert plan.run(_cpu.Step(**step)) is None
+    assert plan.run(_cpu.Step(**step | {"slot_offsets": [0] * 1000})) is None
+    plan.append("add", **{**ROWS, "output": (4, 16, 0)})
+    with pytest.raises(ValueError, match="a step with 1 slots is given to ops that need 5"):
+        plan.run(_cpu.Step(**step))
     with pytest.raises(ValueError, match="too small to cut this step"):
-        plan.run(_cpu.Step(**step | {"bookkeeping_offset": 4096}))
+        plan.run(_cpu.Step(**step | {"slot_offsets": [0] * 5, "bookkeeping_offset": 4096}))
     for wrong, message in (
         ({"threads": 4}, "too small for the scratch"),
         ({"logit_rows": np.array([4], np.int32)}, "logit row 4 is not one of 4 rows"),

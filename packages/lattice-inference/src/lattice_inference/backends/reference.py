@@ -22,7 +22,7 @@ from lattice_inference.graph.program import Buffer, Op, Program, Rows, View, Wei
 if TYPE_CHECKING:
     from lattice_inference.backends.protocol import LowRankFactors
 
-__all__ = ["run"]
+__all__ = ["compute", "run", "seen_keys"]
 
 Array = npt.NDArray[Any]
 
@@ -77,6 +77,17 @@ def run(
     return {name: read(view) for name, view in program.outputs.items()}
 
 
+def compute(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
+    """Return the output of one op that keeps no state.
+
+    Raises:
+        UnsupportedError: there is no such op.
+    """
+    if op.kind not in _KERNELS:
+        raise UnsupportedError(f"the reference backend has no op {op.kind!r}")
+    return _KERNELS[op.kind](op, inputs, weights, batch)
+
+
 def _embed_rows(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch: Batch) -> Array:
     return np.asarray(weights["table"][getattr(batch, str(op.attributes["ids"]))])
 
@@ -128,13 +139,13 @@ def _attention(op: Op, inputs: list[Array], weights: Mapping[str, Array], batch:
             kv_head = head // (heads // kv_heads)
             scores = query[start:end, head] @ key[start:end, kv_head].T * op.attributes["scale"]
             if op.attributes["mask"] == "causal":
-                scores[~_seen(end - start, int(op.attributes["window"]))] = -np.inf
+                scores[~seen_keys(end - start, int(op.attributes["window"]))] = -np.inf
             weight = np.exp(scores - scores.max(axis=1, keepdims=True))
             output[start:end, head] = weight @ value[start:end, kv_head] / weight.sum(axis=1, keepdims=True)
     return output.reshape(len(output), -1)
 
 
-def _seen(length: int, window: int) -> npt.NDArray[np.bool_]:
+def seen_keys(length: int, window: int) -> npt.NDArray[np.bool_]:
     """Return which keys (columns) each row of a causal sequence attends to."""
     row, key = np.ogrid[:length, :length]
     return (key <= row) & ((key > row - window) if window else True)

@@ -6,9 +6,9 @@ Tests compare other backends with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,10 @@ from lattice_inference.graph.adapting import add_low_rank, linear_sites
 from lattice_inference.graph.batch import Batch
 from lattice_inference.graph.program import KvSpec, Program, WeightRef
 from lattice_inference.precision import Activations, Precision
+
+if TYPE_CHECKING:
+    from lattice_inference.backends.reference_training import ReferenceTraining
+    from lattice_inference.backends.training_protocol import SiteFactors
 
 __all__ = ["ReferenceBackend", "ReferenceProgram"]
 
@@ -80,8 +84,20 @@ class ReferenceBackend:
             CheckpointError: a tensor is missing or has another shape than the program says.
             UnsupportedError: a weight is stored as integers, and the options ask for rounded rows.
         """
+        return ReferenceProgram(program, self._read_all(_weights(program), source))
+
+    def compile_training(
+        self, programs: Mapping[str, Program], source: TensorSource, factors: Mapping[str, SiteFactors]
+    ) -> ReferenceTraining:
+        """Return programs for training; see :class:`~lattice_inference.backends.training_protocol.TrainingBackend`."""
+        from lattice_inference.backends.reference_training import ReferenceTraining
+
+        weights = dict.fromkeys(ref for program in programs.values() for ref in _weights(program))
+        return ReferenceTraining(programs, self._read_all(weights, source), factors)
+
+    def _read_all(self, refs: Iterable[WeightRef], source: TensorSource) -> dict[str, npt.NDArray[np.float32]]:
         weights: dict[str, npt.NDArray[np.float32]] = {}
-        for ref in _weights(program):
+        for ref in refs:
             parts = [weights[name] if name in weights else self._read(source, ref, name) for name in ref.sources]
             shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
             if shape != ((math.prod(ref.shape[:-1]), ref.shape[-1]) if ref.is_stack else ref.shape):
@@ -89,7 +105,7 @@ class ReferenceBackend:
             weights |= zip(ref.sources, parts, strict=True)
             for name in ref.sources:
                 source.drop_pages(name)
-        return ReferenceProgram(program, weights)
+        return weights
 
     def _read(self, source: TensorSource, ref: WeightRef, name: str) -> npt.NDArray[np.float32]:
         if ref.use == "vector" or not isinstance(source, StoredTensorSource):

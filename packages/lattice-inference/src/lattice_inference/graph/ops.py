@@ -35,6 +35,7 @@ class OpDefinition:
         attributes: names and types of its attributes, all required.
         shape: returns the rows and width of the op's output; raises InvalidInputError when the operands do not fit.
         meaning: what it computes.
+        further: returns the rows and widths of the outputs after the first.
     """
 
     inputs: int
@@ -42,6 +43,7 @@ class OpDefinition:
     attributes: Mapping[str, type]
     shape: Callable[[Op], Shape]
     meaning: str
+    further: Callable[[Op], tuple[Shape, ...]] = lambda _: ()
 
     @cached_property
     def required_weights(self) -> frozenset[str]:
@@ -352,16 +354,16 @@ OPS: Mapping[str, OpDefinition] = {
 }
 
 
-def validate(op: Op) -> Shape:
-    """Check ``op`` against its definition and return the rows and width of its output.
+def validate(op: Op, definitions: Mapping[str, OpDefinition] = OPS) -> Shape:
+    """Check ``op`` against its definition and return the rows and width of its first output.
 
     Raises:
         InvalidInputError: the kind is unknown, an operand or attribute is missing, superfluous or of the wrong type, or
             shapes do not fit.
     """
-    definition = OPS.get(op.kind)
+    definition = definitions.get(op.kind)
     if definition is None:
-        raise InvalidInputError(f"there is no op named {op.kind!r}; known: {', '.join(sorted(OPS))}")
+        raise InvalidInputError(f"there is no op named {op.kind!r}; known: {', '.join(sorted(definitions))}")
     if len(op.inputs) != definition.inputs:
         raise InvalidInputError(f"{op.kind}: takes {definition.inputs} inputs, got {len(op.inputs)}")
     if not definition.required_weights <= op.weights.keys() <= definition.allowed_weights:

@@ -23,11 +23,11 @@ from lattice_inference.lora.loading import load_adapter_file
 from lattice_inference.models.adapter_sites import AdapterBase, AdapterSites, module_stem
 from lattice_inference.value_text import value_text
 
-__all__ = ["ModelAdapters"]
+__all__ = ["AdapterPlace", "ModelAdapters", "adapter_places"]
 
 
 @dataclass(frozen=True)
-class _Place:
+class AdapterPlace:
     """Where a linear is in the program that runs."""
 
     module: str
@@ -52,7 +52,7 @@ class ModelAdapters:
         self._base = base
         self._sites: AdapterSites = base.sites
         self._program = program
-        self._places = _places(base.sites, program.adapter_sites)
+        self._places = adapter_places(base.sites, program.adapter_sites)
         self._lock = threading.Lock()
         self._attached: Mapping[str, AttachedAdapter] = {}
 
@@ -183,14 +183,14 @@ class ModelAdapters:
                 )
 
 
-def _places(sites: AdapterSites, tensors: Mapping[str, tuple[int, int]]) -> dict[str, _Place]:
+def adapter_places(sites: AdapterSites, tensors: Mapping[str, tuple[int, int]]) -> dict[str, AdapterPlace]:
     """Return the linears of a program that adapters may change, by the stems of their paths."""
-    places: dict[str, _Place] = {}
+    places: dict[str, AdapterPlace] = {}
     for tensor, shape in tensors.items():
         name = tensor.removesuffix(".weight")
         module = sites.module_of(name) if sites.pattern_of(name) is None else name
         if module is not None:
-            places[module_stem(module)] = _Place(module, tensor, shape)
+            places[module_stem(module)] = AdapterPlace(module, tensor, shape)
     return places
 
 

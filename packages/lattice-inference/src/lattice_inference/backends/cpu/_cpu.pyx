@@ -375,6 +375,9 @@ cdef class Step:
     """
 
     cdef lattice_step step
+    cdef float *few_slots[LATTICE_FEW_SLOTS]
+    cdef float **many_slots
+    cdef Py_ssize_t slot_count
     cdef Memory arena
     cdef Py_ssize_t bookkeeping_offset
     cdef object cu_seqlens, context
@@ -421,6 +424,13 @@ cdef class Step:
             raise ValueError("the arena is too small for the scratch of this step")
         if len(slot_offsets) > LATTICE_MAX_SLOTS:
             raise ValueError(f"{len(slot_offsets)} slots are more than the {LATTICE_MAX_SLOTS} of a step")
+        self.slot_count = len(slot_offsets)
+        step.slots = &self.few_slots[0]
+        if self.slot_count > LATTICE_FEW_SLOTS:
+            self.many_slots = <float **>malloc(self.slot_count * sizeof(float *))
+            if self.many_slots == NULL:
+                raise MemoryError
+            step.slots = self.many_slots
         for i, offset in enumerate(slot_offsets):
             step.slots[i] = <float *>(arena.data + <Py_ssize_t>offset)
         step.scratch = arena.data + scratch_offset
@@ -430,6 +440,9 @@ cdef class Step:
         self.bookkeeping_offset = bookkeeping_offset
         self.cu_seqlens, self.context, self.adapters = cu_seqlens, context, adapters
         self.owners = (token_ids, token_type_ids, positions, logit_rows, kv, pages, cu_pages)
+
+    def __dealloc__(self):
+        free(self.many_slots)
 
 
 cdef class Plan:
@@ -448,6 +461,7 @@ cdef class Plan:
     cdef list tables
     cdef readonly list groups
     cdef bint needs_pages
+    cdef Py_ssize_t slots_needed
     cdef readonly str isa
     cdef readonly bint dot, amx
     cdef int bfloat16
@@ -527,6 +541,9 @@ cdef class Plan:
         self.ops[self.count] = op
         self.count += 1
         self.owners.append(owners)
+        for view in (*inputs, output, rounded):
+            if view is not None:
+                self.slots_needed = max(self.slots_needed, <Py_ssize_t>view[0] + 1)
         self.needs_pages = self.needs_pages or op.kernel == LATTICE_KERNEL_PAGED_ATTENTION
 
     def check_ids(self, str which, Py_ssize_t table_rows):
@@ -572,6 +589,8 @@ cdef class Plan:
         cdef object adapter
         if not 0 <= first <= first + count <= self.count:
             raise ValueError(f"ops {first} to {first + count} are not of the {self.count} ops")
+        if given.slot_count < self.slots_needed:
+            raise ValueError(f"a step with {given.slot_count} slots is given to ops that need {self.slots_needed}")
         if given.bookkeeping_offset + needed > given.arena.nbytes:
             raise ValueError("the arena is too small to cut this step into tasks")
         if step.kv != NULL:

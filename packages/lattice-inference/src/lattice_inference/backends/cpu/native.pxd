@@ -50,6 +50,8 @@ cdef extern from "tile_table.h" nogil:
 
 cdef extern from "step.h" nogil:
     int LATTICE_MAX_SLOTS
+    enum:
+        LATTICE_FEW_SLOTS
     int LATTICE_MAX_HEAD_DIM
     int LATTICE_PANEL
     int LATTICE_KERNEL_PAGED_ATTENTION, LATTICE_KERNEL_LOW_RANK
@@ -150,7 +152,7 @@ cdef extern from "step.h" nogil:
         int64_t *attention_units
         float *partials
         lattice_step_adapters adapters
-        float *slots[512]
+        float **slots
         char *scratch
         int64_t scratch_bytes
         int threads

@@ -21,7 +21,8 @@
 #define LATTICE_PAGED_ROWS 192  /* rows times heads of a group in one task of paged attention */
 #define LATTICE_AMX_BYTES (768 * 1024) /* of rows that a task multiplies by AMX */
 #define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
-#define LATTICE_MAX_SLOTS 512 /* a handful, but for programs whose linears are observed */
+#define LATTICE_MAX_SLOTS (1 << 16) /* a handful, but for programs that are observed or trained */
+#define LATTICE_FEW_SLOTS 64 /* so many a step holds itself, without asking for memory */
 #define LATTICE_LOW_RANK_ALONE 2048 /* vectors of multiply-adds of adapters that one thread takes for itself */
 #define LATTICE_BLOCK_ROWS 56   /* that a task of a linear takes at least: a few whole tiles on every level */
 
@@ -196,7 +197,7 @@ typedef struct {
     int64_t *attention_units;        /* [2][sequences + 1]: see paged_attention.h */
     float *partials;                 /* what parts of a sequence's keys give, until they are merged */
     lattice_step_adapters adapters;
-    float *slots[LATTICE_MAX_SLOTS];
+    float **slots; /* [the plan's slots] */
     char *scratch;         /* `threads` stretches of scratch_bytes */
     int64_t scratch_bytes; /* a multiple of 64 */
     int threads;
