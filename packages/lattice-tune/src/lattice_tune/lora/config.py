@@ -48,8 +48,6 @@ class LoraConfig:
         if self.alpha is not None:
             real(self.alpha, "alpha", "above 0, or None", above=0, below=1e30, refusal=ConfigError)
         flag(self.rank_stabilized, "rank_stabilized", refusal=ConfigError)
-        if isinstance(self.targets, list):
-            object.__setattr__(self, "targets", tuple(self.targets))
         if isinstance(self.targets, str):
             choice(self.targets, "targets", ("all", "attention"), refusal=ConfigError)
         elif not isinstance(self.targets, tuple) or not self.targets:
@@ -59,8 +57,6 @@ class LoraConfig:
                 if not text_of(ending, "one of targets", refusal=ConfigError):
                     raise ConfigError("one of targets is empty; give the ending of a path, such as q_proj")
         if self.layers is not None:
-            if isinstance(self.layers, list):
-                object.__setattr__(self, "layers", tuple(self.layers))
             if not isinstance(self.layers, tuple) or len(self.layers) != 2:
                 raise ConfigError(f"layers is {shown(self.layers)}; give the first and the last layer, or None")
             first = whole(self.layers[0], "the first of layers", refusal=ConfigError)

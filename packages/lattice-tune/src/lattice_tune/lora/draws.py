@@ -35,7 +35,8 @@ def first_factor(seed: int, site: str, rank: int, inputs: int) -> npt.NDArray[np
     """
     which = int.from_bytes(blake2b(site.encode(), digest_size=8).digest(), "little")
     shares = (_words(seed, _FACTOR, which, rank * inputs) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return ((2.0 * shares - 1.0) / np.sqrt(inputs)).astype(np.float32).reshape(rank, inputs)
+    first: npt.NDArray[np.float32] = ((2.0 * shares - 1.0) / np.sqrt(inputs)).astype(np.float32)
+    return first.reshape(rank, inputs)
 
 
 def part_number(step: int, part: int) -> int:

@@ -82,7 +82,8 @@ class ClassificationHead:
             raise InvalidInputError(f"vectors have {rows.shape[1]} numbers, and the head takes {self.weight.shape[1]}")
         logits = head_logits(HeadMatrices(self.weight, self.bias), rows, 1.0)
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
+        found: npt.NDArray[np.float32] = (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
+        return found
 
     def predict(self, vectors: npt.ArrayLike) -> list[str]:
         """Return the most probable label of each vector."""

@@ -75,7 +75,8 @@ def adapt_step(trainer: LoraTrainer, example: Mapping[str, Any], *, learning_rat
     instance(example, "example", Mapping)  # type: ignore[type-abstract]
     found = compute_lora_gradients(trainer, [example])
     parameters = trainer._parameters
-    moved = parameters.values - np.float32(rate / found.weight) * parameters.gradients
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved = parameters.values - np.float32(min(rate / found.weight, 3e38)) * parameters.gradients
     if not np.isfinite(moved).all():
         raise TrainingError("the step would make a number that is not finite: lower the learning rate")
     parameters.values[:] = moved

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from lattice_inference.graph.adapting import linear_sites
+from lattice_inference.lora.attaching import adapter_places
 from lattice_inference.models.opened_model import open_model
 from lattice_tune.errors import InvalidInputError
 from lattice_tune.lora.config import LoraConfig
@@ -27,13 +28,8 @@ def linears_of(path: Path, *, causal: bool) -> tuple[str, ...]:
         sites = model.family.adapter_sites
         if sites is None:
             raise InvalidInputError(f"{path}: adapters are not built for models of {model.family.name}")
-        names = []
-        for tensor in linear_sites(model.program(model.whole_head())):
-            name = tensor.removesuffix(".weight")
-            module = sites.module_of(name) if sites.pattern_of(name) is None else name
-            if module is not None and _LAYER.search(module):
-                names.append(module)
-    return tuple(names)
+        places = adapter_places(sites, linear_sites(model.program(model.whole_head())))
+    return tuple(place.module for place in places.values() if _LAYER.search(place.module))
 
 
 def chosen_sites(path: Path, config: LoraConfig, linears: tuple[str, ...]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from lattice_inference import LoraAdapter, find_model
 from lattice_inference.checkpoint.atomic_file import atomic_directory
+from lattice_inference.checkpoint.formats import only_gguf
 from lattice_inference.errors import InvalidInputError as InferenceInputError
 from lattice_inference.files.fingerprint import ModelSnapshot
 from lattice_inference.lora import LoraSite, save_gguf, save_peft_safetensors
@@ -28,6 +29,7 @@ from lattice_tune.lora.config import LoraConfig, LoraTrainingConfig
 from lattice_tune.lora.head import HEAD_FILE, ClassificationHead
 from lattice_tune.lora.loop import LoraStep, TrainingLoop
 from lattice_tune.lora.objective import LoraEvaluation, ObjectiveName, SummedLoss
+from lattice_tune.lora.output_labels import output_labels
 from lattice_tune.lora.parameters import TrainedParameters
 from lattice_tune.lora.program_link import ProgramLink
 from lattice_tune.lora.rows import RowSource, rows_of
@@ -117,7 +119,8 @@ class LoraTrainer:
         self._prompt = text_of(prompt, "prompt")
         self._activations = activations
         files = find_model(model)
-        self.path: Path = files.directory
+        has_config = not files.directory.is_dir() or (files.directory / "config.json").exists()
+        self.path: Path = files.directory if has_config else only_gguf(files.directory) or files.directory
         self._base_name = files.repo_id or str(model)
         self._snapshot = ModelSnapshot.take(self.path)
         causal = objective == "tokens"
@@ -192,8 +195,7 @@ class LoraTrainer:
             TrainingError: the loss is not finite.
         """
         chosen, _ = self._read(examples, "examples")
-        if self.objective == "classification" and self._labels is None:
-            raise InvalidInputError("there is no head yet: train one before, or load one with load")
+        self._check_head()
         return self._objective(chosen, []).measure(chosen)
 
     def load(self, adapter: LoraAdapter, head: ClassificationHead | None = None) -> None:
@@ -317,6 +319,7 @@ class LoraTrainer:
     def _gradients(self, examples: RowSource) -> SummedLoss:
         """Set the gradients to those of the summed loss of rows, without dropout and noise."""
         chosen, _ = self._read(examples, "examples")
+        self._check_head()
         link = ProgramLink(self._program, self._parameters, 0.0, replace(self.training, noise=0.0))
         return self._objective(chosen, [], link).accumulate(range(len(chosen)), 0)
 
@@ -332,6 +335,10 @@ class LoraTrainer:
         self._link = ProgramLink(self._program, self._parameters, self.config.dropout, self.training)
         self._link.write()
 
+    def _check_head(self) -> None:
+        if self.objective == "classification" and self._labels is None:
+            raise InvalidInputError("there is no head yet: train one before, or load one with load")
+
     def _vector_width(self) -> int:
         ids = np.zeros(1, np.int32)
         return int(self._program.vectors(ids, np.array([0, 1], np.int32), ids).shape[1])
@@ -346,9 +353,12 @@ class LoraTrainer:
         return texts.read(list(rows_of(source, name))), 0
 
     def _label_names(self, examples: list[Any]) -> tuple[str, ...] | None:
+        """Return the labels of a head, or of a cross-encoder's outputs, in their order; None without labels."""
         if self.objective not in ("classification", "ce"):
             return None
         names = sorted({str(example.label) for example in examples})
+        if self.objective == "ce":
+            return output_labels(self.path, names, self._vector_width())
         if len(names) < 2:
             raise DatasetError(f"all examples have the label {names[0]!r:.100}; at least two labels are needed")
         return tuple(names)
@@ -359,9 +369,10 @@ class LoraTrainer:
         link = self._link if link is None else link
         if self.objective == "tokens":
             return TokenObjective(link, examples, validation, self.training.micro_batch_tokens)
-        classes = None if self._labels is None else {name: place for place, name in enumerate(self._labels)}
-        for example in [*examples, *validation] if classes is not None else []:
-            if example.label not in classes:
+        labels = self._label_names(examples) if self._labels is None else self._labels
+        classes = None if labels is None else {name: place for place, name in enumerate(labels)}
+        for example in [*examples, *validation]:
+            if classes is not None and example.label not in classes:
                 raise DatasetError(f"{example.place}: the label {shown(example.label)} is none of the training's")
         return VectorObjective(self.objective, link, examples, validation, classes, self.training)
 

@@ -26,6 +26,7 @@ from lattice_tune.lora.text_examples import TextExample, TokenizedText
 __all__ = ["VectorObjective"]
 
 Float32Array = npt.NDArray[np.float32]
+Int32Array = npt.NDArray[np.int32]
 
 
 class VectorObjective:
@@ -87,7 +88,8 @@ class VectorObjective:
             gradient = (found.d_vectors * len(batch)).astype(np.float32)
             for part, rows in self._parts(texts):
                 dropout, noise = self._link.draws(step, part)
-                program.accumulate_vectors(*_packed(texts, rows, gradient), dropout=dropout, noise=noise)
+                ids, bounds, types = _packed(texts, rows)
+                program.accumulate_vectors(ids, bounds, gradient[rows], types, dropout=dropout, noise=noise)
         except NonFiniteError as error:
             raise TrainingError(f"the loss is not finite: {error}") from error
         self._link.read_gradients()
@@ -152,22 +154,17 @@ class VectorObjective:
         found = []
         for part, rows in self._parts(texts):
             dropout, noise = (None, None) if step is None else self._link.draws(step, part)
-            token_ids, cu_seqlens, type_ids = _packed(texts, rows)
-            found.append(self._link.program.vectors(token_ids, cu_seqlens, type_ids, dropout=dropout, noise=noise))
+            ids, bounds, types = _packed(texts, rows)
+            found.append(self._link.program.vectors(ids, bounds, types, dropout=dropout, noise=noise))
         return np.concatenate(found)
 
     def _parts(self, texts: Sequence[TokenizedText]) -> Iterator[tuple[int, list[int]]]:
         return enumerate(parts_of([len(text.token_ids) for text in texts], self._config.micro_batch_tokens))
 
 
-def _packed(
-    texts: Sequence[TokenizedText], rows: Sequence[int], gradient: Float32Array | None = None
-) -> tuple[npt.NDArray[np.generic], ...]:
-    """Return ids, bounds and types of some texts, with the gradient's rows before the types if there is one."""
+def _packed(texts: Sequence[TokenizedText], rows: Sequence[int]) -> tuple[Int32Array, Int32Array, Int32Array]:
+    """Return ids, bounds and types of some texts, laid end to end."""
     chosen = [texts[row] for row in rows]
-    ids = np.concatenate([text.token_ids for text in chosen])
     bounds = np.cumsum([0, *(len(text.token_ids) for text in chosen)], dtype=np.int32)
-    types = np.concatenate([text.type_ids for text in chosen])
-    if gradient is None:
-        return ids, bounds, types
-    return ids, bounds, gradient[rows], types
+    ids, types = ([getattr(text, name) for text in chosen] for name in ("token_ids", "type_ids"))
+    return np.concatenate(ids), bounds, np.concatenate(types)
