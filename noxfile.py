@@ -297,6 +297,7 @@ def parity(session: nox.Session) -> None:
         "smollm2.py",
         "lora_peft.py",
         "lora_training.py",
+        "lora_gradients.py",
         "static.py",
     ):
         environment = {**ONE_THREAD, "OMP_NUM_THREADS": "1", "LATTICE_OFFLINE": "1"}

@@ -197,7 +197,7 @@ def test_a_long_text_is_left_between_its_layers_and_has_the_same_bits(embedder, 
     with load_encoder(embedder) as encoder:
         want = encoder.encode([text]).vectors
         with monkeypatch.context() as patched:  # all of the step in one call
-            patched.setattr("lattice_inference.backends.cpu.backend.OPS_OF_A_CALL", 10_000)
+            patched.setattr("lattice_inference.backends.cpu.step_outputs.OPS_OF_A_CALL", 10_000)
             assert encoder.encode([text]).vectors.tobytes() == want.tobytes()
         token = cancellation._asked.set(lambda: bool(asked.append(0)) or len(asked) > 3)
         try:

@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -87,6 +87,25 @@ class StepAdapters:
     ) -> None: ...
     def scratch_bytes(self, tokens: int) -> int: ...
 
+class TrainedFactors:
+    shapes: tuple[tuple[int, int, int], ...]
+    arrays: list[tuple[_Float32, _Float32, _Float32, _Float32]]
+    nbytes: int
+    def __init__(self, shapes: Iterable[tuple[int, int, int]]) -> None: ...
+    def zero_gradients(self) -> None: ...
+
+class StepTraining:
+    def __init__(
+        self,
+        factors: TrainedFactors,
+        *,
+        inputs: tuple[_Float32, ...] = (),
+        targets: _Int32 | None = None,
+        target_weights: _Float32 | None = None,
+        dropout: tuple[int, int, int, float, float] | None = None,
+        noise: tuple[int, int, int, float, float] | None = None,
+    ) -> None: ...
+
 class Step:
     def __init__(
         self,
@@ -108,6 +127,7 @@ class Step:
         pages: _Int32 | None = None,
         cu_pages: _Int32 | None = None,
         adapters: StepAdapters | None = None,
+        training: StepTraining | None = None,
     ) -> None: ...
 
 def routes_floats(experts: int, chosen: int) -> int: ...
@@ -118,6 +138,8 @@ class Plan:
     dot: bool
     amx: bool
     step_tokens: int
+    inputs_used: list[tuple[str, int, int]]
+    shapes: tuple[tuple[int, int, int], ...]
     def __init__(
         self,
         isa: str,
@@ -141,6 +163,7 @@ class Plan:
         experts: dict[str, Any] | None = None,
         **parameters: Any,
     ) -> None: ...
+    def use_factors(self, sites: Mapping[str, tuple[int, int, int]]) -> None: ...
     def check_ids(self, which: str, table_rows: int) -> None: ...
     def scratch_bytes(self, max_seqlen: int) -> int: ...
     def bookkeeping_bytes(self, cu_seqlens: _Int32, context: _Int32 | None = None) -> int: ...

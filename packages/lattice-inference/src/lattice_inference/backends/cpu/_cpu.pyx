@@ -190,179 +190,12 @@ def elementwise(str function, x, *, str isa):
     return result
 
 
-cdef class KvPages:
-    """Pages of keys and values: ``pages`` pages of ``page_tokens`` tokens.
-
-    ``layers`` gives (kv_heads, head_dim, type) of each layer. A page is contiguous memory: for each layer its keys, values
-    and scales (kernels/step.h), each aligned to 64 bytes. Address space is reserved at once, and memory is taken when a page
-    is first written. Huge pages are used if the system has them, because attention reads all of the memory in an order that
-    a processor cannot predict.
-    """
-
-    cdef lattice_kv_layer *layers
-    cdef Memory memory
-    cdef readonly Py_ssize_t count, page_tokens, pages, page_bytes
-
-    def __cinit__(self, layers, Py_ssize_t page_tokens, Py_ssize_t pages):
-        cdef Py_ssize_t i, j, offset = 0
-        cdef char *base
-        if page_tokens not in (16, 32, 64) or pages < 1:
-            raise ValueError(f"there are no pages of {page_tokens} tokens, or {pages} of them")
-        self.count, self.page_tokens, self.pages = len(layers), page_tokens, pages
-        self.layers = <lattice_kv_layer *>malloc(max(1, self.count) * sizeof(lattice_kv_layer))
-        if self.layers == NULL:
-            raise MemoryError
-        offsets = []
-        for kv_heads, head_dim, kind in layers:
-            element = lattice_kv_bytes(KV_TYPES[kind])
-            width = (head_dim + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL
-            if not 1 <= head_dim <= LATTICE_MAX_HEAD_DIM or kv_heads < 1:
-                raise ValueError(f"{kv_heads} heads of {head_dim} dimensions cannot be kept")
-            scale_bytes = 4 if kind == "int8" else 0
-            for vector_bytes in (head_dim * element, width * element, scale_bytes, scale_bytes):
-                offsets.append(offset)
-                offset += round_up(kv_heads * page_tokens * vector_bytes)
-        self.page_bytes = offset
-        self.memory = Memory(offset * pages, huge_pages=offset * pages >= 4 << 20)
-        base = self.memory.data
-        for i, (kv_heads, head_dim, kind) in enumerate(layers):
-            self.layers[i].keys = base + <Py_ssize_t>offsets[4 * i]
-            self.layers[i].values = base + <Py_ssize_t>offsets[4 * i + 1]
-            self.layers[i].key_scales = base + <Py_ssize_t>offsets[4 * i + 2]
-            self.layers[i].value_scales = base + <Py_ssize_t>offsets[4 * i + 3]
-            self.layers[i].page_stride = self.page_bytes
-            self.layers[i].type = KV_TYPES[kind]
-            self.layers[i].kv_heads, self.layers[i].head_dim = kv_heads, head_dim
-            self.layers[i].width = (head_dim + LATTICE_PANEL - 1) // LATTICE_PANEL * LATTICE_PANEL
-
-    def __dealloc__(self):
-        free(self.layers)
-
-    def check(
-        self, cnp.ndarray cu_seqlens not None, cnp.ndarray context not None, cnp.ndarray pages not None,
-        cnp.ndarray cu_pages not None,
-    ):
-        """Raise ValueError unless each sequence's pages exist and hold all its tokens.
-
-        These are the tokens that the pages hold already and those that the step adds.
-        """
-        cdef Py_ssize_t sequences = cu_seqlens.size - 1
-        cdef const int32_t *bounds_of_rows = int32_data(cu_seqlens, sequences + 1, "cu_seqlens")
-        cdef const int32_t *before = int32_data(context, sequences, "context")
-        cdef const int32_t *numbers = int32_data(pages, pages.size, "pages")
-        cdef const int32_t *bounds = int32_data(cu_pages, sequences + 1, "cu_pages")
-        cdef Py_ssize_t i
-        cdef int64_t length
-        if bounds[0] != 0 or bounds[sequences] != pages.size:
-            raise ValueError("cu_pages does not span pages")
-        for i in range(sequences):
-            length = <int64_t>before[i] + bounds_of_rows[i + 1] - bounds_of_rows[i]
-            if before[i] < 0 or (bounds[i + 1] - <int64_t>bounds[i]) * self.page_tokens < length:
-                raise ValueError(f"sequence {i} needs room for {length} tokens and has {bounds[i + 1] - bounds[i]} pages")
-        for i in range(pages.size):
-            if not 0 <= numbers[i] < self.pages:
-                raise ValueError(f"there is no page {numbers[i]} among {self.pages}")
-
-    cdef char *page(self, Py_ssize_t number) except NULL:
-        if not 0 <= number < self.pages:
-            raise ValueError(f"there is no page {number} among {self.pages}")
-        return self.memory.data + number * self.page_bytes
-
-    def copy_page(self, Py_ssize_t source, Py_ssize_t target):
-        """Copy one page over another."""
-        memcpy(self.page(target), self.page(source), self.page_bytes)
-
-    def export(self, Py_ssize_t page):
-        """Return the content of a page."""
-        return self.page(page)[: self.page_bytes]
-
-    def import_(self, Py_ssize_t page, const unsigned char[::1] content not None):
-        """Write what :meth:`export` returned into a page."""
-        if content.shape[0] != self.page_bytes:
-            raise ValueError(f"a page has {self.page_bytes} bytes, not {content.shape[0]}")
-        memcpy(self.page(page), &content[0], self.page_bytes)
+include "kv_pages.pxi"
 
 
-cdef lattice_view view_of(object operand) except *:
-    """Return the view of an operand, (slot, stride, column), or None for no operand."""
-    cdef lattice_view view
-    memset(&view, 0, sizeof(view))
-    view.slot = -1
-    if operand is not None:
-        view.slot, view.stride, view.column = operand
-        if not 0 <= view.slot < LATTICE_MAX_SLOTS:
-            raise ValueError(f"slot {view.slot} is not one of the {LATTICE_MAX_SLOTS} slots of a step")
-    return view
-
-
-cdef const void *weight_at(object weight, int weight_type) except NULL:
-    """Return the data of an array, or of panels given as (Memory, byte offset)."""
-    cdef Memory memory
-    if isinstance(weight, tuple):
-        memory, offset = weight
-        return memory.data + <Py_ssize_t>offset
-    return weight_data(weight, weight_type, weight.size, "weight")
-
-
-cdef const float *floats_or_none(object array, Py_ssize_t size, str name) except? NULL:
-    return NULL if array is None else float32_data(array, size, name)
-
-
-cdef int fill_record(lattice_op *op, str record, dict given) except -1:
-    """Fill the record of an op, and remove its fields from ``given``.
-
-    The fields are names, such as weight types and activations, and arrays. ``bounds`` are low and high of the range, in
-    float32, within which rows are quantized.
-    """
-    if record == "linear":
-        op.linear.weight_type = WEIGHT_TYPES[given.pop("weight_type")]
-        op.linear.activation = ACTIVATIONS[given.pop("activation", "none")]
-        residual = given.pop("residual", None)
-        if op.linear.activation != LATTICE_ACTIVATION_NONE and residual is not None:
-            raise ValueError("a linear takes an activation or a residual: which comes first is not said by an op with both")
-        op.linear.residual = view_of(residual)
-        op.linear.weight = weight_at(given.pop("weight"), op.linear.weight_type)
-        op.linear.bias = floats_or_none(given.pop("bias", None), op.n, "bias")
-    elif record == "embed":
-        op.embed.ids = IDS[given.pop("ids")]
-        op.embed.weight_type = WEIGHT_TYPES[given.pop("weight_type")]
-        op.embed.packed = given.pop("packed", False)
-        op.embed.table = weight_at(given.pop("table"), op.embed.weight_type)
-        op.embed.residual = view_of(given.pop("residual", None))
-    elif record == "norm":
-        op.norm.epsilon, op.norm.heads = given.pop("epsilon"), given.pop("heads", 1)
-        op.norm.weight = float32_data(given.pop("weight"), op.n // op.norm.heads, "weight")
-        op.norm.bias = floats_or_none(given.pop("bias", None), op.n, "bias")
-        op.norm.quantized = view_of(given.pop("quantized", None))
-        op.norm.range = floats_or_none(given.pop("bounds", None), 2, "bounds")
-    elif record == "quantize":
-        op.quantize.range = floats_or_none(given.pop("bounds", None), 2, "bounds")
-    elif record == "attention":
-        op.attention.heads, op.attention.kv_heads = given.pop("heads"), given.pop("kv_heads")
-        op.attention.head_dim, op.attention.scale = given.pop("head_dim"), given.pop("scale")
-    elif record == "paged":
-        op.paged.heads, op.paged.kv_heads = given.pop("heads"), given.pop("kv_heads")
-        op.paged.head_dim, op.paged.scale = given.pop("head_dim"), given.pop("scale")
-        op.paged.layer, op.paged.window = given.pop("layer", 0), given.pop("window")
-    elif record == "kv_write":
-        op.kv_write.layer, op.kv_write.kv_heads = given.pop("layer"), given.pop("kv_heads")
-        op.kv_write.attention_heads = given.pop("attention_heads", 0)
-    elif record == "angles":
-        op.angles.frequencies = float32_data(given.pop("frequencies"), op.n // 2, "frequencies")
-        op.angles.scale = given.pop("scale")
-    elif record == "rope":
-        op.rope.heads, op.rope.head_dim = given.pop("heads"), given.pop("head_dim")
-        op.rope.width, op.rope.pairing = given.pop("width"), PAIRINGS[given.pop("pairing")]
-    elif record == "low_rank":
-        op.low_rank.group = given.pop("group")
-    elif record == "activation":
-        op.activation = ACTIVATIONS[given.pop("activation")]
-    elif record == "pool":
-        op.pool = POOLS[given.pop("pool")]
-    return 0
-
-
+include "op_records.pxi"
 include "adapters.pxi"
+include "training.pxi"
 
 
 cdef class Step:
@@ -371,7 +204,8 @@ cdef class Step:
     ``arena`` holds the slots at ``slot_offsets``. At ``scratch_offset`` it holds scratch memory for each of ``threads``. At
     ``bookkeeping_offset``, a multiple of 64, it holds the plan's ``bookkeeping_bytes``. A program that keeps keys and values
     takes their pages ``kv`` and, as ``context``, the tokens that they hold already of each sequence. The pages of sequence b
-    are ``pages[cu_pages[b]:cu_pages[b + 1]]``. Arrays are int32. ``adapters`` belong to the plan that runs the step.
+    are ``pages[cu_pages[b]:cu_pages[b + 1]]``. Arrays are int32. ``adapters`` belong to the plan that runs the step. A program
+    for training takes ``training``.
     """
 
     cdef lattice_step step
@@ -382,6 +216,7 @@ cdef class Step:
     cdef Py_ssize_t bookkeeping_offset
     cdef object cu_seqlens, context
     cdef StepAdapters adapters
+    cdef StepTraining training
     cdef tuple owners
 
     def __cinit__(
@@ -390,7 +225,7 @@ cdef class Step:
         Memory arena not None, slot_offsets, Py_ssize_t scratch_offset, Py_ssize_t scratch_bytes, int threads,
         Py_ssize_t bookkeeping_offset,
         KvPages kv=None, cnp.ndarray context=None, cnp.ndarray pages=None, cnp.ndarray cu_pages=None,
-        StepAdapters adapters=None,
+        StepAdapters adapters=None, StepTraining training=None,
     ):
         cdef lattice_step *step = &self.step
         cdef Py_ssize_t tokens = token_ids.size, i
@@ -420,6 +255,9 @@ cdef class Step:
             step.adapters = adapters.adapters
             if scratch_bytes < adapters.scratch_bytes(tokens):
                 raise ValueError("the scratch is too small for the adapters of this step")
+        if training is not None:
+            step.training = &training.training
+            self.training = training
         if bookkeeping_offset % 64 or scratch_offset + scratch_bytes * threads > arena.nbytes:
             raise ValueError("the arena is too small for the scratch of this step")
         if len(slot_offsets) > LATTICE_MAX_SLOTS:
@@ -460,7 +298,11 @@ cdef class Plan:
     cdef list owners
     cdef list tables
     cdef readonly list groups
-    cdef bint needs_pages
+    cdef bint needs_pages, trains
+    cdef readonly list inputs_used
+    cdef list losses
+    cdef dict sites
+    cdef readonly tuple shapes
     cdef Py_ssize_t slots_needed
     cdef readonly str isa
     cdef readonly bint dot, amx
@@ -488,6 +330,8 @@ cdef class Plan:
             (<int64_t *>&self.sizes)[names.index(name)] = size
         self.owners = []
         self.tables = []
+        self.inputs_used, self.losses = [], []  # names, rows and columns; outputs, and whether there is a gradient
+        self.sites, self.shapes = {}, ()
         self.groups = []  # for linears that adapters change: columns read, columns of the changed rows
 
     def __dealloc__(self):
@@ -527,7 +371,13 @@ cdef class Plan:
         op.output = view_of(output)
         op.rounded = view_of(rounded)
         owners = list(parameters.values())
-        fill_record(&op, RECORDS[kernel], parameters)
+        self.note_views((*inputs, output, rounded, *owners))
+        if RECORDS[kernel] == "factors":
+            parameters["site"] = self.sites[parameters["site"]]
+        elif RECORDS[kernel] == "input_rows":
+            self.inputs_used.append((parameters.pop("name"), op.rows, n))
+            parameters["number"] = len(self.inputs_used) - 1
+        fill_record(&op, RECORDS[kernel], parameters, owners)
         if parameters:
             raise TypeError(f"{kernel} takes no {', '.join(parameters)}")
         if op.kernel == LATTICE_KERNEL_LOW_RANK:
@@ -541,10 +391,35 @@ cdef class Plan:
         self.ops[self.count] = op
         self.count += 1
         self.owners.append(owners)
-        for view in (*inputs, output, rounded):
-            if view is not None:
-                self.slots_needed = max(self.slots_needed, <Py_ssize_t>view[0] + 1)
         self.needs_pages = self.needs_pages or op.kernel == LATTICE_KERNEL_PAGED_ATTENTION
+        if op.kernel >= LATTICE_KERNEL_INPUT_ROWS:
+            self.note_training(&op, RECORDS[kernel])
+
+    cdef note_views(self, tuple operands):
+        """Note the slots of the operands among ``operands``, which are (slot, stride, column)."""
+        for view in operands:
+            if isinstance(view, tuple) and len(view) == 3:
+                self.slots_needed = max(self.slots_needed, <Py_ssize_t>view[0] + 1)
+
+    cdef note_training(self, const lattice_op *op, str record):
+        """Note what steps must have for an op of a program for training."""
+        self.trains = True
+        if record == "loss":
+            self.losses.append((op.loss.outputs, op.loss.dx.slot >= 0))
+        elif record == "factors":
+            rank, inputs, outputs = self.shapes[op.factors.site]
+            sizes = {
+                LATTICE_KERNEL_LOW_RANK_INNER: (inputs, rank), LATTICE_KERNEL_LOW_RANK_OUTER: (rank, outputs),
+                LATTICE_KERNEL_LOW_RANK_INNER_GRAD: (outputs, rank), LATTICE_KERNEL_LOW_RANK_INPUT_GRAD: (rank, inputs),
+                LATTICE_KERNEL_LOW_RANK_GRAD: (inputs, outputs),
+            }
+            if op.factors.rank != rank or (op.k, op.n) != sizes[op.kernel]:
+                raise ValueError(f"an op reads {op.k} and writes {op.n} columns by factors of {rank, inputs, outputs}")
+
+    def use_factors(self, sites):
+        """Name the sites whose factors later ops read: their shapes (rank, inputs, outputs), in the order of the factors."""
+        self.sites = {name: number for number, name in enumerate(sites)}
+        self.shapes = tuple(sites.values())
 
     def check_ids(self, str which, Py_ssize_t table_rows):
         """Make every run refuse ids of input ``which``, one of IDS, outside the table."""
@@ -555,6 +430,9 @@ cdef class Plan:
         cdef int64_t most = 0
         for i in range(self.count):
             most = max(most, lattice_scratch_bytes(&self.ops[i], max_seqlen, self.amx, &self.sizes))
+        if self.trains:
+            for i in range(self.count):
+                most = max(most, lattice_reverse_scratch_bytes(&self.ops[i]))
         return most
 
     def bookkeeping_bytes(self, cu_seqlens, context=None):
@@ -602,6 +480,8 @@ cdef class Plan:
             for adapter in given.adapters.owners:
                 if (<Adapter>adapter).plan is not self:
                     raise ValueError("an adapter of another plan")
+        if self.trains:
+            check_training(self, given)
         step.sizes = &self.sizes
         step.dot = self.dot
         step.amx = self.amx

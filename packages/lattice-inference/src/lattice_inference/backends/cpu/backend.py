@@ -6,9 +6,9 @@ Weights are packed once. A step is one call without the GIL, or several calls if
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +29,12 @@ from lattice_inference.backends.cpu.adapter import CpuAdapter
 from lattice_inference.backends.cpu.arena import ArenaPool
 from lattice_inference.backends.cpu.expert_ops import expand_experts
 from lattice_inference.backends.cpu.forms.block_packing import reading_first_weights
+from lattice_inference.backends.cpu.forms.input_rows import IntegerRows
 from lattice_inference.backends.cpu.integer_inputs import quantize_inputs
 from lattice_inference.backends.cpu.keys_for_attention import hand_over_keys
 from lattice_inference.backends.cpu.rounded_inputs import round_inputs
 from lattice_inference.backends.cpu.state import CpuState
+from lattice_inference.backends.cpu.step_outputs import calls_of, copy_outputs
 from lattice_inference.backends.cpu.step_plan import StepPlan
 from lattice_inference.backends.cpu.weight_forms import Bfloat16Products, WeightForms
 from lattice_inference.backends.cpu.weights import ResidentWeights, WeightLayout
@@ -51,15 +53,16 @@ from lattice_inference.cancellation import check_cancelled
 from lattice_inference.errors import InvalidInputError, UnsupportedError
 from lattice_inference.graph.adapting import add_low_rank, linear_sites
 from lattice_inference.graph.batch import Batch
-from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES, fuse
+from lattice_inference.graph.fusion import BIT_NEUTRAL_RULES, Fusion, fuse
 from lattice_inference.graph.program import KvSpec, Program, Rows, WeightRef
 from lattice_inference.precision import Activations, Precision, check_precision
 from lattice_inference.thread_count import check_thread_count
 
-__all__ = ["CpuBackend", "CpuProgram", "TensorSource"]
+if TYPE_CHECKING:
+    from lattice_inference.backends.cpu.training import CpuTraining
+    from lattice_inference.backends.training_protocol import SiteFactors
 
-OPS_OF_A_CALL = 8
-"""Ops of a long step that run between two checks for interrupts: about half a layer."""
+__all__ = ["CpuBackend", "CpuProgram", "TensorSource"]
 
 _WHOLE: Sequence[tuple[int, int | None]] = ((0, None),)
 
@@ -157,6 +160,34 @@ class CpuBackend:
             return StepPlan(self._narrow_inputs(add_low_rank(chosen, sites), forms), weights, self._native_plan())
 
         return CpuProgram(StepPlan(narrow, weights, self._native_plan()), weights, self.threads, sites, adapted)
+
+    def compile_training(
+        self, programs: Mapping[str, Program], source: TensorSource, factors: Mapping[str, SiteFactors]
+    ) -> CpuTraining:
+        """Return programs for training; see :class:`~lattice_inference.backends.training_protocol.TrainingBackend`.
+
+        Linears with integer weights multiply rows of floats: ``activations`` must be ``"float32"`` for them.
+        """
+        from lattice_inference.backends.cpu.training import CpuFactors, CpuTraining, site_shapes
+
+        forms = self._forms(source)
+        # linears stay apart: the reverse reads the weight of each, and nothing is kept twice
+        rules = [rule for rule in BIT_NEUTRAL_RULES if isinstance(rule, Fusion)] if self.fused else []
+        fused = {name: fuse(program, rules) for name, program in programs.items()}
+        whole = _all_ops(fused.values())
+        with reading_first_weights(whole, source):
+            if len(forms.choose(whole).ops) > len(whole.ops):
+                raise UnsupportedError("a linear over tensors of several types cannot be trained")
+            if any(isinstance(forms.input_rows(op), IntegerRows) for op in whole.ops if op.kind.startswith("linear")):
+                raise UnsupportedError("training multiplies rows of floats: activations must be 'float32'")
+            narrow = {name: self._narrow_inputs(program, forms) for name, program in fused.items()}
+        weights = ResidentWeights(_all_ops(narrow.values()), source, forms)
+        plans = {}
+        for name, program in narrow.items():
+            native = self._native_plan()
+            native.use_factors(site_shapes(factors))
+            plans[name] = StepPlan(program, weights, native)
+        return CpuTraining(plans, weights, CpuFactors(factors), self.threads)
 
     def _narrow_inputs(self, chosen: Program, forms: WeightForms) -> Program:
         """Round each input of a product once, in the op that makes it if possible."""
@@ -336,13 +367,13 @@ class CpuProgram:
                 cu_pages=cu_pages,
                 adapters=step_adapters,
             )
-            for first, end in _WHOLE if batch.tokens <= self.step_tokens else _calls(len(native)):
+            for first, end in _WHOLE if batch.tokens <= self.step_tokens else calls_of(len(native)):
                 outside = native.run(step, first, end)
                 if outside is not None:
                     refuse_id(batch, *outside)
                 if end is not None:
                     check_cancelled()
-            results = _copy_outputs(plan, outputs, arena, offsets, counts)
+            results = copy_outputs(plan, outputs, arena, offsets, counts)
         finally:
             self._arenas.give_back(arena)
         return results
@@ -400,27 +431,6 @@ def _step_adapters(plan: _cpu.Plan, batch: Batch, adapters: Sequence[PreparedAda
     return _cpu.StepAdapters(tuple(natives), batch.adapter, batch.cu_seqlens, batch.logit_rows)
 
 
-def _copy_outputs(
-    plan: StepPlan,
-    wanted: Collection[str] | None,
-    arena: _cpu.Memory,
-    offsets: Sequence[int],
-    counts: Mapping[Rows, int],
-) -> dict[str, Float32Array]:
-    outputs = {}
-    for name, (view, kind, slot) in plan.places_of_outputs.items():
-        if wanted is not None and name not in wanted:
-            continue
-        rows, width = counts[kind], view.buffer.width
-        whole = np.frombuffer(memoryview(arena), np.float32, rows * width, offsets[slot]).reshape(rows, width)
-        outputs[name] = whole[:, view.column : view.column + view.width].copy()
-    return outputs
-
-
-def _calls(ops: int) -> Sequence[tuple[int, int | None]]:
-    """Return the first and end op of each call of a long step, a few ops a call.
-
-    A step is long if it has more than ``step_tokens`` tokens. Interrupts are answered between calls, and the step loses
-    no work.
-    """
-    return [(first, min(first + OPS_OF_A_CALL, ops)) for first in range(0, ops, OPS_OF_A_CALL)]
+def _all_ops(programs: Iterable[Program]) -> Program:
+    """Return a program with the ops of all: what reads weights."""
+    return Program(tuple([op for program in programs for op in program.ops]), {})

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from lattice_inference.backends.cpu import _cpu
 from lattice_inference.backends.cpu.expert_lowering import EXPERT_LOWERINGS
 from lattice_inference.backends.cpu.forms.input_rows import IntegerRows
+from lattice_inference.backends.cpu.reverse_lowering import REVERSE_IN_PLACE, REVERSE_LOWERINGS
 from lattice_inference.errors import UnsupportedError
 from lattice_inference.graph.compile import CompiledProgram
 from lattice_inference.graph.fusion import ACTIVATIONS
@@ -36,8 +37,11 @@ IN_PLACE: Mapping[str, int] = {
     "l2_normalize": 0,
     "linear_add": 1,
     "embed_rows_add": 0,
+    **REVERSE_IN_PLACE,
 }
 """Ops that may write over an input, and its index: they read an element only to write the same one."""
+
+_FOLLOWED = {"paged_attention": "paged_merge", "attention_grad": "attention_keys_grad"}  # an op of two kernels
 
 Arguments = dict[str, Any]
 
@@ -65,8 +69,8 @@ def lower(compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan) 
             "k": width,
         }
         plan.append(kernel, **{**common, **arguments})
-        if kernel == "paged_attention":
-            plan.append("paged_merge", **{**common, **arguments})
+        if kernel in _FOLLOWED:
+            plan.append(_FOLLOWED[kernel], **{**common, **arguments})
         if kernel == "embed_rows":
             plan.check_ids(arguments["ids"], op.weights["table"].shape[0])
 
@@ -173,7 +177,7 @@ def _rms_norm(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str
     weight = weights.array(op.weights["weight"])
     if op.attributes["offset"]:
         weight = weight + np.float32(op.attributes["offset"])
-    return "rms_norm", {"weight": weight, "epsilon": op.attributes["epsilon"], "heads": op.attributes["heads"]}
+    return op.kind, {"weight": weight, "epsilon": op.attributes["epsilon"], "heads": op.attributes["heads"]}
 
 
 def _rope_angles(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
@@ -181,7 +185,7 @@ def _rope_angles(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[
 
 
 def _rope(op: Op, weights: ResidentWeights, memory: MemoryPlan) -> tuple[str, Arguments]:
-    return "rope", {
+    return op.kind, {
         "width": op.inputs[1].width,
         "heads": op.attributes["heads"],
         "head_dim": op.attributes["head_dim"],
@@ -226,9 +230,12 @@ _LOWERINGS: Mapping[str, Callable[[Op, ResidentWeights, MemoryPlan], tuple[str, 
     "rms_norm": _rms_norm,
     "rope_angles": _rope_angles,
     "rope": _rope,
+    "rms_norm_grad": _rms_norm,
+    "rope_grad": _rope,
     "kv_write": _kv_write,
     "paged_attention": _paged_attention,
     "pool": _pool,
     **EXPERT_LOWERINGS,
     "low_rank_group": _low_rank_group,
+    **REVERSE_LOWERINGS,
 }

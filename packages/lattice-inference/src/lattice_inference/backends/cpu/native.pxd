@@ -1,6 +1,6 @@
 # What Python's side of the CPU backend uses of C: declarations of the headers in kernels/, and checks of arrays.
 
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 cimport numpy as cnp
 
 cdef extern from "sys/mman.h" nogil:
@@ -54,7 +54,9 @@ cdef extern from "step.h" nogil:
         LATTICE_FEW_SLOTS
     int LATTICE_MAX_HEAD_DIM
     int LATTICE_PANEL
-    int LATTICE_KERNEL_PAGED_ATTENTION, LATTICE_KERNEL_LOW_RANK
+    int LATTICE_KERNEL_PAGED_ATTENTION, LATTICE_KERNEL_LOW_RANK, LATTICE_KERNEL_INPUT_ROWS
+    int LATTICE_KERNEL_LOW_RANK_INNER, LATTICE_KERNEL_LOW_RANK_OUTER, LATTICE_KERNEL_LOW_RANK_INNER_GRAD
+    int LATTICE_KERNEL_LOW_RANK_INPUT_GRAD, LATTICE_KERNEL_LOW_RANK_GRAD
     int64_t LATTICE_BLOCK_ROWS
     int LATTICE_ACTIVATION_NONE, LATTICE_WEIGHT_FLOAT32, LATTICE_WEIGHT_BFLOAT16, LATTICE_WEIGHT_BLOCKS
     ctypedef struct lattice_view:
@@ -82,9 +84,11 @@ cdef extern from "step.h" nogil:
     ctypedef struct lattice_attention_record:
         int32_t heads, kv_heads, head_dim
         float scale
+        lattice_view sums
     ctypedef struct lattice_paged_record:
         int32_t heads, kv_heads, head_dim, layer, window
         float scale
+        lattice_view sums
     ctypedef struct lattice_kv_write_record:
         int32_t layer, kv_heads, attention_heads
     ctypedef struct lattice_angles_record:
@@ -98,6 +102,36 @@ cdef extern from "step.h" nogil:
         int64_t matrix_bytes
     ctypedef struct lattice_low_rank_record:
         int32_t group
+    ctypedef struct lattice_factors_record:
+        int32_t site, number, rank
+        float scale
+        lattice_view input
+    ctypedef struct lattice_attention_grad_record:
+        int32_t heads, kv_heads, head_dim, is_causal, window
+        float scale
+        lattice_view y, sums, dy, dk, dv
+    ctypedef struct lattice_loss_record:
+        int32_t weight_type
+        const void *weight
+        int64_t outputs
+        lattice_view dx
+    ctypedef struct lattice_draws:
+        int32_t is_on
+        uint64_t seed, step
+        uint32_t threshold
+        float factor
+        double alpha
+    ctypedef struct lattice_site:
+        const float *a
+        const float *b
+        float *da
+        float *db
+    ctypedef struct lattice_training:
+        const lattice_site *sites
+        const float *const *inputs
+        const int32_t *targets
+        const float *target_weights
+        lattice_draws dropout, noise
     ctypedef struct lattice_op:
         int32_t kernel, rows, pairs, each, number
         lattice_experts experts
@@ -115,6 +149,10 @@ cdef extern from "step.h" nogil:
         lattice_angles_record angles
         lattice_rope_record rope
         lattice_low_rank_record low_rank
+        lattice_factors_record factors
+        lattice_loss_record loss
+        const lattice_attention_grad_record *attention_grad
+        int32_t input_rows
         int32_t activation, pool
     ctypedef struct lattice_kv_layer:
         char *keys
@@ -152,6 +190,7 @@ cdef extern from "step.h" nogil:
         int64_t *attention_units
         float *partials
         lattice_step_adapters adapters
+        const lattice_training *training
         float **slots
         char *scratch
         int64_t scratch_bytes
@@ -182,6 +221,9 @@ cdef extern from "names.h" nogil:
     const char *const *lattice_pool_names
     const char *const *lattice_function_names
     const char *const *lattice_block_format_names
+
+cdef extern from "reverse/scratch.h" nogil:
+    int64_t lattice_reverse_scratch_bytes(const lattice_op *op)
 
 cdef extern from "experts/routes.h" nogil:
     int64_t lattice_routes_floats(int64_t experts, int64_t chosen)

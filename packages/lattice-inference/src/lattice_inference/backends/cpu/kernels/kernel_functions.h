@@ -21,8 +21,13 @@ void LATTICE_FN(lattice_quantize_row)(const float *x, int64_t n, const float *fi
  * NULL. */
 void LATTICE_FN(lattice_block_table_row)(const lattice_op *op, int64_t id, const float *residual, float *y);
 
-/* Of kernels.c: rows of floats by one panel of float32 weights, [k][16]. */
-void LATTICE_FN(lattice_multiply_panel)(const float *x, int64_t x_stride, int64_t rows, const float *panel, int64_t k,
-                                        const lattice_output *output);
+/* Of block_linear.c: elements [first, first + count) of the k of a panel of int8 or of blocks as float32 [count][16]; they begin
+ * and end with records of blocks, or with lines of four of int8. */
+void LATTICE_FN(lattice_widen_panel)(int weight_type, const void *weights, int64_t k, int64_t panel, int64_t first, int64_t count,
+                                     float *y);
+
+/* Of kernels.c: rows of floats by panels of float32 weights, [k][16] each, `panel_stride` floats apart. */
+void LATTICE_FN(lattice_multiply_panels)(const float *x, int64_t x_stride, int64_t rows, const float *weights, int64_t panel_stride,
+                                         int64_t panels, int64_t k, const lattice_output *output);
 
 #endif

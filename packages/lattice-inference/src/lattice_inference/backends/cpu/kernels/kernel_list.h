@@ -41,7 +41,25 @@
     KERNEL(GROUP_ROWS,           "group_rows",           none,       one_task,              group_rows_run) \
     KERNEL(SEND_ROWS,            "send_rows",            none,       row_tasks,             send_rows_run) \
     KERNEL(ADD_EXPERTS,          "add_experts",          none,       row_tasks,             add_experts_run) \
-    KERNEL(LOW_RANK,             "low_rank",             low_rank,   low_rank_tasks,        low_rank_run)
+    KERNEL(LOW_RANK,             "low_rank",             low_rank,   low_rank_tasks,        low_rank_run) \
+    KERNEL(INPUT_ROWS,           "input_rows",           input_rows, row_tasks,             input_rows_run) \
+    KERNEL(ADD_NOISE,            "add_noise",            none,       row_tasks,             add_noise_run) \
+    KERNEL(LOW_RANK_INNER,       "low_rank_inner",       factors,    factor_row_tasks,      low_rank_inner_run) \
+    KERNEL(LOW_RANK_OUTER,       "low_rank_outer",       factors,    factor_row_tasks,      low_rank_outer_run) \
+    KERNEL(LOW_RANK_INNER_GRAD,  "low_rank_inner_grad",  factors,    factor_row_tasks,      low_rank_inner_grad_run) \
+    KERNEL(LOW_RANK_INPUT_GRAD,  "low_rank_input_grad",  factors,    factor_row_tasks,      low_rank_input_grad_run) \
+    KERNEL(LOW_RANK_GRAD,        "low_rank_grad",        factors,    low_rank_grad_tasks,   low_rank_grad_run) \
+    KERNEL(LINEAR_INPUT_GRAD,    "linear_input_grad",    linear,     linear_input_grad_tasks, linear_input_grad_run) \
+    KERNEL(ATTENTION_GRAD,       "attention_grad",       attention_grad, attention_grad_tasks, attention_grad_run) \
+    KERNEL(ATTENTION_KEYS_GRAD,  "attention_keys_grad",  attention_grad, attention_keys_grad_tasks, attention_keys_grad_run) \
+    KERNEL(ACTIVATION_GRAD,      "activation_grad",      activation, row_tasks,             activation_grad_run) \
+    KERNEL(LAYER_NORM_GRAD,      "layer_norm_grad",      norm,       row_tasks,             layer_norm_grad_run) \
+    KERNEL(RMS_NORM_GRAD,        "rms_norm_grad",        norm,       row_tasks,             rms_norm_grad_run) \
+    KERNEL(ROPE_GRAD,            "rope_grad",            rope,       row_tasks,             rope_grad_run) \
+    KERNEL(POOL_GRAD,            "pool_grad",            pool,       sequence_tasks,        pool_grad_run) \
+    KERNEL(L2_NORMALIZE_GRAD,    "l2_normalize_grad",    none,       row_tasks,             l2_normalize_grad_run) \
+    KERNEL(SCATTER_ROWS,         "scatter_rows",         none,       row_tasks,             scatter_rows_run) \
+    KERNEL(LINEAR_CROSS_ENTROPY, "linear_cross_entropy", loss,       linear_cross_entropy_tasks, linear_cross_entropy_run)
 /* clang-format on */
 
 #define LATTICE_KERNEL_ID(id, ...) LATTICE_KERNEL_##id,

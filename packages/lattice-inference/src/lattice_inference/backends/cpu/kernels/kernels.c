@@ -46,8 +46,8 @@ const lattice_kernel_table LATTICE_FN(lattice_kernel_table) = {
     .bfloat16_amx_feature = BFLOAT16_AMX_FEATURE,
 };
 
-void LATTICE_FN(lattice_multiply_panel)(const float *x, int64_t x_stride, int64_t rows, const float *panel, int64_t k,
-                                        const lattice_output *output)
+void LATTICE_FN(lattice_multiply_panels)(const float *x, int64_t x_stride, int64_t rows, const float *weights, int64_t panel_stride,
+                                         int64_t panels, int64_t k, const lattice_output *output)
 {
-    gemm_float32(x, x_stride, rows, panel, k * LATTICE_PANEL, 1, k, output, 0);
+    gemm_float32(x, x_stride, rows, weights, panel_stride, panels, k, output, 0);
 }

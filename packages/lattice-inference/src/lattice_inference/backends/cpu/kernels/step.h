@@ -21,6 +21,15 @@
 #define LATTICE_PAGED_ROWS 192  /* rows times heads of a group in one task of paged attention */
 #define LATTICE_AMX_BYTES (768 * 1024) /* of rows that a task multiplies by AMX */
 #define LATTICE_MAX_HEAD_DIM 1024 /* of keys and values in pages */
+#define LATTICE_TURNED_DEPTH 1024 /* outputs of a linear whose weights a task of reverse/input_grad.c turns at once */
+#define LATTICE_TURNED_COLUMNS 128 /* and inputs of it */
+#define LATTICE_FACTOR_ROWS 64     /* of a task of reverse/factors.c */
+#define LATTICE_FACTOR_COLUMNS 512 /* that it takes at once */
+#define LATTICE_FACTOR_SHARE 64    /* columns of A, or rows of B, whose gradient is a task */
+#define LATTICE_LOSS_COLUMNS 256   /* of logits that exist at once: reverse/cross_entropy.c */
+#define LATTICE_LOSS_ROWS 128      /* of its tasks */
+#define LATTICE_GRAD_QUERIES 64    /* query rows and keys that meet at once in reverse/attention_grad.c */
+#define LATTICE_GRAD_KEYS 64
 #define LATTICE_MAX_SLOTS (1 << 16) /* a handful, but for programs that are observed or trained */
 #define LATTICE_FEW_SLOTS 64 /* so many a step holds itself, without asking for memory */
 #define LATTICE_LOW_RANK_ALONE 2048 /* vectors of multiply-adds of adapters that one thread takes for itself */
@@ -67,12 +76,14 @@ typedef struct {
 typedef struct {
     int32_t heads, kv_heads, head_dim;
     float scale;
+    lattice_view sums; /* where the maxima and sums of every head go, if a reverse pass reads them; slot < 0: nowhere */
 } lattice_attention_record;
 
 typedef struct {
     int32_t heads, kv_heads, head_dim;
     float scale;
     int32_t layer, window; /* window 0: no limit; the layer is of pages only, not of causal attention over packed rows */
+    lattice_view sums;     /* as of attention, of causal attention only */
 } lattice_paged_record;
 
 typedef struct {
@@ -105,6 +116,31 @@ typedef struct {
     int32_t group; /* which of an adapter's groups adds to these columns */
 } lattice_low_rank_record;
 
+/* Of an op that reads or changes the factors of a trained adapter: see reverse/factors.c. */
+typedef struct {
+    int32_t site;   /* in the step's list */
+    int32_t number; /* that its draws of dropout have */
+    int32_t rank;
+    float scale;
+    lattice_view input; /* a fourth input: x of low_rank_grad */
+} lattice_factors_record;
+
+/* Of the reverse of attention, which has more operands than an op: see reverse/attention_grad.c. */
+typedef struct {
+    int32_t heads, kv_heads, head_dim;
+    float scale;
+    int32_t is_causal, window;
+    lattice_view y, sums, dy, dk, dv;
+} lattice_attention_grad_record;
+
+/* Of a loss over a linear's outputs: see reverse/cross_entropy.c. */
+typedef struct {
+    int32_t weight_type;
+    const void *weight; /* panels */
+    int64_t outputs;
+    lattice_view dx; /* slot < 0: no gradient is wanted */
+} lattice_loss_record;
+
 typedef struct {
     int32_t kernel;
     int32_t rows;   /* LATTICE_ROWS_* of the output */
@@ -129,6 +165,10 @@ typedef struct {
         lattice_angles_record angles;
         lattice_rope_record rope;
         lattice_low_rank_record low_rank;
+        lattice_factors_record factors;
+        lattice_loss_record loss;
+        const lattice_attention_grad_record *attention_grad; /* the plan's */
+        int32_t input_rows; /* which of the step's inputs */
         int32_t activation; /* LATTICE_ACTIVATION_* */
         int32_t pool;       /* LATTICE_POOL_* */
     };
@@ -181,6 +221,30 @@ typedef struct {
     const int32_t *rows[LATTICE_ROWS_COUNT], *bounds[LATTICE_ROWS_COUNT];
 } lattice_step_adapters;
 
+/* Random draws of a step, by reverse/draws.h: dropout, or noise. */
+typedef struct {
+    int32_t is_on;
+    uint64_t seed, step;
+    uint32_t threshold; /* words below it drop their element; the others multiply theirs by the factor */
+    float factor;
+    double alpha; /* of noise */
+} lattice_draws;
+
+/* A trained adapter's factors and the sums of their gradients: A [rank][k], B [n][rank]. */
+typedef struct {
+    const float *a, *b;
+    float *da, *db;
+} lattice_site;
+
+/* What a step of a program for training has besides. */
+typedef struct {
+    const lattice_site *sites;
+    const float *const *inputs;   /* of input_rows */
+    const int32_t *targets;       /* [logit_count] */
+    const float *target_weights;  /* [logit_count] */
+    lattice_draws dropout, noise;
+} lattice_training;
+
 typedef struct {
     int64_t serial; /* another one for each run of a program in this process */
     int64_t tokens, sequences, max_seqlen, logit_count;
@@ -197,6 +261,7 @@ typedef struct {
     int64_t *attention_units;        /* [2][sequences + 1]: see paged_attention.h */
     float *partials;                 /* what parts of a sequence's keys give, until they are merged */
     lattice_step_adapters adapters;
+    const lattice_training *training; /* of programs for training only */
     float **slots; /* [the plan's slots] */
     char *scratch;         /* `threads` stretches of scratch_bytes */
     int64_t scratch_bytes; /* a multiple of 64 */

@@ -24,42 +24,13 @@
 #include "lattice/transpose.h"
 #include "lattice/vector_math.h"
 #include "rows/normalize.h"
+#include "rows/lane_panels.h"
 #include "attention/query_blocks.h"
 #include "attention/softmax.h"
 
 int64_t LATTICE_FN(attention_tasks)(const lattice_op *op, const lattice_step *step)
 {
     return step->cu_query_blocks[step->sequences] * op->attention.heads;
-}
-
-/* k[key][dim] -> panels [key / 16][dim][16]; the last panel is filled with zeros. */
-LATTICE_INLINE void pack_keys(const float *keys, int64_t stride, int64_t count, int64_t head_dim, float *panels)
-{
-    const int64_t blocks = head_dim / 8 * 8;
-    for (int64_t key = 0; key < count; key += 8) {
-        const int64_t here = count - key < 8 ? count - key : 8;
-        const float *rows = keys + key * stride;
-        float *panel = panels + key / LATTICE_PANEL * LATTICE_PANEL * head_dim + key % LATTICE_PANEL;
-        float last[8 * 8];
-        for (int64_t d = 0; d < blocks; d += 8) {
-            if (here == 8) {
-                transpose_8x8(rows + d, stride, panel + d * LATTICE_PANEL, LATTICE_PANEL);
-                continue;
-            }
-            memset(last, 0, sizeof(last));
-            for (int64_t j = 0; j < here; j++)
-                memcpy(last + j * 8, rows + j * stride + d, 8 * sizeof(float));
-            transpose_8x8(last, 8, panel + d * LATTICE_PANEL, LATTICE_PANEL);
-        }
-        for (int64_t d = blocks; d < head_dim; d++)
-            for (int64_t j = 0; j < 8; j++)
-                panel[d * LATTICE_PANEL + j] = j < here ? rows[j * stride + d] : 0.0f;
-    }
-    if (count % LATTICE_PANEL >= 1 && count % LATTICE_PANEL <= 8) { /* the second half of the last panel */
-        float *panel = panels + count / LATTICE_PANEL * LATTICE_PANEL * head_dim + 8;
-        for (int64_t d = 0; d < head_dim; d++)
-            memset(panel + d * LATTICE_PANEL, 0, 8 * sizeof(float));
-    }
 }
 
 /* v[key][dim] -> panels [dim / 16][key][16]; columns beyond head_dim are zeros. */
@@ -72,10 +43,17 @@ LATTICE_INLINE void pack_values(const float *values, int64_t stride, int64_t cou
     }
 }
 
-/* y = o / l of `rows` rows from `first` on: o lies `width` floats apart, l side by side. */
-static void store_attended(const lattice_op *op, const lattice_step *step, int64_t first, int64_t column, int64_t rows,
-                           const float *output, int64_t width, const float *sum)
+/* y = o / l of `rows` rows from `first` on: o lies `width` floats apart, l and the maxima side by side. */
+static void store_attended(const lattice_op *op, const lattice_step *step, int64_t first, int64_t head, int64_t rows,
+                           const float *output, int64_t width, const float *sum, const float *maximum)
 {
+    const int64_t column = head * op->attention.head_dim;
+    if (op->attention.sums.slot >= 0)
+        for (int64_t r = 0; r < rows; r++) {
+            float *kept = lattice_row(step, &op->attention.sums, first + r) + head;
+            kept[0] = maximum[r];
+            kept[op->attention.heads] = sum[r];
+        }
     for (int64_t r = 0; r < rows; r++) {
         const f32x16 divisor = f32x16_set1(sum[r]);
         for (int64_t d = 0; d < op->attention.head_dim; d += 16) {
@@ -111,12 +89,12 @@ void LATTICE_FN(attention_run)(const lattice_op *op, const lattice_step *step, i
     };
     float *scratch = (float *)(step->scratch + thread * step->scratch_bytes);
     attend_by_columns(&of, scratch);
-    const float *sum = scratch + of.query_rows * width;
+    const float *sum = scratch + of.query_rows * width, *maximum = sum + of.query_rows;
     float *rows = scratch + of.query_rows * (width + 2);
     for (int64_t row = 0; row < block.rows; row += LATTICE_PANEL) {
         const int64_t here = block.rows - row < LATTICE_PANEL ? block.rows - row : LATTICE_PANEL;
         turn_back(scratch + row * head_dim, here, head_dim, width, rows);
-        store_attended(op, step, block.first + row, column, here, rows, width, sum + row);
+        store_attended(op, step, block.first + row, head, here, rows, width, sum + row, maximum + row);
     }
 }
 #else
@@ -142,7 +120,7 @@ void LATTICE_FN(attention_run)(const lattice_op *op, const lattice_step *step, i
         const int64_t keys = end - key < LATTICE_KEY_SEGMENT ? end - key : LATTICE_KEY_SEGMENT;
         const int64_t padded = lattice_round_up(keys, LATTICE_PANEL);
         const int merging = key > begin;
-        pack_keys(lattice_row(step, &op->input[1], key) + kv_column, op->input[1].stride, keys, head_dim, key_panels);
+        pack_rows_in_lanes(lattice_row(step, &op->input[1], key) + kv_column, op->input[1].stride, keys, head_dim, key_panels);
         pack_values(lattice_row(step, &op->input[2], key) + kv_column, op->input[2].stride, keys, head_dim, value_panels);
         const lattice_output to_scores = {.y = scores, .stride = padded, .columns = padded};
         for (int64_t row = 0; row < rows; row += score_rows) {
@@ -166,7 +144,7 @@ void LATTICE_FN(attention_run)(const lattice_op *op, const lattice_step *step, i
                                   maximum2[r], sum2[r], width);
         }
     }
-    store_attended(op, step, first, column, rows, output, width, sum);
+    store_attended(op, step, first, head, rows, output, width, sum, maximum);
 }
 #endif
 

@@ -389,7 +389,12 @@ static void attend_block(const lattice_op *op, const lattice_step *step, const p
         }
     }
     for (int64_t row = 0; row < count; row++) {
-        const int64_t column = (rows->kv_head * rows->group + row % rows->group) * dim;
+        const int64_t head = rows->kv_head * rows->group + row % rows->group, column = head * dim;
+        if (op->paged.sums.slot >= 0) {
+            float *kept = lattice_row(step, &op->paged.sums, token + row / rows->group) + head;
+            kept[0] = results[row * partial + width];
+            kept[op->paged.heads] = results[row * partial + width + 1];
+        }
         const f32x16 divisor = f32x16_set1(results[row * partial + width + 1]);
         for (int64_t d = 0; d < dim; d += 16) {
             const f32x16 value = f32x16_div(f32x16_load(results + row * partial + d), divisor);

@@ -291,17 +291,33 @@ void LATTICE_FN(block_linear_run)(const lattice_op *op, const lattice_step *step
     }
 }
 
-/* An int8 panel of int8_linear.h as float32 [k][16]: scale * integer. */
-static void widen_int8_panel(const char *panel, int64_t k, float *y)
+/* Lines of an int8 panel of int8_linear.h as float32 [k][16]: scale * integer. */
+static void widen_int8_lines(const char *scales, const char *lines, int64_t k, float *y)
 {
-    const f32x16 scale = f32x16_load((const float *)panel);
-    const int8_t *integers = (const int8_t *)panel + 2 * LATTICE_PANEL * 4;
+    const f32x16 scale = f32x16_load((const float *)scales);
+    const int8_t *integers = (const int8_t *)lines;
     for (int64_t i = 0; i < k; i++) {
         int8_t step[LATTICE_PANEL];
         for (int c = 0; c < LATTICE_PANEL; c++)
             step[c] = integers[i / 4 * 64 + 4 * c + i % 4];
         f32x16_store(y + i * LATTICE_PANEL, f32x16_mul(f32x16_from_i32x16(i32x16_load_int8(step)), scale));
     }
+}
+
+/* Elements [first, first + count) of the k of a panel as float32 [count][16]; they begin and end with records, or with lines of
+ * four of int8. */
+void LATTICE_FN(lattice_widen_panel)(int weight_type, const void *weights, int64_t k, int64_t panel, int64_t first, int64_t count,
+                                     float *y)
+{
+    if (weight_type == LATTICE_WEIGHT_INT8) {
+        const char *scales = (const char *)weights + panel * lattice_int8_panel_bytes(k);
+        widen_int8_lines(scales, scales + 2 * LATTICE_PANEL * 4 + first * LATTICE_PANEL, count, y);
+        return;
+    }
+    const int format = weight_type - LATTICE_WEIGHT_BLOCKS;
+    const int64_t record = LATTICE_BLOCK * lattice_block_layout_of(format).blocks;
+    dequantize_panel(format, (const uint8_t *)weights + panel * lattice_block_panel_bytes(format, k) +
+                                 first / record * lattice_block_record_bytes(format), count, y);
 }
 
 void LATTICE_FN(dequantized_linear_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks,
@@ -314,15 +330,10 @@ void LATTICE_FN(dequantized_linear_run)(const lattice_op *op, const lattice_step
     float *widened = (float *)(step->scratch + thread * step->scratch_bytes);
     const float *x = lattice_row(step, &op->input[0], part.row);
     for (int64_t panel = part.panel; panel < part.panel_end; panel++) {
-        if (op->linear.weight_type == LATTICE_WEIGHT_INT8) {
-            widen_int8_panel((const char *)op->linear.weight + panel * lattice_int8_panel_bytes(op->k), op->k, widened);
-        } else {
-            const int format = op->linear.weight_type - LATTICE_WEIGHT_BLOCKS;
-            dequantize_panel(format, (const uint8_t *)op->linear.weight + panel * lattice_block_panel_bytes(format, op->k), op->k,
-                             widened);
-        }
+        LATTICE_FN(lattice_widen_panel)(op->linear.weight_type, op->linear.weight, op->k, panel, 0, op->k, widened);
         const lattice_output output = panel_output(op, step, part.row, panel);
-        LATTICE_FN(lattice_multiply_panel)(x, op->input[0].stride, part.row_end - part.row, widened, op->k, &output);
+        LATTICE_FN(lattice_multiply_panels)(x, op->input[0].stride, part.row_end - part.row, widened,
+                                            op->k * LATTICE_PANEL, 1, op->k, &output);
     }
 }
 

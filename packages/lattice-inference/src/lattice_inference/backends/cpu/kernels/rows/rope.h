@@ -71,11 +71,18 @@ LATTICE_INLINE void turn(f32x16 *a, f32x16 *b, f32x16 cosine, f32x16 sine)
     *a = first;
 }
 
-LATTICE_INLINE void turn_halves(const float *x, float *y, const float *angles, int64_t pairs)
+/* The sines of pairs from `i` on; of angles the other way round where `back`. */
+LATTICE_INLINE f32x16 load_sines(const float *angles, int64_t i, int64_t pairs, int back)
+{
+    const f32x16 sine = load_part(angles + pairs, i, pairs);
+    return back ? f32x16_neg(sine) : sine;
+}
+
+LATTICE_INLINE void turn_halves(const float *x, float *y, const float *angles, int64_t pairs, int back)
 {
     for (int64_t i = 0; i < pairs; i += 16) {
         f32x16 a = load_part(x, i, pairs), b = load_part(x + pairs, i, pairs);
-        turn(&a, &b, load_part(angles, i, pairs), load_part(angles + pairs, i, pairs));
+        turn(&a, &b, load_part(angles, i, pairs), load_sines(angles, i, pairs, back));
         store_part(y, i, pairs, a);
         store_part(y + pairs, i, pairs, b);
     }
@@ -139,7 +146,7 @@ LATTICE_INLINE void store_neighbours(float *y, f32x16 even, f32x16 odd)
 }
 #endif
 
-LATTICE_INLINE void turn_neighbours(const float *x, float *y, const float *angles, int64_t pairs)
+LATTICE_INLINE void turn_neighbours(const float *x, float *y, const float *angles, int64_t pairs, int back)
 {
     for (int64_t i = 0; i < pairs; i += 16) {
         const int64_t here = pairs - i < 16 ? pairs - i : 16;
@@ -152,16 +159,15 @@ LATTICE_INLINE void turn_neighbours(const float *x, float *y, const float *angle
         }
         f32x16 a, b;
         load_neighbours(from, &a, &b);
-        turn(&a, &b, load_part(angles, i, pairs), load_part(angles + pairs, i, pairs));
+        turn(&a, &b, load_part(angles, i, pairs), load_sines(angles, i, pairs, back));
         store_neighbours(to, a, b);
         if (here < 16)
             memcpy(y + 2 * i, padded, (size_t)(2 * here) * sizeof(float));
     }
 }
 
-void LATTICE_FN(rope_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+LATTICE_INLINE void turn_task(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int back)
 {
-    (void)thread;
     const int64_t pairs = op->rope.width / 2, head_dim = op->rope.head_dim;
     int64_t first, end;
     task_rows(step->tokens, task, tasks, &first, &end);
@@ -170,12 +176,25 @@ void LATTICE_FN(rope_run)(const lattice_op *op, const lattice_step *step, int64_
         float *y = lattice_row(step, &op->output, t);
         for (int64_t head = 0; head < op->rope.heads; head++, x += head_dim, y += head_dim) {
             if (op->rope.pairing == LATTICE_PAIRING_HALF)
-                turn_halves(x, y, angles, pairs);
+                turn_halves(x, y, angles, pairs, back);
             else
-                turn_neighbours(x, y, angles, pairs);
+                turn_neighbours(x, y, angles, pairs, back);
             memcpy(y + 2 * pairs, x + 2 * pairs, (size_t)(head_dim - 2 * pairs) * sizeof(float));
         }
     }
+}
+
+void LATTICE_FN(rope_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+{
+    (void)thread;
+    turn_task(op, step, task, tasks, 0);
+}
+
+/* Gradients are turned by the same angles the other way round. */
+void LATTICE_FN(rope_grad_run)(const lattice_op *op, const lattice_step *step, int64_t task, int64_t tasks, int thread)
+{
+    (void)thread;
+    turn_task(op, step, task, tasks, 1);
 }
 
 #endif
