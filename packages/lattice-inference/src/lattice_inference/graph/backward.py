@@ -21,9 +21,7 @@ __all__ = ["Keep", "Site", "differentiate", "forward_program"]
 Keep = Literal["all", "products", "layers"]
 """What the forward pass keeps: everything; all but norms, activations and rotations; or the input of each layer."""
 
-CHEAP = frozenset(
-    {"layer_norm", "rms_norm", "gelu", "relu", "silu", "tanh", "mul", "rope", "l2_normalize", "add_noise"}
-)
+CHEAP = frozenset({"layer_norm", "rms_norm", "gelu", "relu", "silu", "tanh", "mul", "rope", "l2_normalize"})
 """What ``keep="products"`` computes again."""
 
 _ATTENTIONS = frozenset({"attention", "attention_with_sums"})
