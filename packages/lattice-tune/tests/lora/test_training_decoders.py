@@ -1,4 +1,4 @@
-"""Training of language models: gradients, learning, resuming, stopping, and bad input. The reference backend computes."""
+"""Training of language models: gradients, learning, resuming, stopping, and bad input."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHORT = LoraTrainingConfig(epochs=3, batch_size=3, micro_batch_tokens=32, max_to
 
 
 def trainer(model: Path, training: LoraTrainingConfig = SHORT, **config: Any) -> LoraTrainer:
-    return LoraTrainer(model, LoraConfig(**{"rank": 4} | config), training, backend="reference")
+    return LoraTrainer(model, LoraConfig(**{"rank": 4} | config), training)
 
 
 def stop_after(step: int) -> Callable[[LoraStep], bool]:
@@ -110,7 +110,7 @@ def test_the_loss_is_that_of_the_model_with_the_adapter(decoder: Path) -> None:
         without_end = replace(example, token_ids=example.token_ids[:-1], trained=example.trained[:-1])
         ours = made._objective([without_end], []).measure([without_end])
     assert ours.weight == theirs.tokens == len(text) - 1
-    assert ours.perplexity == pytest.approx(theirs.perplexity, rel=1e-5)
+    assert ours.loss == pytest.approx(np.log(theirs.perplexity), rel=1e-3)  # its keys and values are float16
 
 
 @pytest.mark.parametrize("stopping", [None, EarlyStopping(patience=50)])

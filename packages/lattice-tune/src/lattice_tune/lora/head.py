@@ -71,8 +71,8 @@ class ClassificationHead:
                 f"there are {len(self.labels)} labels, {len(self.weight)} rows of weight and {self.bias.size} of bias"
             )
 
-    def probabilities(self, vectors: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Return (n, labels) float32, the labels' probabilities for the vectors, (n, dimension).
+    def logits(self, vectors: npt.ArrayLike) -> Float64Array:
+        """Return (n, labels) float64 for vectors, (n, dimension); their lengths do not matter.
 
         Raises:
             InvalidInputError: the vectors have another dimension.
@@ -80,7 +80,15 @@ class ClassificationHead:
         rows = number_rows(vectors, "vectors")
         if rows.shape[1] != self.weight.shape[1]:
             raise InvalidInputError(f"vectors have {rows.shape[1]} numbers, and the head takes {self.weight.shape[1]}")
-        logits = head_logits(HeadMatrices(self.weight, self.bias), rows, 1.0)
+        return head_logits(HeadMatrices(self.weight, self.bias), rows, 1.0)
+
+    def probabilities(self, vectors: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Return (n, labels) float32, the labels' probabilities for the vectors, (n, dimension).
+
+        Raises:
+            InvalidInputError: the vectors have another dimension.
+        """
+        logits = self.logits(vectors)
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
         found: npt.NDArray[np.float32] = (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
         return found
