@@ -297,6 +297,7 @@ def parity(session: nox.Session) -> None:
         "chat_templates.py",
         "smollm2.py",
         "lora_peft.py",
+        "lora_training.py",
         "lora_gradients.py",
         "static.py",
     ):

@@ -63,6 +63,24 @@ class StepEngine:
         decay_biases: bool = False,
     ) -> None: ...
 
+def update_flat(
+    kind: int,
+    learning_rate: float,
+    parameters: Float32Array,
+    gradients: Float32Array,
+    moment1: Float32Array,
+    moment2: Float32Array,
+    *,
+    momentum: float = 0.0,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-8,
+    weight_decay: float = 0.0,
+    correction1: float = 1.0,
+    correction2_root: float = 1.0,
+    gradient_scale: float = 1.0,
+    isa: str | None = None,
+) -> None: ...
 def row_losses(
     loss: int,
     parameter: float,

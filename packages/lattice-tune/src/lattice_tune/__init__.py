@@ -58,6 +58,14 @@ if TYPE_CHECKING:
         TuneError,
         WeightIntegrityError,
     )
+    from lattice_tune.lora.checkpoint import LoraCheckpoint
+    from lattice_tune.lora.config import LoraConfig, LoraTrainingConfig
+    from lattice_tune.lora.head import ClassificationHead, load_head
+    from lattice_tune.lora.loop import LoraStep
+    from lattice_tune.lora.loss_curve import loss_curve
+    from lattice_tune.lora.objective import LoraEvaluation
+    from lattice_tune.lora.single_step import AdaptStep, LoraGradients, adapt_step, compute_lora_gradients
+    from lattice_tune.lora.trainer import LoraResult, LoraTrainer
     from lattice_tune.registry.adapter_governance import AdapterGovernance, AdapterStatus
     from lattice_tune.registry.adapter_manifest import AdapterManifest, ManifestEntry, VerifiedAdapter
     from lattice_tune.registry.live_model import LiveModel, LoadedModel
@@ -233,6 +241,20 @@ __all__ = [
     "VerifyReport",
     "WeightIntegrityError",
     "wilson_interval",
+    "AdaptStep",
+    "ClassificationHead",
+    "LoraCheckpoint",
+    "LoraConfig",
+    "LoraEvaluation",
+    "LoraGradients",
+    "LoraResult",
+    "LoraStep",
+    "LoraTrainer",
+    "LoraTrainingConfig",
+    "adapt_step",
+    "compute_lora_gradients",
+    "load_head",
+    "loss_curve",
 ]
 
 _MODULES = {
@@ -315,6 +337,14 @@ _MODULES = {
         "TuneError",
         "WeightIntegrityError",
     ),
+    "lora.checkpoint": ("LoraCheckpoint",),
+    "lora.config": ("LoraConfig", "LoraTrainingConfig"),
+    "lora.head": ("ClassificationHead", "load_head"),
+    "lora.loop": ("LoraStep",),
+    "lora.loss_curve": ("loss_curve",),
+    "lora.objective": ("LoraEvaluation",),
+    "lora.single_step": ("AdaptStep", "LoraGradients", "adapt_step", "compute_lora_gradients"),
+    "lora.trainer": ("LoraResult", "LoraTrainer"),
     "registry.adapter_governance": (
         "AdapterGovernance",
         "AdapterStatus",

@@ -24,6 +24,7 @@ const fann_kernel_table LATTICE_FN(fann_kernel_table) = {
     .rows = train_rows,
     .gradient = gradient_block,
     .update = update_block,
+    .update_flat = update_flat,
     .row_losses = row_losses,
     .activation = activation_rows,
 };

@@ -133,6 +133,9 @@ typedef struct {
     void (*rows)(const fann_step *step, int64_t task);
     void (*gradient)(const fann_step *step, int64_t block);
     void (*update)(const fann_step *step, int64_t block);
+    /* `count` parameters, a multiple of 16, that belong to no network. */
+    void (*update_flat)(const fann_optimizer *optimizer, float *parameters, const float *gradients, float *moment1,
+                        float *moment2, int64_t count);
     void (*row_losses)(int loss, float parameter, float hard_share, const float *sums, const float *outputs,
                        const float *targets, int64_t n, int64_t rows, float *losses);
     void (*activation)(int activation, float alpha, const float *z, float *y, int64_t rows, int64_t n, int64_t stride);

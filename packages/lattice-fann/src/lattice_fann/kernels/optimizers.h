@@ -101,6 +101,12 @@ static void update_any(const fann_optimizer *o, float decay, float *w, const flo
 #undef KIND
 }
 
+static void update_flat(const fann_optimizer *optimizer, float *parameters, const float *gradients, float *moment1,
+                        float *moment2, int64_t count)
+{
+    update_any(optimizer, optimizer->weight_decay, parameters, gradients, moment1, moment2, count);
+}
+
 static void update_block(const fann_step *step, int64_t index)
 {
     const fann_block *block = &step->blocks[index];

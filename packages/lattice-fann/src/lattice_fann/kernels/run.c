@@ -219,3 +219,11 @@ void fann_update(const fann_step *step, const fann_kernel_table *table, lattice_
     if (entered > 0)
         pool->leave(pool);
 }
+
+void fann_update_flat(const fann_optimizer *optimizer, const fann_kernel_table *table, float *parameters,
+                      const float *gradients, float *moment1, float *moment2, int64_t count)
+{
+    const uint64_t environment = lattice_float_environment_default();
+    table->update_flat(optimizer, parameters, gradients, moment1, moment2, count);
+    lattice_float_environment_restore(environment);
+}

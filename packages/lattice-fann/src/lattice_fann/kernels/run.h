@@ -24,4 +24,8 @@ int fann_gradient(const fann_step *step, const fann_kernel_table *table, lattice
 /* The optimizer's update with the gradients in `step`. */
 void fann_update(const fann_step *step, const fann_kernel_table *table, lattice_pool *pool, int threads);
 
+/* Moves parameters of no network, one vector, on the calling thread. */
+void fann_update_flat(const fann_optimizer *optimizer, const fann_kernel_table *table, float *parameters,
+                      const float *gradients, float *moment1, float *moment2, int64_t count);
+
 #endif

@@ -188,6 +188,19 @@ class CrossEncoder(TextModel):
         """
         return self._tokens(pairs, instruction, None, special_tokens_in_text).token_counts
 
+    def packed_tokens(
+        self, pairs: Sequence[tuple[str, str]], *, instruction: str | None = None, max_tokens: int | None = None
+    ) -> PackedEncoding:
+        """Return the tokens that :meth:`score_pairs` runs: with special tokens, cut, laid end to end.
+
+        Raises:
+            InvalidInputError: as :meth:`score_pairs`.
+        """
+        limit = self.max_tokens
+        if max_tokens is not None:
+            limit = check_limit(max_tokens, least=self._pairs.least_tokens, most=self.max_tokens)
+        return self._tokens(pairs, instruction, limit, None)
+
     def _tokens(
         self, pairs: Iterable[object], instruction: str | None, limit: int | None, special_tokens_in_text: bool | None
     ) -> PackedEncoding:

@@ -231,6 +231,17 @@ class Encoder(TextModel):
         """Return each text's token count before truncation, with ``prompt`` and special tokens."""
         return self._tokens(self._prepare(texts, prompt), None, special_tokens_in_text).token_counts
 
+    def packed_tokens(self, texts: Sequence[str], *, prompt: str = "", max_tokens: int | None = None) -> PackedEncoding:
+        """Return the tokens that :meth:`encode` runs: with special tokens, cut, laid end to end.
+
+        Raises:
+            InvalidInputError: as :meth:`encode`.
+        """
+        limit = self.max_tokens
+        if max_tokens is not None:
+            limit = check_limit(max_tokens, least=_LEAST_TOKENS, most=self.max_tokens)
+        return self._tokens(self._prepare(texts, prompt), limit, None)
+
     def _tokens(self, texts: Sequence[str], limit: int | None, special_tokens_in_text: bool | None) -> PackedEncoding:
         """Return the tokens of texts, cut to ``limit`` and then ended as the model wants them."""
         end, words_only = self._recipe.end_token, self._recipe.words_only

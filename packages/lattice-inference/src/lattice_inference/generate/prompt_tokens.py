@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
 from lattice_inference.errors import InvalidInputError
 from lattice_inference.token_ids import checked_token_ids
 
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.chat_template import ChatTemplate
 
-__all__ = ["answer_end_ids", "check_vocabulary", "encode_rendered", "end_token_ids", "prompt_ids"]
+__all__ = ["answer_end_ids", "check_vocabulary", "encode_rendered", "end_token_ids", "prompt_ids", "rendered_tokens"]
 
 _END_ROLES = ("eos_token", "eot_token", "eom_token")
 
@@ -61,27 +64,37 @@ def check_vocabulary(token_ids: Sequence[int], vocab_size: int, what: str) -> No
 
 
 def encode_rendered(tokenizer: Tokenizer, text: str, plain: Sequence[tuple[int, int]] = ()) -> list[int]:
-    """Return the tokens of a text that begins a context.
+    """Return the tokens of a text that begins a context; see :func:`rendered_tokens`."""
+    return rendered_tokens(tokenizer, text, plain)[0]
+
+
+def rendered_tokens(
+    tokenizer: Tokenizer, text: str, plain: Sequence[tuple[int, int]] = ()
+) -> tuple[list[int], npt.NDArray[np.int32]]:
+    """Return the tokens of a text that begins a context, and each one's characters, (n, 2) int32.
 
     They have the tokenizer's beginning tokens exactly once. No special tokens are added at the end. A chat template usually
-    writes the beginning itself, and blanks before it are removed. Otherwise the tokenizer's beginning tokens are added.
+    writes the beginning itself, and blanks before it are removed. Otherwise the tokenizer's beginning tokens are added,
+    whose characters are (0, 0).
 
     Args:
         tokenizer: the model's tokenizer.
         text: a prompt, or a rendered conversation.
         plain: the ranges of characters that are part of no special token; see :meth:`Tokenizer.encode_marked`.
     """
-    ids: list[int] = tokenizer.encode_marked(text, plain, add_special_tokens=False).ids.tolist()
+    found = tokenizer.encode_marked(text, plain, add_special_tokens=False)
+    ids: list[int] = found.ids.tolist()
     beginning = _beginning(tokenizer)
     if ids[: len(beginning)] == beginning:
-        return ids
+        return ids, found.offsets
     blanks = len(text) - len(text.lstrip())
     if blanks:
         moved = [(max(start - blanks, 0), end - blanks) for start, end in plain if end > blanks]
-        later: list[int] = tokenizer.encode_marked(text[blanks:], moved, add_special_tokens=False).ids.tolist()
-        if later[: len(beginning)] == beginning:
-            return later
-    return beginning + ids
+        later = tokenizer.encode_marked(text[blanks:], moved, add_special_tokens=False)
+        later_ids: list[int] = later.ids.tolist()
+        if later_ids[: len(beginning)] == beginning:
+            return later_ids, later.offsets + np.int32(blanks)
+    return beginning + ids, np.concatenate([np.zeros((len(beginning), 2), np.int32), found.offsets])
 
 
 def _beginning(tokenizer: Tokenizer) -> list[int]:

@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 _LONGEST_REASON = 2_000
+_CONTENTS = ("messages", "tools", "documents", "strftime_now")
 
 
 class ChatTemplate:
@@ -67,6 +68,7 @@ class ChatTemplate:
         self.source = source
         self.special_tokens: dict[str, Any] = checked_mapping("special_tokens", special_tokens, of_texts=True)
         self.named: dict[str, Any] = checked_mapping("named", named, of_texts=True)
+        self._edges: dict[str, tuple[str, str]] = {}
         for text in (source, *self.named.values()):
             _compiled(text)
 
@@ -137,6 +139,60 @@ class ChatTemplate:
             )
         refuse_left_out(self._render, values, text)
         return str.__getitem__(text, slice(None)), ranges_of(text)
+
+    def render_answers(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        now: datetime.datetime | None = None,
+        **variables: object,
+    ) -> tuple[str, Ranges, Ranges]:
+        """Return the text of a finished conversation, and where its answers are, for training on them.
+
+        An answer begins where a prompt for it would end, so template text in it (an empty thought, what stands around a
+        call of a tool) is part of it. It ends where the template's mark of the end begins.
+
+        Args: as :meth:`render`. An assistant's message with ``"weight": 0`` is no answer; the field is not rendered.
+
+        Returns:
+            The text, the characters of :meth:`render_marked`, and those of the answers, both as (start, end) in order.
+
+        Raises:
+            InvalidInputError: as :meth:`render`, or a weight is neither 0 nor 1.
+            UnsupportedError: as :meth:`render_marked`.
+        """
+        from lattice_inference.tokenizer.answer_ranges import answer_ranges, unweighted
+
+        shown, answers = unweighted(messages)
+        now = now or datetime.datetime.now()
+        text, given = self.render_marked(
+            shown, add_generation_prompt=False, tools=tools, documents=documents, now=now, **variables
+        )
+        values = self._values(shown, False, tools, documents, now, variables)
+        told = zip(values["messages"], answers, strict=True)
+        values["messages"] = [_marked("messages", [one])[0] if is_answer else one for one, is_answer in told]
+        by_assistant = ranges_of(self._render(values, tracks_users=True))
+        return text, given, answer_ranges(text, given, by_assistant, *self._answer_edges(values))
+
+    def _answer_edges(self, values: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the texts that begin and end an answer of a conversation with these values.
+
+        ``""`` stands for what cannot be told.
+        """
+        lists = [values["tools"] is None, values["documents"] is None]
+        named = {name: value for name, value in values.items() if name not in _CONTENTS}
+        key = repr([lists, named])
+        if key not in self._edges:
+            asked = values | {"messages": [{"role": "user", "content": "lattice question"}]}
+            try:
+                before, after = self._render(asked), self._render(asked | {"add_generation_prompt": True})
+            except InvalidInputError:
+                before, after = "-", ""
+            start = after[len(before) :] if after.startswith(before) else ""
+            self._edges[key] = start, self.answer_end().rstrip()
+        return self._edges[key]
 
     def _values(
         self,

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from lattice_inference.errors import LatticeError
 from lattice_tune.arguments import instance, number, whole
 from lattice_tune.errors import ConfigError, InvalidInputError, shown
+from lattice_tune.lora.head import ClassificationHead
 from lattice_tune.teachers.answer import Outcome, TeacherAnswer, of_kind, softmax
 from lattice_tune.teachers.prompt import clean_text, cut_text
 from lattice_tune.teachers.provider import TeacherProvider
@@ -33,7 +34,8 @@ class EncoderTeacher:
 
     Nothing leaves the machine. With an :class:`~lattice_inference.Encoder`, a label's prototype is the mean of the unit
     vectors of its examples, scaled to length 1. A label without examples takes its description, or else its name. A
-    text's score for a label is the cosine with the prototype. With a :class:`~lattice_inference.CrossEncoder`, the
+    text's score for a label is the cosine with the prototype. With a ``head`` that was trained with an adapter of the
+    encoder, probabilities are the head's. With a :class:`~lattice_inference.CrossEncoder`, the
     score is the model's logit for the text and ``hypothesis``. Probabilities are the softmax of the scores divided by
     ``temperature``.
 
@@ -45,6 +47,8 @@ class EncoderTeacher:
         label_column: for a cross-encoder with several outputs, the one that says that the hypothesis fits, such as
             entailment.
         temperature: what scores are divided by; by default 0.05 for cosines and 1 for logits.
+        adapter: the name of an adapter that the model has attached.
+        head: of that adapter, for an encoder; its labels must be the task's, in any order.
 
     Raises:
         InvalidInputError: the model is neither.
@@ -61,6 +65,8 @@ class EncoderTeacher:
         hypothesis: str = DEFAULT_HYPOTHESIS,
         label_column: int | None = None,
         temperature: float | None = None,
+        adapter: str | None = None,
+        head: ClassificationHead | None = None,
     ) -> None:
         from lattice_inference import CrossEncoder, Encoder
 
@@ -70,7 +76,14 @@ class EncoderTeacher:
         self._is_cross = isinstance(model, CrossEncoder)
         if temperature is not None:
             number(temperature, "temperature", least=1e-6, most=1e6, refusal=ConfigError)
-        self._temperature = float(temperature) if temperature is not None else 1.0 if self._is_cross else 0.05
+        has_logits = self._is_cross or head is not None
+        self._temperature = float(temperature) if temperature is not None else 1.0 if has_logits else 0.05
+        if adapter is not None and adapter not in model.adapters:
+            raise ConfigError(f"no adapter {shown(adapter)} is attached to the model: call its load_adapter before")
+        self._adapter = adapter
+        self._head = None if head is None else instance(head, "head", ClassificationHead, refusal=ConfigError)
+        if head is not None and (self._is_cross or examples):
+            raise ConfigError("a head labels an encoder's vectors: pass an Encoder, and no examples")
         self._examples = _checked_examples(examples)
         if self._is_cross and self._examples:
             raise ConfigError("examples are given, and a cross-encoder takes none: pass an Encoder, or a hypothesis")
@@ -93,8 +106,10 @@ class EncoderTeacher:
     def parameters(self) -> Mapping[str, object]:
         """The model's fingerprint, the examples' digest, hypothesis, column and temperature."""
         written = json.dumps(self._examples, sort_keys=True)
+        model, head = self._model, self._head
         return {
-            "fingerprint": self._model.fingerprint,
+            "fingerprint": model.fingerprint if self._adapter is None else model.fingerprint_with(self._adapter),
+            "head": None if head is None else hashlib.sha256(head.weight.tobytes() + head.bias.tobytes()).hexdigest(),
             "examples": hashlib.sha256(written.encode()).hexdigest(),
             "hypothesis": self._hypothesis if self._is_cross else None,
             "label_column": self._column,
@@ -112,7 +127,9 @@ class EncoderTeacher:
         unknown = [label for label in self._examples if label not in task.labels]
         if unknown:
             raise ConfigError(f"there are examples of {shown(unknown[0])}, which is none of the labels")
-        prototypes = None if self._is_cross else self._prototypes(task)
+        if self._head is not None and set(self._head.labels) != set(task.labels):
+            raise ConfigError(f"the head has the labels {', '.join(self._head.labels)}, and the task has others")
+        prototypes = None if self._is_cross or self._head is not None else self._prototypes(task)
         for start in range(0, len(texts), BATCH):
             yield from self._batch([clean_text(text) for text in texts[start : start + BATCH]], task, prototypes)
 
@@ -124,7 +141,7 @@ class EncoderTeacher:
     ) -> Iterator[TeacherAnswer]:
         kept = [cut_text(text, task.max_text_characters) for text in cleaned]
         try:
-            scores = self._pair_scores(kept, task) if prototypes is None else _cosines(self._vectors(kept), prototypes)
+            scores = self._scores(kept, task, prototypes)
         except LatticeError as error:
             if len(kept) == 1:
                 yield TeacherAnswer(Outcome.FAILED, detail=str(error))
@@ -136,12 +153,20 @@ class EncoderTeacher:
             cut = len(text) - len(part)
             yield of_kind(TeacherAnswer(Outcome.LABELLED, softmax(row / self._temperature), cut_characters=cut), task)
 
+    def _scores(
+        self, texts: list[str], task: LabelingTask, prototypes: npt.NDArray[np.float64] | None
+    ) -> npt.NDArray[np.float64]:
+        if self._head is not None:
+            columns = [self._head.labels.index(label) for label in task.labels]
+            return self._head.logits(self._vectors(texts).astype(np.float32))[:, columns]
+        return self._pair_scores(texts, task) if prototypes is None else _cosines(self._vectors(texts), prototypes)
+
     def _pair_scores(self, texts: list[str], task: LabelingTask) -> npt.NDArray[np.float64]:
         hypotheses = [
             self._hypothesis.replace("{label}", task.descriptions.get(label) or label) for label in task.labels
         ]
         pairs = [(text, hypothesis) for text in texts for hypothesis in hypotheses]
-        scores = self._model.score_pairs(pairs, activation="identity")  # type: ignore[union-attr]
+        scores = self._model.score_pairs(pairs, activation="identity", adapter=self._adapter)  # type: ignore[union-attr]
         column = scores if scores.ndim == 1 else scores[:, self._column]
         return column.astype(np.float64).reshape(len(texts), len(task.labels))
 
@@ -158,7 +183,7 @@ class EncoderTeacher:
         return np.stack(rows)
 
     def _vectors(self, texts: list[str]) -> npt.NDArray[np.float64]:
-        vectors: npt.NDArray[np.float32] = self._model.encode(texts, normalize=True).vectors  # type: ignore[union-attr]
+        vectors: npt.NDArray[np.float32] = self._model.encode(texts, normalize=True, adapter=self._adapter).vectors  # type: ignore[union-attr]
         return vectors.astype(np.float64)
 
 

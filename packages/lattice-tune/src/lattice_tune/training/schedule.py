@@ -18,6 +18,8 @@ _FIELDS = {
     "exponential_decay": ("gamma",),
     "cosine_annealing": ("min_lr", "t_max"),
     "cosine_annealing_warmup": ("warmup_steps", "min_lr", "t_max"),
+    "linear_decay": ("warmup_steps", "total_steps"),
+    "cosine_decay": ("warmup_steps", "total_steps"),
     "one_cycle": ("max_lr", "pct_start", "total_steps"),
 }
 
@@ -35,6 +37,8 @@ class LRSchedule:
     ``exponential_decay``        base gamma^epoch
     ``cosine_annealing``         min_lr + (base - min_lr) (1 + cos(pi (epoch mod t_max) / t_max)) / 2
     ``cosine_annealing_warmup``  linear_warmup by step, then cosine_annealing by epoch
+    ``linear_decay``             linear_warmup, then a line down to 0 at total_steps
+    ``cosine_decay``             linear_warmup, then half a cosine down to 0 at total_steps
     ``one_cycle``                a line from base to max_lr over pct_start of total_steps, then one down to base / 100,
                                  where it stays
     ===========================  =====================================================================
@@ -90,6 +94,16 @@ class LRSchedule:
         return cls(kind="cosine_annealing_warmup", warmup_steps=warmup_steps, min_lr=min_lr, t_max=t_max)
 
     @classmethod
+    def linear_decay(cls, warmup_steps: int, total_steps: int) -> LRSchedule:
+        """Return a linear warmup, then a line down to 0, both by step."""
+        return cls(kind="linear_decay", warmup_steps=warmup_steps, total_steps=total_steps)
+
+    @classmethod
+    def cosine_decay(cls, warmup_steps: int, total_steps: int) -> LRSchedule:
+        """Return a linear warmup, then half a cosine down to 0, both by step."""
+        return cls(kind="cosine_decay", warmup_steps=warmup_steps, total_steps=total_steps)
+
+    @classmethod
     def one_cycle(cls, max_lr: float, pct_start: float, total_steps: int) -> LRSchedule:
         """Return a line up to ``max_lr``, then one down to a hundredth of the base rate."""
         return cls(kind="one_cycle", max_lr=max_lr, pct_start=pct_start, total_steps=total_steps)
@@ -115,6 +129,10 @@ class LRSchedule:
                 return self._cosine(rate, passes)
             case "cosine_annealing_warmup":
                 return self._warmup(rate, done) if done < self.warmup_steps else self._cosine(rate, passes)
+            case "linear_decay":
+                return self._warmup(rate, done) * (1.0 - self._share_of_decay(done))
+            case "cosine_decay":
+                return self._warmup(rate, done) * (1.0 + math.cos(math.pi * self._share_of_decay(done))) / 2.0
             case "one_cycle":
                 return self._one_cycle(rate, done)
             case _:
@@ -126,6 +144,11 @@ class LRSchedule:
     def _cosine(self, rate: float, epoch: int) -> float:
         share = (1.0 + math.cos(math.pi * (epoch % self.t_max) / self.t_max)) / 2.0
         return self.min_lr + (rate - self.min_lr) * share
+
+    def _share_of_decay(self, step: int) -> float:
+        """Return 0 at the last step of the warmup, 1 at ``total_steps``."""
+        top = self.warmup_steps - 1
+        return min(1.0, max(0.0, (step - top) / max(self.total_steps - top, 1)))
 
     def _one_cycle(self, rate: float, step: int) -> float:
         top = self.pct_start * self.total_steps

@@ -1,0 +1,1 @@
+"""Training of low-rank adapters (LoRA) on the programs that run models."""
