@@ -24,7 +24,7 @@ Result = tuple[int, "TokenLogprobs | None"] | str
 
 def random_case(rng: np.random.Generator, size: int) -> Case:
     """Return logits, settings, prompt, generated tokens, a mask or None, and a number of log-probabilities or None."""
-    chances = iter([float(chance) for chance in rng.random(40)])
+    chances = iter([float(chance) for chance in rng.random(64)])
 
     def happens(share: float) -> bool:
         return bool(next(chances) < share)
