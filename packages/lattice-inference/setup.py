@@ -17,6 +17,7 @@ sys.path.insert(0, str(HERE / "native"))
 from native_build import NativeExtension, setup_arguments  # noqa: E402
 
 CPU = "src/lattice_inference/backends/cpu"
+GENERATE = "src/lattice_inference/generate"
 TOKENIZER = "src/lattice_inference/tokenizer"
 VECTOR_CACHE = "src/lattice_inference/vector_cache"
 
@@ -45,6 +46,12 @@ setup(
                     f"{CPU}/kernels/reverse/cross_entropy.c",
                 ],
                 header_folders=[f"{CPU}/kernels"],
+            ),
+            NativeExtension(
+                "lattice_inference.generate._sampling",
+                [f"{GENERATE}/_sampling.pyx", f"{GENERATE}/kernels/run_sampling.c"],
+                kernels=[f"{GENERATE}/kernels/sample_row.c"],
+                header_folders=[f"{GENERATE}/kernels"],
             ),
             NativeExtension(
                 "lattice_inference.tokenizer._tokenizer",

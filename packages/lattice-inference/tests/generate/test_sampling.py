@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lattice_inference.errors import InvalidInputError, NonFiniteError
+from lattice_inference.generate.exact_weights import LOG2_E, natural_log, weight_bits, weights_of
 from lattice_inference.generate.sampler import Sampler, SamplingConfig, token_logprobs, uniform
 from lattice_inference.generate.truncation import keep_top_k, keep_top_p
 
@@ -194,11 +195,23 @@ def test_partial_selection_is_the_full_sort(seed, mass, size, spread):
     assert keep_top_k(logits, k).tolist() == sorted(order[:k].tolist())
     weights = np.exp(logits - logits.max())
     cumulative = np.cumsum((weights / weights.sum())[order])
-    kept = keep_top_p(logits, mass)
+    kept = keep_top_p((logits - logits.max()) * LOG2_E, mass, weight_bits(size))
     if mass < 1:
         assert kept.tolist() == sorted(order[: kept.size].tolist())
         assert cumulative[kept.size - 1] >= min(mass, 1) - 1e-9
         assert kept.size == 1 or cumulative[kept.size - 2] < mass + 1e-9
+
+
+def test_weights_and_logarithms_are_those_of_the_mathematical_functions():
+    """Weights are whole numbers next to the power of two; logarithms are within a few units in the last place."""
+    surplus = -np.random.default_rng(0).random(2000) * 60
+    for bits in (20, 44, 46):
+        exact = np.exp2(surplus) * 2.0**bits
+        assert np.abs(weights_of(surplus, bits) - exact).max() <= 0.6
+        assert weights_of(np.array([0.0, -np.inf, -1e300, -bits - 1.1]), bits).tolist() == [2**bits, 0, 0, 0]
+    for x in (2.0**-46, 0.1, 0.7, 1 - 2.0**-50, 1.0, 1 + 2.0**-50, 1.5, 3.0, 150_000.0):
+        assert natural_log(x) == pytest.approx(np.log(x), rel=5e-16)
+    assert [weight_bits(size) for size in (1, 2**15, 2**17, 2**30)] == [46, 46, 44, 31]
 
 
 def test_logprobs_are_those_of_the_raw_logits():

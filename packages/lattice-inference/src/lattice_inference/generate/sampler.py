@@ -2,6 +2,9 @@
 
 Every step is a function of the logits and of counters, never of hidden state. The draw at a position depends on the seed
 and the position alone. So a fork, a rewind and a batch draw the same tokens as one session does.
+
+This is the readable form. Generation uses :mod:`~lattice_inference.generate.row_sampler`, which gives the same tokens and
+log-probabilities for the same logits.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lattice_inference.errors import InvalidInputError, NonFiniteError
+from lattice_inference.generate.exact_weights import LOG2_E, Weights, natural_log, weight_bits, weights_of
 from lattice_inference.generate.truncation import keep_min_p, keep_top_k, keep_top_p, keep_typical
 
 __all__ = [
@@ -23,7 +27,8 @@ __all__ = [
     "SamplingConfig",
     "TokenLogprobs",
     "argmax",
-    "draw",
+    "check_below",
+    "no_token",
     "token_logprobs",
     "uniform",
 ]
@@ -88,10 +93,10 @@ class Sampler:
         self._penalizes = config.repetition_penalty != 1 or bool(config.presence_penalty or config.frequency_penalty)
         self._bias_ids = np.fromiter(config.logit_bias, np.intp, len(config.logit_bias))
         self._bias = np.fromiter(config.logit_bias.values(), np.float32, len(config.logit_bias))
-        _check_below(self._bias_ids, vocab_size, "logit_bias")
+        check_below(self._bias_ids, vocab_size, "logit_bias")
         if self._penalizes:
             prompt = np.unique(np.fromiter(prompt_ids, np.intp))
-            _check_below(prompt, vocab_size, "the prompt")
+            check_below(prompt, vocab_size, "the prompt")
             self._seen = np.zeros(vocab_size, np.bool_)
             self._seen[prompt] = True
             self._generated = np.zeros(vocab_size, np.int32)
@@ -113,7 +118,7 @@ class Sampler:
         if self._config.temperature < LEAST_TEMPERATURE:
             return argmax(self._adjust(logits))
         ids, weights = self._weights(logits)
-        return int(ids[draw(weights, uniform(self._seed, position))])
+        return int(ids[_draw(weights, uniform(self._seed, position))])
 
     def distribution(
         self, logits: Floats, allowed: Bits | None = None
@@ -126,21 +131,21 @@ class Sampler:
         ids, weights = self._weights(logits)
         return ids, weights / weights.sum()
 
-    def _weights(self, logits: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
-        """Return the remaining tokens and their unnormalised probabilities."""
-        config = self._config
+    def _weights(self, logits: Floats) -> tuple[npt.NDArray[np.intp], Weights]:
+        """Return the remaining tokens and their weights."""
+        config, bits = self._config, weight_bits(logits.size)
         adjusted = self._adjust(logits)
-        argmax(adjusted)  # raises if no token can be drawn
-        ids = keep_top_k(adjusted, config.top_k)
-        ids = ids[adjusted[ids] > -np.inf]  # a forbidden token has no finite surprise to compare
-        scaled = adjusted[ids].astype(np.float64)
-        scaled -= scaled.max()
-        scaled /= config.temperature
-        for keep, limit in ((keep_typical, config.typical_p), (keep_top_p, config.top_p), (keep_min_p, config.min_p)):
-            kept = keep(scaled, limit)
-            if kept.size < ids.size:
-                ids, scaled = ids[kept], scaled[kept]
-        return ids, np.exp(scaled - scaled.max())
+        greatest = adjusted[argmax(adjusted)]  # raises if no token can be drawn
+        surplus = _surplus(adjusted, float(greatest), LOG2_E / config.temperature)
+        ids = keep_top_k(surplus, config.top_k)
+        ids = ids[surplus[ids] > -np.inf]  # a forbidden token has no finite surprise to compare
+        kept = keep_typical(surplus[ids], config.typical_p, bits)
+        if kept.size < ids.size:  # the most probable token may be gone
+            ids = ids[kept]
+            surplus -= surplus[ids].max()
+        ids = ids[keep_top_p(surplus[ids], config.top_p, bits)]
+        ids = ids[keep_min_p(surplus[ids], config.min_p, bits)]
+        return ids, weights_of(surplus[ids], bits)
 
     def accept(self, token_id: int) -> None:
         """Count ``token_id`` as generated."""
@@ -199,8 +204,13 @@ def argmax(logits: Adjusted) -> int:
     """
     index = int(np.argmax(logits))  # NumPy treats the first NaN as the largest
     if not np.isfinite(logits[index]):
-        raise NonFiniteError(f"no token can be chosen: the greatest logit, of token {index:,}, is {logits[index]}")
+        raise no_token(index, float(logits[index]))
     return index
+
+
+def no_token(index: int, value: float) -> NonFiniteError:
+    """Return the error for logits whose greatest, at ``index``, is not finite."""
+    return NonFiniteError(f"no token can be chosen: the greatest logit, of token {index:,}, is {value}")
 
 
 def uniform(seed: int, position: int, stream: int = 0) -> float:
@@ -217,24 +227,32 @@ def uniform(seed: int, position: int, stream: int = 0) -> float:
 
 def token_logprobs(logits: Floats, token_id: int, top: int) -> TokenLogprobs:
     """Return the log-probability of ``token_id`` and of the ``top`` most probable tokens."""
-    values = logits.astype(np.float64)
-    values -= values.max()
-    values -= np.log(np.exp(values).sum())
-    best = keep_top_k(values, top) if top else np.empty(0, np.intp)
-    best = best[np.argsort(-values[best], kind="stable")]
-    listed = tuple((int(index), float(values[index])) for index in best)
-    return TokenLogprobs(token_id, float(values[token_id]), listed)
+    greatest, bits = float(logits.max()), weight_bits(logits.size)
+    surplus = _surplus(logits, greatest, LOG2_E)
+    total = natural_log(int(weights_of(surplus, bits).sum()) * 2.0**-bits)
+    best = keep_top_k(surplus, top) if top else np.empty(0, np.intp)
+    best = best[np.argsort(-surplus[best], kind="stable")]
+    listed = tuple((int(index), float(logits[index]) - greatest - total) for index in best)
+    return TokenLogprobs(token_id, float(logits[token_id]) - greatest - total, listed)
 
 
-def draw(weights: npt.NDArray[np.float64], fraction: float) -> int:
-    """Return an index by inverting the cumulative distribution, in the order of token ids."""
+def _surplus(logits: Adjusted, greatest: float, scale: float) -> npt.NDArray[np.float64]:
+    """Return each logit minus the greatest, times ``scale``: zeros and negative numbers."""
+    return np.asarray((logits.astype(np.float64) - greatest) * scale)
+
+
+def _draw(weights: Weights, fraction: float) -> int:
+    """Return an index by inverting the cumulative distribution, in the order of token ids.
+
+    ``fraction`` is a multiple of 2**-53 below 1. All is in whole numbers, so a token of weight 0 is never chosen.
+    """
     cumulative = np.cumsum(weights)
-    # ``fraction`` is at most 1 - 2**-53, so the rounded product is below the total. With side="right" the index is that of
-    # the first sum above the product, so a token that adds nothing to the sum is never chosen.
-    return int(np.searchsorted(cumulative, fraction * cumulative[-1], side="right"))
+    drawn = int(fraction * 2.0**53) * int(cumulative[-1]) >> 53
+    return int(np.searchsorted(cumulative, drawn, side="right"))
 
 
-def _check_below(ids: npt.NDArray[np.intp], vocab_size: int, where: str) -> None:
+def check_below(ids: npt.NDArray[np.intp], vocab_size: int, where: str) -> None:
+    """Raise InvalidInputError unless all ``ids`` are tokens of the vocabulary."""
     if ids.size and not (ids.min() >= 0 and ids.max() < vocab_size):
         wrong = int(ids.min() if ids.min() < 0 else ids.max())
         raise InvalidInputError(
