@@ -72,3 +72,29 @@ def test_blocks(name, isa):
     case, batch = _case(dequantized(blocks), DEPTH)
     assert COLUMNS % 16 != 0  # the last panel is not full
     _compare(case, batch, isa, StoredTensors(case.tensors | {"w": blocks}), precision="stored")
+
+
+PRODUCTS = [(isa, products) for isa in _cpu.available_isas() for products in _cpu.bfloat16_products(isa)]
+
+
+@pytest.mark.parametrize(("isa", "products"), PRODUCTS)
+@pytest.mark.parametrize(("n", "k", "rows"), [(17, 33, 5), (64, 48, 70), (1, 1, 1), (130, 300, 40), (1100, 40, 3)])
+def test_rows_of_bfloat16(n, k, rows, isa, products):
+    """Both factors are rounded to bfloat16: their products are exact, and only sums round."""
+    rng = np.random.default_rng(n)
+    weight, dy = (rng.standard_normal(shape).astype(np.float32) for shape in ((n, k), (rows, n)))
+    case = ReverseCase([rows])
+    (view,) = case.writer.append("input_rows", (), {}, {"name": "dy", "rows": "tokens", "width": n})
+    (case.outputs["y"],) = case.writer.append("linear_input_grad", (view,), {"weight": case.weight("w", weight)}, {})
+    batch = case.batch(inputs={"dy": dy})
+    rounded_weight, rounded = (
+        (narrow(x, "bfloat16", "x").view(np.uint16).astype(np.uint32) << 16).view(np.float32) for x in (weight, dy)
+    )
+    expected = rounded.astype(np.float64) @ rounded_weight
+    found = [
+        case.results(batch, CpuBackend(isa=isa, precision="bfloat16", bfloat16_products=products, threads=threads))["y"]
+        for threads in (1, 2)
+    ]
+    assert np.array_equal(*found)
+    tolerance = np.finfo(np.float32).eps * (n + 2) * (np.abs(rounded) @ np.abs(rounded_weight))
+    assert (np.abs(found[0] - expected) <= tolerance).all()

@@ -52,7 +52,9 @@ Lowering = Callable[[Op, "ResidentWeights", MemoryPlan], tuple[str, Arguments]]
 def lower(
     compiled: CompiledProgram, weights: ResidentWeights, plan: _cpu.Plan, further: Mapping[str, Lowering] | None = None
 ) -> None:
-    """Append every op of ``compiled`` to ``plan``; ``further`` has the lowerings of kinds that are not of inference.
+    """Append every op of ``compiled`` to ``plan``.
+
+    ``further`` has the lowerings of kinds that are not of inference.
 
     Raises:
         UnsupportedError: there is no kernel for an op.
@@ -261,4 +263,4 @@ LOWERINGS: Mapping[str, Lowering] = {
     "gated_delta_rule": _gated_delta_rule,
     "low_rank_group": _low_rank_group,
 }
-"""By the kind of the op; those with a kernel of their own name and no parameters have no entry."""
+"""By the kind of the op; those whose kernel has their name and no parameters have no entry."""
