@@ -212,9 +212,9 @@ REVERSE_OPS: Mapping[str, OpDefinition] = {
         ("weight",),
         {},
         _linear_input_grad,
-        "Input dy, of a linear with this weight. dx[t, k] adds up stretches of 1024 n in order, each one chain over n"
-        " of dy[t, n] * weight[n, k], with the weight's values widened to float32. Rows of bfloat16, where the "
-        "backend multiplies such, round dy and the weight.",
+        "Input dy, of a linear with this weight. dx[t, k] adds up stretches of 1024 n in order, each one chain over n of "
+        "dy[t, n] * weight[n, k], with the weight's values widened to float32. Where linears multiply bfloat16, dy is "
+        "rounded as their inputs are.",
     ),
     "attention_with_sums": OpDefinition(
         3,
