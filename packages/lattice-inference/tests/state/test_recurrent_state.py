@@ -181,15 +181,16 @@ def test_states_of_a_long_prompt_are_remembered_within_their_budget(model):
         assert cache.start(TOKENS.tolist()).length == 1984
 
 
-def test_states_of_long_prompts_leave_the_slots_that_sequences_need(model):
+def test_states_of_long_prompts_leave_the_slots_that_sequences_need(model, monkeypatch):
     """Eight prompts beside one another never wait for a slot, though each would keep states of its middle."""
-    with cache_of(model, tokens=20_000, slots=45 + 6, prefix_bytes=10**9, sequences=8) as cache:
+    monkeypatch.setattr("lattice_inference.state.recurrent_slots.MARK_TOKENS", 64)
+    with cache_of(model, tokens=8192, slots=45 + 6, prefix_bytes=10**9, sequences=8) as cache:
         sequences = [cache.sequence() for _ in range(8)]
         for sequence in sequences:
-            sequence.slots.prompt_end = 2000
-            run(model, sequence, TOKENS[:1100], "none")
-        for sequence in sequences:
-            run(model, sequence, TOKENS[1100:2000], "none")
+            sequence.slots.prompt_end = 700
+            for start in range(0, 700, 70):
+                run(model, sequence, TOKENS[start : start + 70], "none")
+        assert cache.slots.used > 8 * 3
         for token in TOKENS[:70]:
             model.run([(sequence, np.array([token], np.int32), "last") for sequence in sequences])
 
