@@ -190,7 +190,7 @@ def test_states_of_long_prompts_leave_the_slots_that_sequences_need(model, monke
             sequence.slots.prompt_end = 700
             for start in range(0, 700, 70):
                 run(model, sequence, TOKENS[start : start + 70], "none")
-        assert cache.slots.used > 8 * 3
+        assert cache.slots.used > 8
         for token in TOKENS[:70]:
             model.run([(sequence, np.array([token], np.int32), "last") for sequence in sequences])
 
