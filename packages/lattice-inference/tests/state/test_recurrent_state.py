@@ -116,7 +116,7 @@ def test_forks_do_not_see_one_another(model, alone):
 
 def test_a_prompt_is_run_again_from_the_boundary_before_its_end(model, alone):
     with cache_of(model) as cache:
-        for end in range(40, 110):
+        for end in range(40, 110, 5):
             sequence = cache.sequence()
             sequence.slots.prompt_end = end
             run(model, sequence, TOKENS[: end // 2], "none")
@@ -154,6 +154,19 @@ def test_a_beginning_is_found_where_its_state_is_remembered(model, alone):
         assert cache.used_bytes == 0
 
 
+def test_two_sequences_go_on_from_one_remembered_state(model, alone):
+    with cache_of(model, prefix_bytes=10**7) as cache:
+        first = cache.sequence()
+        run(model, first, TOKENS[:100], "none")
+        cache.remember(first)
+        second = cache.start([*TOKENS[:100].tolist(), 1])
+        assert second.length == 96
+        run(model, second, TOKENS[900:920], "none")
+        assert np.array_equal(run(model, first, TOKENS[100:110]), alone[100:110])
+        run(model, second, TOKENS[920:925], "none")
+        assert np.array_equal(run(model, first, TOKENS[110:150]), alone[110:])
+
+
 def test_states_of_a_long_prompt_are_remembered_within_their_budget(model):
     storage = cache_of(model).storage
     budget = 6 * storage.recurrent.slot_bytes + 130 * storage.page_bytes
@@ -166,6 +179,50 @@ def test_states_of_a_long_prompt_are_remembered_within_their_budget(model):
         assert cache.remembered_bytes <= budget
         assert cache.start([*TOKENS[:1500].tolist(), 1, 2, 3]).length >= 1024 - 400
         assert cache.start(TOKENS.tolist()).length == 1984
+
+
+def test_states_of_long_prompts_leave_the_slots_that_sequences_need(model, monkeypatch):
+    """Eight prompts beside one another never wait for a slot, though each would keep states of its middle."""
+    monkeypatch.setattr("lattice_inference.state.recurrent_slots.MARK_TOKENS", 64)
+    with cache_of(model, tokens=8192, slots=45 + 6, prefix_bytes=10**9, sequences=8) as cache:
+        sequences = [cache.sequence() for _ in range(8)]
+        for sequence in sequences:
+            sequence.slots.prompt_end = 700
+            for start in range(0, 700, 70):
+                run(model, sequence, TOKENS[start : start + 70], "none")
+        assert cache.slots.used > 8
+        for token in TOKENS[:70]:
+            model.run([(sequence, np.array([token], np.int32), "last") for sequence in sequences])
+
+
+@pytest.mark.slow
+def test_a_conversation_runs_only_what_differs(model):
+    """A template writes the header of an answer otherwise once it is answered, and drops what was thought."""
+    rng = np.random.default_rng(3)
+
+    def drawn(count):
+        return rng.integers(2, VOCABULARY, count).tolist()
+
+    with cache_of(model, tokens=4096) as cache:
+        sequence, history = cache.sequence(), []
+        for _turn in range(20):
+            prompt = [*history, *drawn(int(rng.integers(5, 60))), 1, 1, 1, 0, 0]  # it ends with a header of five tokens
+            common = 0
+            while common < min(sequence.length, len(prompt) - 1) and sequence.token_ids[common] == prompt[common]:
+                common += 1
+            sequence.rewind(common)
+            sequence.slots.prompt_end = len(prompt)
+            rows = rows_run(model, lambda prompt=prompt: run(model, sequence, prompt[sequence.length :], "last"))
+            assert rows <= len(prompt) - common + DELTA_BLOCK
+            thought, answer = drawn(int(rng.integers(1, 90))), drawn(int(rng.integers(1, 50)))
+            for token in [*thought, *answer]:
+                logits = run(model, sequence, [token])
+            with cache_of(model) as other:
+                fresh = (
+                    run(model, other.sequence(), [*prompt, *thought, *answer], "last") if len(prompt) < 900 else logits
+                )
+            assert np.array_equal(logits, fresh)
+            history = [*prompt[:-2], *answer]
 
 
 def test_a_full_cache_forgets_states_before_it_refuses_and_nothing_changes(model, alone):
@@ -209,6 +266,7 @@ def test_a_step_that_fails_leaves_the_state_as_it_was(model, alone, monkeypatch)
         assert np.array_equal(run(model, sequence, TOKENS[70:150]), alone[70:])
 
 
+@pytest.mark.slow
 def test_a_saved_state_goes_on_in_another_process(model, alone, tmp_path):
     path = tmp_path / "saved"
     with cache_of(model) as cache:
@@ -242,3 +300,68 @@ def test_a_state_of_another_block_is_refused(model, tmp_path, monkeypatch):
         monkeypatch.setattr("lattice_inference.state.prefix_file.DELTA_BLOCK", 64)
         with pytest.raises(CheckpointError, match="block 32, and here it is 64"):
             cache.restore(tmp_path / "saved")
+
+
+def random_calls(model, seed, calls):
+    """Do anything to sequences of one cache; each logits row must be that of its tokens run alone."""
+    rng = np.random.default_rng(seed)
+    known: dict[bytes, np.ndarray] = {}
+
+    def fresh(token_ids):
+        """The last row of the tokens in a cache of their own."""
+        key = np.asarray(token_ids, np.int32).tobytes()
+        if key not in known:
+            with cache_of(model) as other:
+                known[key] = run(model, other.sequence(), token_ids, "last")[0]
+        return known[key]
+
+    with cache_of(
+        model, tokens=2048, slots=int(rng.integers(14, 30)), prefix_bytes=int(rng.integers(0, 10**6))
+    ) as cache:
+        sequences = [cache.sequence()]
+        for _ in range(calls):
+            index = int(rng.integers(len(sequences)))
+            sequence, kind = (
+                sequences[index],
+                rng.choice(["run", "run", "run", "rewind", "fork", "remember", "start", "close"]),
+            )
+            if kind == "run":
+                chosen = [s for s in sequences if s is sequence or rng.random() < 0.3][:3]
+                counts = [int(rng.choice([1, 1, 2, 5, 17, 40, 70])) for _ in chosen]
+                if any(s.length + n > 250 for s, n in zip(chosen, counts, strict=True)):
+                    continue
+                # few tokens, so that sequences agree often
+                texts = [rng.integers(0, 2, n).astype(np.int32) for n in counts]
+                try:
+                    rows = model.run([(s, text, "last") for s, text in zip(chosen, texts, strict=True)])
+                except CacheFullError:
+                    continue
+                for one, row in zip(chosen, rows, strict=True):
+                    assert np.array_equal(row, fresh(one.token_ids))
+            elif kind == "rewind":
+                sequence.rewind(int(rng.integers(max(0, sequence.length - 60), sequence.length + 1)))
+            elif kind == "fork" and len(sequences) < 4:
+                sequences.append(sequence.fork())
+            elif kind == "remember":
+                cache.remember(sequence)
+            elif kind == "start":
+                sequences[index] = cache.start([*sequence.token_ids, 1])
+                sequence.close()
+            elif kind == "close":
+                sequence.close()
+                sequences[index] = cache.sequence()
+        for sequence in sequences:
+            sequence.close()
+        cache.forget()
+        assert cache.used_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_done_every_row_is_that_of_its_tokens_alone(model, seed):
+    random_calls(model, seed, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4, 12))
+def test_whatever_is_done_at_length(model, seed):
+    random_calls(model, seed, 200)

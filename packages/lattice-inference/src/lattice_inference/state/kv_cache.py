@@ -33,7 +33,7 @@ Int32Array = npt.NDArray[np.int32]
 
 
 class KvCache:
-    """Keys and values of any number of sequences, in pages of one store, and the state of recurrent layers in slots.
+    """Keys and values of any number of sequences, in pages; recurrent state in slots.
 
     It is made by ``CausalLanguageModel.open_cache``. Memory is allocated page by page as sequences grow, and pages are
     shared. A fork costs nothing until one side is extended. Every sequence that starts with a remembered prefix
@@ -75,7 +75,9 @@ class KvCache:
         pages, slot_pages = min(storage.pages, prefix_bytes // storage.page_bytes), 0
         self._marks = 0
         if storage.recurrent is not None:
-            self.slots = SlotPool(storage.recurrent, self._lock, lambda: self._prefixes.evict_state())
+            self.slots = SlotPool(
+                storage.recurrent, self._lock, lambda: self._prefixes.evict_state(), sequences=sequences or 0
+            )
             self.most_sequences = sequences
             slot_pages = -(-storage.recurrent.slot_bytes // storage.page_bytes)
             pages = prefix_bytes // storage.page_bytes
