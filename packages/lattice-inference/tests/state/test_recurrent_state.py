@@ -154,6 +154,19 @@ def test_a_beginning_is_found_where_its_state_is_remembered(model, alone):
         assert cache.used_bytes == 0
 
 
+def test_two_sequences_go_on_from_one_remembered_state(model, alone):
+    with cache_of(model, prefix_bytes=10**7) as cache:
+        first = cache.sequence()
+        run(model, first, TOKENS[:100], "none")
+        cache.remember(first)
+        second = cache.start([*TOKENS[:100].tolist(), 1])
+        assert second.length == 96
+        run(model, second, TOKENS[900:920], "none")
+        assert np.array_equal(run(model, first, TOKENS[100:110]), alone[100:110])
+        run(model, second, TOKENS[920:925], "none")
+        assert np.array_equal(run(model, first, TOKENS[110:150]), alone[110:])
+
+
 def test_states_of_a_long_prompt_are_remembered_within_their_budget(model):
     storage = cache_of(model).storage
     budget = 6 * storage.recurrent.slot_bytes + 130 * storage.page_bytes
@@ -242,3 +255,68 @@ def test_a_state_of_another_block_is_refused(model, tmp_path, monkeypatch):
         monkeypatch.setattr("lattice_inference.state.prefix_file.DELTA_BLOCK", 64)
         with pytest.raises(CheckpointError, match="block 32, and here it is 64"):
             cache.restore(tmp_path / "saved")
+
+
+def random_calls(model, seed, calls):
+    """Do anything to sequences of one cache; each logits row must be that of its tokens run alone."""
+    rng = np.random.default_rng(seed)
+    known: dict[bytes, np.ndarray] = {}
+
+    def fresh(token_ids):
+        """The last row of the tokens in a cache of their own."""
+        key = np.asarray(token_ids, np.int32).tobytes()
+        if key not in known:
+            with cache_of(model) as other:
+                known[key] = run(model, other.sequence(), token_ids, "last")[0]
+        return known[key]
+
+    with cache_of(
+        model, tokens=2048, slots=int(rng.integers(14, 30)), prefix_bytes=int(rng.integers(0, 10**6))
+    ) as cache:
+        sequences = [cache.sequence()]
+        for _ in range(calls):
+            index = int(rng.integers(len(sequences)))
+            sequence, kind = (
+                sequences[index],
+                rng.choice(["run", "run", "run", "rewind", "fork", "remember", "start", "close"]),
+            )
+            if kind == "run":
+                chosen = [s for s in sequences if s is sequence or rng.random() < 0.3][:3]
+                counts = [int(rng.choice([1, 1, 2, 5, 17, 40, 70])) for _ in chosen]
+                if any(s.length + n > 250 for s, n in zip(chosen, counts, strict=True)):
+                    continue
+                # few tokens, so that sequences agree often
+                texts = [rng.integers(0, 2, n).astype(np.int32) for n in counts]
+                try:
+                    rows = model.run([(s, text, "last") for s, text in zip(chosen, texts, strict=True)])
+                except CacheFullError:
+                    continue
+                for one, row in zip(chosen, rows, strict=True):
+                    assert np.array_equal(row, fresh(one.token_ids))
+            elif kind == "rewind":
+                sequence.rewind(int(rng.integers(max(0, sequence.length - 60), sequence.length + 1)))
+            elif kind == "fork" and len(sequences) < 4:
+                sequences.append(sequence.fork())
+            elif kind == "remember":
+                cache.remember(sequence)
+            elif kind == "start":
+                sequences[index] = cache.start([*sequence.token_ids, 1])
+                sequence.close()
+            elif kind == "close":
+                sequence.close()
+                sequences[index] = cache.sequence()
+        for sequence in sequences:
+            sequence.close()
+        cache.forget()
+        assert cache.used_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_done_every_row_is_that_of_its_tokens_alone(model, seed):
+    random_calls(model, seed, 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4, 12))
+def test_whatever_is_done_at_length(model, seed):
+    random_calls(model, seed, 200)

@@ -153,7 +153,9 @@ def check_pages(batch: Batch, *, page_tokens: int, pages: int) -> None:
 
 
 def check_slots(program: Program, batch: Batch, storage: SlotStorage | None) -> None:
-    """Raise InvalidInputError unless the slots fit the program, exist, and belong to one sequence each.
+    """Raise InvalidInputError unless the slots fit the program and the sequences.
+
+    They exist, and each belongs to one sequence.
 
     A sequence that crosses the end of a block needs two.
     """
@@ -171,7 +173,9 @@ def check_slots(program: Program, batch: Batch, storage: SlotStorage | None) -> 
     if min(used) < 0 or max(used) >= storage.slots:
         raise InvalidInputError(f"there is no slot {min(used) if min(used) < 0 else max(used)} among {storage.slots}")
     if len(set(used)) < len(used):
-        raise InvalidInputError("each sequence needs slots of its own, and two where it crosses the end of a block")
+        raise InvalidInputError(
+            "sequences must not share slots, and one that crosses the end of a block needs two slots"
+        )
 
 
 def refuse_non_finite(outputs: Mapping[str, npt.NDArray[np.float32]]) -> None:

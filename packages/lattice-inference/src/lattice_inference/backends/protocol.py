@@ -56,7 +56,7 @@ class WeightSize:
 
 
 class SlotStorage(Protocol):
-    """``slots`` slots, each with the state of one sequence for every recurrent layer of ``specs``.
+    """``slots`` slots, each with one sequence's state of every recurrent layer of ``specs``.
 
     A slot holds the state at the beginning of a block, the rows of the block so far, and the inputs that a short
     convolution still needs. A sequence can be continued from the block's beginning and from each of its rows.

@@ -36,7 +36,7 @@ class _Layer:
 
 
 class ReferenceState:
-    """``pages`` pages of ``page_tokens`` tokens for every layer of ``specs``, and slots of recurrent layers.
+    """``pages`` pages of ``page_tokens`` tokens for every layer of ``specs``, and slots.
 
     A bfloat16 value is kept as float32, because NumPy has no bfloat16.
     """

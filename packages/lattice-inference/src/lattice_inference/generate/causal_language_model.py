@@ -254,7 +254,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
         prefix_bytes: int = 0,
         sequences: int = 8,
     ) -> KvCache:
-        """Return a cache for the keys and values of this model, and the state of its recurrent layers.
+        """Return a cache for keys and values, and recurrent state, of this model.
 
         All of its address space is reserved at once; memory is allocated when a page is first used.
 

@@ -102,7 +102,7 @@ class DecoderProgram:
         pages: int,
         slots: int = 0,
     ) -> PageStorage:
-        """Return pages for this program's keys and values, kept as ``dtype``, and slots for its recurrent layers."""
+        """Return pages for keys and values, kept as ``dtype``, and slots for recurrent layers."""
         self._open()
         specs = [replace(spec, dtype=dtype) for spec in self._specs]
         return self._backend.open_state(

@@ -147,14 +147,14 @@ def _context(metadata: Mapping[str, object], source: str) -> tuple[int, list[int
 
 
 def _is_recurrent(metadata: Mapping[str, object]) -> bool:
-    """Whether a GGUF file's model has recurrent layers: their sizes follow from its program only."""
+    """Whether a GGUF file's model has recurrent layers, whose sizes follow from its program."""
     return f"{metadata.get('general.architecture')}.ssm.state_size" in metadata
 
 
 def _context_of_model(path: Path, checkpoint: Checkpoint) -> tuple[int, list[int], int] | None:
-    """Return trained context, a token's bytes by layer, and the bytes of recurrent state, of a supported language model.
+    """Return what a supported language model keeps, or None for any other model.
 
-    Any other model is weighed without them.
+    It is the trained context, a token's bytes by layer, and the bytes of recurrent state.
     """
     config = path / "config.json"
     try:

@@ -239,7 +239,10 @@ def idle_tensors(path: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Kept:
-    """The cache of a language model: the most tokens, the keys and values of each, and the state of recurrent layers."""
+    """The cache of a language model.
+
+    It has the most tokens, the keys and values of each, and the state of recurrent layers.
+    """
 
     context_length: int
     specs: tuple[KvSpec, ...]

@@ -33,7 +33,7 @@ Int32Array = npt.NDArray[np.int32]
 
 
 class KvCache:
-    """Keys and values of any number of sequences, in pages of one store, and the state of recurrent layers in slots.
+    """Keys and values of any number of sequences, in pages; recurrent state in slots.
 
     It is made by ``CausalLanguageModel.open_cache``. Memory is allocated page by page as sequences grow, and pages are
     shared. A fork costs nothing until one side is extended. Every sequence that starts with a remembered prefix

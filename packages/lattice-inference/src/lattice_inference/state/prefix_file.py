@@ -60,7 +60,10 @@ class SavedPrefix:
             yield self.file.read(self.page_bytes)
 
     def state(self) -> bytes:
-        """Return the content of the slot, after all pages were read; it has seen ``state_tokens``, at least one."""
+        """Return the content of the slot, which has seen ``state_tokens``, at least one.
+
+        All pages must have been read.
+        """
         return self.file.read(self.slot_bytes)
 
 
@@ -151,7 +154,10 @@ def _form(storage: PageStorage, identity: str, adapter: str) -> dict[str, object
 
 
 def _tokens(header: bytes, path: Path, storage: PageStorage, form: dict[str, object]) -> tuple[int, int]:
-    """Return the tokens of a header, and those that its recurrent state has seen, after checking its other fields."""
+    """Return the tokens of a header, and those that its recurrent state has seen.
+
+    Its other fields are checked first.
+    """
     try:
         stated = json.loads(header)
         tokens = stated.pop("tokens")

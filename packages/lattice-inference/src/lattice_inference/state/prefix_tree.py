@@ -1,4 +1,4 @@
-"""A prefix tree: finds the pages and the recurrent state of the beginning of a token sequence."""
+"""A prefix tree: finds pages and recurrent state of the beginning of a token sequence."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class PrefixTree:
         return pages, length
 
     def find_state(self, token_ids: Sequence[int], owner: str = "") -> tuple[int, int] | None:
-        """Return the slot of the longest remembered state of a prefix of ``token_ids``, and its length; or None.
+        """Return the slot and length of the longest prefix of ``token_ids`` with a state; or None.
 
         The caller is not yet a holder of the slot.
         """

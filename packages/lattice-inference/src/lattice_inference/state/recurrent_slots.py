@@ -1,4 +1,4 @@
-"""Slots of recurrent state: who holds them, and which of them a sequence can be continued from."""
+"""Slots of recurrent state: who holds them, and where a sequence can be continued."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SlotPool:
 
     @property
     def free(self) -> int:
-        """How many slots nobody holds."""
+        """How many slots have no holder."""
         return self._pool.free
 
     def take(self, writer: SequenceSlots) -> int:
@@ -82,7 +82,7 @@ class SlotPool:
             self._pool.release([slot])
 
     def freeze(self, slot: int) -> None:
-        """Let nobody append to the slot while it has several holders."""
+        """Keep all sequences from appending to the slot while it has several holders."""
         with self._lock:
             self._writers.pop(slot, None)
             self._frozen.add(slot)
@@ -138,7 +138,7 @@ class SequenceSlots:
 
     @property
     def held(self) -> tuple[int, int, int] | None:
-        """Slot, beginning of its block, and length, where the sequence goes on; None before its first token."""
+        """The present slot, the beginning of its block, and the length; None before a token."""
         return (self._held[-1].slot, self._held[-1].base, self._held[-1].length) if self._held else None
 
     def snapshots(self) -> list[tuple[int, int]]:
@@ -146,7 +146,7 @@ class SequenceSlots:
         return sorted({(held.base, held.slot) for held in (*self._marks, *self._held) if held.base})
 
     def fork(self) -> SequenceSlots:
-        """Return the same state for another sequence; the first of the two that goes on copies it."""
+        """Return the same state for another sequence; the first to go on copies it."""
         other = SequenceSlots(self._pool, marks=self._more_marks)
         for held in self._held[-1:]:
             self._pool.freeze(held.slot)
@@ -160,7 +160,7 @@ class SequenceSlots:
         self._held = [_Held(slot, base, base)]
 
     def restore(self, content: bytes, length: int) -> None:
-        """Go on from the content of a slot, as its storage exported it, with the rows up to ``length``."""
+        """Go on from the exported content of a slot, with the rows up to ``length``."""
         slot, base = self._pool.take(self), length - length % DELTA_BLOCK
         self._drop(self._held)
         self._held = [_Held(slot, base, length)]
@@ -184,7 +184,7 @@ class SequenceSlots:
         self._before = list(self._held)
 
     def split(self, position: int, count: int) -> int:
-        """Return the tokens of a step from ``position`` on, at most ``count``: it ends where a mark is wanted."""
+        """Return the tokens of a step from ``position`` on: it ends where a mark is wanted."""
         if self.prompt_end is None:
             return count
         header = self.prompt_end - HEADER_TOKENS
@@ -249,7 +249,7 @@ class SequenceSlots:
         self._held, self._marks = [], []
 
     def _mark(self, here: _Held, position: int, end: int) -> None:
-        """Keep the state at the beginning of a block, if a later call may go on from there."""
+        """Keep the state at the beginning of a block if a later call may go on from there."""
         if self.prompt_end is None:
             is_wanted = False
         else:
@@ -270,7 +270,7 @@ class SequenceSlots:
             self._pool.release(self._marks.pop().slot)
 
     def _leave(self, gone: list[_Held]) -> None:
-        """Give slots back once the step has read them; those of the call's beginning stay until it ends."""
+        """Give slots back once the step has read them; those of the beginning stay till the end."""
         slots = [held.slot for held in self._before]
         self._leaving += [held.slot for held in gone if held.slot not in slots]
 

@@ -1,7 +1,10 @@
 # The slots of recurrent layers; a part of _cpu.pyx.
 
 def slot_offsets(states):
-    """Return the byte offset of each of ``states`` in a slot, and the bytes of a slot. See RecurrentSlots for ``states``."""
+    """Return the byte offset of each of ``states`` in a slot, and the bytes of a slot.
+
+    See RecurrentSlots for ``states``.
+    """
     cdef Py_ssize_t offset = 0
     cdef int64_t floats
     offsets = []

@@ -17,7 +17,7 @@ def slot_bytes(specs: Sequence[RecurrentSpec]) -> int:
 
 
 class CpuSlots:
-    """``slots`` slots, each with the state of one sequence for every recurrent layer of ``specs``.
+    """``slots`` slots, each with one sequence's state of every recurrent layer of ``specs``.
 
     Memory is taken as slots are written.
 
