@@ -1,9 +1,9 @@
 """Makes the results of transformers for small Qwen3.5 models with drawn weights.
 
 The directories are those of qwen35_files.py in packages/lattice-inference/tests/models. Writes
-tests/data/qwen35/outputs.npz: logits of a sequence of 5,000 tokens at every length up to 200, at 1,000 and at the end; the
-last hidden rows of 100 tokens, and what the layer that predicts a further token (``MtpModel``) makes of them. ``--check``
-makes them again and compares. Needs torch and transformers.
+tests/data/qwen35/outputs.npz. It has logits of a sequence of 5,000 tokens at every length up to 200, at 1,000 and at the
+end. It also has the last hidden rows of 100 tokens, and what the layer that predicts a further token (``MtpModel``) makes of
+them. ``--check`` makes them again and compares. Needs torch and transformers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MTP_CASES = ("double", "wide", "experts")
 
 
 def load(name: str, folder: Path) -> Any:
-    """Return transformers' model of a case, from a directory for text only or one with a vision part's names."""
+    """Return transformers' model of a case."""
     import torch
     import transformers
 
@@ -58,7 +58,7 @@ def logits(model: Any, name: str) -> npt.NDArray[np.float32]:
 
 
 def mtp_logits(model: Any, name: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Hidden rows, and logits of the layer that reads such a row and the next token, for all but the last token."""
+    """Return hidden rows, and the logits that the layer for further tokens makes of them."""
     import torch
     from transformers.modeling_layers import MtpModel
 

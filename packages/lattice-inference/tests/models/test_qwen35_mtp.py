@@ -139,7 +139,7 @@ def test_a_conversation_keeps_what_the_layer_has_read(tmp_path):
                 for number, turn in enumerate(turns):
                     result = session.extend(turn, settings)
                     if speculate and number:
-                        assert result.accepted_tokens == result.drafted_tokens > 10
+                        assert result.accepted_tokens == result.drafted_tokens > 5
                     found.append(result.token_ids)
                 session.rewind(30)
                 found.append(session.extend(turns[0], settings).token_ids)

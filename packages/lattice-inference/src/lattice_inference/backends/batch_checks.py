@@ -127,7 +127,7 @@ def input_widths(program: Program) -> dict[str, int]:
 
 
 def check_inputs(widths: Mapping[str, int], batch: Batch) -> None:
-    """Raise InvalidInputError unless the batch's ``inputs`` are rows of ``widths``, by the names of the program."""
+    """Raise InvalidInputError unless the batch's ``inputs`` are rows of ``widths``."""
     given = {} if batch.inputs is None else {name: array.shape[1] for name, array in batch.inputs.items()}
     if given != widths:
         raise InvalidInputError(f"the program takes inputs of the widths {dict(widths)}, and the batch has {given}")

@@ -207,7 +207,7 @@ class CausalLanguageModel(LoadedModel[DecoderProgram]):
 
     @property
     def mtp_layers(self) -> int:
-        """How many layers that predict further tokens are loaded, for ``speculate="mtp"``."""
+        """How many layers that predict further tokens are loaded."""
         return self._program.predicting_layers
 
     @property
@@ -448,7 +448,7 @@ def load_model(
 
 
 def _programs(opened: OpenedModel, *, mtp: bool) -> tuple[Program, tuple[Program, ...]]:
-    """Return the program of a model, and those of its layers for further tokens if they are wanted."""
+    """Return a model's program, and those of its layers for further tokens if wanted."""
     if not mtp:
         return opened.program(LOGITS), ()
     programs = opened.predicting(LOGITS)

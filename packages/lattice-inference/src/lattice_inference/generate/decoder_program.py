@@ -131,7 +131,7 @@ class DecoderProgram:
 
     @property
     def predicting_share(self) -> float:
-        """The bytes that a step of the first such layer reads, as a share of those of a step of the model."""
+        """The bytes that a step of such a layer reads, as a share of the model's."""
         layer, model = self._layers[0], self._open()
         own = sum(weight.nbytes for weight in layer.weight_sizes)
         head = layer.program.ops[-1].weights["weight"].text  # it is shared, so that it counts for the model

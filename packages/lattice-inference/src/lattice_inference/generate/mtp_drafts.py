@@ -66,7 +66,7 @@ class MtpDrafts:
             if old != new:
                 break
             same += 1
-        self._read = max(0, min(self._read, same - 1))  # a position also depends on the token behind it
+        self._read = max(0, min(self._read, same - 1))  # a position also depends on the token after it
         self._ids = list(token_ids)
         self._proposal, self._checked = [], 0
         self._can_draft = True

@@ -57,7 +57,7 @@ class SessionDrafts:
         return Speculation(self._kept, context, config)
 
     def watch(self, sequence: CachedSequence) -> None:
-        """Tell a source that reads the model's rows of which sequence they are, before the sequence goes on."""
+        """Tell a source that reads the model's rows whose they are, before they are made."""
         _watch(self._kept, sequence)
 
     def begin_one(

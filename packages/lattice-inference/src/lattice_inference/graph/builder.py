@@ -77,11 +77,16 @@ class GraphBuilder:
         return self._append("embed_rows", (), {"table": table}, {"ids": ids})
 
     def given_rows(self, name: str, width: int) -> View:
-        """Take a row of ``width`` numbers for every token from the batch's ``inputs``; before all other ops."""
+        """Take a row of ``width`` numbers for every token from the batch's ``inputs``.
+
+        It stands before all other ops.
+        """
         return self._append("given_rows", (), {}, {"name": name, "width": width})
 
     def beside(self, first: View, second: View) -> View:
-        """Lay two results side by side: the ops that made them write into one buffer. Nothing may have read them yet.
+        """Lay two results side by side: the ops that made them write into one buffer.
+
+        Nothing may have read them yet.
 
         Raises:
             InvalidInputError: one of them is no whole result, was read, or the two have other rows.

@@ -71,7 +71,10 @@ class DecoderNames:
 
 
 def hugging_face_names(prefix: str) -> DecoderNames:
-    """Return the names in checkpoints of transformers; ``prefix`` is what stands before ``layers.``."""
+    """Return the names in checkpoints of transformers.
+
+    ``prefix`` is the text before ``layers.``.
+    """
     at = f"{prefix}layers.{{layer}}."
     return DecoderNames(
         embedding=f"{prefix}embed_tokens",
@@ -239,7 +242,7 @@ class DecoderLayers:
         return None
 
     def _output_name(self, layer: int) -> str:
-        """Return the name of the matrix behind a layer's attention."""
+        """Return the name of the matrix that a layer's attention goes through."""
         return self._names.attention_output
 
     def _attend(self, normal: View, angles: View, layer: int) -> View:

@@ -138,9 +138,9 @@ class OpenedModel:
         return program
 
     def predicting(self, head: Head) -> tuple[Program, tuple[Program, ...]] | None:
-        """Return the program that also gives hidden rows, and those of the layers that predict further tokens.
+        """Return the program that also gives hidden rows, and those that read them.
 
-        Return None if the files hold no such layers.
+        They are those of the layers that predict further tokens. Return None if the files hold no such layers.
         """
         found = self._weights(head).predicting
         if found is None:

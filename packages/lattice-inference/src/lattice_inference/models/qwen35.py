@@ -1,4 +1,4 @@
-"""Qwen3.5 as a program, with keys and values in some layers and a state of fixed size in the others.
+"""Qwen3.5 as a program: some layers keep keys and values, the others a state of fixed size.
 
 The network is a pre-norm decoder (:mod:`~lattice_inference.models.llama`) in which most layers have a gated delta rule
 (Yang et al. 2024, https://arxiv.org/abs/2412.06464) in place of attention::
@@ -53,13 +53,18 @@ def build_qwen35(config: Qwen35Config, names: Qwen35Names, *, keeps_hidden: bool
 
 
 def kv_specs_of(config: Qwen35Config, extra_layers: int) -> list[KvSpec]:
-    """Return what the layers that attend keep, and ``extra_layers`` behind them. They are numbered without the others."""
+    """Return what the layers that attend keep, and after them ``extra_layers``.
+
+    They are numbered without the other layers.
+    """
     count = config.delta.layers.count(False) + extra_layers
     return [KvSpec(number, config.num_key_value_heads, config.head_dim, "float16") for number in range(count)]
 
 
 def build_qwen35_mtp(config: Qwen35Config, names: MtpNames, *, number: int = 0) -> Program:
-    """Return the program of a layer that predicts a further token, over the pages of :func:`build_qwen35`.
+    """Return the program of a layer that predicts a further token.
+
+    It runs over the pages of :func:`build_qwen35`.
 
     Row t takes ``hidden`` of token t from the batch's inputs and token t + 1 as the batch's id; the layer's keys and
     values of row t stand at position t. The outputs are ``logits`` (R, vocab_size), of token t + 2, and ``hidden``
@@ -117,7 +122,10 @@ class Qwen35Layers(DecoderLayers):
         return self._g.linear(x, weight)
 
     def predict(self, hidden: View, names: MtpNames) -> View:
-        """Add the one layer over the rows of tokens and ``hidden``, and its norm; only rows with logits go through it."""
+        """Add the one layer over the rows of tokens and ``hidden``, and its norm.
+
+        Only rows with logits go through the norm.
+        """
         g, width = self._g, self._hybrid.hidden_size
         token = self._norm(g.embed_rows(self.embedding, ids="token_ids"), names.embedding_norm)
         both = g.beside(token, self._norm(hidden, names.hidden_norm))
@@ -203,7 +211,7 @@ class Qwen35Layers(DecoderLayers):
 
 
 def _chosen(tensor: str, starts: Sequence[int], count: int, depth: int) -> WeightRef:
-    """Name ``count`` rows from each of ``starts``, one below the other, as the weight of a linear."""
+    """Name ``count`` rows from each of ``starts`` as the weight of a linear."""
     sources = tuple([rows_name(tensor, start, count) for start in starts])
     transform: Literal["none", "concat"] = "concat" if len(sources) > 1 else "none"
     return WeightRef(sources, (len(sources) * count, depth), "linear", transform)

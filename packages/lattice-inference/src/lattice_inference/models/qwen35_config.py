@@ -158,7 +158,7 @@ class Qwen35Config(DecoderConfig):
 
 
 def has_text_config(mapping: Mapping[str, object]) -> bool:
-    """Whether a file's fields of the text model are under ``text_config``, as beside a vision part."""
+    """Whether the text model's fields are under ``text_config``, as beside a vision part."""
     return not str(mapping.get("model_type")).endswith("_text")
 
 
@@ -191,7 +191,10 @@ def _has_experts(fields: ConfigFields) -> bool:
 
 
 def _tied(mapping: Mapping[str, object], text: Mapping[str, object], source: str) -> bool:
-    """Return whether the output matrix is the embedding, as a flag at the top, in ``text_config`` or both say."""
+    """Return whether the output matrix is the embedding.
+
+    A flag at the top, in ``text_config`` or both say it.
+    """
     name = "tie_word_embeddings"
     flags = [ConfigFields(each, source).flag(name) for each in (mapping, text) if each.get(name) is not None]
     if len(set(flags)) > 1:

@@ -100,7 +100,7 @@ def _decay(logarithms: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def _check_queries(checkpoint: Checkpoint, config: Qwen35Config, names: Qwen35Names) -> None:
-    """Check the matrices of which the program reads rows by number: such rows could also be another matrix's."""
+    """Check the shape of matrices of which the program reads rows by number."""
     shape = (2 * config.num_attention_heads * config.head_dim, config.hidden_size)
     for layer, has_rule in enumerate(config.delta.layers):
         name = f"{names.query.format(layer=layer)}.weight"

@@ -2,7 +2,7 @@
 
 Such files hold norms as 1 + w and decays as -exp(A_log). Where there are more value heads than key heads, value heads are
 stored tiled: head h uses key head h modulo the number of key heads. Extra layers that predict further tokens are the
-blocks behind the model's last one.
+blocks after the model's last one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _INTERVAL = 4
 
 @dataclass(frozen=True)
 class Qwen35Gguf:
-    """The description of a Qwen3.5 in an open GGUF file: its configuration, and the frequencies of rotary positions."""
+    """The description of a Qwen3.5 in an open GGUF file.
+
+    It is the configuration, and the frequencies of rotary positions.
+    """
 
     config: Qwen35Config
     frequencies: npt.NDArray[np.float32]

@@ -24,7 +24,7 @@ __all__ = ["find_gguf_mtp", "find_mtp"]
 
 
 def find_mtp(checkpoint: Checkpoint, config: Qwen35Config, names: Qwen35Names) -> Predicting[Qwen35Config] | None:
-    """Return the programs with the extra layers of a safetensors checkpoint; None if it holds none.
+    """Return the programs with the extra layers of a checkpoint; None if it holds none.
 
     Raises:
         CheckpointError: it holds a part of them, or a tensor has another shape.
@@ -40,7 +40,7 @@ def find_mtp(checkpoint: Checkpoint, config: Qwen35Config, names: Qwen35Names) -
 
 
 def find_gguf_mtp(checkpoint: Checkpoint, config: Qwen35Config, names: Qwen35Names) -> Predicting[Qwen35Config] | None:
-    """Return the same for a GGUF file, in which they are blocks behind the model's last one.
+    """Return the same for a GGUF file, in which they are blocks after the model's last one.
 
     Raises:
         CheckpointError: it holds a part of them, or a tensor has another shape.

@@ -42,7 +42,7 @@ class DeltaNames:
 
 @dataclass(frozen=True)
 class SharedNames:
-    """The expert that every token goes through, with ``{layer}``: its router's name and its matrices'."""
+    """The router and the matrices of the expert that every token goes through."""
 
     router: str
     gate: str
@@ -65,7 +65,10 @@ class Qwen35Names(DecoderNames):
 
 @dataclass(frozen=True)
 class MtpNames:
-    """The tensors of an extra layer that predicts a further token: ``layer`` is its block, the rest stands around it."""
+    """The tensors of an extra layer that predicts a further token.
+
+    ``layer`` has those of its block.
+    """
 
     layer: Qwen35Names
     embedding_norm: str
@@ -133,7 +136,9 @@ GGUF_QWEN35_NAMES = Qwen35Names(
 
 
 def mtp_names(names: Qwen35Names, number: int, experts: ExpertNames | None) -> MtpNames:
-    """Return the names of extra layer ``number`` of a checkpoint of transformers; the layers share all but their blocks.
+    """Return the names of extra layer ``number`` of a checkpoint of transformers.
+
+    The layers share all but their blocks.
 
     ``names`` are those of the model's tensors, ``experts`` those of the layers' mixtures.
     """
@@ -148,7 +153,7 @@ def mtp_names(names: Qwen35Names, number: int, experts: ExpertNames | None) -> M
 
 
 def gguf_mtp_names(names: Qwen35Names, block: int) -> MtpNames:
-    """Return the names of the extra layer in block ``block`` of a GGUF file, which is behind the model's last one."""
+    """Return the names of the extra layer in block ``block`` of a GGUF file."""
     at = f"blk.{block}.nextn."
     return MtpNames(
         layer=_in_block(names, str(block)),

@@ -1,4 +1,4 @@
-"""The model's last rows of a sequence's tokens, kept until a layer that predicts further tokens has read them."""
+"""The last rows of a sequence's tokens, kept for a layer that predicts further tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ Float32Array = npt.NDArray[np.float32]
 
 
 class HiddenRows:
-    """Rows by position, without gaps: those of the last tokens that were run. For one thread at a time."""
+    """Rows of the last tokens that were run, by position and without gaps.
+
+    For one thread at a time.
+    """
 
     def __init__(self) -> None:
         self._first = 0
@@ -25,11 +28,14 @@ class HiddenRows:
 
     @property
     def end(self) -> int:
-        """The position behind the last row."""
+        """The position after the last row."""
         return self._first + self._count
 
     def put(self, position: int, rows: Float32Array) -> None:
-        """Add rows from ``position`` on, in place of what is there and behind it. What lies before a gap is dropped."""
+        """Add rows from ``position`` on; they replace what is there and later.
+
+        What lies before a gap is dropped.
+        """
         self._cut(position)
         if position != self.end:
             self._first, self._parts, self._count = position, [], 0
@@ -37,7 +43,10 @@ class HiddenRows:
         self._count += len(rows)
 
     def between(self, first: int, end: int) -> Float32Array:
-        """Return the rows from ``first`` to ``end``, which is at most :attr:`end`; zeros for those that are not held."""
+        """Return the rows from ``first`` to ``end``, with zeros for those that are not held.
+
+        ``end`` is at most :attr:`end`.
+        """
         rows = np.concatenate(self._parts)
         missing = max(0, min(self._first, end) - first)
         held = rows[max(0, first - self._first) : max(0, end - self._first)]

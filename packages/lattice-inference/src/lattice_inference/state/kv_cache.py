@@ -434,9 +434,10 @@ class CachedSequence:
         return Room(held, self.block_table)
 
     def reserve(self, first: int, end: int) -> Int32Array:
-        """Return pages with room for positions up to ``end``, those from ``first`` on for this sequence alone.
+        """Return pages with room for positions up to ``end``.
 
-        The sequence keeps its length. It is for layers that write at positions of their own.
+        Those from ``first`` on are for this sequence alone. It keeps its length. This is for layers that write at other
+        positions than the model.
 
         Raises:
             InvalidInputError: the sequence is closed.

@@ -146,7 +146,9 @@ class CpuBackend:
         return next((products for products in reversed(present) if products not in refused), "float32")
 
     def compile(self, program: Program, source: TensorSource, *, beside: BackendProgram | None = None) -> CpuProgram:
-        """Return ``program`` ready to run, with packed weights from ``source``; see the protocol ``Backend``.
+        """Return ``program`` ready to run, with packed weights from ``source``.
+
+        See the protocol ``Backend``.
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.

@@ -65,8 +65,7 @@ def lower(
         if op.kind == "given_rows":  # copied into its slot before the step
             continue
         kernel, arguments = _kernel(op, weights, compiled.memory, lowerings)
-        state = recurrent_spec(op)
-        if state is not None:
+        if states and (state := recurrent_spec(op)) is not None:
             arguments["state"] = states[state]
         written = op.outputs[0] if op.outputs else None
         rows, width = (op.inputs[0].rows, 0) if written is None else (written.rows, written.width)

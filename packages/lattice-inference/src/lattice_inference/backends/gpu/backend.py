@@ -76,7 +76,9 @@ class GpuBackend:
         self._limit = max_binding_bytes or device.max_binding_bytes
 
     def compile(self, program: Program, source: TensorSource, *, beside: BackendProgram | None = None) -> GpuProgram:
-        """Return ``program`` ready to run, its weights uploaded from ``source``; programs share none.
+        """Return ``program`` ready to run, its weights uploaded from ``source``.
+
+        Programs share no weights.
 
         Raises:
             CheckpointError: a tensor is missing or has another shape than the program says.
