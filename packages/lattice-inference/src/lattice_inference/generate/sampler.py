@@ -27,6 +27,7 @@ __all__ = [
     "TokenLogprobs",
     "argmax",
     "check_below",
+    "draw",
     "no_token",
     "token_logprobs",
     "uniform",
@@ -117,10 +118,14 @@ class Sampler:
         if self._config.temperature < LEAST_TEMPERATURE:
             return argmax(self._adjust(logits))
         ids, weights = self._weights(logits)
-        return int(ids[_draw(weights, uniform(self._seed, position))])
+        return int(ids[_draw_weight(weights, uniform(self._seed, position))])
 
-    def distribution(self, logits: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+    def distribution(
+        self, logits: Floats, allowed: Bits | None = None
+    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
         """Return the tokens that :meth:`sample` may choose, ascending, and their probabilities."""
+        if allowed is not None:
+            logits = _masked(logits, allowed)
         if self._config.temperature < LEAST_TEMPERATURE:
             return np.array([argmax(self._adjust(logits))]), np.ones(1)
         ids, weights = self._weights(logits)
@@ -201,13 +206,15 @@ def no_token(index: int, value: float) -> NonFiniteError:
     return NonFiniteError(f"no token can be chosen: the greatest logit, of token {index:,}, is {value}")
 
 
-def uniform(seed: int, position: int) -> float:
-    """Return a uniform random number in [0, 1) that depends on ``seed`` and ``position`` only.
+def uniform(seed: int, position: int, stream: int = 0) -> float:
+    """Return a random number in [0, 1) that depends on seed, position and stream only.
 
     It is made of the upper 53 bits of the first word of Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as
-    easy as 1, 2, 3"). The key is (seed, 0) and the counter is ``position`` + 1.
+    easy as 1, 2, 3"), and uniform. The key is (seed, stream) and the counter is ``position`` + 1. Tokens have stream 0.
     """
-    word = np.random.Philox(key=seed, counter=position).random_raw()  # NumPy counts up before it computes
+    word = np.random.Philox(
+        key=seed | stream << 64, counter=position
+    ).random_raw()  # NumPy counts up before it computes
     return float((int(word) >> 11) * 2.0**-53)
 
 
@@ -227,7 +234,7 @@ def _surplus(logits: Adjusted, greatest: float, scale: float) -> npt.NDArray[np.
     return np.asarray((logits.astype(np.float64) - greatest) * scale)
 
 
-def _draw(weights: Weights, fraction: float) -> int:
+def _draw_weight(weights: Weights, fraction: float) -> int:
     """Return an index by inverting the cumulative distribution, in the order of token ids.
 
     ``fraction`` is a multiple of 2**-53 below 1. All is in whole numbers, so a token of weight 0 is never chosen.
@@ -235,6 +242,14 @@ def _draw(weights: Weights, fraction: float) -> int:
     cumulative = np.cumsum(weights)
     drawn = int(fraction * 2.0**53) * int(cumulative[-1]) >> 53
     return int(np.searchsorted(cumulative, drawn, side="right"))
+
+
+def draw(weights: npt.NDArray[np.float64], fraction: float) -> int:
+    """Return an index by inverting a cumulative distribution of floats."""
+    cumulative = np.cumsum(weights)
+    # ``fraction`` is at most 1 - 2**-53, so the rounded product is below the total. With side="right" the index is that of
+    # the first sum above the product, so a token that adds nothing to the sum is never chosen.
+    return int(np.searchsorted(cumulative, fraction * cumulative[-1], side="right"))
 
 
 def check_below(ids: npt.NDArray[np.intp], vocab_size: int, where: str) -> None:
