@@ -9,7 +9,7 @@ from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.generate import _sampling
 from lattice_inference.generate.row_sampler import Draw, RowSampler, sample_rows
 from lattice_inference.generate.sampler import Sampler, SamplingConfig, token_logprobs
-from sampling_rows import SIZES, differing
+from sampling_rows import SIZES, differing, random_case
 
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # infinities among logits
 
@@ -88,6 +88,37 @@ def test_counts_of_many_tokens_are_kept():
         (chosen,) = sample_rows(logits[None], [Draw(sampler, 0)])
         assert chosen == (readable.sample(logits, 0), None)
         logits[chosen[0]] -= 2
+
+
+@pytest.mark.parametrize("isa", _sampling.available_isas())
+def test_distributions_are_those_of_the_readable_form(isa):
+    rng = np.random.default_rng(11)
+    for turn in range(300):
+        size = int(rng.choice(SIZES))
+        logits, config, prompt, generated, allowed, _ = random_case(rng, size)
+        sampler = RowSampler(config, 0, prompt, size)
+        for token in generated:
+            sampler.accept(token)
+        try:
+            expected = sampler.readable().distribution(logits, allowed)
+        except NonFiniteError as error:
+            with pytest.raises(NonFiniteError, match=str(error).replace("+", "[+]")):
+                sampler.distribution(logits, allowed, isa=isa)
+            continue
+        ids, probabilities = sampler.distribution(logits, allowed, isa=isa)
+        has_weight = expected[1] > 0
+        assert ids.tolist() == expected[0][has_weight].tolist(), turn
+        assert probabilities.tolist() == expected[1][has_weight].tolist(), turn
+
+
+def test_a_fork_counts_on_its_own():
+    config = SamplingConfig(frequency_penalty=1.0)
+    one = RowSampler(config, 0, [], 4)
+    one.accept(2)
+    other = one.fork()
+    other.accept(3)
+    assert one.sample(np.array([0, 0, 3.5, 3], np.float32), 0) == 3
+    assert other.sample(np.array([0, 0, 3.5, 3], np.float32), 0) == 2
 
 
 @pytest.mark.parametrize(("prompt", "bias"), [([4], {}), ([-1], {}), ([0], {4: 1.0}), ([0], {-1: 1.0})])

@@ -398,6 +398,19 @@ def test_drafts_are_run_in_pages_that_are_left_over():
     assert (row.tokens, row.drafts) == (1, 0)
 
 
+def test_a_prompt_that_waits_for_room_is_not_overtaken():
+    room, scheduler = made(pages=10)
+    submit(room, scheduler, "first", 90, new=30)
+    while "first" not in room.length or room.length["first"] < 90:
+        run(room, scheduler)
+    submit(room, scheduler, "large", 100)
+    submit(room, scheduler, "small", 10)
+    assert run(room, scheduler) == {"first": 1}
+    scheduler.finish("first")
+    room.release("first")
+    assert set(run(room, scheduler)) == {"large", "small"}
+
+
 def test_slots_limit_who_runs():
     room, scheduler = made(slots=1)
     submit(room, scheduler, "a", 5, new=3)

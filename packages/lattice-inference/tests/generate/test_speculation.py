@@ -342,8 +342,8 @@ class TestEnds:
             stream = session.stream(PROMPT, speculating(DRAWN))
             for _ in range(4):
                 next(stream)
-            monkeypatch.setattr(stream._steps.generation._sampler, "sample", lambda *_: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
+            with monkeypatch.context() as broken, pytest.raises(ZeroDivisionError):
+                broken.setattr("lattice_inference.generate.generation.sample_rows", lambda *_: 1 / 0)
                 next(stream)
             assert session.token_ids[expected.prompt_tokens :] == expected.token_ids[:4]
             rest = session.extend([], dataclasses.replace(DRAWN, max_new_tokens=8))

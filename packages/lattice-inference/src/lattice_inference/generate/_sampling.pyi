@@ -12,6 +12,7 @@ class TokenCounts:
     places: int
     def __init__(self) -> None: ...
     def add(self, token: int, count: int) -> None: ...
+    def copy(self) -> TokenCounts: ...
     def items(self) -> dict[int, int]: ...
 
 class RowSettings:
@@ -40,8 +41,16 @@ class RowSettings:
 def sample(
     logits: npt.NDArray[np.float32],
     draws: Sequence[tuple[RowSettings, int, npt.NDArray[np.uint32] | None]],
+    rows: Sequence[int],
     *,
     isa: str | None = None,
     threads: int | None = None,
 ) -> list[tuple[int, int, float, float | None, tuple[tuple[int, float], ...]]]: ...
+def distribution(
+    logits: npt.NDArray[np.float32],
+    settings: RowSettings,
+    allowed: npt.NDArray[np.uint32] | None,
+    *,
+    isa: str | None = None,
+) -> tuple[int, int, float, npt.NDArray[np.int64], npt.NDArray[np.float64]]: ...
 def available_isas() -> list[str]: ...

@@ -4,6 +4,8 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
+import numpy as np
+
 from lattice_inference.errors import InvalidInputError
 
 REFUSED = InvalidInputError
@@ -35,6 +37,9 @@ cdef extern from "sampling.h" nogil:
         int32_t *top_ids
         double *top_logprobs
         int64_t listed
+        int64_t *left_ids
+        double *left_probabilities
+        int64_t left
     ctypedef struct lattice_sampling_kernels:
         pass
     const lattice_sampling_kernels *lattice_sampling_table(int isa)
@@ -76,6 +81,15 @@ cdef class TokenCounts:
             self.used += 1
             place.token = token
         place.count += count
+
+    def copy(self):
+        """Return another table with the same counts."""
+        cdef TokenCounts other = TokenCounts()
+        cdef lattice_token_count *table = _empty_table(self.places)
+        memcpy(table, self.table, self.places * sizeof(lattice_token_count))
+        free(other.table)
+        other.table, other.places, other.used = table, self.places, self.used
+        return other
 
     def items(self):
         """Return the tokens and their counts, as a dict."""
@@ -203,8 +217,39 @@ cdef class RowList:
         free(self.top_logprobs)
 
 
-def sample(const float[:, :] logits, list draws, *, isa=None, threads=None):
-    """Choose a token from each row of ``logits``.
+cdef int _fill_row(
+    lattice_row *row, const float[:, :] logits, Py_ssize_t index, RowSettings settings, uint64_t position, object bits
+) except -1:
+    """Set what a row is sampled by; the caller keeps the settings, logits and bits."""
+    cdef const uint32_t[::1] allowed
+    if not 0 <= index < logits.shape[0] or logits.strides[1] != sizeof(float):
+        raise ValueError(f"there is no row {index} among {logits.shape[0]}, or rows are not contiguous")
+    if settings.vocabulary > logits.shape[1]:
+        raise ValueError(f"a row of {logits.shape[1]} logits for a vocabulary of {settings.vocabulary}")
+    row.how, row.vocabulary, row.seed, row.top = &settings.how, settings.vocabulary, settings.seed, settings.top
+    row.logits = &logits[index, 0]
+    row.position = position
+    if bits is not None:
+        allowed = bits
+        if allowed.shape[0] * 32 < settings.vocabulary:
+            raise ValueError(f"a mask of {allowed.shape[0]} words for a vocabulary of {settings.vocabulary}")
+        row.allowed = &allowed[0]
+    if settings.counts is not None:
+        row.seen, row.seen_places = settings.counts.table, settings.counts.places
+    return 0
+
+
+cdef _run(RowList native, Py_ssize_t count, int64_t vocabulary, isa, int threads):
+    cdef const lattice_sampling_kernels *kernels = lattice_sampling_table(_level(isa))
+    cdef int64_t bytes = lattice_sampling_bytes(vocabulary)
+    cdef Scratch scratch = _take_scratch(bytes * threads)
+    with nogil:
+        lattice_sample_rows(native.rows, count, kernels, pool, threads, scratch.data, bytes)
+    idle_scratches.append(scratch)
+
+
+def sample(const float[:, :] logits, draws, rows, *, isa=None, threads=None):
+    """Choose a token from each of the ``rows`` of ``logits``.
 
     ``draws`` has for each row (settings, position, allowed), with ``allowed`` None or uint32, a bit for each token.
     Returns for each row (status, token, value, logprob, top): the status SAMPLED with the log-probabilities, or
@@ -213,12 +258,10 @@ def sample(const float[:, :] logits, list draws, *, isa=None, threads=None):
     cdef Py_ssize_t count = len(draws), i, j, listed = 0
     cdef int64_t vocabulary = 1
     cdef RowSettings settings
-    cdef const uint32_t[::1] allowed
     cdef lattice_row *row
     cdef int usable = pool.get_threads(pool) if threads is None else thread_count(threads)
-    cdef const lattice_sampling_kernels *kernels = lattice_sampling_table(_level(isa))
-    if logits.shape[0] != count or (count and logits.strides[1] != sizeof(float)):
-        raise ValueError(f"{logits.shape[0]} rows of logits for {count} draws, or rows that are not contiguous")
+    if len(rows) != count:
+        raise ValueError(f"{len(rows)} rows of logits for {count} draws")
     for settings, _, _ in draws:
         listed += max(0, settings.top)
         vocabulary = max(vocabulary, settings.vocabulary)
@@ -227,26 +270,11 @@ def sample(const float[:, :] logits, list draws, *, isa=None, threads=None):
     for i in range(count):
         settings, position, bits = draws[i]
         row = &native.rows[i]
-        if settings.vocabulary > logits.shape[1]:
-            raise ValueError(f"a row of {logits.shape[1]} logits for a vocabulary of {settings.vocabulary}")
-        row.how, row.vocabulary, row.seed, row.top = &settings.how, settings.vocabulary, settings.seed, settings.top
-        row.logits = &logits[i, 0]
-        row.position = position
-        if bits is not None:
-            allowed = bits  # the list of draws keeps it
-            if allowed.shape[0] * 32 < settings.vocabulary:
-                raise ValueError(f"a mask of {allowed.shape[0]} words for a vocabulary of {settings.vocabulary}")
-            row.allowed = &allowed[0]
-        if settings.counts is not None:
-            row.seen, row.seen_places = settings.counts.table, settings.counts.places
+        _fill_row(row, logits, rows[i], settings, position, bits)
         row.top_ids, row.top_logprobs = native.top_ids + listed, native.top_logprobs + listed
         listed += max(0, settings.top)
-    usable = max(1, min(usable, count))
-    cdef int64_t bytes = lattice_sampling_bytes(vocabulary)
-    cdef Scratch scratch = _take_scratch(bytes * usable)
-    with nogil:
-        lattice_sample_rows(native.rows, count, kernels, pool, usable, scratch.data, bytes)
-    idle_scratches.append(scratch)
+    if count:
+        _run(native, count, vocabulary, isa, max(1, min(usable, count)))
     results = []
     for i in range(count):
         row = &native.rows[i]
@@ -254,6 +282,21 @@ def sample(const float[:, :] logits, list draws, *, isa=None, threads=None):
         top = tuple([(row.top_ids[j], row.top_logprobs[j]) for j in range(row.listed)]) if sampled else ()
         results.append((row.status, row.token, row.value, row.logprob if sampled else None, top))
     return results
+
+
+def distribution(const float[:, :] logits, RowSettings settings not None, allowed, *, isa=None):
+    """Return (status, token, value, ids, probabilities) of one row: the tokens that may be drawn, as :func:`sample`."""
+    cdef RowList native = RowList(1, 0)
+    cdef lattice_row *row = &native.rows[0]
+    ids = np.empty(settings.vocabulary + 1, np.int64)  # a place more, which the last token may overwrite
+    probabilities = np.empty(settings.vocabulary + 1, np.float64)
+    cdef int64_t[::1] id_places = ids
+    cdef double[::1] places = probabilities
+    _fill_row(row, logits, 0, settings, 0, allowed)
+    row.top = -1
+    row.left_ids, row.left_probabilities = &id_places[0], &places[0]
+    _run(native, 1, settings.vocabulary, isa, 1)
+    return row.status, row.token, row.value, ids[: row.left].copy(), probabilities[: row.left].copy()
 
 
 cdef int best_level = -1

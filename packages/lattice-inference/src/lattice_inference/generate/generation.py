@@ -13,7 +13,8 @@ from lattice_inference.errors import CacheFullError, NonFiniteError
 from lattice_inference.generate.config import ResolvedConfig
 from lattice_inference.generate.drafts import MOST_DRAFTS
 from lattice_inference.generate.result import FinishReason, GenerateResult, StreamPiece
-from lattice_inference.generate.sampler import Sampler, TokenLogprobs, token_logprobs
+from lattice_inference.generate.row_sampler import Choice, Draw, RowSampler, sample_rows
+from lattice_inference.generate.sampler import TokenLogprobs, token_logprobs
 from lattice_inference.generate.stopping import StopTexts
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from lattice_inference.generate.rejection import Candidates
     from lattice_inference.generate.speculation import Speculation
     from lattice_inference.grammar.constraint import Constraint
-    from lattice_inference.grammar.matcher import Bits
     from lattice_inference.state import CachedSequence
     from lattice_inference.tokenizer import Tokenizer
     from lattice_inference.tokenizer.streaming import TokenStream
@@ -88,7 +88,7 @@ class Generation:
         context = (*sequence.token_ids, *self.pending) if config.sampling.repetition_penalty != 1 else ()
         # a prompt may hold ids that belong to no token; they are never chosen
         seen = {token_id for token_id in context if token_id < vocab_size}
-        self._sampler = Sampler(config.sampling, config.seed, seen, vocab_size)
+        self._sampler = RowSampler(config.sampling, config.seed, seen, vocab_size, logprobs=config.logprobs)
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
         self._texts: list[str] = []
@@ -115,23 +115,32 @@ class Generation:
             return self._finish(FinishReason.CONTEXT_FULL)
         return None
 
-    def take(self, logits: npt.NDArray[np.float32]) -> list[StreamPiece]:
-        """Choose the next token from ``logits``, (vocabulary,), and return the new pieces.
+    def next_draw(self) -> Draw:
+        """Return what the next row of logits is sampled for."""
+        return Draw(self._sampler, self._position, None if self._constraint is None else self._constraint.allowed())
+
+    def take(self, logits: npt.NDArray[np.float32], choice: Choice) -> list[StreamPiece]:
+        """Append the token that was chosen from ``logits``, (vocabulary,), and return the new pieces.
 
         Raises:
             NonFiniteError: the logits allow no choice.
         """
         if self._prompt_ended is None:
             self._prompt_ended = time.perf_counter()
-        logits = logits[: self._vocab_size]
-        allowed = None if self._constraint is None else self._constraint.allowed()
-        if self.speculation is None or self._config.verify == "exact":
-            token_id = self._sampler.sample(logits, self._position, allowed)
-        else:
-            token_id = self._verified(self.speculation.drawn_draft(), logits, allowed)
-        logprobs = None
-        if self._config.logprobs is not None and token_id not in self._config.stop_token_ids:
-            logprobs = token_logprobs(logits, token_id, self._config.logprobs)
+        if isinstance(choice, NonFiniteError):
+            raise choice
+        token_id, logprobs = choice
+        drawn = None
+        if self.speculation is not None and self._config.verify == "distribution":
+            drawn = self.speculation.drawn_draft()
+        if drawn is not None:
+            logits = logits[: self._vocab_size]
+            token_id = self._verified(drawn, logits)
+            logprobs = (
+                None if self._config.logprobs is None else token_logprobs(logits, token_id, self._config.logprobs)
+            )
+        if token_id in self._config.stop_token_ids:
+            logprobs = None
         self.pending = []
         pieces = self._accept(token_id, logprobs)
         while self.finish_reason is None and self._constraint is not None and logprobs is None:
@@ -189,19 +198,15 @@ class Generation:
         assert self.speculation is not None
         logits = self.speculation.follow(self.pending)
         if logits is not None:
-            return self.take(logits)
+            return self.take(logits, sample_rows(logits[None], [self.next_draw()])[0])
         self._drop_drafts()
         return None
 
-    def _verified(
-        self, drawn: tuple[int, Candidates] | None, logits: npt.NDArray[np.float32], allowed: Bits | None
-    ) -> int:
+    def _verified(self, drawn: tuple[int, Candidates], logits: npt.NDArray[np.float32]) -> int:
         """Return a token with the probabilities of ``logits``: the draft, or another one."""
-        if drawn is None:
-            return self._sampler.sample(logits, self._position, allowed)
         from lattice_inference.generate.rejection import Candidates, verified_token
 
-        target = Candidates(*self._sampler.distribution(logits, allowed))
+        target = Candidates(*self._sampler.distribution(logits, self.next_draw().allowed))
         return verified_token(target, drawn[1], drawn[0], self._config.seed, self._position)
 
     def context(self) -> tuple[int, ...]:
@@ -327,14 +332,19 @@ def advance(model: CausalLanguageModel, generations: Sequence[Generation], most_
         for (_, generation, _, _), length in zip(takers, before, strict=True):
             del generation.pending[: generation.sequence.length - length]
     row = 0
+    chosen: list[tuple[int, Generation, int]] = []  # with the row of each
     for (index, generation, is_last, drafts), extension in zip(takers, extensions, strict=True):
         if drafts:
             assert generation.speculation is not None
             row += len(extension.token_ids) - len(drafts) - 1  # several tokens without a choice were pending
             generation.speculation.hold(logits[row : row + 1 + len(drafts)], drafts)
         if is_last:
-            pieces[index] += generation.take(logits[row])
+            chosen.append((index, generation, row))
             row += 1 + len(drafts)
+    draws = [generation.next_draw() for _, generation, _ in chosen]
+    choices = sample_rows(logits, draws, [row for _, _, row in chosen])
+    for (index, generation, row), choice in zip(chosen, choices, strict=True):
+        pieces[index] += generation.take(logits[row], choice)
     return pieces
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lattice_inference.errors import InvalidInputError, NonFiniteError
 from lattice_inference.generate.draft_length import DraftLength
 from lattice_inference.generate.rejection import Candidates, drafted_token
-from lattice_inference.generate.sampler import Sampler
+from lattice_inference.generate.row_sampler import RowSampler
 
 if TYPE_CHECKING:
     from lattice_inference.generate.causal_language_model import CausalLanguageModel
@@ -65,7 +65,7 @@ class ModelDrafts:
         # ids that belong to no token of this model end its drafts, as a context beyond its own does
         self._can_draft = max(self._ids, default=0) < self._model.vocab_size
         seen = {token_id for token_id in self._ids if token_id < self._vocab_size}
-        self._sampler = Sampler(self._config.sampling, self._config.seed, seen, self._vocab_size)
+        self._sampler = RowSampler(self._config.sampling, self._config.seed, seen, self._vocab_size)
 
     def accept(self, token_id: int) -> None:
         """Append the next token of the text; see :meth:`Drafts.accept`."""
@@ -126,7 +126,7 @@ class ModelDrafts:
             self._can_draft = False
             return None
 
-    def _chosen(self, sampler: Sampler, logits: npt.NDArray[np.float32], is_exact: bool) -> int:
+    def _chosen(self, sampler: RowSampler, logits: npt.NDArray[np.float32], is_exact: bool) -> int:
         position = len(self._ids) + len(self._proposal)
         if is_exact:
             return sampler.sample(logits, position)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lattice_inference.generate.sampler import uniform
+from lattice_inference.generate.sampler import draw, uniform
 
 __all__ = ["Candidates", "drafted_token", "verified_token"]
 
@@ -37,7 +37,7 @@ class Candidates(NamedTuple):
 
 def drafted_token(candidates: Candidates, seed: int, position: int) -> int:
     """Draw a draft for ``position``."""
-    return int(candidates.ids[_draw(candidates.probabilities, uniform(seed, position, DRAFT))])
+    return int(candidates.ids[draw(candidates.probabilities, uniform(seed, position, DRAFT))])
 
 
 def verified_token(target: Candidates, candidates: Candidates, draft: int, seed: int, position: int) -> int:
@@ -61,12 +61,4 @@ def verified_token(target: Candidates, candidates: Candidates, draft: int, seed:
     np.maximum(excess, 0, out=excess)
     if not excess.any():  # the two are equal but for rounding
         excess = target.probabilities
-    return int(target.ids[_draw(excess, uniform(seed, position, AGAIN))])
-
-
-def _draw(weights: npt.NDArray[np.float64], fraction: float) -> int:
-    """Return an index by inverting the cumulative distribution, in the order of token ids."""
-    cumulative = np.cumsum(weights)
-    # ``fraction`` is at most 1 - 2**-53, so the rounded product is below the total. With side="right" the index is that of
-    # the first sum above the product, so a token that adds nothing to the sum is never chosen.
-    return int(np.searchsorted(cumulative, fraction * cumulative[-1], side="right"))
+    return int(target.ids[draw(excess, uniform(seed, position, AGAIN))])

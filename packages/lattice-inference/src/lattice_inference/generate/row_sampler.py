@@ -7,6 +7,7 @@ tokens and log-probabilities.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from lattice_inference.generate.sampler import (
     token_logprobs,
 )
 
-__all__ = ["Draw", "RowSampler", "sample_rows"]
+__all__ = ["Choice", "Draw", "RowSampler", "sample_rows"]
 
 Bits = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
@@ -55,7 +56,9 @@ class RowSampler:
         logprobs: int | None = None,
     ) -> None:
         self._config = config
+        self._seed = seed
         self._vocab_size = vocab_size
+        self._logprobs = logprobs
         self._counts: _sampling.TokenCounts | None = None
         check_below(np.fromiter(config.logit_bias, np.intp, len(config.logit_bias)), vocab_size, "logit_bias")
         if config.repetition_penalty != 1 or config.presence_penalty or config.frequency_penalty:
@@ -65,9 +68,12 @@ class RowSampler:
             if config.repetition_penalty != 1:
                 for token_id in prompt.tolist():
                     self._counts.add(token_id, 0)
-        is_greedy = config.temperature < LEAST_TEMPERATURE
-        self.settings = _sampling.RowSettings(
-            scale=0.0 if is_greedy else LOG2_E / config.temperature,
+        self.settings = self._settings()
+
+    def _settings(self) -> _sampling.RowSettings:
+        config = self._config
+        return _sampling.RowSettings(
+            scale=0.0 if config.temperature < LEAST_TEMPERATURE else LOG2_E / config.temperature,
             top_p=config.top_p,
             typical_p=config.typical_p,
             min_p=config.min_p,
@@ -76,9 +82,9 @@ class RowSampler:
             presence=config.presence_penalty,
             frequency=config.frequency_penalty,
             bias=dict(config.logit_bias),
-            seed=seed,
-            vocabulary=vocab_size,
-            top=-1 if logprobs is None else logprobs,
+            seed=self._seed,
+            vocabulary=self._vocab_size,
+            top=-1 if self._logprobs is None else self._logprobs,
             counts=self._counts,
         )
 
@@ -87,10 +93,46 @@ class RowSampler:
         if self._counts is not None:
             self._counts.add(token_id, 1)
 
+    def fork(self) -> RowSampler:
+        """Return another sampler of the same text, which counts on its own."""
+        other = copy(self)
+        if self._counts is not None:
+            other._counts = self._counts.copy()
+            other.settings = other._settings()
+        return other
+
+    def sample(self, logits: Floats, position: int, allowed: Bits | None = None) -> int:
+        """Return the next token of one row; see :meth:`Sampler.sample`."""
+        (chosen,) = sample_rows(logits[None], [Draw(self, position, allowed)])
+        if isinstance(chosen, NonFiniteError):
+            raise chosen
+        return chosen[0]
+
+    def distribution(
+        self, logits: Floats, allowed: Bits | None = None, *, isa: str | None = None
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Return the tokens that may be chosen from one row, ascending, and their probabilities.
+
+        Tokens are left out whose probability is 0 in :meth:`Sampler.distribution`.
+
+        Raises:
+            NonFiniteError: a logit is NaN or +inf, or no token is left.
+        """
+        status, token_id, value, ids, probabilities = _sampling.distribution(
+            logits[None], self.settings, allowed, isa=isa
+        )
+        if status == _sampling.NO_TOKEN:
+            raise no_token(token_id, value)
+        if status == _sampling.PAST_FLOAT32:
+            ids, probabilities = self.readable().distribution(logits, allowed)
+            drawn = probabilities > 0
+            return ids[drawn], probabilities[drawn]
+        return ids, probabilities
+
     def readable(self) -> Sampler:
         """Return the readable form, with the same counts."""
         counts = {} if self._counts is None else self._counts.items()
-        sampler = Sampler(self._config, self.settings.seed, counts, self._vocab_size)
+        sampler = Sampler(self._config, self._seed, counts, self._vocab_size)
         for token_id, count in counts.items():
             for _ in range(count):
                 sampler.accept(token_id)
@@ -111,37 +153,43 @@ class Draw(NamedTuple):
     allowed: Bits | None = None
 
 
-def sample_rows(
-    logits: Floats, draws: Sequence[Draw], *, isa: str | None = None, threads: int | None = None
-) -> list[tuple[int, TokenLogprobs | None] | NonFiniteError]:
-    """Return the next token of each row, and its log-probabilities if its sampler wants them.
+Choice = tuple[int, TokenLogprobs | None] | NonFiniteError
+"""A token and its log-probabilities, if they are wanted, or the error of a row that allows no choice."""
 
-    A row that allows no choice gives its error instead.
+
+def sample_rows(
+    logits: Floats,
+    draws: Sequence[Draw],
+    rows: Sequence[int] | None = None,
+    *,
+    isa: str | None = None,
+    threads: int | None = None,
+) -> list[Choice]:
+    """Return the next token for each draw.
 
     Args:
         logits: (rows, width) float32, from the model; they are not changed.
-        draws: one for each row.
+        draws: what for.
+        rows: the row of each draw; by default there is one draw for each row, in order.
         isa: the instruction set; by default the best one. The results do not depend on it.
         threads: the most threads; by default those of the process.
     """
-    natives = _sampling.sample(
-        logits,
-        [(sampler.settings, position, allowed) for sampler, position, allowed in draws],
-        isa=isa,
-        threads=threads,
-    )
-    chosen: list[tuple[int, TokenLogprobs | None] | NonFiniteError] = []
-    for (status, token_id, value, logprob, top), row, draw in zip(natives, logits, draws, strict=True):
+    rows = range(len(logits)) if rows is None else rows
+    natives = [(sampler.settings, position, allowed) for sampler, position, allowed in draws]
+    chosen: list[Choice] = []
+    for (status, token_id, value, logprob, top), row, draw in zip(
+        _sampling.sample(logits, natives, rows, isa=isa, threads=threads), rows, draws, strict=True
+    ):
         if status == _sampling.SAMPLED:
             chosen.append((token_id, None if logprob is None else TokenLogprobs(token_id, logprob, top)))
         elif status == _sampling.NO_TOKEN:
             chosen.append(no_token(token_id, value))
         else:
-            chosen.append(_sample_readably(row, draw))
+            chosen.append(_sample_readably(logits[row], draw))
     return chosen
 
 
-def _sample_readably(row: Floats, draw: Draw) -> tuple[int, TokenLogprobs | None] | NonFiniteError:
+def _sample_readably(row: Floats, draw: Draw) -> Choice:
     """Sample a row whose penalties or biases overflow float32, in float64."""
     settings = draw.sampler.settings
     logits = row[: settings.vocabulary]

@@ -10,7 +10,6 @@ log-probabilities for the same logits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +27,8 @@ __all__ = [
     "TokenLogprobs",
     "argmax",
     "check_below",
+    "draw",
+    "draw",
     "no_token",
     "token_logprobs",
     "uniform",
@@ -118,7 +119,7 @@ class Sampler:
         if self._config.temperature < LEAST_TEMPERATURE:
             return argmax(self._adjust(logits))
         ids, weights = self._weights(logits)
-        return int(ids[_draw(weights, uniform(self._seed, position))])
+        return int(ids[_draw_weight(weights, uniform(self._seed, position))])
 
     def distribution(
         self, logits: Floats, allowed: Bits | None = None
@@ -152,13 +153,6 @@ class Sampler:
         if self._penalizes:
             self._seen[token_id] = True
             self._generated[token_id] += 1
-
-    def fork(self) -> Sampler:
-        """Return another sampler of the same text, which counts on its own."""
-        other = copy(self)
-        if self._penalizes:
-            other._seen, other._generated = self._seen.copy(), self._generated.copy()
-        return other
 
     def _adjust(self, logits: Floats) -> Adjusted:
         if not self._penalizes and not self._bias_ids.size:
@@ -241,7 +235,7 @@ def _surplus(logits: Adjusted, greatest: float, scale: float) -> npt.NDArray[np.
     return np.asarray((logits.astype(np.float64) - greatest) * scale)
 
 
-def _draw(weights: Weights, fraction: float) -> int:
+def _draw_weight(weights: Weights, fraction: float) -> int:
     """Return an index by inverting the cumulative distribution, in the order of token ids.
 
     ``fraction`` is a multiple of 2**-53 below 1. All is in whole numbers, so a token of weight 0 is never chosen.
@@ -249,6 +243,14 @@ def _draw(weights: Weights, fraction: float) -> int:
     cumulative = np.cumsum(weights)
     drawn = int(fraction * 2.0**53) * int(cumulative[-1]) >> 53
     return int(np.searchsorted(cumulative, drawn, side="right"))
+
+
+def draw(weights: npt.NDArray[np.float64], fraction: float) -> int:
+    """Return an index by inverting a cumulative distribution of floats."""
+    cumulative = np.cumsum(weights)
+    # ``fraction`` is at most 1 - 2**-53, so the rounded product is below the total. With side="right" the index is that of
+    # the first sum above the product, so a token that adds nothing to the sum is never chosen.
+    return int(np.searchsorted(cumulative, fraction * cumulative[-1], side="right"))
 
 
 def check_below(ids: npt.NDArray[np.intp], vocab_size: int, where: str) -> None:

@@ -288,16 +288,32 @@ static int64_t draw_from_row(const lattice_row *r, const logits_view *view, cons
     return token;
 }
 
-static int64_t draw_from_list(const lattice_row *r, const lattice_scratch *s, int64_t count)
+static uint64_t sum_of_list(const lattice_scratch *s, int64_t count)
 {
     uint64_t total = 0;
     for (int64_t i = 0; i < count; i++)
         total += s->weight[i];
-    uint64_t left = drawn_of(r, total);
+    return total;
+}
+
+static int64_t draw_from_list(const lattice_row *r, const lattice_scratch *s, int64_t count)
+{
+    uint64_t left = drawn_of(r, sum_of_list(s, count));
     int64_t i = 0;
     for (; left >= s->weight[i]; i++)
         left -= s->weight[i];
     return s->ids[i];
+}
+
+/* Tells the tokens of a list that have a weight, instead of drawing one. */
+static void tell_list(lattice_row *r, const lattice_scratch *s, int64_t count)
+{
+    const double total = (double)(int64_t)sum_of_list(s, count);
+    for (int64_t i = 0; i < count; i++) {
+        r->left_ids[r->left] = s->ids[i];
+        r->left_probabilities[r->left] = (double)(int64_t)s->weight[i] / total;
+        r->left += s->weight[i] > 0;
+    }
 }
 
 /* The least surplus that a token may have whose weight is `weight` >= 1 or more, and some below it. */
@@ -306,7 +322,8 @@ static double surplus_below(uint64_t weight, int bits)
     return 62.0 - __builtin_clzll(weight) - bits;
 }
 
-static int64_t draw(const lattice_row *r, const logits_view *view, const lattice_scratch *s)
+/* Returns a token, or the place of the greatest logit where the row wants to know what may be drawn. */
+static int64_t draw(lattice_row *r, const logits_view *view, const lattice_scratch *s)
 {
     const lattice_sampling *how = r->how;
     const int bits = weight_bits(r->vocabulary);
@@ -325,7 +342,7 @@ static int64_t draw(const lattice_row *r, const logits_view *view, const lattice
             count = keep_most_probable(s, count, 1, reached_at(total, how->top_p));
     } else {
         const uint64_t total = weigh_row(view, s->maxima, how->scale, bits, s->sums);
-        if (how->top_p >= 1 && how->min_p <= 0)
+        if (how->top_p >= 1 && how->min_p <= 0 && r->left_ids == NULL)
             return draw_from_row(r, view, s, total, unit);
         const uint64_t target = how->top_p < 1 ? reached_at(total, how->top_p) : total;
         /* All tokens lighter than this together are no more than what need not be reached. It is halved, since of two tokens
@@ -346,7 +363,10 @@ static int64_t draw(const lattice_row *r, const logits_view *view, const lattice
         }
         count = kept;
     }
-    return draw_from_list(r, s, count);
+    if (r->left_ids == NULL)
+        return draw_from_list(r, s, count);
+    tell_list(r, s, count);
+    return view->place;
 }
 
 /* Log-probabilities by the model's own logits. */
@@ -401,7 +421,7 @@ static void sample_row(lattice_row *r, char *memory)
     lattice_lay_out(memory, r->vocabulary, &s);
     logits_view view;
     const float *row = r->logits;
-    r->listed = 0;
+    r->listed = r->left = 0;
     if (r->allowed != NULL) {
         if (!view_row(&view, row, r->vocabulary, s.maxima)) { /* a NaN that the mask would hide */
             refuse(r, &view);
@@ -424,7 +444,16 @@ static void sample_row(lattice_row *r, char *memory)
         return;
     }
     r->status = LATTICE_SAMPLED;
-    r->token = r->how->scale == 0 ? view.place : draw(r, &view, &s);
+    if (r->how->scale != 0) {
+        r->token = draw(r, &view, &s);
+    } else {
+        r->token = view.place;
+        if (r->left_ids != NULL) {
+            r->left_ids[0] = view.place;
+            r->left_probabilities[0] = 1.0;
+            r->left = 1;
+        }
+    }
     if (r->top >= 0)
         tell_probabilities(r, &s);
 }

@@ -44,6 +44,9 @@ typedef struct {
     int64_t seen_places;
     uint64_t seed, position;
     int32_t top; /* how many log-probabilities are listed; -1: none, nor the token's */
+    /* NULL, or places for the whole vocabulary: the tokens that may be drawn and their probabilities; none is drawn then */
+    int64_t *left_ids;
+    double *left_probabilities;
     /* results */
     int32_t status;
     int64_t token;
@@ -52,6 +55,7 @@ typedef struct {
     int32_t *top_ids; /* `top` places each, the most probable token first */
     double *top_logprobs;
     int64_t listed;
+    int64_t left;
 } lattice_row;
 
 typedef struct {
