@@ -187,6 +187,29 @@ class LoraTrainer:
         result = loop.run()
         return LoraResult(self.adapter, result.metrics, result.losses, truncated, self.head)
 
+    def plan(self, examples: RowSource) -> dict[str, int]:
+        """Return how many examples, tokens, trained tokens (or examples) and updates a training on rows would have.
+
+        Raises:
+            DatasetError: a row is no example.
+        """
+        chosen, truncated = self._read(examples, "examples")
+        if self.objective == "tokens":
+            tokens = sum(len(example.token_ids) for example in chosen)
+            trained = sum(example.trained_count for example in chosen)
+        else:
+            tokens = sum(len(text.token_ids) for example in chosen for text in example.texts)
+            trained = len(chosen)
+        updates = -(-len(chosen) // self.training.batch_size) * self.training.epochs
+        most = self.training.max_steps
+        return {
+            "examples": len(chosen),
+            "truncated": truncated,
+            "tokens": tokens,
+            "trained": trained,
+            "updates": updates if most is None else min(updates, most),
+        }
+
     def evaluate(self, examples: RowSource) -> LoraEvaluation:
         """Measure the adapter as it is now on rows.
 
