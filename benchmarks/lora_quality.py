@@ -1,9 +1,9 @@
-"""Trains adapters on public data, and measures what they learn: accuracy, correlation, and answers.
+"""Trains adapters on public data, and measures what they learn.
 
 TREC: all-MiniLM-L6-v2 (rank 16, all linears, a head) learns 5,452 questions in one epoch, and is measured on the 500 test
 questions; then it labels the training questions, without their labels, for a distilled student. STS-B: the same encoder
 learns the train split by CoSENT, and is measured by Spearman's correlation on the test split. SmolLM2 learns twenty facts
-over its Q4_1 file, and is asked for them. Data sets are read from ``--data``; what is not there is left out and named.
+over its Q4_1 file, and then answers the questions. Data sets are read from ``--data``; what is not there is left out and named.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _pairs(path: Path) -> Rows:
 
 
 def train_smollm2() -> Record:
-    """Return the loss of twenty facts after training on them, and how many are answered word for word."""
+    """Return the loss of twenty facts, and how many are answered word for word."""
     from lattice_inference import Chat, GenerateConfig, Session, load_model
     from lattice_tune import LoraConfig, LoraTrainer, LoraTrainingConfig, OptimizerConfig
 

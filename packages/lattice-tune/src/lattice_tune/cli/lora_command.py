@@ -1,4 +1,4 @@
-"""Parser of ``lattice-tune lora``; the work is done by :mod:`lora_training` and :mod:`lora_files`."""
+"""Parser of ``lattice-tune lora``; :mod:`lora_training` and :mod:`lora_files` do the work."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ examples:
   lattice-tune lora blend style-adapter:0.7 facts-adapter:0.3 --output both-adapter
   lattice-tune lora convert my-adapter --to gguf --base smollm2.gguf --output my-adapter.gguf
 
-A row of a JSONL file has messages; prompt and completion; or text. For an encoder it has what the objective asks for:
-anchor and positive (ranking), sentence1, sentence2 and score (cosent, cosine), anchor, positive and negative (triplet), text
-and label (classification); for a cross-encoder sentence1 and sentence2 with a score (bce) or a label (ce). With --folder, a
-training that was ended goes on when the command runs again.
+A row of a JSONL file has messages; prompt and completion; or text. For an encoder, ranking needs anchor
+and positive; triplet needs a negative, too; cosent and cosine need sentence1, sentence2 and score; classification needs text
+and label. For a cross-encoder, bce needs sentence1, sentence2 and score, and ce a label. With --folder, a training that was
+ended goes on when the command runs again.
 """
 
 Actions = argparse._SubParsersAction

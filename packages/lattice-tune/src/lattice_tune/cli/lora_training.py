@@ -192,7 +192,7 @@ def _print_evaluation(found: LoraEvaluation, objective: str) -> None:
 
 
 class _StepLine:
-    """How far a training has come, on one line of standard error, if that is a terminal. A context manager."""
+    """Shows how far a training has come, on a terminal's standard error. A context manager."""
 
     def __init__(self) -> None:
         self._shows, self._began = sys.stderr is not None and sys.stderr.isatty(), time.monotonic()
