@@ -1,4 +1,4 @@
-"""Makes what PyTorch gives for the parts of an adapter's training: AdamW, and the losses with their gradients.
+"""Makes what PyTorch gives for parts of training: AdamW, and losses with gradients.
 
 Writes packages/lattice-tune/tests/data/lora/torch.npz; ``--check`` makes it again and compares. The losses are written
 here as sentence-transformers defines them. Needs torch.
@@ -17,7 +17,7 @@ TARGET = Path(__file__).resolve().parents[2] / "packages" / "lattice-tune" / "te
 
 
 def adamw(found: dict[str, np.ndarray], *, steps: int = 100) -> None:
-    """Train a vector on drawn gradients; A and B have rates 1:4, as LoRA+ has, and clipping is by the norm."""
+    """Train a vector on drawn gradients, clipped by their norm; A and B have rates 1:4."""
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(48, generator=generator) for _ in range(2))
     found["adamw_start"] = torch.cat([a, b]).numpy()

@@ -563,7 +563,10 @@ def update_flat(
     double beta2=0.999, float epsilon=1e-8, double weight_decay=0.0, double correction1=1.0, double correction2_root=1.0,
     float gradient_scale=1.0, isa=None,
 ):
-    """Move parameters of no network along their gradients; all are float32 vectors of a multiple of 16 numbers."""
+    """Move parameters of no network along their gradients.
+
+    All are float32 vectors of a multiple of 16 numbers.
+    """
     cdef const fann_kernel_table *table = table_of(isa)
     cdef fann_optimizer optimizer
     cdef Py_ssize_t count = len(parameters)

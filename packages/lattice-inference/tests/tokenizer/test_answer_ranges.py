@@ -51,7 +51,11 @@ def test_an_answer_begins_where_its_prompt_ends():
 def test_a_call_of_a_tool_is_an_answer_to_its_end():
     talk = [
         {"role": "user", "content": "Weather?"},
-        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "get", "arguments": {"city": "Rome"}}}]},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"function": {"name": "get", "arguments": {"city": "Rome"}}}],
+        },
         {"role": "tool", "content": "sunny"},
         {"role": "assistant", "content": "It is."},
     ]

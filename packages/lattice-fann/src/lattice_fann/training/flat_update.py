@@ -1,4 +1,4 @@
-"""One update of parameters that belong to no network of this package, such as those of an adapter."""
+"""Updates parameters that belong to no network of this package, such as an adapter's."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from lattice_inference.errors import InvalidInputError
 from lattice_inference.lora import LoraAdapter, blend, load_adapter_file, merge_adapter, unmerge
 from lattice_inference.models.weight_check import refuse_adapters
 
-__all__ = ["EXAMPLES", "add_arguments", "run"]
+__all__ = ["EXAMPLES", "adapter_of", "add_arguments", "run"]
 
 EXAMPLES = """\
 examples:
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the model and say what was changed."""
     base = model_path(options.base)
     refuse_adapters(base)
-    adapter = _adapter(options.adapters)
+    adapter = adapter_of(options.adapters)
     with open_weights(base) as checkpoint:
         total = len(checkpoint)
     work = unmerge if options.unmerge else merge_adapter
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _adapter(named: list[str]) -> LoraAdapter:
+def adapter_of(named: list[str]) -> LoraAdapter:
     """Read the adapters; several, or one with a weight, are added up."""
     pairs = [_with_weight(text) for text in named]
     if len(pairs) == 1 and pairs[0][1] is None:

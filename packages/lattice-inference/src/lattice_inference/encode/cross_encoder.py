@@ -191,7 +191,7 @@ class CrossEncoder(TextModel):
     def packed_tokens(
         self, pairs: Sequence[tuple[str, str]], *, instruction: str | None = None, max_tokens: int | None = None
     ) -> PackedEncoding:
-        """Return the tokens that :meth:`score_pairs` runs: with special tokens, cut, laid end to end.
+        """Return the tokens that :meth:`score_pairs` runs, laid end to end.
 
         Raises:
             InvalidInputError: as :meth:`score_pairs`.

@@ -28,7 +28,6 @@ __all__ = [
     "argmax",
     "check_below",
     "draw",
-    "draw",
     "no_token",
     "token_logprobs",
     "uniform",

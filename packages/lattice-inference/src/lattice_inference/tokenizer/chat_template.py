@@ -149,7 +149,7 @@ class ChatTemplate:
         now: datetime.datetime | None = None,
         **variables: object,
     ) -> tuple[str, Ranges, Ranges]:
-        """Return the text of a finished conversation, and where its answers are, for training on them.
+        """Return the text of a finished conversation, and where its answers are.
 
         An answer begins where a prompt for it would end, so template text in it (an empty thought, what stands around a
         call of a tool) is part of it. It ends where the template's mark of the end begins.

@@ -14,6 +14,7 @@ _GROUPS: tuple[str, ...] = (
     "label_command",
     "student_command",
     "dataset_command",
+    "lora_command",
     "registry_commands",
     "doctor_command",
 )
@@ -24,7 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser; the chosen command is the parsed options' ``run``."""
     parser = argparse.ArgumentParser(
         prog="lattice-tune",
-        description="Label texts, train a small classifier on the labels, and keep it in a registry.",
+        description="Label texts, train small classifiers and adapters on them, and keep them in a registry.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"lattice-tune {__version__}")

@@ -44,7 +44,10 @@ class BatchLoss:
 
 
 def batch_texts(batch: Sequence[TextExample]) -> list[TokenizedText]:
-    """Return the texts of a batch by role: all first ones, then all second ones, then the third ones that there are."""
+    """Return the texts of a batch by role.
+
+    All first ones, then all second ones, then the third ones that there are.
+    """
     most = max(len(example.texts) for example in batch)
     return [example.texts[role] for role in range(most) for example in batch if role < len(example.texts)]
 
@@ -59,7 +62,10 @@ def batch_loss(
     scale: float,
     margin: float,
 ) -> BatchLoss:
-    """Return loss and gradients of a batch whose texts have these vectors (or, of a cross-encoder, logits)."""
+    """Return loss and gradients of a batch whose texts have these vectors.
+
+    A cross-encoder's logits stand in the place of vectors.
+    """
     count = len(batch)
     scores = np.array([example.score for example in batch], np.float64)
     match objective:
@@ -91,7 +97,7 @@ def batch_loss(
 
 
 def _ignored(batch: Sequence[TextExample]) -> npt.NDArray[np.bool_] | None:
-    """Return which candidates are no negatives of an anchor, as they have its own candidate's text."""
+    """Return which candidates have the text of an anchor's own, so are no negatives of it."""
     count = len(batch)
     keys = [text.token_ids.tobytes() for text in batch_texts(batch)[count:]]
     if len(set(keys)) == len(keys):

@@ -1,4 +1,4 @@
-"""The update: clipping by the norm, then PyTorch's rule on the whole vector, in C (lattice_fann's kernels)."""
+"""Clips gradients by their norm, then applies PyTorch's rule in C (lattice_fann's kernels)."""
 
 from __future__ import annotations
 

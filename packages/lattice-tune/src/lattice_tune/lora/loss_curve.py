@@ -15,7 +15,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def loss_curve(losses: Sequence[float], *, width: int = 60, height: int = 8) -> str:
-    """Return lines that show losses over time, as columns of blocks, each the mean of some updates.
+    """Return lines that show losses over time; each column is the mean of some updates.
 
     Args:
         losses: at least one, all finite.

@@ -44,9 +44,9 @@ def ranking_loss(
     scale: float,
     ignored: npt.NDArray[np.bool_] | None = None,
 ) -> tuple[float, Float64Array, Float64Array, float]:
-    """Return loss, the gradients by anchors and candidates, and the share of anchors that rank their own one first.
+    """Return loss, gradients by anchors and candidates, and the share of right anchors.
 
-    Candidate i belongs to anchor i; all others are its negatives, but those that ``ignored``, (n, m), leaves out.
+    An anchor is right if it ranks its own candidate first. Candidate i belongs to anchor i; all others are its negatives, but those that ``ignored``, (n, m), leaves out.
     """
     a, a_lengths = unit_rows(anchors)
     c, c_lengths = unit_rows(candidates)
@@ -66,7 +66,10 @@ def ranking_loss(
 def cosent_loss(
     first: npt.NDArray[np.floating], second: npt.NDArray[np.floating], scores: npt.NDArray[np.floating], scale: float
 ) -> tuple[float, Float64Array, Float64Array, Float64Array]:
-    """Return loss, gradients by both, and the cosines: log(1 + sum exp(scale (cos_j - cos_i))), all i scored above j."""
+    """Return loss, gradients by both, and the cosines.
+
+    The loss is log(1 + sum exp(scale (cos_j - cos_i))) over all i that are scored above j.
+    """
     a, a_lengths = unit_rows(first)
     b, b_lengths = unit_rows(second)
     cosines = (a * b).sum(axis=1)
@@ -84,7 +87,7 @@ def cosent_loss(
 def cosine_loss(
     first: npt.NDArray[np.floating], second: npt.NDArray[np.floating], scores: npt.NDArray[np.floating]
 ) -> tuple[float, Float64Array, Float64Array, Float64Array]:
-    """Return the mean squared difference of cosine and score, gradients by both, and the cosines."""
+    """Return the mean squared error of the cosines, gradients by both, and the cosines."""
     a, a_lengths = unit_rows(first)
     b, b_lengths = unit_rows(second)
     cosines = (a * b).sum(axis=1)
@@ -119,7 +122,7 @@ def triplet_loss(
 
 
 def cross_entropy(logits: Float64Array, classes: npt.NDArray[np.integer]) -> tuple[float, Float64Array, float]:
-    """Return loss, gradient by the logits, and the share of rows whose class has the highest logit."""
+    """Return loss, gradient by the logits, and the share of right rows."""
     rows = np.arange(len(logits))
     shifted = logits - logits.max(axis=1, keepdims=True)
     shares = np.exp(shifted)
@@ -141,7 +144,7 @@ def binary_cross_entropy(
 
 
 def rank_correlation(first: npt.NDArray[np.floating], second: npt.NDArray[np.floating]) -> float | None:
-    """Return Spearman's rank correlation; None where one of them is constant, or there are no two rows."""
+    """Return Spearman's rank correlation; None if one of them is constant."""
     a, b = (_ranks(values.astype(np.float64)) for values in (first, second))
     a, b = a - a.mean(), b - b.mean()
     length = float(np.sqrt(np.square(a).sum() * np.square(b).sum()))

@@ -34,7 +34,10 @@ class PackedTokens:
 
 
 def parts_of(lengths: Sequence[int], most_tokens: int) -> Iterator[list[int]]:
-    """Yield consecutive indices whose lengths sum to at most ``most_tokens``; a longer one is alone."""
+    """Yield consecutive indices whose lengths sum to at most ``most_tokens``.
+
+    A longer one is alone.
+    """
     part: list[int] = []
     total = 0
     for index, length in enumerate(lengths):

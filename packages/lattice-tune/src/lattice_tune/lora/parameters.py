@@ -1,4 +1,4 @@
-"""All trained numbers in one vector: every A, then every B, then a head; gradients and moments lie alike."""
+"""All trained numbers in one vector: every A, then every B, then a head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows to train on: objects of JSONL files, or mappings in memory, each with its place for messages."""
+"""Rows to train on: objects of JSONL files, or mappings in memory."""
 
 from __future__ import annotations
 

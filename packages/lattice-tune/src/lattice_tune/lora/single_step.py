@@ -1,4 +1,4 @@
-"""One example, or one gradient, at a time: for adapters that learn while they are used, and for tests."""
+"""One example, or one gradient, at a time."""
 
 from __future__ import annotations
 

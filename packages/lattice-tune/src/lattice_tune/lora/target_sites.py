@@ -1,4 +1,4 @@
-"""Which linears of a model an adapter changes: their paths, from the model's files without its weights."""
+"""Which linears of a model an adapter changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LAYER = re.compile(r"(?<=\.)[0-9]{1,9}(?=\.)")
 
 
 def linears_of(path: Path, *, causal: bool) -> tuple[str, ...]:
-    """Return the paths of the linears of a model's layers, as transformers has them; no weights are read.
+    """Return the paths of the linears of a model's layers; no weights are read.
 
     Raises:
         LatticeError: a file of the model is missing or malformed, or its family is not built.

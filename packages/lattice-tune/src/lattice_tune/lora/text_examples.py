@@ -56,8 +56,8 @@ class TextExample:
     Attributes:
         place: where it came from, for messages.
         texts: one for each role; a cross-encoder's pair is one. A ranking may have a negative after its two.
-        score: what it should have; 0 where there are none.
-        label: the class; None where there are none.
+        score: what it should have; 0 for other objectives.
+        label: the class; None for other objectives.
     """
 
     place: str
@@ -67,7 +67,7 @@ class TextExample:
 
 
 class TextReader:
-    """Makes examples of rows with a model's tokenizer. The model is loaded for it, and closed again.
+    """Makes examples of rows with a model's tokenizer, for which the model is loaded.
 
     Args:
         path: the model's directory or GGUF file.

@@ -187,6 +187,29 @@ class LoraTrainer:
         result = loop.run()
         return LoraResult(self.adapter, result.metrics, result.losses, truncated, self.head)
 
+    def plan(self, examples: RowSource) -> dict[str, int]:
+        """Return how many examples, tokens and updates a training on rows would have.
+
+        Raises:
+            DatasetError: a row is no example.
+        """
+        chosen, truncated = self._read(examples, "examples")
+        if self.objective == "tokens":
+            tokens = sum(len(example.token_ids) for example in chosen)
+            trained = sum(example.trained_count for example in chosen)
+        else:
+            tokens = sum(len(text.token_ids) for example in chosen for text in example.texts)
+            trained = len(chosen)
+        updates = -(-len(chosen) // self.training.batch_size) * self.training.epochs
+        most = self.training.max_steps
+        return {
+            "examples": len(chosen),
+            "truncated": truncated,
+            "tokens": tokens,
+            "trained": trained,
+            "updates": updates if most is None else min(updates, most),
+        }
+
     def evaluate(self, examples: RowSource) -> LoraEvaluation:
         """Measure the adapter as it is now on rows.
 
@@ -199,7 +222,7 @@ class LoraTrainer:
         return self._objective(chosen, []).measure(chosen)
 
     def load(self, adapter: LoraAdapter, head: ClassificationHead | None = None) -> None:
-        """Take the matrices of an adapter with these sites and this rank, such as one that was trained before.
+        """Take the matrices of an adapter with these sites and this rank, to go on from.
 
         Raises:
             InvalidInputError: it has other sites, another rank or another scale.
@@ -353,7 +376,7 @@ class LoraTrainer:
         return texts.read(list(rows_of(source, name))), 0
 
     def _label_names(self, examples: list[Any]) -> tuple[str, ...] | None:
-        """Return the labels of a head, or of a cross-encoder's outputs, in their order; None without labels."""
+        """Return the labels of a head, or of a cross-encoder's outputs, in their order."""
         if self.objective not in ("classification", "ce"):
             return None
         names = sorted({str(example.label) for example in examples})

@@ -107,7 +107,7 @@ class VectorObjective:
         return self.measure(self._validation) if self._validation else None
 
     def measure(self, examples: Sequence[TextExample]) -> LoraEvaluation:
-        """Return the mean loss of some examples, in batches of their order, with accuracy or correlation.
+        """Return mean loss, and accuracy or correlation, of examples in batches of their order.
 
         Raises:
             TrainingError: the loss is not finite.
