@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -50,12 +51,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import files that only have quick tests where only slow ones run: it takes longer than many tests."""
+    if not config.getoption("--slow") or collection_path.suffix != ".py":
+        return None
+    return None if _names_marker(collection_path) else True
+
+
+def _names_marker(path: Path) -> bool:
+    return "mark.slow" in path.read_text(encoding="utf-8")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests that this run does not take."""
     if config.getoption("--all") or any("::" in argument for argument in config.args):
         return
     slow = config.getoption("--slow")
     left_out = [item for item in items if (item.get_closest_marker("slow") is not None) != slow]
+    for path in {item.path for item in left_out if not slow}:
+        if not _names_marker(path):
+            raise pytest.UsageError(f"{path} has slow tests and must say mark.slow itself: --slow looks for these words")
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if (item.get_closest_marker("slow") is not None) == slow]

@@ -21,6 +21,8 @@ nox.options.reuse_venv = "yes"  # the second run of a check installs only what c
 nox.options.error_on_missing_interpreters = True
 # Most installed modules are never imported: compile on import, not all of torch in advance.
 os.environ.setdefault("PIP_COMPILE", "0")
+# Without bytecode each process would compile every module that it imports, and pytest every test file.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("VIRTUALENV_NO_PERIODIC_UPDATE", "1")  # else it asks an index for a newer pip
 
 ROOT = Path(__file__).parent

@@ -68,7 +68,7 @@ def counted(program: str, path: Path) -> dict[str, int]:
 @pytest.mark.model
 def test_a_real_encoder_is_loaded_and_used_in_few_calls(minilm_directory: Path) -> None:
     calls = counted(ENCODER, minilm_directory)
-    assert 100 < calls["cold"] <= 10_200  # 45,354 once; 9,973 with AVX2, 10,095 with instructions for bfloat16
+    assert 100 < calls["cold"] <= 10_200  # 45,354 once; 10,095 with AMX, 9,973 with AVX2
     assert 10 < calls["warm"] <= 34
 
 
